@@ -1,0 +1,4 @@
+#![forbid(unsafe_code)]
+//! The foxton command.
+
+fn main() {}

@@ -1,0 +1,2 @@
+#![forbid(unsafe_code)]
+//! House rules that a test can read.
