@@ -1,0 +1,24 @@
+#![forbid(unsafe_code)]
+//! Prints what breaks a house rule, then what is long. Fails if anything breaks one.
+
+use foxton_tidy::{check, sizes, tree::Tree};
+use std::{path::Path, process::ExitCode};
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tree = match Tree::read(&root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("cannot read the repository: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let findings = check(&tree);
+    findings.iter().for_each(|finding| println!("{finding}"));
+    println!("{}", sizes::measure(&tree));
+    if findings.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,216 @@
+//! Leftovers, files nobody reaches, titles, paths of one machine.
+
+use crate::{
+    Finding,
+    ladder::{file_of, modules, place},
+    source,
+    tree::Tree,
+};
+use std::collections::BTreeSet;
+
+/// Words that say "later" in a comment.
+const PROMISES: [&str; 3] = ["TODO", "FIXME", "XXX"];
+
+/// Macros that say "later" in code.
+const HOLES: [&str; 3] = ["todo", "unimplemented", "dbg"];
+
+/// Nothing is left for later: what is missing is not there, and the documents say so.
+pub fn leftovers(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, source) in tree.rust() {
+        for word in PROMISES {
+            for at in source::words(&source.comments, word) {
+                findings.push(Finding::new(
+                    path,
+                    source.line(at),
+                    format!("leftover {word}"),
+                ));
+            }
+        }
+        for word in HOLES {
+            let holes = source::words(&source.code, word);
+            for at in holes.filter(|at| source.code[at + word.len()..].starts_with('!')) {
+                findings.push(Finding::new(
+                    path,
+                    source.line(at),
+                    format!("leftover {word}!"),
+                ));
+            }
+        }
+    }
+    let scripts = tree
+        .texts()
+        .filter(|(path, _)| !path.ends_with(".rs") && !path.ends_with(".md"));
+    for (path, text) in scripts {
+        for (index, line) in text.lines().enumerate() {
+            for word in PROMISES
+                .iter()
+                .filter(|word| source::words(line, word).next().is_some())
+            {
+                findings.push(Finding::new(path, index + 1, format!("leftover {word}")));
+            }
+        }
+    }
+    findings
+}
+
+/// Every file under a crate's `src` is reached by `mod` lines from its root.
+pub fn unreached_files(tree: &Tree) -> Vec<Finding> {
+    let mut reached = BTreeSet::new();
+    for (_, path, _) in tree.sources() {
+        let (folder, inside) = path.split_once("/src/").expect("sources lie in src");
+        if inside == "lib.rs" {
+            reach(tree, &format!("{folder}/src"), &[], path, &mut reached);
+        } else if place(path).is_none() {
+            // A binary: its modules lie beside `main.rs`, which is what Cargo finds first.
+            let beside = path.rsplit_once('/').expect("a path has a folder").0;
+            reach(tree, beside, &[], path, &mut reached);
+        }
+    }
+    let lost = tree
+        .sources()
+        .filter(|(_, path, _)| !reached.contains(*path));
+    lost.map(|(_, path, _)| Finding::new(path, 0, "no mod line reaches this file"))
+        .collect()
+}
+
+fn reach(tree: &Tree, folder: &str, here: &[&str], path: &str, reached: &mut BTreeSet<String>) {
+    let Some(source) = tree
+        .source(path)
+        .filter(|_| reached.insert(path.to_owned()))
+    else {
+        return;
+    };
+    for module in modules(source).iter().filter(|module| module.in_file) {
+        let child: Vec<&str> = here.iter().copied().chain([module.name.as_str()]).collect();
+        if let Some(file) = file_of(tree, folder, &child) {
+            reach(tree, folder, &child, &file, reached);
+        }
+    }
+}
+
+/// A document has one title, and begins with it.
+pub fn titles(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {
+        let mut fenced = false;
+        let mut titles = 0;
+        for (index, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            if !fenced && line.starts_with("# ") {
+                titles += 1;
+                if titles > 1 {
+                    findings.push(Finding::new(path, index + 1, "a second title"));
+                }
+            }
+        }
+        if titles == 0 || !text.starts_with("# ") {
+            findings.push(Finding::new(path, 1, "a document begins with its title"));
+        }
+    }
+    findings
+}
+
+/// Folders that exist on one machine only.
+const FOLDERS: [&str; 7] = ["home", "root", "Users", "mnt", "srv", "work", "farm"];
+
+/// No file names a place on somebody's machine.
+pub fn machine_paths(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for folder in FOLDERS {
+        let needle = format!("/{folder}/");
+        for (path, text) in tree.texts() {
+            for (at, _) in text.match_indices(&needle) {
+                // `crates/home/x` and `https://site/home/` are not absolute paths.
+                let before = text[..at].chars().next_back();
+                if !before.is_some_and(|c| c.is_alphanumeric() || "_-.~/".contains(c)) {
+                    let line = text[..at].matches('\n').count() + 1;
+                    findings.push(Finding::new(
+                        path,
+                        line,
+                        format!("a path of one machine: {needle}"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(findings: Vec<Finding>) -> Vec<String> {
+        findings.iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn leftovers_are_found_in_code_and_comments_but_not_in_text() {
+        let tree = Tree::from_files([
+            (
+                "a.rs",
+                "fn f() {\n    todo!()\n}\n// FIXME later\nlet a = \"TODO\";\nlet todo = 1;\n",
+            ),
+            ("justfile", "# TODO\n"),
+        ]);
+        assert_eq!(
+            told(leftovers(&tree)),
+            [
+                "a.rs:4: leftover FIXME",
+                "a.rs:2: leftover todo!",
+                "justfile:1: leftover TODO"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_mod_line_is_dead() {
+        let tree = Tree::from_files([
+            ("crates/x/src/lib.rs", "mod a;\nmod tests {}\n"),
+            ("crates/x/src/a.rs", "mod b;\n"),
+            ("crates/x/src/a/b.rs", ""),
+            ("crates/x/src/a/lost.rs", ""),
+            ("crates/x/src/tests.rs", ""),
+            ("crates/x/src/bin/tool.rs", ""),
+            ("crates/y/src/main.rs", "mod part;\n"),
+            ("crates/y/src/part.rs", ""),
+        ]);
+        assert_eq!(
+            told(unreached_files(&tree)),
+            [
+                "crates/x/src/a/lost.rs:0: no mod line reaches this file",
+                "crates/x/src/tests.rs:0: no mod line reaches this file",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_document_has_one_title() {
+        let tree = Tree::from_files([
+            ("good.md", "# One\n\n```sh\n# a comment\n```\n## Part\n"),
+            ("late.md", "Hello.\n# One\n"),
+            ("two.md", "# One\n# Two\n"),
+        ]);
+        assert_eq!(
+            told(titles(&tree)),
+            [
+                "late.md:1: a document begins with its title",
+                "two.md:2: a second title"
+            ]
+        );
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_found() {
+        let planted = ["home", "me"].join("/");
+        let tree = Tree::from_files([(
+            "a.toml",
+            format!("# fine: crates/{planted}/x\nx = \"/{planted}/y\"\n"),
+        )]);
+        assert_eq!(
+            told(machine_paths(&tree)),
+            [format!("a.toml:2: a path of one machine: /{}/", "home")]
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! The rules of the house, run over the house.
+//!
+//! A rule that fails says where and what. `cargo run -p foxton-tidy --bin tidy` prints the same and
+//! the longest files and functions as well.
+
+use foxton_tidy::{check, sizes, tree::Tree};
+use std::path::Path;
+
+#[test]
+fn the_house_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tree = Tree::read(&root).expect("the repository can be read");
+    assert!(
+        tree.sources().count() > 5,
+        "the walk did not find the sources"
+    );
+    println!("{}", sizes::measure(&tree));
+    let findings: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
