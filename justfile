@@ -1,0 +1,57 @@
+# The one list of commands. Each line works when typed, too.
+
+# Show this list.
+default:
+    @just --list
+
+# Formatting, lints, all tests in their quick forms.
+check: fmt lint test
+
+# Formatting as rustfmt.toml says.
+fmt:
+    cargo fmt --all --check
+
+# Clippy, warnings denied, with and without the account of communication.
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy -p foxton-sync --features account --all-targets -- -D warnings
+
+# Every test in its quick form.
+test:
+    cargo test --workspace
+
+# The account of communication, switched on.
+account:
+    cargo test -p foxton-sync --features account
+
+# The models of every memory ordering, under loom.
+model *args:
+    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store {{args}}
+
+# Weakens each ordering in turn and wants a model to turn red.
+weaken *args:
+    cargo run --release -p foxton-tidy --bin weaken -- {{args}}
+
+# The longer stress tests: those marked `ignored`, in release.
+stress:
+    cargo test --release --workspace -- --ignored --nocapture
+
+# Kill-and-restart cycles over a TPC-B-like load.
+kill cycles="1000":
+    cargo run --release -p foxton-sim --example kill -- --cycles {{cycles}}
+
+# The benchmark; arguments go to `foxton bench`.
+bench *args="txbench":
+    cargo run --release -- bench {{args}}
+
+# The documentation of every crate.
+doc:
+    cargo doc --workspace --no-deps --open
+
+# House rules, and what is long.
+tidy:
+    cargo run -p foxton-tidy --bin tidy
+
+# What continuous integration runs.
+ci:
+    .ci/run
