@@ -1,0 +1,69 @@
+//! Time: exact, or cheap.
+//!
+//! [`now`] asks the processor's counter and costs some 20 ns. [`coarse_now`] reads what the kernel
+//! noted at its last tick: a few nanoseconds, and up to a tick (1 to 10 ms) behind. Waits that
+//! are to be measured take the exact clock, since waiting is expensive anyway; ages and
+//! rare-enough checks take the cheap one.
+
+use std::time::{Duration, Instant};
+
+/// The exact time.
+#[inline]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The time of the last tick, at most some 10 ms ago.
+///
+/// ```
+/// use foxton_sync::clock::coarse_now;
+/// use std::time::Duration;
+///
+/// let start = coarse_now();
+/// std::thread::sleep(Duration::from_millis(30));
+/// assert!(coarse_now().since(start) >= Duration::from_millis(10));
+/// ```
+#[inline]
+pub fn coarse_now() -> Coarse {
+    Coarse::now()
+}
+
+/// A point in time to within a tick; comparable only with others of its kind.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Coarse(u64);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Coarse {
+    #[inline]
+    fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        // A monotonic clock counts from boot: neither part is ever negative.
+        Self(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// How long after `earlier` this was; zero if it was before.
+    #[inline]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A point in time to within a tick; comparable only with others of its kind.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Coarse(Instant);
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+impl Coarse {
+    #[inline]
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// How long after `earlier` this was; zero if it was before.
+    #[inline]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_duration_since(earlier.0)
+    }
+}

@@ -1,0 +1,114 @@
+//! Counters that nobody shares until they are read.
+//!
+//! A counter that every thread increments is the most expensive line of a program on a large
+//! machine. Here each worker counts in a block of its own, and whoever wants the total sums the
+//! blocks. The sum is exact once the workers are still, and otherwise somewhere between the totals
+//! at the beginning and at the end of the summing.
+//!
+//! # State
+//!
+//! Blocks in chunks: chunk c has 2^c of them, made when the first worker with such an id counts.
+//! Worker id i is in chunk floor(log2(i + 1)).
+//!
+//! # Invariants
+//!
+//! * I1  Of workers that share an id at most one lives, and an id passes from one to the next
+//!   through a mutex. So a block has one writer, and adding needs no read-modify-write.
+
+use crate::cache_line::CachePadded;
+use crate::shim::{AtomicU64, Ordering};
+use crate::worker::Worker;
+use std::fmt;
+use std::sync::OnceLock;
+
+/// Chunks for every id a u32 can be.
+const CHUNKS: usize = 32;
+
+type Block<const N: usize> = CachePadded<[AtomicU64; N]>;
+
+/// `N` counters, each kept per worker and summed when read.
+///
+/// Count with workers of one [`Workers`](crate::worker::Workers) only: workers of two may have the
+/// same id at the same time, and then lose counts (but nothing else).
+///
+/// ```
+/// use foxton_sync::counter::Counters;
+/// use foxton_sync::worker::Workers;
+///
+/// const COMMITS: usize = 0;
+/// const ABORTS: usize = 1;
+///
+/// let workers = Workers::new();
+/// let counters = Counters::<2>::new();
+/// counters.add(&workers.worker(), COMMITS, 1);
+/// counters.add(&workers.worker(), COMMITS, 1);
+/// assert_eq!(counters.sum(COMMITS), 2);
+/// assert_eq!(counters.sum(ABORTS), 0);
+/// ```
+pub struct Counters<const N: usize> {
+    chunks: [OnceLock<Box<[Block<N>]>>; CHUNKS],
+}
+
+impl<const N: usize> Default for Counters<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> fmt::Debug for Counters<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sums()).finish()
+    }
+}
+
+impl<const N: usize> Counters<N> {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+        }
+    }
+
+    /// Adds `amount` to counter `index`, wrapping at 2^64.
+    ///
+    /// # Panics
+    ///
+    /// If `index` is not below `N`.
+    #[inline]
+    pub fn add(&self, worker: &Worker, index: usize, amount: u64) {
+        let counter = &self.block(worker.id())[index];
+        // Relaxed: nobody else writes it (I1).
+        let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
+        counter.store(sum, Ordering::Relaxed);
+    }
+
+    /// The sum of counter `index` over all workers.
+    pub fn sum(&self, index: usize) -> u64 {
+        self.blocks().fold(0, |sum, block| {
+            sum.wrapping_add(block[index].load(Ordering::Relaxed))
+        })
+    }
+
+    /// The sums of all counters.
+    pub fn sums(&self) -> [u64; N] {
+        std::array::from_fn(|index| self.sum(index))
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block<N>> {
+        self.chunks.iter().filter_map(OnceLock::get).flatten()
+    }
+
+    #[inline]
+    fn block(&self, id: u32) -> &Block<N> {
+        let place = u64::from(id) + 1;
+        let chunk = place.ilog2() as usize;
+        let index = place as usize - (1 << chunk);
+        &self.chunks[chunk].get_or_init(|| new_chunk(1 << chunk))[index]
+    }
+}
+
+#[cold]
+fn new_chunk<const N: usize>(len: usize) -> Box<[Block<N>]> {
+    let zero = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+    (0..len).map(zero).collect()
+}

@@ -1,0 +1,430 @@
+//! Reclamation by epochs.
+//!
+//! Who reads a shared structure without latching it *pins* its participant first. What was taken
+//! out of the structure is *retired*, not freed, and freed once nobody can still look at it: two
+//! epochs later. The epoch advances when every pinned participant has seen the present one.
+//!
+//! A pin is for a critical region, never for a wait: one participant that stays pinned holds up
+//! everybody's memory.
+//!
+//! # State
+//!
+//! The domain has the epoch, and the list of its participants' words. A participant's word is
+//! `epoch << 1 | pinned`. Each participant has an open bag, and sealed bags tagged with the epoch
+//! at which they were sealed. What a dropped participant leaves goes to the domain.
+//!
+//! # Invariants
+//!
+//! * I1  A participant's word is written only by whoever has the participant.
+//! * I2  The epoch goes from e to e + 1 only under the mutex on the list, and only after every word
+//!   on it was seen unpinned or at e.
+//! * I3  A bag is tagged with the epoch read after everything in it was unlinked, with a
+//!   sequentially consistent fence in between.
+//! * I4  A bag tagged t is freed only at t + 2 or later.
+//!
+//! # Why nobody looks at what is freed
+//!
+//! Reader R pinned with the epoch at r, then found X. Retirer W unlinked X, fenced (fence W), read
+//! epoch t (I3). Say R's pin read r > t. R's fence (fence R, in `pin`) comes after reading r; W read
+//! t after fence W; the epoch only grows, so fence W comes before fence R, and R, reading after its
+//! fence what W wrote before its own, finds X unlinked: it never found X. So r <= t, and as long as
+//! R's word shows r, the epoch stays at t + 1 or below (I2) and X is not freed (I4).
+//!
+//! Left is the advance from t + 1 to t + 2 that did not see R's word pinned at r. Its fence (fence
+//! A, in `try_advance`) lies between reading t + 1 and reading R's word. Either it read an *older*
+//! word: then fence A comes before fence R, and fence W before fence A since A read the later epoch,
+//! so again R finds X unlinked. Or it read a *later* word, of R unpinned or pinned again: then O1
+//! and O2 order everything R read before the freeing.
+//!
+//! The fences are `SeqCst` because each side writes one word and then reads another's (R: its word,
+//! then the structure; W: the structure, then the epoch; A reads both): no acquire or release
+//! orders a store before a later load. They are the only sequentially consistent operations in this
+//! crate, and they live in `fence_pin`, `seal` and `try_advance`.
+//!
+//! # Orderings
+//!
+//! * O1  `unpin` and `fence_pin` (Release) to `try_advance` (Acquire): who sees a participant
+//!   unpinned, or pinned again, comes after everything it read before. The second half matters: a
+//!   plain store does not continue the release of an earlier one.
+//! * O2  `try_advance` (Release) to `due` (Acquire): who sees epoch t + 2 comes after everything that
+//!   O1 put before the advance.
+//! * O3  fence in `fence_pin`, with the fences in `seal` and `try_advance`: the argument above.
+//!
+//! # Differences from crossbeam-epoch
+//!
+//! Its participants (`LocalHandle`) cannot be sent to another thread, and our transactions move
+//! between threads. It keeps garbage in one shared queue; we keep it with the participant, so that
+//! retiring touches no shared memory but once a bag. Its list of participants is lock-free; ours is
+//! behind a mutex that is taken when participants come and go and *tried* when the epoch might
+//! advance: if somebody else is advancing it, one need not.
+
+use crate::cache_line::CachePadded;
+use crate::shim::{Arc, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
+use crate::site::{Component, Pattern, Site};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Trying to advance the epoch: once for each bag filled.
+pub static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
+
+/// Retired things that fill a bag.
+const BAG_CAPACITY: usize = if cfg!(loom) { 1 } else { 64 };
+
+const PINNED: u64 = 1;
+
+/// Something to be freed, and how.
+struct Deferred {
+    address: *mut (),
+    free: unsafe fn(*mut ()),
+}
+
+// SAFETY: `retire` asks for `Send` content and `retire_raw` for a function that any thread may
+// call; the address is used for nothing else.
+unsafe impl Send for Deferred {}
+
+impl Deferred {
+    fn run(self) {
+        // SAFETY: whoever retired it handed over the right to call this once, and `self` is
+        // consumed; nobody can still look at it by the argument on the first page.
+        unsafe { (self.free)(self.address) }
+    }
+}
+
+/// Deferred work, and the epoch at which it was complete.
+struct Bag {
+    tag: u64,
+    content: Vec<Deferred>,
+}
+
+impl Bag {
+    fn run(self) {
+        self.content.into_iter().for_each(Deferred::run);
+    }
+}
+
+struct Shared {
+    epoch: CachePadded<AtomicU64>,
+    words: Mutex<Vec<Arc<CachePadded<AtomicU64>>>>,
+    orphans: Mutex<Vec<Bag>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Every participant holds the domain: nobody is left to look.
+        for bag in lock(&self.orphans).drain(..) {
+            bag.run();
+        }
+    }
+}
+
+/// Participants that reclaim together. Cheap to clone; all clones are one domain.
+///
+/// ```
+/// use foxton_sync::epoch::Domain;
+///
+/// let domain = Domain::new();
+/// let participant = domain.participant();
+/// let guard = participant.pin();
+/// guard.retire(Box::new("not needed any more"));
+/// ```
+#[derive(Clone)]
+pub struct Domain(Arc<Shared>);
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("epoch", &self.epoch())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Domain {
+    /// Whether both are the same domain.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Domain {}
+
+impl Domain {
+    /// A domain without participants.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared {
+            epoch: CachePadded::new(AtomicU64::new(0)),
+            words: Mutex::new(Vec::new()),
+            orphans: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// The present epoch. It only grows.
+    pub fn epoch(&self) -> u64 {
+        // Relaxed: a number for people.
+        self.0.epoch.load(Ordering::Relaxed)
+    }
+
+    /// A new participant.
+    pub fn participant(&self) -> Participant {
+        let word = Arc::new(CachePadded::new(AtomicU64::new(0)));
+        lock(&self.0.words).push(word.clone());
+        Participant {
+            domain: self.clone(),
+            word,
+            depth: Cell::new(0),
+            open: RefCell::new(Vec::new()),
+            sealed: RefCell::new(VecDeque::new()),
+        }
+    }
+
+    /// Advances the epoch if every pinned participant has seen the present one and nobody else is
+    /// advancing it. Never waits.
+    fn try_advance(&self) {
+        let Some(words) = try_lock(&self.0.words) else {
+            return;
+        };
+        // Relaxed: written only under the mutex we hold (I2).
+        let epoch = self.0.epoch.load(Ordering::Relaxed);
+        fence(Ordering::SeqCst); // O3
+        let seen = |word: &Arc<CachePadded<AtomicU64>>| {
+            let word = word.load(Ordering::Acquire); // O1
+            word & PINNED == 0 || word >> 1 == epoch
+        };
+        if words.iter().all(seen) {
+            self.0.epoch.store(epoch + 1, Ordering::Release); // O2, I2
+        }
+    }
+
+    /// The latest tag whose bags may be freed, if there is one yet.
+    fn due(&self) -> Option<u64> {
+        self.0.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
+    }
+
+    fn free_orphans(&self) {
+        let Some(mut orphans) = try_lock(&self.0.orphans) else {
+            return;
+        };
+        if orphans.is_empty() {
+            return;
+        }
+        let Some(due) = self.due() else { return };
+        let (free, keep) = orphans.drain(..).partition(|bag: &Bag| bag.tag <= due);
+        *orphans = keep;
+        // Freed without the mutex: a destructor is foreign code.
+        drop(orphans);
+        let free: Vec<Bag> = free;
+        free.into_iter().for_each(Bag::run);
+    }
+}
+
+/// One reader and retirer of a domain. It may move between threads, but not be shared:
+///
+/// ```
+/// fn assert_send<T: Send>() {}
+/// assert_send::<foxton_sync::epoch::Participant>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn assert_sync<T: Sync>() {}
+/// assert_sync::<foxton_sync::epoch::Participant>();
+/// ```
+pub struct Participant {
+    domain: Domain,
+    word: Arc<CachePadded<AtomicU64>>,
+    depth: Cell<u32>,
+    open: RefCell<Vec<Deferred>>,
+    sealed: RefCell<VecDeque<Bag>>,
+}
+
+impl fmt::Debug for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Participant")
+            .field("depth", &self.depth.get())
+            .field("retired", &self.retired())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Participant {
+    /// Its domain.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Pins the participant: until the guard is dropped, nothing retired from now on is freed, and
+    /// nothing that can still be found. Nests at no cost.
+    #[inline]
+    pub fn pin(&self) -> Guard<'_> {
+        let depth = self.depth.get();
+        self.depth.set(depth + 1);
+        if depth == 0 {
+            // Relaxed: an outdated epoch only keeps the next from coming.
+            let epoch = self.domain.0.epoch.load(Ordering::Relaxed);
+            fence_pin(&self.word, epoch << 1 | PINNED);
+        }
+        Guard { participant: self }
+    }
+
+    /// Whether a guard of this participant lives.
+    pub fn is_pinned(&self) -> bool {
+        self.depth.get() > 0
+    }
+
+    /// Frees `garbage` once nobody can look at it any more. It must have been unlinked: whoever
+    /// pins from now on does not find it.
+    pub fn retire<T: Send + 'static>(&self, garbage: Box<T>) {
+        unsafe fn free<T>(address: *mut ()) {
+            // SAFETY: the address came from `Box::into_raw` of this type, and is used once.
+            drop(unsafe { Box::from_raw(address.cast::<T>()) });
+        }
+        // SAFETY: we own the box, `free` takes it back, and `T: Send`.
+        unsafe { self.retire_raw(Box::into_raw(garbage).cast(), free::<T>) }
+    }
+
+    /// Calls `free(address)` once nobody can look at it any more.
+    ///
+    /// # Safety
+    ///
+    /// Calling `free(address)` once, from any thread, at any time after every guard that lives now
+    /// is gone, must be sound. In particular whoever pins from now on must not find `address`.
+    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
+        let full = {
+            let mut open = self.open.borrow_mut();
+            open.push(Deferred { address, free });
+            open.len() >= BAG_CAPACITY
+        };
+        if full {
+            self.collect();
+        }
+    }
+
+    /// Things retired here and not freed yet.
+    pub fn retired(&self) -> usize {
+        let sealed: usize = self
+            .sealed
+            .borrow()
+            .iter()
+            .map(|bag| bag.content.len())
+            .sum();
+        sealed + self.open.borrow().len()
+    }
+
+    /// Tries to advance the epoch and frees what is due. Never waits. Called for each bag filled;
+    /// worth calling by hand before a long idle time.
+    #[cold]
+    pub fn collect(&self) {
+        self.seal();
+        self.domain.try_advance();
+        if let Some(due) = self.domain.due() {
+            while let Some(bag) = self.pop_due(due) {
+                bag.run();
+            }
+        }
+        self.domain.free_orphans();
+    }
+
+    fn pop_due(&self, due: u64) -> Option<Bag> {
+        let mut sealed = self.sealed.borrow_mut();
+        let is_due = sealed.front().is_some_and(|bag| bag.tag <= due);
+        is_due.then(|| sealed.pop_front()).flatten()
+    }
+
+    fn seal(&self) {
+        let content = self.open.take();
+        if content.is_empty() {
+            return;
+        }
+        fence(Ordering::SeqCst); // O3, I3
+        // Relaxed: the fence is what keeps this from being too old.
+        let tag = self.domain.0.epoch.load(Ordering::Relaxed);
+        self.sealed.borrow_mut().push_back(Bag { tag, content });
+    }
+
+    #[inline]
+    fn unpin(&self) {
+        let depth = self.depth.get() - 1;
+        self.depth.set(depth);
+        if depth == 0 {
+            self.word.store(0, Ordering::Release); // O1, I1
+        }
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        self.seal();
+        let sealed = self.sealed.take();
+        lock(&self.domain.0.orphans).extend(sealed);
+        lock(&self.domain.0.words).retain(|word| !Arc::ptr_eq(word, &self.word));
+        self.domain.try_advance();
+        self.domain.free_orphans();
+    }
+}
+
+/// Writes a participant's word so that everything read afterwards was there after the writing.
+#[inline]
+fn fence_pin(word: &AtomicU64, pinned: u64) {
+    word.store(pinned, Ordering::Release); // O1, I1
+    fence(Ordering::SeqCst); // O3
+}
+
+/// Shows that its participant is pinned. It belongs to the participant's thread:
+///
+/// ```compile_fail,E0277
+/// fn assert_send<T: Send>() {}
+/// assert_send::<foxton_sync::epoch::Guard<'static>>();
+/// ```
+///
+/// What is found under a guard is borrowed from it, and so cannot outlive the pin.
+pub struct Guard<'p> {
+    participant: &'p Participant,
+}
+
+impl fmt::Debug for Guard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("participant", self.participant)
+            .finish()
+    }
+}
+
+impl Guard<'_> {
+    /// The domain that is pinned.
+    pub fn domain(&self) -> &Domain {
+        &self.participant.domain
+    }
+
+    /// Whether this guard pins `domain`: a guard of another domain protects nothing there.
+    #[inline]
+    pub fn pins(&self, domain: &Domain) -> bool {
+        self.participant.domain == *domain
+    }
+
+    /// See [`Participant::retire`].
+    pub fn retire<T: Send + 'static>(&self, garbage: Box<T>) {
+        self.participant.retire(garbage);
+    }
+
+    /// See [`Participant::retire_raw`].
+    ///
+    /// # Safety
+    ///
+    /// That of [`Participant::retire_raw`].
+    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.participant.retire_raw(address, free) }
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.participant.unpin();
+    }
+}

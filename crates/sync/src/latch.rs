@@ -1,0 +1,352 @@
+//! Short physical exclusion.
+//!
+//! A latch protects a few words for a few dozen instructions; it knows no deadlock detection, no
+//! owners and no modes beyond shared and exclusive. Every family member keeps one contract, and
+//! [`Latched`] chooses the member at run time, so that what is latched and how can be varied
+//! independently.
+//!
+//! # Contract
+//!
+//! * C1  Between the return of an acquire and the release that follows it, no other acquire returns.
+//! * C2  What a holder wrote is seen by the next holder.
+//! * C3  A try never waits. It may fail only if somebody held the latch.
+//! * C4  Every acquire returns once those before it have released, however many threads there are
+//!   for each core: a waiter spins a bounded while and then yields or sleeps.
+//! * C5  A holder that panics releases.
+//!
+//! Nothing is said of order: `tas` and `tas-t` are unfair, `queue` is first come, first served,
+//! `parking` is unfair for half a millisecond and then fair. Acquiring a latch one holds waits for
+//! ever.
+//!
+//! # Invariants
+//!
+//! * I1  A node handed to `acquire` stays where it is until `release`: it lives in the frame of
+//!   [`Latched::with`], which releases before it returns or unwinds.
+//! * I2  The value is reached only by the holder, by `&mut self`, or by value.
+
+mod parking;
+mod queue;
+pub mod shared;
+mod spin;
+pub mod version;
+
+pub use shared::SharedLatched;
+pub use version::{Version, VersionLatch};
+
+use crate::shim::UnsafeCell;
+use crate::site::Site;
+use crate::worker::Worker;
+use std::fmt;
+use std::str::FromStr;
+
+/// One exclusive latch, without the value it protects. See the contract above.
+trait Latch: Default + Send + Sync {
+    /// Takes the latch, waiting for as long as it takes.
+    ///
+    /// # Safety
+    ///
+    /// `node` is used for nothing else and neither moved nor dropped before `release` (I1).
+    unsafe fn acquire(&self, node: &queue::Node);
+
+    /// Takes the latch if nobody holds it.
+    ///
+    /// # Safety
+    ///
+    /// As for `acquire`, if it returns true.
+    unsafe fn try_acquire(&self, node: &queue::Node) -> bool;
+
+    /// Gives the latch back.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the latch, taken with this `node`.
+    unsafe fn release(&self, node: &queue::Node);
+}
+
+/// The kinds of exclusive latch to choose from.
+///
+/// ```
+/// use foxton_sync::latch::Kind;
+///
+/// assert_eq!("tas-t".parse(), Ok(Kind::TasT));
+/// assert_eq!(Kind::Queue.to_string(), "queue");
+/// assert!("mutex".parse::<Kind>().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Test-and-set, with nothing but the bounded spinning of C4.
+    Tas,
+    /// Test and test-and-set with exponential backoff.
+    TasT,
+    /// A queue of waiters, each spinning on its own node (Mellor-Crummey and Scott).
+    Queue,
+    /// Spins a little, then sleeps until woken (`parking_lot`).
+    #[default]
+    Parking,
+}
+
+impl Kind {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [Self::Tas, Self::TasT, Self::Queue, Self::Parking];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tas => "tas",
+            Self::TasT => "tas-t",
+            Self::Queue => "queue",
+            Self::Parking => "parking",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no kind of latch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownKind(String);
+
+impl fmt::Display for UnknownKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no latch called \"{}\"; there are", self.0)?;
+        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl std::error::Error for UnknownKind {}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownKind(name.to_owned()))
+    }
+}
+
+#[derive(Debug)]
+enum Any {
+    Tas(spin::Tas),
+    TasT(spin::TasT),
+    Queue(queue::Queue),
+    Parking(parking::Parking),
+}
+
+// One predictable branch, then code that is inlined: an uncontended pass is an exchange and a store.
+impl Any {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Tas => Self::Tas(Default::default()),
+            Kind::TasT => Self::TasT(Default::default()),
+            Kind::Queue => Self::Queue(Default::default()),
+            Kind::Parking => Self::Parking(Default::default()),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Tas(_) => Kind::Tas,
+            Self::TasT(_) => Kind::TasT,
+            Self::Queue(_) => Kind::Queue,
+            Self::Parking(_) => Kind::Parking,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::acquire`].
+    #[inline(always)]
+    unsafe fn acquire(&self, node: &queue::Node) {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Tas(latch) => unsafe { latch.acquire(node) },
+            // SAFETY: as above.
+            Self::TasT(latch) => unsafe { latch.acquire(node) },
+            // SAFETY: as above.
+            Self::Queue(latch) => unsafe { latch.acquire(node) },
+            // SAFETY: as above.
+            Self::Parking(latch) => unsafe { latch.acquire(node) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::try_acquire`].
+    #[inline(always)]
+    unsafe fn try_acquire(&self, node: &queue::Node) -> bool {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Tas(latch) => unsafe { latch.try_acquire(node) },
+            // SAFETY: as above.
+            Self::TasT(latch) => unsafe { latch.try_acquire(node) },
+            // SAFETY: as above.
+            Self::Queue(latch) => unsafe { latch.try_acquire(node) },
+            // SAFETY: as above.
+            Self::Parking(latch) => unsafe { latch.try_acquire(node) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::release`].
+    #[inline(always)]
+    unsafe fn release(&self, node: &queue::Node) {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Tas(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            Self::TasT(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            Self::Queue(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            Self::Parking(latch) => unsafe { latch.release(node) },
+        }
+    }
+}
+
+/// A value behind a latch whose kind is chosen at run time.
+///
+/// The closure form hides what a queue latch keeps on the stack of each waiter. The value may move
+/// between threads through the latch, so it must be `Send`:
+///
+/// ```compile_fail,E0277
+/// fn assert_sync<T: Sync>() {}
+/// assert_sync::<foxton_sync::latch::Latched<std::rc::Rc<u8>>>();
+/// ```
+///
+/// ```
+/// use foxton_sync::latch::{Kind, Latched};
+/// use foxton_sync::site::{Component, Pattern, Site};
+/// use foxton_sync::worker::Workers;
+///
+/// static SITE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "total");
+///
+/// let workers = Workers::new();
+/// for kind in Kind::ALL {
+///     let total = Latched::new(kind, &SITE, 0);
+///     std::thread::scope(|scope| {
+///         for worker in [workers.worker(), workers.worker()] {
+///             let total = &total;
+///             scope.spawn(move || total.with(&worker, |total| *total += 1));
+///         }
+///     });
+///     assert_eq!(total.into_inner(), 2);
+/// }
+/// ```
+pub struct Latched<T> {
+    latch: Any,
+    #[cfg(feature = "account")]
+    site: &'static Site,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the latch lets one thread at a time reach the value (C1, I2), so sharing the whole is
+// passing the value from thread to thread.
+unsafe impl<T: Send> Sync for Latched<T> {}
+
+// SAFETY: the latch is a few words that belong to no thread while nobody holds it, and who can move
+// the whole knows that nobody does.
+unsafe impl<T: Send> Send for Latched<T> {}
+
+impl<T> fmt::Debug for Latched<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latched")
+            .field("kind", &self.kind())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Latched<T> {
+    /// `value` behind a latch of `kind`; passages count for `site`.
+    #[cfg_attr(
+        not(feature = "account"),
+        expect(unused_variables, reason = "nobody counts")
+    )]
+    pub fn new(kind: Kind, site: &'static Site, value: T) -> Self {
+        Self {
+            latch: Any::new(kind),
+            #[cfg(feature = "account")]
+            site,
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// The kind of its latch.
+    pub fn kind(&self) -> Kind {
+        self.latch.kind()
+    }
+
+    /// Calls `body` with the value, once nobody else has it.
+    #[inline]
+    pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
+        self.count(worker);
+        let node = queue::Node::new();
+        // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
+        unsafe { self.latch.acquire(&node) };
+        let held = Held {
+            latch: &self.latch,
+            node: &node,
+        };
+        // SAFETY: we hold the latch until `held` is dropped, so nobody else has the value (I2).
+        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
+        drop(held);
+        result
+    }
+
+    /// Calls `body` with the value if nobody else has it. Never waits.
+    #[inline]
+    pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.count(worker);
+        let node = queue::Node::new();
+        // SAFETY: as in `with`.
+        if !unsafe { self.latch.try_acquire(&node) } {
+            return None;
+        }
+        let held = Held {
+            latch: &self.latch,
+            node: &node,
+        };
+        // SAFETY: as in `with`.
+        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
+        drop(held);
+        Some(result)
+    }
+
+    /// The value: who has it exclusively needs no latch.
+    pub fn get_mut(&mut self) -> &mut T {
+        // SAFETY: `&mut self` (I2).
+        self.value.with_mut(|value| unsafe { &mut *value })
+    }
+
+    /// The value without the latch.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    #[inline(always)]
+    #[cfg_attr(
+        not(feature = "account"),
+        expect(unused_variables, reason = "nobody counts")
+    )]
+    fn count(&self, worker: &Worker) {
+        #[cfg(feature = "account")]
+        worker.account().passed(self.site);
+    }
+}
+
+/// Releases, whatever happens to the body (C5).
+struct Held<'a> {
+    latch: &'a Any,
+    node: &'a queue::Node,
+}
+
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: made right after an acquire with this node, and dropped once.
+        unsafe { self.latch.release(self.node) }
+    }
+}

@@ -1,0 +1,114 @@
+//! Spins a little, then sleeps until woken.
+//!
+//! `parking_lot`'s raw mutex: one byte, an exchange to take it and one to give it back, and a
+//! process-wide table of sleepers keyed by address. Under the model checker, which cannot see into
+//! it, a mutex and a condition variable stand in.
+
+use super::Latch;
+use super::queue::Node;
+
+#[cfg(not(loom))]
+mod raw {
+    use parking_lot::lock_api::RawMutex as _;
+
+    #[derive(Default)]
+    pub(super) struct Raw(Inner);
+
+    struct Inner(parking_lot::RawMutex);
+
+    impl Default for Inner {
+        fn default() -> Self {
+            Self(parking_lot::RawMutex::INIT)
+        }
+    }
+
+    impl Raw {
+        #[inline(always)]
+        pub(super) fn lock(&self) {
+            self.0.0.lock();
+        }
+
+        #[inline(always)]
+        pub(super) fn try_lock(&self) -> bool {
+            self.0.0.try_lock()
+        }
+
+        /// # Safety
+        ///
+        /// The caller has locked it.
+        #[inline(always)]
+        pub(super) unsafe fn unlock(&self) {
+            // SAFETY: passed on to the caller.
+            unsafe { self.0.0.unlock() }
+        }
+    }
+}
+
+#[cfg(loom)]
+mod raw {
+    use crate::shim::{Condvar, Mutex, lock};
+
+    pub(super) struct Raw {
+        held: Mutex<bool>,
+        freed: Condvar,
+    }
+
+    impl Default for Raw {
+        fn default() -> Self {
+            Self {
+                held: Mutex::new(false),
+                freed: Condvar::new(),
+            }
+        }
+    }
+
+    impl Raw {
+        pub(super) fn lock(&self) {
+            let mut held = lock(&self.held);
+            while *held {
+                held = self.freed.wait(held).expect("nobody panics holding it");
+            }
+            *held = true;
+        }
+
+        pub(super) fn try_lock(&self) -> bool {
+            !std::mem::replace(&mut *lock(&self.held), true)
+        }
+
+        /// # Safety
+        ///
+        /// The caller has locked it.
+        pub(super) unsafe fn unlock(&self) {
+            *lock(&self.held) = false;
+            self.freed.notify_one();
+        }
+    }
+}
+
+/// Sleeps while somebody else holds it.
+#[derive(Default)]
+pub(super) struct Parking(raw::Raw);
+
+impl std::fmt::Debug for Parking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Parking")
+    }
+}
+
+impl Latch for Parking {
+    #[inline(always)]
+    unsafe fn acquire(&self, _node: &Node) {
+        self.0.lock();
+    }
+
+    #[inline(always)]
+    unsafe fn try_acquire(&self, _node: &Node) -> bool {
+        self.0.try_lock()
+    }
+
+    #[inline(always)]
+    unsafe fn release(&self, _node: &Node) {
+        // SAFETY: the caller holds the latch.
+        unsafe { self.0.unlock() }
+    }
+}

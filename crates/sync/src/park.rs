@@ -1,0 +1,336 @@
+//! Sleeping and waking: a thread or an async task, exactly once.
+//!
+//! A [`Parker`] has one sleeper at a time and any number of threads that may end its wait. Which
+//! of them does is decided by one compare-and-exchange, so that of a grant, a timeout, a deadlock
+//! victim and a cancellation arriving together exactly one happens.
+//!
+//! # State
+//!
+//! One word and a slot. The word:
+//!
+//! | bits 24..64   | bits 0..24 | meaning                                            |
+//! |---------------|------------|----------------------------------------------------|
+//! | wait sequence | 0          | open: armed, not resolved yet                      |
+//! | wait sequence | all ones   | closed: never armed, or withdrawn                  |
+//! | wait sequence | otherwise  | resolved: the verdict                              |
+//!
+//! The slot, behind a mutex, holds the sleeper (a thread or a waker) and the ticket it sleeps on.
+//!
+//! # Invariants
+//!
+//! * I1  The word's sequence only grows, by `arm`, which only the sleeper calls.
+//! * I2  A wait leaves *open* once: `resolve` and `disarm` both compare-and-exchange from it. So
+//!   of all callers of `resolve` with one ticket at most one gets a [`Wake`], and a ticket of an
+//!   earlier wait gets none.
+//! * I3  A `Wake` wakes only a sleeper that registered under its own ticket.
+//!
+//! # Why no wake-up is lost, and none comes twice
+//!
+//! The sleeper registers in the slot, *then* reads the word, then sleeps. The waker changes the
+//! word, *then* looks into the slot. Both go through the slot's mutex, so one is first. If the
+//! sleeper is, the waker finds it registered and wakes it. If the waker is, the sleeper reads the
+//! word after the waker changed it, sees the verdict, and does not sleep. The slot is emptied by
+//! whoever wakes, and by I2 there is one `Wake` for a wait, so it wakes once. The interleaving to
+//! fear is a `Wake` that is late: the sleeper saw the verdict without sleeping, armed its next
+//! wait and registered again before the old `Wake` looks into the slot. By I3 that sleeper is not
+//! touched. A thread whose wait ended at its deadline may still find a spare token at its next
+//! `park`; every sleep here is a loop.
+//!
+//! # Orderings
+//!
+//! * O1  `resolve` (Release) to `verdict` (Acquire): who sees the verdict sees everything that was
+//!   written before it was given.
+
+use crate::clock;
+use crate::shim::{AtomicU64, Mutex, Ordering, lock, thread};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+const CODE_BITS: u32 = 24;
+const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
+const OPEN: u64 = 0;
+const CLOSED: u64 = CODE_MASK;
+
+/// How a wait ended, in the caller's own terms: 1 to 2^24 - 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Verdict(NonZeroU32);
+
+impl Verdict {
+    /// The verdict `code`.
+    ///
+    /// # Panics
+    ///
+    /// If `code` is 0 or above 2^24 - 2. In a constant this is found when compiling.
+    pub const fn new(code: u32) -> Self {
+        assert!(
+            (code as u64) < CLOSED,
+            "a verdict has 24 bits, and not all of them set"
+        );
+        match NonZeroU32::new(code) {
+            Some(code) => Self(code),
+            None => panic!("a verdict is not zero"),
+        }
+    }
+
+    /// The code it was made from.
+    pub const fn code(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// One wait of one parker. A later wait has a larger ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// The number of the wait, counted from 1 over the parker's life.
+    pub const fn sequence(self) -> u64 {
+        self.0
+    }
+
+    /// The ticket of wait number `sequence`, for those who keep it as a number.
+    pub const fn from_sequence(sequence: u64) -> Self {
+        Self(sequence)
+    }
+
+    const fn word(self, code: u64) -> u64 {
+        self.0 << CODE_BITS | code
+    }
+}
+
+#[derive(Debug)]
+enum Sleeper {
+    Thread(thread::Thread),
+    Task(Waker),
+}
+
+impl Sleeper {
+    fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+/// Where one thread or task sleeps, and others wake it.
+///
+/// Its sleeper calls [`arm`](Self::arm), [`wait`](Self::wait) or [`poll`](Self::poll), and
+/// [`disarm`](Self::disarm); everybody else calls [`resolve`](Self::resolve).
+///
+/// ```
+/// use foxton_sync::park::{Parker, Verdict};
+///
+/// const GRANTED: Verdict = Verdict::new(1);
+///
+/// let parker = Parker::new();
+/// let ticket = parker.arm();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| parker.resolve(ticket, GRANTED).expect("nobody was before us").wake());
+///     assert_eq!(parker.wait(ticket, None), Some(GRANTED));
+/// });
+/// assert!(parker.resolve(ticket, GRANTED).is_none());
+/// ```
+pub struct Parker {
+    word: AtomicU64,
+    slot: Mutex<Option<(Ticket, Sleeper)>>,
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Parker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.load(Ordering::Relaxed);
+        f.debug_struct("Parker")
+            .field("wait", &(word >> CODE_BITS))
+            .field("code", &(word & CODE_MASK))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Parker {
+    /// A parker nobody waits at.
+    pub fn new() -> Self {
+        Self {
+            word: AtomicU64::new(Ticket(0).word(CLOSED)),
+            slot: Mutex::new(None),
+        }
+    }
+
+    /// Begins a wait. Until it is resolved or withdrawn, whoever has the ticket may end it.
+    ///
+    /// # Panics
+    ///
+    /// If the previous wait is still open: two waits of one sleeper.
+    pub fn arm(&self) -> Ticket {
+        // Relaxed: the sequence is written by the sleeper alone (I1), and what is not open is not
+        // changed by anybody else (I2).
+        let word = self.word.load(Ordering::Relaxed);
+        assert!(
+            word & CODE_MASK != OPEN,
+            "armed while the previous wait is open"
+        );
+        let ticket = Ticket((word >> CODE_BITS) + 1);
+        // Relaxed: the ticket itself is handed to others by something that synchronizes.
+        self.word.store(ticket.word(OPEN), Ordering::Relaxed);
+        ticket
+    }
+
+    /// How the wait was resolved, if it was. Never waits.
+    #[inline]
+    pub fn verdict(&self, ticket: Ticket) -> Option<Verdict> {
+        verdict_in(self.word.load(Ordering::Acquire), ticket) // O1
+    }
+
+    /// Whether the wait is neither resolved nor withdrawn, at this moment.
+    #[inline]
+    pub fn is_open(&self, ticket: Ticket) -> bool {
+        // Relaxed: a hint, outdated when it arrives.
+        self.word.load(Ordering::Relaxed) == ticket.word(OPEN)
+    }
+
+    /// Sleeps until the wait is resolved. `None`: the deadline passed first and the wait is still
+    /// open; withdraw it with [`disarm`](Self::disarm), or wait on.
+    ///
+    /// # Panics
+    ///
+    /// If the wait was withdrawn, or is not this parker's latest: nobody would ever end it.
+    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Option<Verdict> {
+        if let Some(verdict) = self.verdict(ticket) {
+            return Some(verdict);
+        }
+        self.register(ticket, Sleeper::Thread(thread::current()));
+        loop {
+            if let Some(verdict) = self.verdict(ticket) {
+                return Some(verdict);
+            }
+            self.assert_open(ticket);
+            match deadline {
+                None => thread::park(),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(clock::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    thread::park_timeout(left);
+                }
+            }
+        }
+    }
+
+    /// The verdict, or `Pending` with the task registered to be woken for it.
+    ///
+    /// # Panics
+    ///
+    /// If the wait was withdrawn, or is not this parker's latest.
+    pub fn poll(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Verdict> {
+        if let Some(verdict) = self.verdict(ticket) {
+            return Poll::Ready(verdict);
+        }
+        self.register(ticket, Sleeper::Task(context.waker().clone()));
+        match self.verdict(ticket) {
+            Some(verdict) => Poll::Ready(verdict),
+            None => {
+                self.assert_open(ticket);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Ends the wait with `verdict`, for the one caller who comes first while it is open; everybody
+    /// else gets `None`. The sleeper may go on at once; it is woken by [`Wake::wake`], which is
+    /// best called once no latch is held.
+    #[must_use = "the sleeper sleeps until it is woken"]
+    pub fn resolve(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
+        let resolved = ticket.word(u64::from(verdict.code()));
+        self.word
+            .compare_exchange(
+                ticket.word(OPEN),
+                resolved,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) // O1, I2
+            .is_ok()
+            .then_some(Wake {
+                parker: self,
+                ticket,
+            })
+    }
+
+    /// Withdraws the wait. `None`: nobody had resolved it, and nobody will. `Some`: it was resolved
+    /// before, and whoever did so believes it.
+    pub fn disarm(&self, ticket: Ticket) -> Option<Verdict> {
+        // Relaxed: withdrawing tells others nothing but that they are too late. What a verdict
+        // tells us is read by `verdict` (O1).
+        let withdrawn = self.word.compare_exchange(
+            ticket.word(OPEN),
+            ticket.word(CLOSED),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if withdrawn.is_err() {
+            return self.verdict(ticket);
+        }
+        // Nobody will come for the sleeper (I2). A task's waker should not outlive its wait.
+        let sleeper = lock(&self.slot).take();
+        drop(sleeper);
+        None
+    }
+
+    fn register(&self, ticket: Ticket, sleeper: Sleeper) {
+        // The old sleeper is dropped after the mutex: dropping a waker runs foreign code.
+        let old = lock(&self.slot).replace((ticket, sleeper));
+        drop(old);
+    }
+
+    fn assert_open(&self, ticket: Ticket) {
+        // Resolved since the caller looked is fine; withdrawn or overtaken is not.
+        let word = self.word.load(Ordering::Relaxed);
+        assert!(
+            word >> CODE_BITS == ticket.0 && word & CODE_MASK != CLOSED,
+            "waiting on a wait that was withdrawn or is over"
+        );
+    }
+}
+
+fn verdict_in(word: u64, ticket: Ticket) -> Option<Verdict> {
+    match word & CODE_MASK {
+        OPEN | CLOSED => None,
+        code if word >> CODE_BITS == ticket.0 => Some(Verdict::new(code as u32)),
+        _ => None,
+    }
+}
+
+/// The duty to wake the sleeper of one wait. Dropping it wakes, too.
+#[derive(Debug)]
+#[must_use = "the sleeper sleeps until it is woken; dropping this wakes it"]
+pub struct Wake<'p> {
+    parker: &'p Parker,
+    ticket: Ticket,
+}
+
+impl Wake<'_> {
+    /// Wakes the sleeper, if it sleeps. Costs a system call for a thread: call it with no latch
+    /// held.
+    pub fn wake(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        let mut slot = lock(&self.parker.slot);
+        // I3: a sleeper of another wait is not ours.
+        let sleeper = slot.take_if(|(ticket, _)| *ticket == self.ticket);
+        drop(slot);
+        if let Some((_, sleeper)) = sleeper {
+            sleeper.wake();
+        }
+    }
+}

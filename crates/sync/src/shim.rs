@@ -1,0 +1,116 @@
+//! The only door to atomics, cells, mutexes and threads.
+//!
+//! Built normally, everything here is std's. Built with `--cfg loom`, everything is the model
+//! checker's, so that one source is both the program and its model. Whoever writes concurrent
+//! code in this workspace imports from here and nowhere else; a test reads the sources and says
+//! so.
+//!
+//! Two differences between the worlds are hidden here: [`UnsafeCell`] has the closure form of the
+//! model checker, and [`thread::park_timeout`] under the model checker is a yield, since a model
+//! has no time.
+
+#[cfg(not(loom))]
+mod real {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
+        AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    /// Hints to the processor.
+    pub mod hint {
+        pub use std::hint::spin_loop;
+    }
+
+    /// Threads.
+    pub mod thread {
+        pub use std::thread::{JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
+    }
+
+    /// A cell whose content may be changed through a shared reference, by whoever can show that
+    /// nobody else looks.
+    ///
+    /// ```
+    /// use foxton_sync::shim::UnsafeCell;
+    ///
+    /// let cell = UnsafeCell::new(1);
+    /// // SAFETY: nobody else has the cell.
+    /// cell.with_mut(|value| unsafe { *value += 1 });
+    /// assert_eq!(cell.into_inner(), 2);
+    /// ```
+    #[derive(Debug, Default)]
+    pub struct UnsafeCell<T: ?Sized>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// A cell holding `value`.
+        pub const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// The content.
+        pub fn into_inner(self) -> T {
+            self.0.into_inner()
+        }
+    }
+
+    impl<T: ?Sized> UnsafeCell<T> {
+        /// Calls `read` with a pointer to the content; it may read while nobody writes.
+        #[inline(always)]
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// Calls `write` with a pointer to the content; it may write while nobody else reads or
+        /// writes.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+#[cfg(loom)]
+mod real {
+    pub use loom::cell::UnsafeCell;
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
+        AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    /// Hints to the processor.
+    pub mod hint {
+        pub use loom::hint::spin_loop;
+    }
+
+    /// Threads.
+    pub mod thread {
+        pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+        /// A model has no time: every timeout may pass at once.
+        pub fn park_timeout(_timeout: std::time::Duration) {
+            yield_now();
+        }
+    }
+}
+
+pub use real::*;
+
+/// Locks `mutex`, whether or not somebody panicked holding it.
+///
+/// For state that is whole after every statement, which is the only kind kept behind a mutex
+/// here.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Locks `mutex` if nobody holds it. Never waits.
+pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}

@@ -1,0 +1,330 @@
+//! Critical sections, and how often each was passed.
+//!
+//! Every place where two threads can meet (a latch, a read-modify-write on a shared cache line, a
+//! queue of messages) is a static [`Site`]. What it is part of is its [`Component`]; how many
+//! threads can meet there is its [`Pattern`]. Johnson, Pandis and Ailamaki showed that scaling is
+//! lost where the pattern is unbounded, whatever the latch: so the number of passages by component
+//! and pattern predicts machines larger than the one at hand. The account must be complete. A
+//! shared counter that no site declares is a defect.
+//!
+//! With the feature `account` each worker counts its own passages in an [`Account`]; without it an
+//! account has no size and counting is an empty function.
+//!
+//! # State
+//!
+//! An account is an open-addressed table of 256 rows, each a site and a count, written by one
+//! worker and read by anybody. A site beyond the 255th is counted under the row of its component
+//! and pattern only, in `rest`.
+//!
+//! # Invariants
+//!
+//! * I1  Only the worker that has the account writes it, so a count needs no read-modify-write.
+//! * I2  A row's site is written once and never changes.
+//!
+//! # Orderings
+//!
+//! * O1  `claim` (Release) to `rows` (Acquire): who sees a row's site may read the site, even one
+//!   that was made while the program ran.
+
+use std::fmt;
+
+/// What a critical section is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Component {
+    /// The lock manager.
+    Lock,
+    /// Physical exclusion on pages and index nodes.
+    Latch,
+    /// The log and its buffers.
+    Log,
+    /// Frames, and who has which page.
+    BufferPool,
+    /// Catalog, workers, epochs.
+    Metadata,
+    /// Beginning, committing, rolling back.
+    Transaction,
+    /// Allocation of space in memory or on the device.
+    Space,
+    /// Handing something to another thread.
+    Message,
+}
+
+impl Component {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 8] = [
+        Self::Lock,
+        Self::Latch,
+        Self::Log,
+        Self::BufferPool,
+        Self::Metadata,
+        Self::Transaction,
+        Self::Space,
+        Self::Message,
+    ];
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lock => "lock",
+            Self::Latch => "latch",
+            Self::Log => "log",
+            Self::BufferPool => "buffer pool",
+            Self::Metadata => "metadata",
+            Self::Transaction => "transaction",
+            Self::Space => "space",
+            Self::Message => "message",
+        })
+    }
+}
+
+/// How many threads can meet in a critical section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pattern {
+    /// Any number: more cores, more contention.
+    Unbounded,
+    /// A number that does not grow with the machine: producer and consumer, a pair of neighbours.
+    Fixed,
+    /// Any number, but those who wait combine their work, so that it grows slower than they do.
+    Cooperative,
+}
+
+impl Pattern {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Unbounded, Self::Fixed, Self::Cooperative];
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unbounded => "unbounded",
+            Self::Fixed => "fixed",
+            Self::Cooperative => "cooperative",
+        })
+    }
+}
+
+/// A place where threads can meet.
+///
+/// ```
+/// use foxton_sync::site::{Component, Pattern, Site};
+///
+/// static TAIL: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer tail");
+/// assert_eq!(TAIL.to_string(), "log buffer tail (log, unbounded)");
+/// ```
+#[derive(Debug)]
+pub struct Site {
+    /// What the critical section is part of.
+    pub component: Component,
+    /// How many threads can meet in it.
+    pub pattern: Pattern,
+    /// What a person would call it.
+    pub name: &'static str,
+}
+
+impl Site {
+    /// A site; made for statics.
+    pub const fn new(component: Component, pattern: Pattern, name: &'static str) -> Self {
+        Self {
+            component,
+            pattern,
+            name,
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {})", self.name, self.component, self.pattern)
+    }
+}
+
+/// How often a site was passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Passages {
+    /// Where.
+    pub site: &'static Site,
+    /// How often.
+    pub count: u64,
+}
+
+/// Passages summed over workers: one entry for each site, the most passed first.
+///
+/// Empty when the feature `account` is off.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    sites: Vec<Passages>,
+    rest: [[u64; Pattern::ALL.len()]; Component::ALL.len()],
+}
+
+impl Summary {
+    /// Each site that was passed, the most passed first.
+    pub fn sites(&self) -> &[Passages] {
+        &self.sites
+    }
+
+    /// Passages of all sites of `component` and `pattern`.
+    pub fn count(&self, component: Component, pattern: Pattern) -> u64 {
+        let listed = self.sites.iter().filter(|passages| {
+            passages.site.component == component && passages.site.pattern == pattern
+        });
+        listed.map(|passages| passages.count).sum::<u64>()
+            + self.rest[component as usize][pattern as usize]
+    }
+
+    /// Adds what `account` counted.
+    pub(crate) fn add(&mut self, account: &Account) {
+        account.add_to(self);
+    }
+}
+
+#[cfg(feature = "account")]
+pub use counting::Account;
+
+#[cfg(not(feature = "account"))]
+pub use silent::Account;
+
+#[cfg(not(feature = "account"))]
+mod silent {
+    use super::{Site, Summary};
+
+    /// What one worker passed: nothing is counted, the feature `account` is off.
+    #[derive(Debug, Default)]
+    pub struct Account;
+
+    // Absent, the account costs nothing: no memory here, no code in `passed`.
+    const _: () = assert!(size_of::<Account>() == 0);
+
+    impl Account {
+        /// Counts a passage through `site`.
+        #[inline(always)]
+        pub fn passed(&self, _site: &'static Site) {}
+
+        /// Counts `count` passages through `site`.
+        #[inline(always)]
+        pub fn passed_many(&self, _site: &'static Site, _count: u64) {}
+
+        pub(super) fn add_to(&self, _summary: &mut Summary) {}
+    }
+}
+
+#[cfg(feature = "account")]
+mod counting {
+    use super::{Component, Passages, Pattern, Site, Summary};
+    use crate::shim::{AtomicPtr, AtomicU64, Ordering};
+    use std::ptr;
+
+    /// Rows of an account; a power of two. The engine has some dozens of sites.
+    const ROWS: usize = if cfg!(loom) { 2 } else { 256 };
+
+    /// What one worker passed.
+    ///
+    /// ```
+    /// use foxton_sync::site::{Component, Pattern, Site};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// static TAIL: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer tail");
+    ///
+    /// let workers = Workers::new();
+    /// workers.worker().account().passed_many(&TAIL, 3);
+    /// assert_eq!(workers.account().count(Component::Log, Pattern::Unbounded), 3);
+    /// ```
+    #[derive(Debug)]
+    pub struct Account {
+        rows: Box<[Row]>,
+        rest: [[AtomicU64; Pattern::ALL.len()]; Component::ALL.len()],
+    }
+
+    #[derive(Debug)]
+    struct Row {
+        site: AtomicPtr<Site>,
+        count: AtomicU64,
+    }
+
+    impl Default for Account {
+        fn default() -> Self {
+            let row = |_| Row {
+                site: AtomicPtr::new(ptr::null_mut()),
+                count: AtomicU64::new(0),
+            };
+            Self {
+                rows: (0..ROWS).map(row).collect(),
+                rest: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            }
+        }
+    }
+
+    impl Account {
+        /// Counts a passage through `site`.
+        #[inline]
+        pub fn passed(&self, site: &'static Site) {
+            self.passed_many(site, 1);
+        }
+
+        /// Counts `count` passages through `site`.
+        #[inline]
+        pub fn passed_many(&self, site: &'static Site, count: u64) {
+            let counter = self.counter(site);
+            // Relaxed: nobody else writes it (I1).
+            let sum = counter.load(Ordering::Relaxed).wrapping_add(count);
+            counter.store(sum, Ordering::Relaxed);
+        }
+
+        #[inline]
+        fn counter(&self, site: &'static Site) -> &AtomicU64 {
+            let address = ptr::from_ref(site) as usize;
+            let first = (address >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            for step in 0..ROWS {
+                let row = &self.rows[(first + step) % ROWS];
+                // Relaxed: nobody else writes it (I1).
+                let found = row.site.load(Ordering::Relaxed);
+                if ptr::eq(found, site) {
+                    return &row.count;
+                }
+                if found.is_null() {
+                    row.claim(site);
+                    return &row.count;
+                }
+            }
+            &self.rest[site.component as usize][site.pattern as usize]
+        }
+
+        pub(super) fn add_to(&self, summary: &mut Summary) {
+            for (site, count) in self.rows.iter().filter_map(Row::read) {
+                match summary
+                    .sites
+                    .iter_mut()
+                    .find(|known| ptr::eq(known.site, site))
+                {
+                    Some(known) => known.count += count,
+                    None => summary.sites.push(Passages { site, count }),
+                }
+            }
+            for component in Component::ALL {
+                for pattern in Pattern::ALL {
+                    let rest = &self.rest[component as usize][pattern as usize];
+                    summary.rest[component as usize][pattern as usize] +=
+                        rest.load(Ordering::Relaxed);
+                }
+            }
+            summary
+                .sites
+                .sort_by_key(|passages| std::cmp::Reverse(passages.count));
+        }
+    }
+
+    impl Row {
+        fn claim(&self, site: &'static Site) {
+            self.site
+                .store(ptr::from_ref(site).cast_mut(), Ordering::Release); // O1, I2
+        }
+
+        fn read(&self) -> Option<(&'static Site, u64)> {
+            let site = self.site.load(Ordering::Acquire); // O1
+            // SAFETY: the pointer is null or came from a `&'static Site` (I2), whose content O1
+            // makes visible.
+            let site = unsafe { site.as_ref() }?;
+            Some((site, self.count.load(Ordering::Relaxed)))
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Everything that belongs to one thread, passed explicitly.
+//!
+//! A [`Worker`] is what other engines keep in thread-locals and globals: an identity, a random
+//! number generator, an epoch participant, an account. Here it is a value with an owner. A
+//! transaction that moves to another thread takes its worker along or borrows another; two
+//! databases in one process share nothing.
+
+use crate::epoch::{self, Domain, Guard, Participant};
+use crate::shim::{Arc, Mutex, lock};
+use crate::site::{Account, Component, Pattern, Site, Summary};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+/// Taking a worker, and giving it back.
+static REGISTRY: Site = Site::new(Component::Metadata, Pattern::Unbounded, "worker registry");
+
+/// What others may read of a worker. It stays when the worker goes, and serves the next of its id.
+#[derive(Debug, Default)]
+struct Lane {
+    account: Account,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    lanes: Vec<Arc<Lane>>,
+    // The smallest free id goes first, so that ids stay dense.
+    free: BinaryHeap<Reverse<u32>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    domain: Domain,
+    registry: Mutex<Registry>,
+    seed: u64,
+}
+
+/// Hands out the workers of one database. Cheap to clone; all clones are one.
+///
+/// ```
+/// use foxton_sync::worker::Workers;
+///
+/// let workers = Workers::new();
+/// let first = workers.worker();
+/// let second = workers.worker();
+/// assert_eq!((first.id(), second.id()), (0, 1));
+/// drop(first);
+/// assert_eq!(workers.worker().id(), 0);
+/// ```
+#[derive(Clone)]
+pub struct Workers(Arc<Shared>);
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers")
+            .field("domain", &self.0.domain)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// No workers yet; their random numbers differ from run to run.
+    pub fn new() -> Self {
+        Self::with_seed(RandomState::new().hash_one(0))
+    }
+
+    /// No workers yet; worker `id` draws the same random numbers whenever `seed` is the same.
+    pub fn with_seed(seed: u64) -> Self {
+        Self(Arc::new(Shared {
+            domain: Domain::new(),
+            registry: Mutex::default(),
+            seed,
+        }))
+    }
+
+    /// A worker of its own for the caller, with the smallest id that is free.
+    pub fn worker(&self) -> Worker {
+        let mut registry = lock(&self.0.registry);
+        let id = match registry.free.pop() {
+            Some(Reverse(id)) => id,
+            None => {
+                registry.lanes.push(Arc::new(Lane::default()));
+                u32::try_from(registry.lanes.len() - 1).expect("fewer than 2^32 workers")
+            }
+        };
+        let lane = registry.lanes[id as usize].clone();
+        drop(registry);
+        lane.account.passed(&REGISTRY);
+        Worker {
+            id,
+            random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
+            participant: self.0.domain.participant(),
+            lane,
+            workers: self.clone(),
+        }
+    }
+
+    /// The most workers that ever lived at once: every id is below it.
+    pub fn capacity(&self) -> usize {
+        lock(&self.0.registry).lanes.len()
+    }
+
+    /// The domain in which these workers reclaim.
+    pub fn domain(&self) -> &Domain {
+        &self.0.domain
+    }
+
+    /// What all workers passed so far, those that are gone included. Empty without the feature
+    /// `account`.
+    pub fn account(&self) -> Summary {
+        let mut summary = Summary::default();
+        for lane in &lock(&self.0.registry).lanes {
+            summary.add(&lane.account);
+        }
+        summary
+    }
+}
+
+/// Everything that belongs to one thread. It may move between threads, but not be shared:
+///
+/// ```
+/// fn assert_send<T: Send>() {}
+/// assert_send::<foxton_sync::worker::Worker>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn assert_sync<T: Sync>() {}
+/// assert_sync::<foxton_sync::worker::Worker>();
+/// ```
+///
+/// While it is pinned it may not even move:
+///
+/// ```compile_fail,E0505
+/// let worker = foxton_sync::worker::Workers::new().worker();
+/// let guard = worker.pin();
+/// std::thread::spawn(move || drop(worker));
+/// drop(guard);
+/// ```
+#[derive(Debug)]
+pub struct Worker {
+    id: u32,
+    random: Cell<u64>,
+    participant: Participant,
+    lane: Arc<Lane>,
+    workers: Workers,
+}
+
+impl Worker {
+    /// Its number: below [`Workers::capacity`], and no other living worker of the same
+    /// [`Workers`] has it.
+    #[inline]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where its passages are counted.
+    #[inline]
+    pub fn account(&self) -> &Account {
+        &self.lane.account
+    }
+
+    /// Where it comes from.
+    pub fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    /// A random number, good enough for picking and jitter, in about a nanosecond.
+    #[inline]
+    pub fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(GOLDEN);
+        self.random.set(state);
+        mix(state)
+    }
+
+    /// A random number below `bound`, which must not be 0. The bias is below `bound` / 2^64.
+    #[inline]
+    pub fn random_below(&self, bound: u64) -> u64 {
+        debug_assert!(bound > 0, "nothing is below 0");
+        ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Pins the epoch; see [`Participant::pin`].
+    #[inline]
+    pub fn pin(&self) -> Guard<'_> {
+        self.participant.pin()
+    }
+
+    /// Whether a guard of this worker lives.
+    pub fn is_pinned(&self) -> bool {
+        self.participant.is_pinned()
+    }
+
+    /// Frees `garbage` once nobody can look at it any more; see [`Participant::retire`].
+    pub fn retire<T: Send + 'static>(&self, garbage: Box<T>) {
+        self.participant.retire(garbage);
+    }
+
+    /// Calls `free(address)` once nobody can look at it any more.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Participant::retire_raw`].
+    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.participant.retire_raw(address, free) }
+    }
+
+    /// Frees what can be freed; see [`Participant::collect`].
+    pub fn collect(&self) {
+        self.account().passed(&epoch::ADVANCE);
+        self.participant.collect();
+    }
+
+    /// Its epoch participant.
+    pub fn participant(&self) -> &Participant {
+        &self.participant
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.lane.account.passed(&REGISTRY);
+        // Last: once the id is free, the lane may have another writer.
+        lock(&self.workers.0.registry).free.push(Reverse(self.id));
+    }
+}
+
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The finisher of SplitMix64 (Steele, Lea and Flood, 2014): every bit depends on every bit.
+#[inline]
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
