@@ -1,11 +1,13 @@
 #![forbid(unsafe_code)]
 //! Prints what breaks a house rule, then what is long. Fails if anything breaks one.
+//! An argument names another checkout to read.
 
 use foxton_tidy::{check, sizes, tree::Tree};
-use std::{path::Path, process::ExitCode};
+use std::{env, path::Path, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = env::args_os().nth(1).map_or_else(here, PathBuf::from);
     let tree = match Tree::read(&root) {
         Ok(tree) => tree,
         Err(error) => {

@@ -1,0 +1,409 @@
+//! The ledger: what a TPC-B-like load does, and what must be found afterwards.
+//!
+//! Nothing here touches a database. A client's n-th transaction is a pure function of the seed,
+//! the client and n, so whoever knows which of them committed knows every balance, and a database
+//! that was killed can be checked exactly.
+//!
+//! # The load
+//!
+//! A transaction adds an amount to an account, to a teller and to a branch, writes one row of
+//! history under (client, number), and moves the client's *bookmark*: it deletes the row of its
+//! last committed transaction and inserts one for this. So it updates, inserts and deletes, and
+//! half of it cannot hide. Every thirteenth is rolled back by its client.
+//!
+//! # What must hold
+//!
+//! * I1  A transaction that was acknowledged, and promised to survive, is there.
+//! * I2  A transaction that was never begun, or was rolled back, is not there.
+//! * I3  Of what was begun and not acknowledged, a client's transactions are there up to some
+//!   point and none after it: nothing is lost from the middle.
+//! * I4  What is there is there whole: history rows say what they said, every balance is the sum
+//!   of its history, every bookmark stands at the client's last committed transaction.
+//! * I5  The first load, one large transaction, is there whole or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many rows the tables have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// Branches.
+    pub branches: u64,
+    /// Tellers of all branches.
+    pub tellers: u64,
+    /// Accounts of all branches.
+    pub accounts: u64,
+}
+
+impl Scale {
+    /// Few enough rows that clients meet all the time.
+    pub const SMALL: Scale = Scale {
+        branches: 2,
+        tellers: 10,
+        accounts: 200,
+    };
+}
+
+/// One row of history, and all that a transaction changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The account that got the amount.
+    pub account: u64,
+    /// The teller.
+    pub teller: u64,
+    /// The branch.
+    pub branch: u64,
+    /// The amount.
+    pub amount: i64,
+}
+
+/// Whose transaction, and the how manieth: the key of its history row.
+pub type Number = (u32, u64);
+
+/// What transaction `number` does.
+pub fn entry(seed: u64, number: Number, scale: Scale) -> Entry {
+    let draw = |what: u64| mix(mix(seed ^ mix(u64::from(number.0))) ^ mix(number.1) ^ what);
+    let teller = draw(1) % scale.tellers;
+    Entry {
+        account: draw(2) % scale.accounts,
+        teller,
+        branch: teller % scale.branches,
+        amount: (draw(3) % 1_999_999) as i64 - 999_999,
+    }
+}
+
+/// Whether the client rolls its n-th transaction back.
+pub fn is_abandoned(n: u64) -> bool {
+    n.is_multiple_of(13)
+}
+
+/// The last of a client's transactions before the `n`-th that was not rolled back; 0 if none.
+pub fn previous(n: u64) -> u64 {
+    (1..n).rev().find(|&n| !is_abandoned(n)).unwrap_or(0)
+}
+
+/// Scatters the bits of `word`: neighbours get nothing in common.
+pub fn mix(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// Everything a database holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Balance of each account.
+    pub accounts: BTreeMap<u64, i64>,
+    /// Balance of each teller.
+    pub tellers: BTreeMap<u64, i64>,
+    /// Balance of each branch.
+    pub branches: BTreeMap<u64, i64>,
+    /// Every transaction that is there.
+    pub history: BTreeMap<Number, Entry>,
+    /// The bookmarks.
+    pub bookmarks: BTreeSet<Number>,
+}
+
+impl Contents {
+    /// What a database holds after the load and `committed`.
+    pub fn after(seed: u64, scale: Scale, committed: impl IntoIterator<Item = Number>) -> Contents {
+        let zeros = |count| (0..count).map(|id| (id, 0)).collect();
+        let mut contents = Contents {
+            accounts: zeros(scale.accounts),
+            tellers: zeros(scale.tellers),
+            branches: zeros(scale.branches),
+            ..Contents::default()
+        };
+        let mut last = BTreeMap::new();
+        for number in committed {
+            let entry = entry(seed, number, scale);
+            *contents.accounts.entry(entry.account).or_default() += entry.amount;
+            *contents.tellers.entry(entry.teller).or_default() += entry.amount;
+            *contents.branches.entry(entry.branch).or_default() += entry.amount;
+            contents.history.insert(number, entry);
+            let last: &mut u64 = last.entry(number.0).or_default();
+            *last = number.1.max(*last);
+        }
+        contents.bookmarks.extend(last);
+        contents
+    }
+}
+
+/// What is known, outside the database, of one client's transactions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// Those that must be there.
+    pub must: BTreeSet<u64>,
+    /// Those that may be there: from the first of these to some point, and none after it.
+    pub may: BTreeSet<u64>,
+}
+
+/// What is known, outside the database, of all of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expectations {
+    /// Whether the load was acknowledged.
+    pub loaded: bool,
+    /// Each client.
+    pub clients: BTreeMap<u32, Expectation>,
+}
+
+impl Expectations {
+    /// Takes what was found, and found right, as what must be there from now on.
+    pub fn settle(&mut self, found: &Contents) {
+        self.loaded |= !found.accounts.is_empty();
+        for (&client, expectation) in &mut self.clients {
+            let may = std::mem::take(&mut expectation.may);
+            let there = may
+                .into_iter()
+                .filter(|&n| found.history.contains_key(&(client, n)));
+            expectation.must.extend(there);
+        }
+    }
+}
+
+/// Compares what was `found` with what was `expected`. The faults are sentences, at most a dozen.
+///
+/// # Errors
+///
+/// Every way in which `found` breaks an invariant of this [module](self).
+pub fn check(
+    seed: u64,
+    scale: Scale,
+    expected: &Expectations,
+    found: &Contents,
+) -> Result<(), Vec<String>> {
+    let mut faults = Vec::new();
+    if *found == Contents::default() {
+        if expected.loaded {
+            faults.push("I1 the acknowledged load is lost".to_owned());
+        }
+        return if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(faults)
+        };
+    }
+    for (&client, expectation) in &expected.clients {
+        check_client(client, expectation, found, &mut faults);
+    }
+    for &(client, n) in found.history.keys() {
+        let known = expected.clients.get(&client);
+        if !known.is_some_and(|known| known.must.contains(&n) || known.may.contains(&n)) {
+            faults.push(format!(
+                "I2 client {client}, transaction {n} is there and never committed"
+            ));
+        }
+    }
+    // What should be there if these transactions, and only they, are: their sums, exactly.
+    let right = Contents::after(seed, scale, found.history.keys().copied());
+    differences("I4 history", &found.history, &right.history, &mut faults);
+    differences(
+        "I4, I5 account",
+        &found.accounts,
+        &right.accounts,
+        &mut faults,
+    );
+    differences("I4, I5 teller", &found.tellers, &right.tellers, &mut faults);
+    differences(
+        "I4, I5 branch",
+        &found.branches,
+        &right.branches,
+        &mut faults,
+    );
+    for (client, n) in found.bookmarks.symmetric_difference(&right.bookmarks) {
+        faults.push(format!(
+            "I4 the bookmark of client {client} at {n} is wrong or missing"
+        ));
+    }
+    faults.truncate(12);
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults)
+    }
+}
+
+fn check_client(
+    client: u32,
+    expectation: &Expectation,
+    found: &Contents,
+    faults: &mut Vec<String>,
+) {
+    let there = |n: &u64| found.history.contains_key(&(client, *n));
+    for n in expectation.must.iter().filter(|n| !there(n)) {
+        faults.push(format!(
+            "I1 client {client}, transaction {n} was acknowledged and is lost"
+        ));
+    }
+    let mut missing = None;
+    for n in &expectation.may {
+        match (there(n), missing) {
+            (false, None) => missing = Some(n),
+            (true, Some(hole)) => faults.push(format!(
+                "I3 client {client}, transaction {n} is there, but {hole} before it is not"
+            )),
+            _ => {}
+        }
+    }
+}
+
+fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    what: &str,
+    found: &BTreeMap<K, V>,
+    right: &BTreeMap<K, V>,
+    faults: &mut Vec<String>,
+) {
+    let keys: BTreeSet<&K> = found.keys().chain(right.keys()).collect();
+    for key in keys {
+        let (found, right) = (found.get(key), right.get(key));
+        if found != right {
+            faults.push(format!(
+                "{what} {key:?} is {found:?}, its history says {right:?}"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The check is only worth what it notices: each fault is planted and must be named.
+
+    use super::*;
+
+    const SEED: u64 = 7;
+    const SCALE: Scale = Scale::SMALL;
+
+    fn numbers(client: u32, n: std::ops::RangeInclusive<u64>) -> Vec<Number> {
+        n.filter(|&n| !is_abandoned(n))
+            .map(|n| (client, n))
+            .collect()
+    }
+
+    fn committed() -> Vec<Number> {
+        [numbers(0, 1..=20), numbers(1, 1..=30)].concat()
+    }
+
+    fn expected() -> Expectations {
+        let set = |client, n| numbers(client, n).into_iter().map(|(_, n)| n).collect();
+        let clients = [
+            (
+                0,
+                Expectation {
+                    must: set(0, 1..=20),
+                    may: set(0, 21..=21),
+                },
+            ),
+            (
+                1,
+                Expectation {
+                    must: set(1, 1..=25),
+                    may: set(1, 26..=40),
+                },
+            ),
+        ];
+        Expectations {
+            loaded: true,
+            clients: clients.into(),
+        }
+    }
+
+    fn faults(change: impl FnOnce(&mut Contents)) -> String {
+        let mut contents = Contents::after(SEED, SCALE, committed());
+        change(&mut contents);
+        check(SEED, SCALE, &expected(), &contents)
+            .map_or_else(|faults| faults.join("\n"), |()| String::new())
+    }
+
+    #[test]
+    fn a_right_database_has_no_faults() {
+        assert_eq!(faults(|_| ()), "");
+    }
+
+    #[test]
+    fn a_pending_transaction_may_be_there_and_may_not() {
+        let with = [committed(), vec![(0, 21)]].concat();
+        let contents = Contents::after(SEED, SCALE, with);
+        assert_eq!(check(SEED, SCALE, &expected(), &contents), Ok(()));
+    }
+
+    #[test]
+    fn a_lost_commit_is_noticed() {
+        let without = committed().into_iter().filter(|&number| number != (0, 20));
+        let contents = Contents::after(SEED, SCALE, without);
+        let faults = check(SEED, SCALE, &expected(), &contents).unwrap_err();
+        assert_eq!(
+            faults,
+            ["I1 client 0, transaction 20 was acknowledged and is lost"]
+        );
+    }
+
+    #[test]
+    fn a_hole_is_noticed() {
+        let without = committed().into_iter().filter(|&number| number != (1, 27));
+        let contents = Contents::after(SEED, SCALE, without);
+        let faults = check(SEED, SCALE, &expected(), &contents).unwrap_err();
+        assert!(
+            faults[0].starts_with("I3 client 1, transaction 28 is there, but 27"),
+            "{faults:?}"
+        );
+    }
+
+    #[test]
+    fn half_a_transaction_is_noticed_whichever_half() {
+        let entry = entry(SEED, (0, 20), SCALE);
+        type Half = fn(&mut Contents, Entry);
+        let halves: [(&str, Half); 5] = [
+            ("I4, I5 account", |found, entry| {
+                *found.accounts.get_mut(&entry.account).unwrap() -= entry.amount;
+            }),
+            ("I4, I5 teller", |found, entry| {
+                *found.tellers.get_mut(&entry.teller).unwrap() -= entry.amount;
+            }),
+            ("I4, I5 branch", |found, entry| {
+                *found.branches.get_mut(&entry.branch).unwrap() -= entry.amount;
+            }),
+            ("I1 client 0, transaction 20", |found, _| {
+                _ = found.history.remove(&(0, 20))
+            }),
+            ("I4 the bookmark of client 0 at 20", |found, _| {
+                found.bookmarks.remove(&(0, 20));
+            }),
+        ];
+        for (named, half) in halves {
+            let faults = faults(|found| half(found, entry));
+            assert!(faults.contains(named), "{named}: {faults}");
+        }
+    }
+
+    #[test]
+    fn a_rolled_back_or_unknown_transaction_is_noticed() {
+        let entry = entry(SEED, (0, 13), SCALE);
+        assert!(faults(|found| _ = found.history.insert((0, 13), entry)).contains("I2"));
+        assert!(faults(|found| _ = found.history.insert((9, 1), entry)).contains("I2"));
+    }
+
+    #[test]
+    fn a_bookmark_left_behind_is_noticed() {
+        assert!(faults(|found| _ = found.bookmarks.insert((0, 19))).contains("client 0 at 19"));
+    }
+
+    #[test]
+    fn half_a_load_is_noticed() {
+        assert!(faults(|found| _ = found.accounts.remove(&199)).contains("I4, I5 account 199"));
+        let nothing = Contents::default();
+        assert!(check(SEED, SCALE, &expected(), &nothing).unwrap_err()[0].contains("load is lost"));
+        assert_eq!(
+            check(SEED, SCALE, &Expectations::default(), &nothing),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn what_was_found_once_must_be_found_again() {
+        let mut expected = expected();
+        expected.settle(&Contents::after(SEED, SCALE, committed()));
+        assert!(expected.clients[&1].must.contains(&30));
+        assert!(!expected.clients[&1].must.contains(&31));
+        assert!(expected.clients[&1].may.is_empty());
+    }
+}
