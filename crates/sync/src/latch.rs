@@ -24,8 +24,8 @@
 //!   [`Latched::with`], which releases before it returns or unwinds.
 //! * I2  The value is reached only by the holder, by `&mut self`, or by value.
 
-mod parking;
 mod queue;
+mod parking;
 pub mod shared;
 mod spin;
 pub mod version;

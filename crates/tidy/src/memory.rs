@@ -109,32 +109,37 @@ fn definition(line: &str) -> Option<String> {
         .find(|number| item.starts_with(number.as_str()))
 }
 
-/// The O-numbers in the comments of the statement around `line`: beside it, or above it.
+/// The O-numbers in the comments of the statement that `line` belongs to: beside it, on another of
+/// its lines, above it, or below its opening brace, where the formatter may put a comment.
 fn numbers_at(source: &Source, line: usize) -> BTreeSet<String> {
-    let of = |text: &str, line: usize| {
-        let start = source.start_of(line);
-        text[start..].lines().next().unwrap_or("").trim().to_owned()
-    };
-    let mut numbers = numbers_in(&of(&source.comments, line));
-    let mut above = line - 1;
-    // Up through the lines of one call that the formatter broke, then the comment above it.
-    let mut in_statement = true;
-    while above > 0 && numbers.is_empty() {
-        let (code, comment) = (of(&source.code, above), of(&source.comments, above));
-        if !code.is_empty() {
-            in_statement &= !code.ends_with([';', '{', '}']);
-            if !in_statement {
-                break;
-            }
-        } else if comment.is_empty() {
-            break;
-        } else {
-            in_statement = false;
-        }
-        numbers = numbers_in(&comment);
-        above -= 1;
+    let (code, comments) = (lines(&source.code), lines(&source.comments));
+    let ends = |line: usize| code[line].is_empty() || code[line].ends_with([';', '{', '}']);
+    let is_comment = |line: usize| code[line].is_empty() && !comments[line].is_empty();
+    let (mut first, mut last) = (line - 1, line - 1);
+    let beside = numbers_in(comments[last]);
+    if !beside.is_empty() {
+        return beside;
     }
-    numbers
+    while first > 0 && !ends(first - 1) {
+        first -= 1;
+    }
+    while first > 0 && is_comment(first - 1) {
+        first -= 1;
+    }
+    while last + 1 < code.len() && !ends(last) {
+        last += 1;
+    }
+    while code[last].ends_with('{') && last + 1 < code.len() && is_comment(last + 1) {
+        last += 1;
+    }
+    comments[first..=last]
+        .iter()
+        .flat_map(|comment| numbers_in(comment))
+        .collect()
+}
+
+fn lines(text: &str) -> Vec<&str> {
+    text.split('\n').map(str::trim).collect()
 }
 
 fn numbers_in(text: &str) -> BTreeSet<String> {
@@ -229,6 +234,15 @@ fn f(word: &Word) {
         Ordering::Relaxed,
     );
     word.store(1, Ordering::Relaxed);
+    if word.load(Ordering::Acquire) {
+        // O1
+        return;
+    }
+    word.compare_exchange(
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    ) // O1
+    .is_ok()
 }
 ";
         let tree = Tree::from_files([("crates/sync/src/latch.rs", file)]);
