@@ -1,2 +1,26 @@
 #![forbid(unsafe_code)]
-//! The laboratory.
+//! The laboratory: workloads, the driver that runs them, what is measured, and how it is told.
+//!
+//! A measurement is made of *points*: one number of clients (MPL) against one variant of the
+//! engine. The points of everything compared are interleaved and repeated, so that a slow minute
+//! of the machine falls on all alike, and every number comes with its spread, the machine and the
+//! settings. A workload's own consistency checks run after each point; a number whose checks
+//! failed is void.
+
+/// Random numbers that can be drawn again.
+pub mod random;
+
+/// Outcomes, latencies, resources, the machine, the spread.
+pub mod measure;
+
+/// Clients as threads in a closed loop.
+pub mod driver;
+
+/// Tables, CSV, JSON, SVG and HTML.
+pub mod report;
+
+/// Telling a person how far it is.
+pub mod progress;
+
+/// The experiments behind `foxton bench`.
+pub mod bench;

@@ -1,0 +1,4 @@
+//! The experiments behind `foxton bench`.
+
+/// Points interleaved over everything compared.
+pub mod sweep;

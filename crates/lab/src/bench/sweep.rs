@@ -1,0 +1,233 @@
+//! A sweep: every number of clients against everything compared, repeated and interleaved.
+//!
+//! The order is repetition, then MPL, then what is compared: the systems take turns at each point,
+//! and a whole pass is done before it is repeated. So a slow minute of the machine falls on all of
+//! them, and shows as spread.
+
+use std::time::Duration;
+
+use crate::{
+    driver::{self, Client, DriverError, Plan},
+    measure::curve::{Curve, Point},
+    progress::{Audience, Progress},
+};
+
+/// Something loaded that clients can run against.
+pub trait Subject {
+    /// The lock manager's name and the latch's, for results.
+    fn names(&self) -> (String, String);
+    /// The largest MPL it can take.
+    fn largest_mpl(&self) -> u32 {
+        u32::MAX
+    }
+    /// The types of transaction its clients run.
+    fn kinds(&self) -> &'static [&'static str];
+    /// So many clients for one run, each with a generator of its own.
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
+    /// The workload's checks, on a quiet database after a run; what they found wrong, in words.
+    fn check(&mut self) -> Result<(), String>;
+    /// What can be said about clients that do not come back.
+    fn diagnose(&self) -> String;
+}
+
+/// Which points, how often, how long.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    /// Numbers of clients, ascending.
+    pub mpls: Vec<u32>,
+    /// Times each point is measured.
+    pub reps: u32,
+    /// How long each run takes.
+    pub plan: Plan,
+}
+
+impl Sweep {
+    /// The time the runs take for these subjects, without loading and checking.
+    pub fn duration<S: Subject>(&self, subjects: &[S]) -> Duration {
+        let points = |subject: &S| {
+            self.mpls
+                .iter()
+                .filter(|&&mpl| mpl <= subject.largest_mpl())
+                .count() as u32
+        };
+        let runs: u32 = subjects.iter().map(points).sum::<u32>() * self.reps;
+        (self.plan.ramp + self.plan.window) * runs
+    }
+
+    /// Runs every point and returns a curve for each subject. After clients that never came back
+    /// nothing more is run: the database they hang in cannot be trusted, or even closed.
+    pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
+        let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
+        let progress = audience.clock("measuring", self.duration(subjects));
+        let mut past = Duration::ZERO;
+        for rep in 1..=self.reps {
+            for &mpl in &self.mpls {
+                for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
+                    let label = curve.label();
+                    let at = |point: &&mut Point| point.mpl == mpl;
+                    let Some(point) = curve.points.iter_mut().find(at) else {
+                        continue;
+                    };
+                    let repetition = format!("repetition {rep} of {}", self.reps);
+                    progress.now(&format!("{label}, MPL {mpl}, {repetition}"));
+                    if self.measure(subject, point, &progress, past).is_err() {
+                        return curves;
+                    }
+                    past += self.plan.ramp + self.plan.window;
+                }
+            }
+        }
+        curves
+            .iter_mut()
+            .flat_map(|curve| &mut curve.points)
+            .for_each(Point::judge);
+        curves
+    }
+
+    fn empty<S: Subject>(&self, subject: &S) -> Curve {
+        let (lock_manager, latch) = subject.names();
+        let mpls = self
+            .mpls
+            .iter()
+            .filter(|&&mpl| mpl <= subject.largest_mpl());
+        Curve {
+            lock_manager,
+            latch,
+            points: mpls.map(|&mpl| Point::new(mpl)).collect(),
+        }
+    }
+
+    fn measure<S: Subject>(
+        &self,
+        subject: &mut S,
+        point: &mut Point,
+        progress: &Progress,
+        past: Duration,
+    ) -> Result<(), DriverError> {
+        let clients = subject.clients(point.mpl);
+        let watch = |elapsed: Duration| progress.at(past + elapsed);
+        match driver::run(&self.plan, subject.kinds(), clients, watch) {
+            Ok(run) => point.runs.push(run),
+            Err(error) => {
+                point.fail(
+                    format!("{error}\n{}", subject.diagnose())
+                        .trim_end()
+                        .to_owned(),
+                );
+                return Err(error);
+            }
+        }
+        if let Err(what) = subject.check() {
+            point.fail(what);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::measure::outcome::Ended;
+
+    /// Notes every run begun; `broken_at` is the MPL at which its check fails.
+    struct Toy {
+        name: &'static str,
+        broken_at: u32,
+        largest: u32,
+        mpl: u32,
+        runs: Sender<(&'static str, u32)>,
+    }
+
+    struct Idle;
+    impl Client for Idle {
+        fn transaction(&mut self) -> Ended {
+            std::thread::sleep(Duration::from_micros(200));
+            Ended::ok(0)
+        }
+    }
+
+    impl Subject for Toy {
+        fn names(&self) -> (String, String) {
+            (self.name.into(), "-".into())
+        }
+        fn largest_mpl(&self) -> u32 {
+            self.largest
+        }
+        fn kinds(&self) -> &'static [&'static str] {
+            &["idle"]
+        }
+        fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+            self.mpl = mpl;
+            self.runs.send((self.name, mpl)).unwrap();
+            (0..mpl)
+                .map(|_| Box::new(Idle) as Box<dyn Client>)
+                .collect()
+        }
+        fn check(&mut self) -> Result<(), String> {
+            if self.mpl == self.broken_at {
+                Err("a row is gone".into())
+            } else {
+                Ok(())
+            }
+        }
+        fn diagnose(&self) -> String {
+            String::new()
+        }
+    }
+
+    fn toys() -> (Vec<Toy>, Receiver<(&'static str, u32)>) {
+        let (runs, noted) = channel();
+        let toy = |name, broken_at, largest| {
+            let runs = runs.clone();
+            Toy {
+                name,
+                broken_at,
+                largest,
+                mpl: 0,
+                runs,
+            }
+        };
+        (vec![toy("one", 0, u32::MAX), toy("two", 2, 2)], noted)
+    }
+
+    fn sweep() -> Sweep {
+        let window = Duration::from_millis(20);
+        let plan = Plan {
+            ramp: Duration::ZERO,
+            window,
+            slice: None,
+            grace: Duration::from_secs(10),
+        };
+        Sweep {
+            mpls: vec![1, 2, 4],
+            reps: 2,
+            plan,
+        }
+    }
+
+    #[test]
+    fn systems_take_turns_at_each_point_and_a_pass_is_done_before_the_next() {
+        let (mut subjects, noted) = toys();
+        let sweep = sweep();
+        assert_eq!(sweep.duration(&subjects), Duration::from_millis(200));
+        let curves = sweep.run(&mut subjects, Audience::Nobody);
+        let pass = [("one", 1), ("two", 1), ("one", 2), ("two", 2), ("one", 4)];
+        let noted: Vec<_> = noted.try_iter().collect();
+        assert_eq!(noted, [pass, pass].concat());
+        assert!(curves[0].points.iter().all(|point| point.runs.len() == 2));
+    }
+
+    #[test]
+    fn a_check_that_fails_marks_its_point_and_no_other() {
+        let (mut subjects, _noted) = toys();
+        let curves = sweep().run(&mut subjects, Audience::Nobody);
+        assert!(curves[0].failure().is_none());
+        assert_eq!(
+            curves[1].failure().as_deref(),
+            Some("two at MPL 2: a row is gone")
+        );
+        assert!(curves[1].points[0].checks.is_ok());
+    }
+}

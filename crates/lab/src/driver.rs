@@ -1,0 +1,410 @@
+//! The closed loop: clients as threads, each running one transaction after another without pause.
+//!
+//! The window is fixed by the clock before the first transaction runs: every client is told when
+//! the measured window begins and ends, and compares its own clock with that. So there is no flag
+//! or counter that all clients touch, and nothing of what is measured is the driver's own
+//! communication. A transaction counts if its end lies in the window.
+//!
+//! # Invariants
+//!
+//! * I1  No client runs a transaction before every client is ready.
+//! * I2  `run` returns: when the last client has reported, or `grace` after the window's end with
+//!   [`DriverError::Stuck`]. Threads that never came back are left behind, never waited for.
+
+use std::{
+    any::Any,
+    fmt,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::measure::{
+    outcome::{Ended, Outcome, Tally},
+    run::Run,
+    usage::Usage,
+};
+
+/// One client of the closed loop.
+pub trait Client: Send {
+    /// Runs one transaction to its acknowledged end, retries included.
+    fn transaction(&mut self) -> Ended;
+}
+
+/// How long a run takes.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Clients run, nothing is counted.
+    pub ramp: Duration,
+    /// Clients run and are counted.
+    pub window: Duration,
+    /// Count the window in slices this long as well.
+    pub slice: Option<Duration>,
+    /// How long after the window's end a client may still be in its last transaction.
+    pub grace: Duration,
+}
+
+/// Why a run gave no result.
+#[derive(Debug)]
+pub enum DriverError {
+    /// The system would not start another thread.
+    Spawn {
+        /// Clients that could be started.
+        started: usize,
+        /// Clients asked for.
+        wanted: usize,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// Clients did not come back from their last transaction.
+    Stuck {
+        /// Clients that did not come back.
+        missing: usize,
+        /// Clients that ran.
+        clients: usize,
+        /// How long they were waited for.
+        waited: Duration,
+    },
+    /// A client panicked.
+    Panicked(String),
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DriverError::Spawn {
+                started,
+                wanted,
+                cause,
+            } => write!(
+                f,
+                "only {started} of {wanted} client threads could be started ({cause}): ask for a \
+                 smaller MPL or raise the limit on processes (ulimit -u)"
+            ),
+            DriverError::Stuck {
+                missing,
+                clients,
+                waited,
+            } => write!(
+                f,
+                "{missing} of {clients} clients had not finished their last transaction \
+                 {} s after the window's end",
+                waited.as_secs()
+            ),
+            DriverError::Panicked(message) => write!(f, "a client panicked: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// When the window is; fixed once, when all clients are ready.
+#[derive(Debug, Clone, Copy)]
+struct Schedule {
+    begin: Instant,
+    end: Instant,
+}
+
+/// Where clients wait for the schedule.
+#[derive(Debug, Default)]
+struct Gate {
+    /// `None`: not yet. `Some(None)`: there will be no run.
+    schedule: Mutex<Option<Option<Schedule>>>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn wait(&self) -> Option<Schedule> {
+        let guard = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened.wait_while(guard, |schedule| schedule.is_none());
+        opened
+            .unwrap_or_else(PoisonError::into_inner)
+            .expect("waited until it was set")
+    }
+
+    fn open(&self, schedule: Option<Schedule>) {
+        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedule);
+        self.opened.notify_all();
+    }
+}
+
+enum Report {
+    Ready,
+    Done(Box<Run>),
+    Panicked(String),
+}
+
+// A client uses little stack: the engine keeps its state on the heap.
+const STACK_BYTES: usize = 1 << 20;
+const TICK: Duration = Duration::from_millis(50);
+// A client that only fails would otherwise fail a million times a second.
+const ERRORS_UNTIL_A_CLIENT_GIVES_UP: u64 = 100;
+
+/// Runs `clients` by `plan` and adds up what they measured.
+///
+/// `watch` is called about twenty times a second with the time since the clients were let go, and
+/// once at the end of the window. `kinds` names the types of transaction the clients run.
+///
+/// # Errors
+///
+/// If threads cannot be started, a client panics, or clients do not come back in time.
+pub fn run(
+    plan: &Plan,
+    kinds: &'static [&'static str],
+    clients: Vec<Box<dyn Client>>,
+    mut watch: impl FnMut(Duration),
+) -> Result<Run, DriverError> {
+    let count = clients.len();
+    let gate = Arc::new(Gate::default());
+    let (reports, inbox) = mpsc::channel();
+    for (started, client) in clients.into_iter().enumerate() {
+        if let Err(cause) = spawn(started, client, kinds, plan.slice, &gate, &reports) {
+            gate.open(None);
+            return Err(DriverError::Spawn {
+                started,
+                wanted: count,
+                cause,
+            });
+        }
+    }
+    drop(reports);
+    for _ in 0..count {
+        // I1. A client sends `Ready` before anything that could panic.
+        inbox.recv().expect("every client reports ready first");
+    }
+    let released = Instant::now();
+    let begin = released + plan.ramp;
+    let schedule = Schedule {
+        begin,
+        end: begin + plan.window,
+    };
+    gate.open(Some(schedule));
+
+    let before = wait_until(schedule.begin, released, &mut watch);
+    let after = wait_until(schedule.end, released, &mut watch);
+    watch(released.elapsed());
+    let mut sum = collect(&inbox, count, schedule.end + plan.grace, plan.grace)?;
+    sum.window = plan.window;
+    sum.usage = after.zip(before).map(|(after, before)| after.since(before));
+    Ok(sum)
+}
+
+fn wait_until(when: Instant, released: Instant, watch: &mut impl FnMut(Duration)) -> Option<Usage> {
+    loop {
+        let left = when.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Usage::now();
+        }
+        thread::sleep(left.min(TICK));
+        watch(released.elapsed());
+    }
+}
+
+fn collect(
+    inbox: &Receiver<Report>,
+    clients: usize,
+    deadline: Instant,
+    waited: Duration,
+) -> Result<Run, DriverError> {
+    let mut sum = Run::default();
+    for missing in (1..=clients).rev() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match inbox.recv_timeout(left) {
+            Ok(Report::Done(run)) => sum.add(&run),
+            Ok(Report::Panicked(message)) => return Err(DriverError::Panicked(message)),
+            Ok(Report::Ready) => unreachable!("every client was ready before the gate opened"),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(DriverError::Stuck {
+                    missing,
+                    clients,
+                    waited,
+                }); // I2
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(DriverError::Panicked(
+                    "a client ended without a report".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(sum)
+}
+
+fn spawn(
+    index: usize,
+    mut client: Box<dyn Client>,
+    kinds: &'static [&'static str],
+    slice: Option<Duration>,
+    gate: &Arc<Gate>,
+    reports: &Sender<Report>,
+) -> std::io::Result<()> {
+    let (gate, reports) = (gate.clone(), reports.clone());
+    let body = move || {
+        if reports.send(Report::Ready).is_err() {
+            return;
+        }
+        let Some(schedule) = gate.wait() else { return };
+        let work = || closed_loop(client.as_mut(), schedule, kinds, slice);
+        let report = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+            Ok(run) => Report::Done(Box::new(run)),
+            Err(panic) => Report::Panicked(words(panic.as_ref())),
+        };
+        drop(client);
+        // Nobody listens once the run was given up.
+        let _ = reports.send(report);
+    };
+    thread::Builder::new()
+        .name(format!("client-{index}"))
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+        .map(drop)
+}
+
+fn closed_loop(
+    client: &mut dyn Client,
+    schedule: Schedule,
+    kinds: &'static [&'static str],
+    slice: Option<Duration>,
+) -> Run {
+    let mut run = Run {
+        tally: Tally::new(kinds),
+        ..Run::default()
+    };
+    let mut began = Instant::now();
+    loop {
+        let ended = client.transaction();
+        // The end of one transaction is the beginning of the next: one look at the clock each.
+        let now = Instant::now();
+        let failed = ended.outcome == Outcome::Error;
+        // An error in the ramp voids the run like any other.
+        if failed || (now >= schedule.begin && now < schedule.end) {
+            run.latency.record(now - began);
+            if let Some(slice) = slice {
+                count_slice(
+                    &mut run.slices,
+                    now.saturating_duration_since(schedule.begin),
+                    slice,
+                );
+            }
+            run.tally.count(ended);
+        }
+        let hopeless = failed && run.tally.of(Outcome::Error) >= ERRORS_UNTIL_A_CLIENT_GIVES_UP;
+        if now >= schedule.end || hopeless {
+            return run;
+        }
+        began = now;
+    }
+}
+
+fn count_slice(slices: &mut Vec<u64>, since_begin: Duration, slice: Duration) {
+    let index = (since_begin.as_nanos() / slice.as_nanos().max(1)) as usize;
+    if slices.len() <= index {
+        slices.resize(index + 1, 0);
+    }
+    slices[index] += 1;
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: &[&str] = &["work"];
+
+    fn plan(ramp: u64, window: u64, grace: u64) -> Plan {
+        Plan {
+            ramp: Duration::from_millis(ramp),
+            window: Duration::from_millis(window),
+            slice: Some(Duration::from_millis(50)),
+            grace: Duration::from_millis(grace),
+        }
+    }
+
+    struct Sleeper(Duration);
+    impl Client for Sleeper {
+        fn transaction(&mut self) -> Ended {
+            thread::sleep(self.0);
+            Ended::ok(0)
+        }
+    }
+
+    fn sleepers(count: usize, each: Duration) -> Vec<Box<dyn Client>> {
+        (0..count)
+            .map(|_| Box::new(Sleeper(each)) as Box<dyn Client>)
+            .collect()
+    }
+
+    #[test]
+    fn only_what_ends_in_the_window_counts() {
+        let clients = sleepers(4, Duration::from_millis(2));
+        let run = run(&plan(100, 200, 5_000), KINDS, clients, |_| ()).unwrap();
+        // Four clients, at most 100 transactions each in 200 ms; the ramp would add half as many.
+        let committed = run.tally.committed();
+        assert!((40..=404).contains(&committed), "{committed}");
+        assert_eq!(run.slices.iter().sum::<u64>(), committed);
+        assert!(run.slices.len() <= 4 && run.latency.quantile_us(0.5) >= 2_000.0);
+    }
+
+    #[test]
+    fn a_client_that_never_comes_back_is_reported_and_not_waited_for() {
+        let clients = vec![
+            Box::new(Sleeper(Duration::from_secs(3_600))) as Box<dyn Client>,
+            Box::new(Sleeper(Duration::from_millis(1))),
+        ];
+        let began = Instant::now();
+        let error = run(&plan(0, 50, 100), KINDS, clients, |_| ()).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                DriverError::Stuck {
+                    missing: 1,
+                    clients: 2,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_panic_in_a_client_is_an_error_with_its_words() {
+        struct Panics;
+        impl Client for Panics {
+            fn transaction(&mut self) -> Ended {
+                panic!("row 7 is gone")
+            }
+        }
+        let clients: Vec<Box<dyn Client>> = vec![Box::new(Panics)];
+        let error = run(&plan(0, 50, 1_000), KINDS, clients, |_| ()).unwrap_err();
+        assert!(error.to_string().contains("row 7 is gone"), "{error}");
+    }
+
+    #[test]
+    fn an_error_in_the_ramp_is_counted_and_a_failing_client_gives_up() {
+        struct Fails;
+        impl Client for Fails {
+            fn transaction(&mut self) -> Ended {
+                Ended {
+                    outcome: Outcome::Error,
+                    failure: Some("full".into()),
+                    ..Ended::ok(0)
+                }
+            }
+        }
+        let clients: Vec<Box<dyn Client>> = vec![Box::new(Fails)];
+        let run = run(&plan(50, 50, 1_000), KINDS, clients, |_| ()).unwrap();
+        assert_eq!(run.tally.of(Outcome::Error), ERRORS_UNTIL_A_CLIENT_GIVES_UP);
+        assert_eq!(run.tally.failure.as_deref(), Some("full"));
+    }
+}

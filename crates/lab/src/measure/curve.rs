@@ -1,0 +1,171 @@
+//! Points and curves: throughput over the number of clients.
+
+use super::{
+    latency::Latency,
+    outcome::{Outcome, Tally},
+    run::Run,
+    spread::Spread,
+};
+
+/// One number of clients against one variant of the engine, repeated.
+#[derive(Debug, Clone)]
+pub struct Point {
+    /// Clients.
+    pub mpl: u32,
+    /// The repetitions.
+    pub runs: Vec<Run>,
+    /// `Ok`, or what the workload's checks found wrong.
+    pub checks: Result<(), String>,
+}
+
+impl Point {
+    /// A point without repetitions yet.
+    pub fn new(mpl: u32) -> Point {
+        Point {
+            mpl,
+            runs: Vec::new(),
+            checks: Ok(()),
+        }
+    }
+
+    /// Committed transactions per second, by repetition.
+    pub fn tps(&self) -> Spread {
+        Spread::new(self.runs.iter().map(Run::tps))
+    }
+
+    /// Outcomes of all repetitions.
+    pub fn tally(&self) -> Tally {
+        let mut sum = Tally::default();
+        self.runs.iter().for_each(|run| sum.add(&run.tally));
+        sum
+    }
+
+    /// Latencies of all repetitions.
+    pub fn latency(&self) -> Latency {
+        let mut sum = Latency::default();
+        self.runs.iter().for_each(|run| sum.add(&run.latency));
+        sum
+    }
+
+    /// The share of the machine's processor time used, (program, kernel), all repetitions.
+    pub fn processor_shares(&self, cores: usize) -> Option<(f64, f64)> {
+        let mut whole = 0.0;
+        let (mut user, mut kernel) = (0.0, 0.0);
+        for run in &self.runs {
+            let usage = run.usage?;
+            user += usage.user.as_secs_f64();
+            kernel += usage.kernel.as_secs_f64();
+            whole += run.window.as_secs_f64() * cores as f64;
+        }
+        (whole > 0.0).then(|| (user / whole, kernel / whole))
+    }
+
+    /// Keeps the first thing found wrong.
+    pub fn fail(&mut self, what: String) {
+        if self.checks.is_ok() {
+            self.checks = Err(what);
+        }
+    }
+
+    /// Notes errors the clients met: a run with an error is void, and so is one in which nothing
+    /// was committed.
+    pub fn judge(&mut self) {
+        let tally = self.tally();
+        let errors = tally.of(Outcome::Error);
+        if errors > 0 {
+            let first = tally.failure.as_deref().unwrap_or("without words");
+            self.fail(format!("{errors} transactions failed, the first: {first}"));
+        } else if tally.committed() == 0 {
+            self.fail("nothing was committed in the measured window".to_owned());
+        }
+    }
+}
+
+/// One variant of the engine over every number of clients.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// The lock manager.
+    pub lock_manager: String,
+    /// The latch inside it.
+    pub latch: String,
+    /// By number of clients, ascending.
+    pub points: Vec<Point>,
+}
+
+impl Curve {
+    /// How a person calls this variant.
+    pub fn label(&self) -> String {
+        match self.latch.as_str() {
+            "" | "-" => self.lock_manager.clone(),
+            latch => format!("{}/{latch}", self.lock_manager),
+        }
+    }
+
+    /// The point with the highest median throughput.
+    pub fn peak(&self) -> Option<&Point> {
+        self.points
+            .iter()
+            .max_by(|a, b| a.tps().median().total_cmp(&b.tps().median()))
+    }
+
+    /// Throughput at the largest number of clients ÷ the peak; `None` for fewer than two points.
+    pub fn no_collapse_ratio(&self) -> Option<f64> {
+        let (last, peak) = (self.points.last()?, self.peak()?);
+        let peak = peak.tps().median();
+        (self.points.len() > 1 && peak > 0.0).then(|| last.tps().median() / peak)
+    }
+
+    /// The first thing found wrong in any of its points, and where.
+    pub fn failure(&self) -> Option<String> {
+        self.points.iter().find_map(|point| {
+            let what = point.checks.as_ref().err()?;
+            Some(format!("{} at MPL {}: {what}", self.label(), point.mpl))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::measure::outcome::Ended;
+
+    fn point(mpl: u32, committed: &[u64]) -> Point {
+        let mut point = Point::new(mpl);
+        for &count in committed {
+            let mut tally = Tally::new(&["work"]);
+            (0..count).for_each(|_| tally.count(Ended::ok(0)));
+            point.runs.push(Run {
+                tally,
+                window: Duration::from_secs(1),
+                ..Run::default()
+            });
+        }
+        point
+    }
+
+    #[test]
+    fn the_ratio_compares_the_largest_mpl_with_the_peak() {
+        let points = vec![
+            point(1, &[60, 50, 40]),
+            point(2, &[100, 90, 110]),
+            point(4, &[25]),
+        ];
+        let curve = Curve {
+            lock_manager: "global".into(),
+            latch: "-".into(),
+            points,
+        };
+        assert_eq!(curve.peak().unwrap().mpl, 2);
+        assert_eq!(curve.no_collapse_ratio(), Some(0.25));
+        assert_eq!(curve.label(), "global");
+    }
+
+    #[test]
+    fn a_point_that_committed_nothing_is_void() {
+        let mut point = point(1, &[0]);
+        point.judge();
+        assert!(point.checks.is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! What was measured: outcomes, latencies, the machine's resources, and the machine itself.
+
+/// What became of each attempt.
+pub mod outcome;
+
+/// How long transactions took.
+pub mod latency;
+
+/// Processor time and memory the process used.
+pub mod usage;
+
+/// Which machine, which versions.
+pub mod machine;
+
+/// Repetitions of one measurement and their spread.
+pub mod spread;
+
+/// What one run of a closed loop measured.
+pub mod run;
+
+/// Points and curves: throughput over the number of clients.
+pub mod curve;
+
+/// What was sampled while a run went on.
+pub mod timeline;

@@ -1,0 +1,171 @@
+//! What became of each attempt at a transaction.
+//!
+//! Six counters for each type of transaction; their sum is the number of attempts. A transaction
+//! that fell to a deadlock twice and then committed is three attempts: two `deadlock`, one `ok`.
+
+/// How one attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Outcome {
+    /// Committed, did its full work.
+    Ok,
+    /// Ended cleanly having found, as expected, nothing.
+    Miss,
+    /// Rolled back because the workload says so.
+    Rule,
+    /// Victim of a deadlock.
+    Deadlock,
+    /// A lock wait ended by time.
+    Timeout,
+    /// Anything else: the run is void.
+    Error,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the counters.
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Ok,
+        Outcome::Miss,
+        Outcome::Rule,
+        Outcome::Deadlock,
+        Outcome::Timeout,
+        Outcome::Error,
+    ];
+
+    /// The word for it in tables and files.
+    pub fn name(self) -> &'static str {
+        ["ok", "miss", "rule", "deadlock", "timeout", "error"][self as usize]
+    }
+}
+
+/// One transaction, with the attempts it took, as a client reports it.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Which type of the workload's transactions.
+    pub kind: usize,
+    /// How the last attempt ended.
+    pub outcome: Outcome,
+    /// Attempts before the last that fell to a deadlock.
+    pub deadlocks: u32,
+    /// Attempts before the last whose lock wait timed out.
+    pub timeouts: u32,
+    /// What went wrong, if the outcome is [`Outcome::Error`].
+    pub failure: Option<Box<str>>,
+}
+
+impl Ended {
+    /// A transaction of this kind that went as planned at the first attempt.
+    pub fn ok(kind: usize) -> Ended {
+        Ended {
+            kind,
+            outcome: Outcome::Ok,
+            deadlocks: 0,
+            timeouts: 0,
+            failure: None,
+        }
+    }
+}
+
+/// Outcomes counted by type of transaction.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    kinds: &'static [&'static str],
+    counts: Vec<[u64; 6]>,
+    /// The first error met, in words.
+    pub failure: Option<Box<str>>,
+}
+
+impl Tally {
+    /// Nothing counted yet, for the types of transaction named.
+    pub fn new(kinds: &'static [&'static str]) -> Tally {
+        Tally {
+            kinds,
+            counts: vec![[0; 6]; kinds.len()],
+            failure: None,
+        }
+    }
+
+    /// Counts one transaction and the attempts before its last.
+    pub fn count(&mut self, ended: Ended) {
+        let counts = &mut self.counts[ended.kind];
+        counts[ended.outcome as usize] += 1;
+        counts[Outcome::Deadlock as usize] += u64::from(ended.deadlocks);
+        counts[Outcome::Timeout as usize] += u64::from(ended.timeouts);
+        if self.failure.is_none() {
+            self.failure = ended.failure;
+        }
+    }
+
+    /// Adds what another client counted of the same types.
+    pub fn add(&mut self, other: &Tally) {
+        if self.counts.is_empty() {
+            *self = Tally::new(other.kinds);
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                *mine += theirs;
+            }
+        }
+        if self.failure.is_none() {
+            self.failure.clone_from(&other.failure);
+        }
+    }
+
+    /// Attempts of every type that ended so.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.counts
+            .iter()
+            .map(|counts| counts[outcome as usize])
+            .sum()
+    }
+
+    /// The counters of each type, in the order of [`Outcome::ALL`].
+    pub fn by_kind(&self) -> impl Iterator<Item = (&'static str, &[u64; 6])> {
+        self.kinds.iter().copied().zip(&self.counts)
+    }
+
+    /// Transactions that ended as planned: throughput counts these.
+    pub fn committed(&self) -> u64 {
+        self.of(Outcome::Ok) + self.of(Outcome::Miss)
+    }
+
+    /// Attempts undone by the lock manager: deadlocks and timeouts.
+    pub fn aborts(&self) -> u64 {
+        self.of(Outcome::Deadlock) + self.of(Outcome::Timeout)
+    }
+
+    /// Every attempt.
+    pub fn attempts(&self) -> u64 {
+        Outcome::ALL.iter().map(|&outcome| self.of(outcome)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_six_counters_add_up_to_the_attempts() {
+        let mut tally = Tally::new(&["read", "update"]);
+        tally.count(Ended::ok(0));
+        tally.count(Ended {
+            deadlocks: 2,
+            timeouts: 1,
+            ..Ended::ok(1)
+        });
+        tally.count(Ended {
+            outcome: Outcome::Error,
+            failure: Some("disk full".into()),
+            ..Ended::ok(0)
+        });
+        assert_eq!(
+            (tally.committed(), tally.aborts(), tally.attempts()),
+            (2, 3, 6)
+        );
+        let mut sum = Tally::default();
+        sum.add(&tally);
+        sum.add(&tally);
+        assert_eq!((sum.committed(), sum.aborts(), sum.attempts()), (4, 6, 12));
+        assert_eq!(sum.failure.as_deref(), Some("disk full"));
+    }
+}

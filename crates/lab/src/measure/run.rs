@@ -1,0 +1,39 @@
+//! What one run of a closed loop measured.
+
+use std::time::Duration;
+
+use super::{latency::Latency, outcome::Tally, usage::Usage};
+
+/// What a run measured.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// Outcomes of the transactions that ended in the window.
+    pub tally: Tally,
+    /// Their latencies.
+    pub latency: Latency,
+    /// How long the window was.
+    pub window: Duration,
+    /// Transactions committed in each slice of the window.
+    pub slices: Vec<u64>,
+    /// Resources used in the window, where the system tells.
+    pub usage: Option<Usage>,
+}
+
+impl Run {
+    /// Committed transactions per second of the window.
+    pub fn tps(&self) -> f64 {
+        self.tally.committed() as f64 / self.window.as_secs_f64().max(1e-9)
+    }
+
+    /// Adds what another client of the same run measured.
+    pub fn add(&mut self, other: &Run) {
+        self.tally.add(&other.tally);
+        self.latency.add(&other.latency);
+        if self.slices.len() < other.slices.len() {
+            self.slices.resize(other.slices.len(), 0);
+        }
+        for (mine, theirs) in self.slices.iter_mut().zip(&other.slices) {
+            *mine += theirs;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Repetitions of one measurement and their spread.
+
+/// The same quantity measured several times.
+#[derive(Debug, Clone, Default)]
+pub struct Spread(Vec<f64>);
+
+impl Spread {
+    /// These repetitions.
+    pub fn new(values: impl IntoIterator<Item = f64>) -> Spread {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        Spread(values)
+    }
+
+    /// The middle one, or the mean of the two in the middle; 0 if there are none.
+    pub fn median(&self) -> f64 {
+        let count = self.0.len();
+        match count {
+            0 => 0.0,
+            _ if count % 2 == 1 => self.0[count / 2],
+            _ => (self.0[count / 2 - 1] + self.0[count / 2]) / 2.0,
+        }
+    }
+
+    /// The smallest; 0 if there are none.
+    pub fn min(&self) -> f64 {
+        self.0.first().copied().unwrap_or(0.0)
+    }
+
+    /// The largest; 0 if there are none.
+    pub fn max(&self) -> f64 {
+        self.0.last().copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_count_lies_between() {
+        let spread = Spread::new([4.0, 1.0, 3.0, 2.0]);
+        assert_eq!(
+            (spread.min(), spread.median(), spread.max()),
+            (1.0, 2.5, 4.0)
+        );
+        assert_eq!(Spread::new([]).median(), 0.0);
+    }
+}

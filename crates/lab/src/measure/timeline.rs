@@ -1,0 +1,92 @@
+//! What was sampled while a run went on: throughput, memory and processor time by slices.
+
+use std::time::Duration;
+
+use super::usage::{Split, Usage};
+
+/// One slice of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sample {
+    /// The end of the slice, since the window began.
+    pub at: Duration,
+    /// Committed transactions per second in the slice.
+    pub tps: f64,
+    /// Memory resident at its end.
+    pub resident_bytes: u64,
+    /// How the processors spent the slice.
+    pub split: Split,
+}
+
+/// The samples of one variant of the engine.
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    /// How a person calls the variant.
+    pub label: String,
+    /// The samples, in order.
+    pub samples: Vec<Sample>,
+}
+
+/// Takes the process's resources at regular times while a run goes on.
+#[derive(Debug)]
+pub struct Sampler {
+    slice: Duration,
+    offset: Duration,
+    taken: Vec<Option<Usage>>,
+}
+
+impl Sampler {
+    /// Samples every `slice`, beginning `offset` after the clients were let go.
+    pub fn new(slice: Duration, offset: Duration) -> Sampler {
+        Sampler {
+            slice,
+            offset,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes what is due `elapsed` after the clients were let go. Call often.
+    pub fn tick(&mut self, elapsed: Duration) {
+        let Some(elapsed) = elapsed.checked_sub(self.offset) else {
+            return;
+        };
+        while elapsed >= self.slice * self.taken.len() as u32 {
+            self.taken.push(Usage::now());
+        }
+    }
+
+    /// The samples, joined with the transactions the driver counted by slice.
+    pub fn finish(self, slices: &[u64], cores: usize) -> Vec<Sample> {
+        let seconds = self.slice.as_secs_f64();
+        (1..self.taken.len())
+            .map(|index| {
+                let (before, now) = (self.taken[index - 1], self.taken[index]);
+                let used = now.zip(before).map(|(now, before)| now.since(before));
+                let used = used.unwrap_or_default();
+                Sample {
+                    at: self.slice * index as u32,
+                    tps: slices.get(index - 1).copied().unwrap_or(0) as f64 / seconds,
+                    resident_bytes: used.resident_bytes,
+                    split: Split::of(used, self.slice, cores),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_belongs_to_the_slice_that_just_ended() {
+        let slice = Duration::from_millis(100);
+        let mut sampler = Sampler::new(slice, Duration::from_millis(50));
+        for millis in (0..=400).step_by(25) {
+            sampler.tick(Duration::from_millis(millis));
+        }
+        let samples = sampler.finish(&[10, 20, 30], 2);
+        assert_eq!(samples.len(), 3);
+        assert_eq!(samples[0].at, slice);
+        assert!((samples[2].tps - 300.0).abs() < 1e-9);
+    }
+}

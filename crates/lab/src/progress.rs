@@ -1,0 +1,94 @@
+//! Telling a person how far it is and how long it takes.
+//!
+//! On a terminal: one bar with the remaining time. Anywhere else (a pipe, a log file, continuous
+//! integration): one plain line when a phase begins, nothing more.
+
+use std::{io::IsTerminal, time::Duration};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Where progress is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// A bar on standard error.
+    Terminal,
+    /// A line on standard error for each phase.
+    Log,
+    /// Nobody.
+    Nobody,
+}
+
+impl Audience {
+    /// A terminal if standard error is one and this is not continuous integration, else a log.
+    pub fn here() -> Audience {
+        let automated = std::env::var_os("CI").is_some();
+        match std::io::stderr().is_terminal() && !automated {
+            true => Audience::Terminal,
+            false => Audience::Log,
+        }
+    }
+
+    /// Says one line beside the bars.
+    pub fn say(self, line: &str) {
+        if self != Audience::Nobody {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Begins a phase of `total` steps, counted in `rows`.
+    pub fn count(self, what: &str, total: u64, unit: &str) -> Progress {
+        let template = format!("{{msg}}  {BAR}  {{human_pos}} of {{human_len}} {unit}, {LEFT}");
+        self.begin(what, total, &template)
+    }
+
+    /// Begins a phase planned to take `total`.
+    pub fn clock(self, what: &str, total: Duration) -> Progress {
+        let template = format!("{{msg}}  {BAR}  {{percent}} %, {LEFT}");
+        self.begin(what, total.as_millis() as u64, &template)
+    }
+
+    fn begin(self, what: &str, total: u64, template: &str) -> Progress {
+        if self == Audience::Log {
+            eprintln!("{what}");
+        }
+        let target = match self {
+            Audience::Terminal => ProgressDrawTarget::stderr_with_hz(5),
+            _ => ProgressDrawTarget::hidden(),
+        };
+        let style = ProgressStyle::with_template(template).expect("the templates are constants");
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        bar.set_style(style.progress_chars("━╸─"));
+        bar.set_message(what.to_owned());
+        Progress(bar)
+    }
+}
+
+const BAR: &str = "{bar:28.cyan/dim}";
+const LEFT: &str = "{eta} left";
+
+/// One phase of work; it is cleared from the screen when dropped.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// So many steps more are done. Cheap enough for every few hundred rows; threads may share it.
+    pub fn advance(&self, steps: u64) {
+        self.0.inc(steps);
+    }
+
+    /// So much of the planned time has passed.
+    pub fn at(&self, elapsed: Duration) {
+        self.0.set_position(elapsed.as_millis() as u64);
+    }
+
+    /// What is going on now.
+    pub fn now(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,123 @@
+//! Random numbers that can be drawn again.
+//!
+//! Every client has a generator of its own, seeded from the run's seed, the workload and the
+//! client's number; every row has one seeded from the load's seed, its table and its key. So a
+//! load can be done in parallel, repeated, and recomputed row by row by a checker, and no two
+//! threads ever share a generator.
+//!
+//! The generator is xoshiro256++ (Blackman and Vigna), seeded through splitmix64: small, quick,
+//! and good enough for choosing rows. It is not for secrets.
+
+/// A small generator of random numbers: the same seed gives the same numbers.
+#[derive(Debug, Clone)]
+pub struct Random([u64; 4]);
+
+const ALPHANUMERIC: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+impl Random {
+    /// The generator of `words`, in that order: say (load seed, table, key).
+    pub fn seeded(words: &[u64]) -> Random {
+        let mut state = 0x9e37_79b9_7f4a_7c15;
+        for &word in words {
+            state = splitmix(&mut (state ^ word));
+        }
+        Random(std::array::from_fn(|_| splitmix(&mut state)))
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        let s = &mut self.0;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// U(low, high): uniform, both ends included, without modulo bias.
+    ///
+    /// # Panics
+    ///
+    /// If `low > high`.
+    pub fn uniform(&mut self, low: u64, high: u64) -> u64 {
+        assert!(low <= high, "U({low}, {high}) is empty");
+        let span = high - low;
+        if span == u64::MAX {
+            return self.bits();
+        }
+        let count = span + 1;
+        // Lemire's multiplication: the high word is uniform once the few low words that would be
+        // counted twice are drawn again.
+        loop {
+            let product = u128::from(self.bits()) * u128::from(count);
+            if product as u64 >= count.wrapping_neg() % count {
+                return low + (product >> 64) as u64;
+            }
+        }
+    }
+
+    /// Whether an event of `percent` in a hundred happens.
+    pub fn percent(&mut self, percent: u32) -> bool {
+        self.uniform(1, 100) <= u64::from(percent)
+    }
+
+    /// Overwrites `text` with random letters and digits (the a-string of the workloads).
+    pub fn fill_alphanumeric(&mut self, text: &mut [u8]) {
+        for four in text.chunks_mut(4) {
+            let mut bits = self.bits();
+            for byte in four {
+                *byte = ALPHANUMERIC[((bits & 0xffff) as usize * ALPHANUMERIC.len()) >> 16];
+                bits >>= 16;
+            }
+        }
+    }
+}
+
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same_numbers_and_another_does_not() {
+        let draw = |words: &[u64]| {
+            let mut random = Random::seeded(words);
+            [random.bits(), random.bits()]
+        };
+        assert_eq!(draw(&[1, 2]), draw(&[1, 2]));
+        assert_ne!(draw(&[1, 2]), draw(&[2, 1]));
+        assert_ne!(draw(&[1]), draw(&[1, 0]));
+    }
+
+    #[test]
+    fn a_uniform_draw_reaches_both_ends_about_equally() {
+        let mut random = Random::seeded(&[7]);
+        let mut counts = [0u32; 10];
+        for _ in 0..100_000 {
+            counts[random.uniform(3, 12) as usize - 3] += 1;
+        }
+        assert!(
+            counts.iter().all(|&count| (9_500..10_500).contains(&count)),
+            "{counts:?}"
+        );
+        assert_eq!(random.uniform(5, 5), 5);
+    }
+
+    #[test]
+    fn a_string_has_letters_and_digits_only() {
+        let mut text = [0u8; 178];
+        Random::seeded(&[1]).fill_alphanumeric(&mut text);
+        assert!(text.iter().all(u8::is_ascii_alphanumeric));
+    }
+}

@@ -1,0 +1,224 @@
+//! Results for programs: `results.json`, an array with one object for each point, and
+//! `results.csv`, the same numbers one line each. Both name the machine and the settings in every
+//! record, so that a record makes sense alone.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::findings::Findings;
+use crate::measure::{
+    curve::{Curve, Point},
+    outcome::Outcome,
+};
+
+/// The array of objects.
+pub fn json(findings: &Findings) -> String {
+    let records = Value::Array(records(findings).into_iter().map(Value::Object).collect());
+    // Serialising plain values into memory cannot fail.
+    serde_json::to_string_pretty(&records).expect("values serialise") + "\n"
+}
+
+/// One line for each point; nested values are flattened as `machine.cores`.
+pub fn csv(findings: &Findings) -> String {
+    let rows: Vec<Vec<(String, Value)>> = records(findings).iter().map(flatten).collect();
+    let mut heads: Vec<String> = Vec::new();
+    for (name, _) in rows.iter().flatten() {
+        if !heads.contains(name) {
+            heads.push(name.clone());
+        }
+    }
+    let mut text = heads
+        .iter()
+        .map(|name| quoted(name))
+        .collect::<Vec<_>>()
+        .join(",")
+        + "\n";
+    for row in rows {
+        let cell = |name: &String| {
+            let value = row
+                .iter()
+                .find(|(other, _)| other == name)
+                .map(|(_, value)| value);
+            value.map_or(String::new(), |value| quoted(&plain(value)))
+        };
+        text += &(heads.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
+    }
+    text
+}
+
+/// The timelines: one line for each sample.
+pub fn samples_csv(findings: &Findings) -> String {
+    let mut text = "system,second,tps,resident_bytes,user,kernel,idle\n".to_owned();
+    for timeline in &findings.timelines {
+        for sample in &timeline.samples {
+            let _ = writeln!(
+                text,
+                "{},{:.1},{:.1},{},{:.3},{:.3},{:.3}",
+                quoted(&timeline.label),
+                sample.at.as_secs_f64(),
+                sample.tps,
+                sample.resident_bytes,
+                sample.split.user,
+                sample.split.kernel,
+                sample.split.idle
+            );
+        }
+    }
+    text
+}
+
+fn records(findings: &Findings) -> Vec<Map<String, Value>> {
+    let points = |curve| points_of(findings, curve);
+    findings.curves.iter().flat_map(points).collect()
+}
+
+fn points_of(findings: &Findings, curve: &Curve) -> Vec<Map<String, Value>> {
+    curve
+        .points
+        .iter()
+        .map(|point| record(findings, curve, point))
+        .collect()
+}
+
+fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Value> {
+    let (tps, tally, latency) = (point.tps(), point.tally(), point.latency());
+    let (committed, aborts) = (tally.committed() as f64, tally.aborts() as f64);
+    let outcomes: Map<String, Value> = tally
+        .by_kind()
+        .map(|(kind, counts)| {
+            let counts = Outcome::ALL.iter().zip(counts);
+            let counts = counts.map(|(outcome, count)| (outcome.name().to_owned(), json!(count)));
+            (kind.to_owned(), Value::Object(counts.collect()))
+        })
+        .collect();
+    let shares = point.processor_shares(findings.machine.cores);
+    let resident = point
+        .runs
+        .iter()
+        .filter_map(|run| run.usage)
+        .map(|u| u.resident_bytes)
+        .max();
+    let settings: Map<String, Value> = findings
+        .settings
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.clone()))
+        .collect();
+    let value = json!({
+        "workload": findings.workload,
+        "variant": findings.variant,
+        "lock_manager": curve.lock_manager,
+        "latch": curve.latch,
+        "mpl": point.mpl,
+        "tps": rounded(tps.median(), 1),
+        "tps_min": rounded(tps.min(), 1),
+        "tps_max": rounded(tps.max(), 1),
+        "mtpm": rounded(tps.median() * 60.0 / 1e6, 4),
+        "committed": tally.committed(),
+        "aborts": tally.aborts(),
+        "aborts_per_commit": rounded(ratio(aborts, committed), 6),
+        "aborts_per_attempt": rounded(ratio(aborts, committed + aborts), 6),
+        "p50_us": rounded(latency.quantile_us(0.50), 2),
+        "p90_us": rounded(latency.quantile_us(0.90), 2),
+        "p99_us": rounded(latency.quantile_us(0.99), 2),
+        "max_us": rounded(latency.max_us(), 2),
+        "no_collapse": curve.no_collapse_ratio().map(|ratio| rounded(ratio, 3)),
+        "processor_user": shares.map(|(user, _)| rounded(user, 3)),
+        "processor_kernel": shares.map(|(_, kernel)| rounded(kernel, 3)),
+        "resident_bytes": resident,
+        "reps": point.runs.len(),
+        "outcomes": outcomes,
+        "checks": point.checks.as_ref().map_or_else(|what| what.as_str(), |()| "ok"),
+        "settings": settings,
+        "machine": findings.machine.to_json(),
+    });
+    match value {
+        Value::Object(record) => record,
+        _ => unreachable!("the literal above is an object"),
+    }
+}
+
+fn flatten(record: &Map<String, Value>) -> Vec<(String, Value)> {
+    let mut flat = Vec::new();
+    for (name, value) in record {
+        match value {
+            Value::Object(inner) => flat.extend(
+                flatten(inner)
+                    .into_iter()
+                    .map(|(under, value)| (format!("{name}.{under}"), value)),
+            ),
+            other => flat.push((name.clone(), other.clone())),
+        }
+    }
+    flat
+}
+
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+fn rounded(value: f64, digits: i32) -> f64 {
+    let unit = 10f64.powi(digits);
+    (value * unit).round() / unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic;
+
+    #[test]
+    fn every_record_has_the_fields_promised() {
+        let findings = synthetic::findings();
+        let records: Value = serde_json::from_str(&json(&findings)).unwrap();
+        let records = records.as_array().unwrap();
+        assert_eq!(records.len(), 20);
+        for record in records {
+            for field in ["workload", "variant", "lock_manager", "latch", "checks"] {
+                assert!(record[field].is_string(), "{field} of {record}");
+            }
+            for field in [
+                "mpl", "tps", "tps_min", "tps_max", "aborts", "p50_us", "p99_us",
+            ] {
+                assert!(record[field].is_number(), "{field} of {record}");
+            }
+            assert!(record["settings"].is_object() && record["machine"]["cores"].is_number());
+            assert!(record["tps_min"].as_f64() <= record["tps"].as_f64());
+            assert!(record["tps"].as_f64() <= record["tps_max"].as_f64());
+        }
+    }
+
+    #[test]
+    fn csv_has_a_line_for_each_point_and_as_many_cells_in_each() {
+        let text = csv(&synthetic::findings());
+        let cells = |line: &str| {
+            let mut quoted = false;
+            let commas = line.chars().filter(|&c| {
+                quoted ^= c == '"';
+                c == ',' && !quoted
+            });
+            commas.count()
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 21);
+        assert!(
+            lines.iter().all(|line| cells(line) == cells(lines[0])),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! The pictures of an experiment.
+
+use super::{
+    chart::{Chart, Dot, Line, Scale},
+    findings::Findings,
+    number::{bytes, duration_us, short},
+};
+use crate::measure::{
+    curve::{Curve, Point},
+    spread::Spread,
+    timeline::{Sample, Timeline},
+};
+
+/// A picture and the name of its file.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    /// The file's name without its ending.
+    pub name: &'static str,
+    /// The picture.
+    pub chart: Chart,
+}
+
+/// Every picture worth drawing of these findings.
+pub fn of(findings: &Findings) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if findings.curves.iter().any(|curve| curve.points.len() > 1) {
+        figures.push(Figure {
+            name: "throughput",
+            chart: throughput(findings),
+        });
+        figures.push(Figure {
+            name: "latency",
+            chart: latency(findings),
+        });
+    }
+    if !findings.timelines.is_empty() {
+        figures.push(Figure {
+            name: "throughput-over-time",
+            chart: over_time(findings),
+        });
+        figures.push(Figure {
+            name: "memory-over-time",
+            chart: memory_over_time(findings),
+        });
+    }
+    figures
+}
+
+fn throughput(findings: &Findings) -> Chart {
+    let label = |curve: &Curve| match curve.no_collapse_ratio() {
+        Some(ratio) => {
+            let mpl = curve.points.last().map_or(0, |point| point.mpl);
+            format!(
+                "{}: {:.0} % of its peak left at {mpl} clients",
+                curve.label(),
+                ratio * 100.0
+            )
+        }
+        None => curve.label(),
+    };
+    let dot = |point: &Point| {
+        let tps = point.tps();
+        Dot {
+            x: f64::from(point.mpl),
+            y: tps.median(),
+            low: tps.min(),
+            high: tps.max(),
+        }
+    };
+    Chart {
+        title: findings.title.clone(),
+        y: (
+            "transactions per second (band: all repetitions)".into(),
+            Scale::Linear,
+        ),
+        y_text: short,
+        ..by_clients(findings, label, dot)
+    }
+}
+
+fn latency(findings: &Findings) -> Chart {
+    let dot = |point: &Point| {
+        let runs = point.runs.iter().map(|run| run.latency.quantile_us(0.99));
+        let (spread, all) = (Spread::new(runs), point.latency().quantile_us(0.99));
+        Dot {
+            x: f64::from(point.mpl),
+            y: all,
+            low: spread.min(),
+            high: spread.max(),
+        }
+    };
+    Chart {
+        title: "99 of 100 transactions end within".into(),
+        y: (
+            "latency, each line ten times the one below".into(),
+            Scale::Log10,
+        ),
+        y_text: duration_us,
+        ..by_clients(findings, Curve::label, dot)
+    }
+}
+
+fn by_clients(
+    findings: &Findings,
+    label: impl Fn(&Curve) -> String,
+    dot: impl Fn(&Point) -> Dot,
+) -> Chart {
+    let line = |curve: &Curve| Line {
+        label: label(curve),
+        points: curve.points.iter().map(&dot).collect(),
+    };
+    let cores = findings.machine.cores as f64;
+    let mpls = || {
+        findings
+            .curves
+            .iter()
+            .flat_map(|curve| &curve.points)
+            .map(|p| f64::from(p.mpl))
+    };
+    let words = if cores == 1.0 {
+        "1 core".into()
+    } else {
+        format!("{cores} cores")
+    };
+    let within = mpls().any(|mpl| mpl <= cores) && mpls().any(|mpl| mpl > cores);
+    Chart {
+        title: String::new(),
+        subtitle: findings.machine.sentence(),
+        x: ("clients (MPL)".into(), Scale::Log2),
+        y: (String::new(), Scale::Linear),
+        y_text: short,
+        marker: within.then_some((cores, words)),
+        lines: findings.curves.iter().map(line).collect(),
+    }
+}
+
+fn over_time(findings: &Findings) -> Chart {
+    Chart {
+        title: findings.title.clone(),
+        y: ("transactions per second".into(), Scale::Linear),
+        y_text: short,
+        ..by_second(findings, |sample| sample.tps)
+    }
+}
+
+fn memory_over_time(findings: &Findings) -> Chart {
+    Chart {
+        title: "Resident memory of the process".into(),
+        y: ("bytes".into(), Scale::Linear),
+        y_text: |value| bytes(value as u64),
+        ..by_second(findings, |sample| sample.resident_bytes as f64)
+    }
+}
+
+fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
+    let line = |timeline: &Timeline| Line {
+        label: timeline.label.clone(),
+        points: timeline
+            .samples
+            .iter()
+            .map(|sample| {
+                let y = value(sample);
+                Dot {
+                    x: sample.at.as_secs_f64(),
+                    y,
+                    low: y,
+                    high: y,
+                }
+            })
+            .collect(),
+    };
+    Chart {
+        title: String::new(),
+        subtitle: findings.machine.sentence(),
+        x: ("seconds".into(), Scale::Linear),
+        y: (String::new(), Scale::Linear),
+        y_text: short,
+        marker: findings.event.clone(),
+        lines: findings.timelines.iter().map(line).collect(),
+    }
+}

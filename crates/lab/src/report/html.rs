@@ -1,0 +1,201 @@
+//! One self-contained page: no script, no network, readable on a phone and at night.
+
+use std::fmt::Write;
+
+use super::{
+    chart::escape,
+    data::plain,
+    figures,
+    findings::Findings,
+    number::{bytes, duration_us, grouped},
+};
+use crate::measure::outcome::Outcome;
+
+/// The page.
+pub fn page(findings: &Findings) -> String {
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{0}</title><style>{STYLE}</style></head><body><main>\
+         <p class=\"over\">Foxton laboratory · {1}</p><h1>{0}</h1>",
+        escape(&findings.title),
+        escape(&findings.workload)
+    );
+    if let Some(what) = findings.failure() {
+        let _ = write!(
+            out,
+            "<p class=\"failed\"><b>A check failed, so these numbers are void.</b> {}</p>",
+            escape(&what)
+        );
+    }
+    headline(&mut out, findings);
+    for figure in figures::of(findings) {
+        let _ = write!(out, "<figure>{}</figure>", figure.chart.svg());
+    }
+    points(&mut out, findings);
+    samples(&mut out, findings);
+    about(&mut out, findings);
+    out += "</main></body></html>\n";
+    out
+}
+
+fn headline(out: &mut String, findings: &Findings) {
+    *out += "<ul class=\"finding\">";
+    for sentence in findings.sentences() {
+        let _ = write!(out, "<li>{}</li>", escape(&sentence));
+    }
+    *out += "</ul>";
+}
+
+fn points(out: &mut String, findings: &Findings) {
+    *out += "<h2>Every point</h2><div class=\"wide\"><table><thead><tr><th>locks<th>MPL<th>tps, \
+             median<th>min<th>max<th>p50<th>p99<th>deadlocks<th>timeouts<th>aborts ÷ commits\
+             <th>aborts ÷ attempts<th>memory<th>checks</tr></thead><tbody>";
+    for curve in &findings.curves {
+        let peak = curve.peak().map(|point| point.mpl);
+        for point in &curve.points {
+            let (tps, tally, latency) = (point.tps(), point.tally(), point.latency());
+            let (commits, aborts) = (tally.committed() as f64, tally.aborts() as f64);
+            let share = |whole: f64| format!("{:.3} %", aborts / whole.max(1.0) * 100.0);
+            let memory = point.runs.iter().filter_map(|run| run.usage);
+            let memory = memory.map(|usage| usage.resident_bytes).max();
+            let class = if peak == Some(point.mpl) {
+                " class=\"peak\""
+            } else {
+                ""
+            };
+            let _ = write!(out, "<tr{class}><th>{}", escape(&curve.label()));
+            for cell in [
+                point.mpl.to_string(),
+                grouped(tps.median()),
+                grouped(tps.min()),
+                grouped(tps.max()),
+                duration_us(latency.quantile_us(0.5)),
+                duration_us(latency.quantile_us(0.99)),
+                grouped(tally.of(Outcome::Deadlock) as f64),
+                grouped(tally.of(Outcome::Timeout) as f64),
+                share(commits),
+                share(commits + aborts),
+                memory.map_or("not available".to_owned(), bytes),
+            ] {
+                let _ = write!(out, "<td>{cell}");
+            }
+            let _ = match &point.checks {
+                Ok(()) => write!(out, "<td>ok</tr>"),
+                Err(what) => write!(out, "<td class=\"bad\">{}</tr>", escape(what)),
+            };
+        }
+    }
+    *out += "</tbody></table></div><p class=\"soft\">The peak of each is in bold.</p>";
+}
+
+fn samples(out: &mut String, findings: &Findings) {
+    if findings.timelines.is_empty() {
+        return;
+    }
+    *out += "<h2>Over time</h2><div class=\"wide\"><table><thead><tr><th>locks<th>second<th>tps\
+             <th>memory<th>engine<th>kernel<th>idle</tr></thead><tbody>";
+    for timeline in &findings.timelines {
+        for sample in &timeline.samples {
+            let _ = write!(
+                out,
+                "<tr><th>{}<td>{:.0}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
+                escape(&timeline.label),
+                sample.at.as_secs_f64(),
+                grouped(sample.tps),
+                bytes(sample.resident_bytes),
+                sample.split.user * 100.0,
+                sample.split.kernel * 100.0,
+                sample.split.idle * 100.0
+            );
+        }
+    }
+    *out += "</tbody></table></div>";
+}
+
+fn about(out: &mut String, findings: &Findings) {
+    let machine = &findings.machine;
+    let _ = write!(
+        out,
+        "<h2>What was measured</h2><p>{}</p><p>Clients are threads of the process, each running \
+         one transaction after another without pause. The points are interleaved over everything \
+         compared and over the repetitions; the tables show the median and the extremes. Latency \
+         runs from the first attempt to the acknowledged end, retries included.</p>\
+         <p><b>Checked:</b> {}</p>",
+        escape(&findings.description),
+        escape(&findings.checked)
+    );
+    if !machine.optimised {
+        *out += "<p class=\"failed\">Built without optimisation: not numbers to compare.</p>";
+    }
+    *out += "<h2>Machine, versions, settings</h2><div class=\"wide\"><table class=\"pairs\">";
+    let mut pair = |name: &str, value: &str| {
+        let _ = write!(out, "<tr><th>{}<td>{}</tr>", escape(name), escape(value));
+    };
+    pair("machine", &machine.sentence());
+    pair("foxton", &machine.foxton);
+    pair("compiler", machine.compiler);
+    pair("started (UTC)", &machine.started);
+    for (name, value) in &findings.settings {
+        pair(name, &plain(value));
+    }
+    let _ = write!(
+        out,
+        "</table></div><h2>Again</h2><pre>{}</pre><p class=\"soft\">The same numbers for programs \
+         are in <code>results.json</code> and <code>results.csv</code> beside this page.</p>",
+        escape(&findings.command)
+    );
+}
+
+const STYLE: &str = "\
+:root{--page:#fff;--ink:#1b1f24;--soft:#59636e;--rule:#d9dee3;--tint:#f4f6f8;--bad:#b3261e}\
+@media(prefers-color-scheme:dark){:root{--page:#0f1317;--ink:#e8ecf0;--soft:#9aa5b1;\
+--rule:#303841;--tint:#15191e;--bad:#ff8a80}}\
+*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);\
+font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif}\
+main{max-width:54rem;margin:0 auto;padding:1.25rem 1rem 3rem}\
+h1{font-size:1.6rem;line-height:1.25;margin:.1em 0 .6em}h2{font-size:1.15rem;margin:2em 0 .5em}\
+.over,.soft{color:var(--soft);font-size:.9rem}.over{margin:0}\
+.finding{padding-left:1.1em;font-size:1.05rem}.finding li{margin:.3em 0}\
+figure{margin:1.2rem 0;overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
+figure svg{display:block;width:100%;min-width:27rem;height:auto}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;\
+font-variant-numeric:tabular-nums;white-space:nowrap}\
+th,td{padding:.28rem .7rem;text-align:right;border-bottom:1px solid var(--rule)}\
+th:first-child{text-align:left;font-weight:500}thead th{color:var(--soft);font-weight:500;\
+border-bottom:2px solid var(--rule)}.peak td{font-weight:700}\
+.pairs td{text-align:left;white-space:normal}.pairs th{vertical-align:top;color:var(--soft)}\
+.bad{color:var(--bad);font-weight:600;white-space:normal;min-width:16rem;text-align:left}\
+.failed{border-left:4px solid var(--bad);padding:.5rem 1rem;background:var(--tint)}\
+pre{background:var(--tint);padding:.8rem 1rem;border-radius:8px;overflow-x:auto;font-size:.85rem}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic;
+
+    #[test]
+    fn the_page_reaches_for_nothing_outside_itself() {
+        let page = page(&synthetic::findings());
+        for outside in [
+            "<script", "<link", "<img", "@import", "url(", "src=", "href=",
+        ] {
+            assert!(!page.contains(outside), "the page contains {outside}");
+        }
+        // The only address is the name of the SVG namespace.
+        assert_eq!(
+            page.matches("http").count(),
+            page.matches("http://www.w3.org/2000/svg").count()
+        );
+    }
+
+    #[test]
+    fn a_failed_check_is_at_the_top_of_the_page() {
+        let mut findings = synthetic::findings();
+        findings.curves[0].points[0].fail("table 2 has 9 rows".into());
+        let page = page(&findings);
+        let (warning, chart) = (page.find("table 2 has 9 rows"), page.find("<figure"));
+        assert!(warning.is_some() && warning < chart);
+    }
+}

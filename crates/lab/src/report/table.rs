@@ -1,0 +1,82 @@
+//! Aligned columns for a terminal.
+
+/// A table of text: numbers to the right, words to the left.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these column heads.
+    pub fn new<const N: usize>(heads: [&str; N]) -> Table {
+        Table {
+            heads: heads.map(str::to_owned).to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row; missing cells are blank.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Leaves a line blank.
+    pub fn gap(&mut self) {
+        self.rows.push(Vec::new());
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The text, two blanks before each column, a line for each row.
+    pub fn render(&self) -> String {
+        let columns = self.heads.len();
+        let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
+        let layout: Vec<(usize, bool)> = (0..columns)
+            .map(|column| {
+                let cells = || self.rows.iter().map(|row| cell(row, column));
+                let widest = cells().map(|text| text.chars().count()).max().unwrap_or(0);
+                let numeric = cells().all(|text| looks_numeric(&text));
+                (widest.max(self.heads[column].chars().count()), numeric)
+            })
+            .collect();
+        let line = |row: &[String]| {
+            let mut text = String::new();
+            for (column, &(width, numeric)) in layout.iter().enumerate() {
+                let cell = cell(row, column);
+                let pad = " ".repeat(width - cell.chars().count());
+                text += "  ";
+                text += &if numeric { pad + &cell } else { cell + &pad };
+            }
+            text.trim_end().to_owned() + "\n"
+        };
+        let mut text = line(&self.heads);
+        let rule: Vec<String> = layout.iter().map(|&(width, _)| "─".repeat(width)).collect();
+        text += &line(&rule);
+        self.rows.iter().for_each(|row| text += &line(row));
+        text
+    }
+}
+
+fn looks_numeric(text: &str) -> bool {
+    text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_go_left_and_numbers_right() {
+        let mut table = Table::new(["locks", "tps"]);
+        table.row(["global".into(), "1,000".into()]);
+        table.row(["none".into(), "9".into()]);
+        assert_eq!(
+            table.render(),
+            "  locks     tps\n  ──────  ─────\n  global  1,000\n  none        9\n"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Results on a terminal: the table, the spread, and a small picture.
+
+use super::{
+    findings::Findings,
+    number::{bytes, duration_us, grouped},
+    sketch::sketch,
+    table::Table,
+};
+use crate::measure::{
+    curve::{Curve, Point},
+    outcome::Outcome,
+};
+
+/// The table of every point, the ratios, and the sketch.
+pub fn text(findings: &Findings) -> String {
+    let mut text = format!("\n{}\n", findings.title);
+    text += &format!("{}\n\n", findings.machine.sentence());
+    text += &points(findings).render();
+    let ratios = ratios(findings);
+    if !ratios.is_empty() {
+        text += "\nNo-collapse ratio: throughput at the largest MPL ÷ peak, same run.\n\n";
+        text += &ratios.render();
+    }
+    let picture = sketch(&findings.curves);
+    if !picture.is_empty() {
+        text += "\n";
+        text += &picture;
+    }
+    if !findings.timelines.is_empty() {
+        text += "\n";
+        text += &timelines(findings).render();
+    }
+    text
+}
+
+fn points(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        "locks",
+        "MPL",
+        "tps",
+        "min",
+        "max",
+        "p50",
+        "p99",
+        "deadlock",
+        "timeout",
+        "aborts/commit",
+        "checks",
+    ]);
+    for (index, curve) in findings.curves.iter().enumerate() {
+        if index > 0 {
+            table.gap();
+        }
+        curve
+            .points
+            .iter()
+            .for_each(|point| table.row(cells(curve, point)));
+    }
+    table
+}
+
+fn cells(curve: &Curve, point: &Point) -> [String; 11] {
+    let (tps, tally, latency) = (point.tps(), point.tally(), point.latency());
+    let committed = tally.committed().max(1) as f64;
+    let aborts = tally.aborts() as f64 / committed * 100.0;
+    [
+        curve.label(),
+        point.mpl.to_string(),
+        grouped(tps.median()),
+        grouped(tps.min()),
+        grouped(tps.max()),
+        duration_us(latency.quantile_us(0.5)),
+        duration_us(latency.quantile_us(0.99)),
+        tally.of(Outcome::Deadlock).to_string(),
+        tally.of(Outcome::Timeout).to_string(),
+        if aborts > 0.0 {
+            format!("{aborts:.3} %")
+        } else {
+            "0".to_owned()
+        },
+        point
+            .checks
+            .clone()
+            .map_or_else(|what| format!("FAILED: {what}"), |()| "ok".to_owned()),
+    ]
+}
+
+fn ratios(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        "locks",
+        "peak tps",
+        "at MPL",
+        "tps at largest",
+        "MPL",
+        "ratio",
+    ]);
+    for curve in &findings.curves {
+        let (Some(peak), Some(last), Some(ratio)) =
+            (curve.peak(), curve.points.last(), curve.no_collapse_ratio())
+        else {
+            continue;
+        };
+        table.row([
+            curve.label(),
+            grouped(peak.tps().median()),
+            peak.mpl.to_string(),
+            grouped(last.tps().median()),
+            last.mpl.to_string(),
+            format!("{ratio:.2}"),
+        ]);
+    }
+    table
+}
+
+fn timelines(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        "locks", "second", "tps", "memory", "engine", "kernel", "idle",
+    ]);
+    for timeline in &findings.timelines {
+        for sample in &timeline.samples {
+            let percent = |share: f64| format!("{:.0} %", share * 100.0);
+            table.row([
+                timeline.label.clone(),
+                format!("{:.0}", sample.at.as_secs_f64()),
+                grouped(sample.tps),
+                bytes(sample.resident_bytes),
+                percent(sample.split.user),
+                percent(sample.split.kernel),
+                percent(sample.split.idle),
+            ]);
+        }
+    }
+    table
+}
