@@ -1,8 +1,8 @@
 //! A source file split into code, comments and test regions.
 //!
 //! The rules ask "does this word stand in code?" and "is there a comment here?". One pass over the
-//! text answers both: [`Source::code`] has comments and the insides of literals replaced by
-//! blanks, [`Source::comments`] has everything else replaced by blanks. Both keep every byte
+//! text answers both: `code` has comments and the insides of literals replaced by
+//! blanks, `comments` has everything else replaced by blanks. Both keep every byte
 //! offset and every line where it was, so that a place found in one is a place in the file.
 //!
 //! # Invariants

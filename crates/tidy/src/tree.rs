@@ -1,6 +1,6 @@
 //! The files of the repository.
 //!
-//! Read once, all of it; a test may also make one up with [`Tree::from_files`].
+//! Read once, all of it; a test may also make one up with `Tree::from_files`.
 
 use crate::source::Source;
 use std::{collections::BTreeMap, fs, io, path::Path};
