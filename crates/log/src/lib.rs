@@ -1,2 +1,59 @@
 #![forbid(unsafe_code)]
-//! What happened.
+//! What happened: one stream of records, durable as far as asked.
+//!
+//! Floor 1 of Foxton. It knows nothing of locks, pages or transactions: a record is a kind and
+//! some bytes. Whoever builds an engine of their own can use it as it is: [`Log`] over a
+//! [`device::file::FileDevice`] is a write-ahead log with group commit.
+//!
+//! `docs/format.md` draws every byte that is written.
+//!
+//! The order of the modules below is the ladder: a module uses only modules listed above it.
+
+/// Places in the log.
+pub mod lsn;
+
+/// What the log is written to.
+pub mod device;
+
+/// How one record lies in the stream.
+pub mod record;
+
+/// What can go wrong.
+pub mod error;
+
+/// The first file of a database.
+pub mod superblock;
+
+/// The files that the stream is cut into.
+pub mod segment;
+
+/// Reading a log, and saying how it ends.
+pub mod reader;
+
+/// How an open log behaves.
+pub mod options;
+
+/// Memory in which records wait to be written.
+mod buffer;
+
+/// The end of the log that lies in files.
+mod output;
+
+/// Making the end of a log fit to be written on.
+mod restart;
+
+/// Who waits for the log to get somewhere.
+mod waiters;
+
+/// Group commit.
+mod flush;
+
+/// The log as its users see it.
+mod log;
+
+pub use error::{Corruption, Damage, Failure, LogError, OpenError};
+pub use log::{Log, LogStats, Opened, Pending};
+pub use lsn::Lsn;
+pub use options::LogOptions;
+pub use reader::{Ended, Summary};
+pub use record::{MAX_PAYLOAD, RecordView};

@@ -1,0 +1,266 @@
+//! A directory in a file system.
+//!
+//! Every file is reached through a handle of the directory that is held from the start, so that
+//! renaming the directory, or replacing it by a link, changes nothing for whoever has it open.
+//! No link is ever followed below it. Files are made readable for their owner alone (0600), the
+//! directory too (0700). No handle is inherited by a program that is executed.
+//!
+//! # Invariants
+//!
+//! * I1 The lock is a `flock` on the file `lock`. It belongs to the open file and not to the
+//!   process, so a second instance in this process is refused like one in another. A child made
+//!   by `fork` shares it: it must not touch the device.
+//! * I2 `lock` holds the process id of the holder as decimal text. It is written after the lock
+//!   was taken and is only ever shown to people.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::{Device, DeviceFile, LockError, check_name, is_plain};
+
+/// The file that carries the lock and names its holder.
+pub const LOCK_FILE: &str = "lock";
+
+const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o700);
+
+/// A directory of a file system as a [`Device`].
+///
+/// ```
+/// use foxton_log::device::{Device, file::FileDevice};
+/// # let path = std::env::temp_dir().join(format!("foxton-doc-{}", std::process::id()));
+/// let device = FileDevice::create(&path)?;
+/// device.lock()?;
+/// let refused = FileDevice::open(&path)?.lock().unwrap_err();
+/// assert!(refused.to_string().contains("already open in this process"));
+/// # std::fs::remove_dir_all(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FileDevice {
+    path: PathBuf,
+    directory: OwnedFd,
+    /// The handle that has the lock (I1); it is let go when the device is dropped.
+    holder: Mutex<Option<OwnedFd>>,
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FileDevice").field(&self.path).finish()
+    }
+}
+
+impl FileDevice {
+    /// Opens a directory that exists.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(FileDevice {
+            path: path.to_path_buf(),
+            directory,
+            holder: Mutex::new(None),
+        })
+    }
+
+    /// Opens a directory, making it first if it is not there. Its parent must exist.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        match rustix::fs::mkdir(path, DIRECTORY_MODE) {
+            Ok(()) => {
+                // The new name must survive a power cut as surely as what will be kept under it.
+                let parent = match path.parent() {
+                    Some(parent) if !parent.as_os_str().is_empty() => parent,
+                    _ => Path::new("."),
+                };
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                rustix::fs::fsync(rustix::fs::open(parent, flags, Mode::empty())?)?;
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Self::open(path)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_at(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.directory, name, flags, FILE_MODE)
+    }
+
+    fn take_lock(&self) -> Result<OwnedFd, LockError> {
+        let device = |error: Errno| LockError::Device(error.into());
+        let file = self
+            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
+            .map_err(device)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let directory = self.path.display().to_string();
+                return Err(LockError::Held {
+                    directory,
+                    pid: read_pid(&file),
+                });
+            }
+            Err(error) => return Err(device(error)),
+        }
+        let pid = format!("{}\n", std::process::id());
+        rustix::fs::ftruncate(&file, 0).map_err(device)?;
+        write_all(&file, pid.as_bytes(), 0).map_err(LockError::Device)?;
+        Ok(file)
+    }
+}
+
+impl Device for FileDevice {
+    fn lock(&self) -> Result<(), LockError> {
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_none() {
+            *holder = Some(self.take_lock()?);
+        }
+        Ok(())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        check_name(name)?;
+        let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        Ok(Arc::new(DiskFile { file }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        check_name(name)?;
+        let file = match self.open_at(name, OFlags::RDWR) {
+            // A file that may only be read can still be inspected; writing to it is refused then.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => self.open_at(name, OFlags::RDONLY)?,
+            opened => opened?,
+        };
+        Ok(Arc::new(DiskFile { file }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.directory)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && is_plain(name)
+                && name != LOCK_FILE
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        check_name(from)?;
+        check_name(to)?;
+        Ok(rustix::fs::renameat(
+            &self.directory,
+            from,
+            &self.directory,
+            to,
+        )?)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        Ok(rustix::fs::unlinkat(
+            &self.directory,
+            name,
+            AtFlags::empty(),
+        )?)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.directory)?)
+    }
+}
+
+#[derive(Debug)]
+struct DiskFile {
+    file: OwnedFd,
+}
+
+impl DeviceFile for DiskFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match rustix::io::pread(&self.file, &mut bytes[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        write_all(&self.file, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Not repeated when interrupted: a failed sync is final, whatever its reason.
+        #[cfg(target_vendor = "apple")]
+        rustix::fs::fcntl_fullfsync(&self.file)?;
+        #[cfg(not(target_vendor = "apple"))]
+        rustix::fs::fdatasync(&self.file)?;
+        Ok(())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::ftruncate(&self.file, bytes)?)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(u64::try_from(rustix::fs::fstat(&self.file)?.st_size).unwrap_or(0))
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        loop {
+            match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                // The file system cannot reserve space; extending is all that is left.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.len()? < bytes {
+            self.set_len(bytes)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(file, &bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn read_pid(file: &OwnedFd) -> Option<u32> {
+    let mut text = [0; 16];
+    let length = rustix::io::pread(file, &mut text, 0).ok()?;
+    std::str::from_utf8(&text[..length])
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}

@@ -1,0 +1,252 @@
+//! What can go wrong, told by what can be done about it.
+//!
+//! | error                         | what to do                                             |
+//! |-------------------------------|--------------------------------------------------------|
+//! | [`LogError::TooLarge`]        | insert less at once                                    |
+//! | [`LogError::Kind`]            | use a kind that is free                                |
+//! | [`LogError::Failed`]          | see to the device, then open the log again             |
+//! | [`LogError::Closed`]          | nothing; whoever closed the log meant it               |
+//! | [`OpenError::Locked`]         | close the log where it is open                         |
+//! | [`OpenError::Device`]         | see to the device, then try again                      |
+//! | [`OpenError::Corrupt`]        | restore a backup; what precedes the damage is readable |
+//! | [`OpenError::Foreign`]        | take the file away: it belongs to another database     |
+//! | [`OpenError::Newer`]          | open the log with the program that wrote it            |
+//! | [`OpenError::Visit`]          | whatever the visitor's own error asks for              |
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::device::LockError;
+use crate::lsn::Lsn;
+use crate::record::{FIRST_OWN_KIND, Flaw, MAX_PAYLOAD};
+
+/// A call to the device that failed, with the file it was about.
+#[derive(Debug)]
+pub struct Failure {
+    /// What was tried: `write`, `sync`, `create` ...
+    pub operation: &'static str,
+    /// The file.
+    pub file: String,
+    /// What the device said.
+    pub source: io::Error,
+}
+
+impl Failure {
+    /// Tells an error of the device what it was about.
+    pub(crate) fn of(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failure {
+        move |source| Failure {
+            operation,
+            file: file.to_owned(),
+            source,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "could not {} `{}`: {}",
+            self.operation, self.file, self.source
+        )
+    }
+}
+
+impl std::error::Error for Failure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Why an open log did not do what it was asked.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The record is larger than a record may be.
+    TooLarge {
+        /// Bytes in the parts given.
+        bytes: usize,
+    },
+    /// The kind is 0, or one that the log keeps for itself.
+    Kind(u8),
+    /// A write or a sync failed, now or earlier. A failed sync may have lost what it reported, so
+    /// it is never tried again: the log accepts nothing more. What was acknowledged before is
+    /// safe; what was not may or may not be there after the log is opened again.
+    Failed(Arc<Failure>),
+    /// The log was closed.
+    Closed,
+}
+
+// It travels through every insert.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<LogError>() <= 16);
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::TooLarge { bytes } => {
+                write!(
+                    f,
+                    "a record of {bytes} bytes is over the limit of {MAX_PAYLOAD}"
+                )
+            }
+            LogError::Kind(kind) => write!(
+                f,
+                "kind {kind} cannot be used: kinds go from 1 to {}",
+                FIRST_OWN_KIND - 1
+            ),
+            LogError::Failed(failure) => write!(
+                f,
+                "the log {failure}. It accepts nothing more; what was acknowledged before is \
+                 safe. See to the device and open the database again"
+            ),
+            LogError::Closed => write!(f, "the log is closed"),
+        }
+    }
+}
+
+impl std::error::Error for LogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LogError::Failed(failure) => Some(&**failure),
+            _ => None,
+        }
+    }
+}
+
+/// Why a log could not be opened or read. `E` is the visitor's own error.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError<E> {
+    /// Somebody has it open.
+    Locked(LockError),
+    /// The device failed.
+    Device(Failure),
+    /// Bytes that were durable are not what was written.
+    Corrupt(Box<Corruption>),
+    /// A segment of another database lies in the directory.
+    Foreign {
+        /// The segment.
+        file: String,
+    },
+    /// A segment has a format that this program does not know.
+    Newer {
+        /// The segment.
+        file: String,
+        /// The version of its format.
+        version: u32,
+    },
+    /// The visitor did not accept a record.
+    Visit {
+        /// Where the record begins.
+        lsn: Lsn,
+        /// Why.
+        error: E,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for OpenError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Locked(error) => error.fmt(f),
+            OpenError::Device(failure) => write!(f, "the log {failure}"),
+            OpenError::Corrupt(corruption) => corruption.fmt(f),
+            OpenError::Foreign { file } => {
+                write!(
+                    f,
+                    "`{file}` belongs to another database; move it out of this directory"
+                )
+            }
+            OpenError::Newer { file, version } => {
+                write!(
+                    f,
+                    "`{file}` has format {version}, which only a newer version can read"
+                )
+            }
+            OpenError::Visit { lsn, error } => write!(f, "the log record at LSN {lsn}: {error}"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for OpenError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Locked(error) => Some(error),
+            OpenError::Device(failure) => Some(failure),
+            OpenError::Corrupt(corruption) => Some(corruption),
+            OpenError::Visit { error, .. } => Some(error),
+            OpenError::Foreign { .. } | OpenError::Newer { .. } => None,
+        }
+    }
+}
+
+impl<E> From<Failure> for OpenError<E> {
+    fn from(failure: Failure) -> Self {
+        OpenError::Device(failure)
+    }
+}
+
+impl<E> From<Corruption> for OpenError<E> {
+    fn from(corruption: Corruption) -> Self {
+        OpenError::Corrupt(Box::new(corruption))
+    }
+}
+
+/// Damage to something that had been durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Corruption {
+    /// The file.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Where in the stream. Everything before it was read and is good.
+    pub lsn: Lsn,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+/// What is wrong with a damaged log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A record is bad, and what follows shows that it had been good and durable.
+    Record(Flaw),
+    /// The header of a segment is bad, and the segment is not one that was never finished.
+    Header,
+    /// The segment that should begin here is not there, and a later one is.
+    Missing,
+    /// The segment is shorter than its successor shows it to have been.
+    Short,
+    /// Two segments hold the same part of the stream.
+    Overlap,
+    /// A good record of a kind that this program does not know.
+    Kind(u8),
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Corruption {
+            file,
+            offset,
+            lsn,
+            damage,
+        } = self;
+        write!(
+            f,
+            "the log is damaged in `{file}` at byte {offset} (LSN {lsn}): "
+        )?;
+        match damage {
+            Damage::Record(flaw) => write!(f, "{flaw}, although it had been written and synced")?,
+            Damage::Header => f.write_str("the header of the segment does not check")?,
+            Damage::Missing => f.write_str("the segment is missing")?,
+            Damage::Short => f.write_str("the segment ends too early")?,
+            Damage::Overlap => f.write_str("the segment overlaps the one before it")?,
+            Damage::Kind(kind) => write!(f, "records of kind {kind} are not known here")?,
+        }
+        f.write_str("; nothing was changed. Restore the database from a backup")
+    }
+}
+
+impl std::error::Error for Corruption {}

@@ -1,0 +1,413 @@
+//! Getting the buffer to the device: group commit.
+//!
+//! One thread, the flusher, syncs. While it does, committers leave their records in the buffer
+//! and sleep; when it is done it takes everything that has come meanwhile, so the slower the
+//! device, the larger the groups. Writing without syncing is done by whoever needs it: a
+//! committer that only wants its record handed to the operating system, or an inserter that found
+//! the buffer full, takes the output and writes out the whole buffer, for everybody.
+//!
+//! # State
+//!
+//! `written` and `durable` only grow, and `durable <= written <= end of the buffer`.
+//!
+//! # Invariants
+//!
+//! * I1 `written` is raised only by the holder of `output`, to where the output is.
+//! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating
+//!   system reports a failed sync once: if two could overlap, one could be told of the failure
+//!   and the other, of success, for the same bytes.
+//! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
+//!   insert is refused. The failure is kept and told to everybody.
+//! * I4 The order is: `output`, then `syncing`, then a latch. The flusher does not hold `output`
+//!   while it syncs, except when a segment ends.
+//!
+//! # Orderings
+//!
+//! None. `written` and `durable` say how far the *device* has got, and lead to no memory: who
+//! reads them needs nothing but the number. Where an old number would mean a lost wake-up, the
+//! latch of the waiters orders it (`waiters`, I1).
+
+use std::io;
+use std::sync::Arc as StdArc;
+use std::time::Instant;
+
+use foxton_sync::shim::{
+    AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock,
+};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use crate::buffer::baseline::{Buffer, Draft, Placed, Taken};
+use crate::error::{Failure, LogError};
+use crate::lsn::Lsn;
+use crate::options::LogOptions;
+use crate::output::{Halt, Output};
+use crate::record::{Seal, padding};
+use crate::segment::{self, Segment};
+use crate::waiters::{Reach, Waiters};
+
+static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
+static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
+static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
+
+const NO_PADDING: [u8; 8] = [0; 8];
+
+/// What the flusher is asked for.
+#[derive(Debug, Default)]
+struct Demand {
+    written: Lsn,
+    durable: Lsn,
+    /// When what was committed *buffered* must be synced, if anything was.
+    due: Option<Instant>,
+    stop: bool,
+}
+
+enum Task {
+    Write,
+    Sync,
+    Stop,
+}
+
+/// What the API and the flusher share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) options: LogOptions,
+    seal: Seal,
+    pub(crate) buffer: Buffer,
+    pub(crate) waiters: Waiters,
+    output: Mutex<Output>,
+    /// How many syncs there were.
+    syncing: Mutex<u64>,
+    /// Where the log ended when it was opened.
+    begin: Lsn,
+    written: AtomicU64,
+    durable: AtomicU64,
+    demand: Mutex<Demand>,
+    wanted: Condvar,
+    /// Whether `demand.due` is set, or about to be.
+    is_due: AtomicBool,
+    failure: Mutex<Option<StdArc<Failure>>>,
+}
+
+impl Core {
+    pub(crate) fn new(options: LogOptions, identity: &[u8; 16], mut output: Output) -> Self {
+        let seal = Seal::new(identity);
+        let end = output.at();
+        let buffer = Buffer::new(options.latch, seal, options.buffer_capacity(), end);
+        output.spare = buffer.spare();
+        Core {
+            seal,
+            buffer,
+            waiters: Waiters::new(options.latch),
+            options,
+            output: Mutex::new(output),
+            syncing: Mutex::new(0),
+            begin: end,
+            written: AtomicU64::new(end.bytes()),
+            durable: AtomicU64::new(end.bytes()),
+            demand: Mutex::default(),
+            wanted: Condvar::new(),
+            is_due: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn begin(&self) -> Lsn {
+        self.begin
+    }
+
+    pub(crate) fn written(&self) -> Lsn {
+        Lsn::new(self.written.load(Relaxed)) // Relaxed: leads to no memory.
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn::new(self.durable.load(Relaxed)) // Relaxed: leads to no memory.
+    }
+
+    pub(crate) fn far(&self, reach: Reach) -> Lsn {
+        match reach {
+            Reach::Written => self.written(),
+            Reach::Durable => self.durable(),
+        }
+    }
+
+    /// Calls of `write_at` and of `sync` since the log was opened.
+    pub(crate) fn calls(&self, worker: &Worker) -> (u64, u64) {
+        let writes = self.output(worker).writes;
+        (writes, *lock(&self.syncing))
+    }
+
+    fn output(&self, worker: &Worker) -> MutexGuard<'_, Output> {
+        worker.account().passed(&OUTPUT);
+        lock(&self.output)
+    }
+
+    // Inserting.
+
+    /// Gives the record a place in the log, writing out the buffer if there is no room in it.
+    pub(crate) fn insert(&self, worker: &Worker, draft: Draft<'_>) -> Result<Lsn, LogError> {
+        if !self.buffer.fits(draft.framed) {
+            return self.insert_large(worker, draft);
+        }
+        loop {
+            match self.buffer.insert(worker, draft, self.durable()) {
+                Placed::Done { end, half_full } => {
+                    if half_full {
+                        self.ask(worker, |demand| demand.written = demand.written.max(end));
+                    }
+                    return Ok(end);
+                }
+                Placed::Full => self.write_out(worker, &mut self.output(worker))?,
+                Placed::Refused(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A large record is written from where it lies, behind everything that is in the buffer.
+    fn insert_large(&self, worker: &Worker, draft: Draft<'_>) -> Result<Lsn, LogError> {
+        let output = &mut *self.output(worker);
+        self.check()?;
+        let spare = std::mem::take(&mut output.spare);
+        let (mut taken, header) = match self.buffer.reserve(worker, draft, self.durable(), spare) {
+            Ok(reserved) => reserved,
+            Err((error, spare)) => {
+                output.spare = spare;
+                return Err(error);
+            }
+        };
+        let result = self.write_taken(worker, output, &taken).and_then(|()| {
+            self.write(worker, output, &[&header])?;
+            self.write(worker, output, draft.parts)?;
+            self.write(worker, output, &[&NO_PADDING[..padding(draft.length)]])
+        });
+        taken.bytes.clear();
+        output.spare = taken.bytes;
+        result?;
+        let end = output.at();
+        self.publish_written(worker, end);
+        Ok(end)
+    }
+
+    // Writing.
+
+    /// Writes out everything in the buffer.
+    fn write_out(&self, worker: &Worker, output: &mut Output) -> Result<(), LogError> {
+        self.check()?;
+        let spare = std::mem::take(&mut output.spare);
+        let mut taken = self.buffer.take(worker, spare);
+        let result = self.write_taken(worker, output, &taken);
+        taken.bytes.clear();
+        output.spare = taken.bytes;
+        result?;
+        self.publish_written(worker, output.at());
+        Ok(())
+    }
+
+    fn write(&self, worker: &Worker, output: &mut Output, parts: &[&[u8]]) -> Result<(), LogError> {
+        for part in parts {
+            let written = output.write(part, &mut |full, end| self.sync_to(worker, full, end));
+            written.map_err(|halt| self.halted(worker, halt))?;
+        }
+        Ok(())
+    }
+
+    fn write_taken(
+        &self,
+        worker: &Worker,
+        output: &mut Output,
+        taken: &Taken,
+    ) -> Result<(), LogError> {
+        if !taken.bytes.is_empty() && taken.start != output.at() {
+            // Only a panic in the device can take bytes and not write them.
+            let source = io::Error::other("a thread panicked while it was writing");
+            return Err(self.fail(worker, Failure::of("write", "the log")(source)));
+        }
+        self.write(worker, output, &[&taken.bytes])
+    }
+
+    fn publish_written(&self, worker: &Worker, end: Lsn) {
+        self.written.store(end.bytes(), Relaxed); // I1; Relaxed: leads to no memory.
+        self.waiters.reached(worker, Reach::Written, end);
+    }
+
+    /// Sees to it that the log is written up to `lsn`.
+    pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
+        if self.written() >= lsn {
+            return Ok(());
+        }
+        let mut output = self.output(worker);
+        // Whoever had the output before has probably written for us, too.
+        if self.written() >= lsn {
+            Ok(())
+        } else {
+            self.write_out(worker, &mut output)
+        }
+    }
+
+    // Syncing.
+
+    /// Makes everything that is in the buffer now durable.
+    fn sync(&self, worker: &Worker) -> Result<(), LogError> {
+        // Before the output is taken: what was written behind it will set it again. Relaxed: the
+        // mutex of the output orders it.
+        self.is_due.store(false, Relaxed);
+        let (segment, end) = {
+            let mut output = self.output(worker);
+            self.write_out(worker, &mut output)?;
+            (output.segment().clone(), output.at())
+        };
+        self.sync_to(worker, &segment, end)
+    }
+
+    /// Makes the log durable up to `end`, which lies in `segment` and has been written.
+    fn sync_to(&self, worker: &Worker, segment: &Segment, end: Lsn) -> Result<(), LogError> {
+        worker.account().passed(&SYNCING);
+        let mut syncs = lock(&self.syncing); // I2
+        self.check()?;
+        if self.durable() >= end {
+            return Ok(());
+        }
+        *syncs += 1;
+        let name = || segment::name(segment.first);
+        segment.file.sync().map_err(|error| {
+            self.fail(
+                worker,
+                Failure {
+                    operation: "sync",
+                    file: name(),
+                    source: error,
+                },
+            )
+        })?;
+        self.durable.store(end.bytes(), Relaxed); // Relaxed: leads to no memory.
+        drop(syncs);
+        self.waiters.reached(worker, Reach::Durable, end);
+        Ok(())
+    }
+
+    /// Asks for a sync within the interval of the options, for what was committed *buffered*.
+    pub(crate) fn sync_soon(&self, worker: &Worker) {
+        // Relaxed: the caller has had the output, and `sync` clears this before it takes that.
+        if self.is_due.load(Relaxed) || self.is_due.swap(true, Relaxed) {
+            return;
+        }
+        let due = Instant::now() + self.options.sync_interval;
+        self.ask(worker, |demand| demand.due = Some(due));
+    }
+
+    // Failing.
+
+    /// Keeps the first failure (I3), and returns it as everybody's error.
+    fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
+        let failure = lock(&self.failure)
+            .get_or_insert_with(|| StdArc::new(failure))
+            .clone();
+        let error = LogError::Failed(failure);
+        self.buffer.refuse(worker, error.clone());
+        self.waiters.failed(worker);
+        error
+    }
+
+    fn halted(&self, worker: &Worker, halt: Halt) -> LogError {
+        match halt {
+            Halt::Here(failure) => self.fail(worker, failure),
+            Halt::Told(error) => error,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        match &*lock(&self.failure) {
+            Some(failure) => Err(LogError::Failed(failure.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        lock(&self.failure).is_some()
+    }
+
+    // Closing.
+
+    /// Takes no more records, makes all of them durable, and says so at the end of the log.
+    pub(crate) fn close(&self, worker: &Worker) -> Result<(), LogError> {
+        self.buffer.refuse(worker, LogError::Closed);
+        self.sync(worker)?;
+        let mut output = self.output(worker);
+        let closed = output.write_closed(self.seal, &mut |segment, end| {
+            self.sync_to(worker, segment, end)
+        });
+        closed.map_err(|halt| self.halted(worker, halt))
+    }
+
+    // The flusher.
+
+    fn ask(&self, worker: &Worker, change: impl FnOnce(&mut Demand)) {
+        worker.account().passed(&DEMAND);
+        change(&mut lock(&self.demand));
+        self.wanted.notify_one();
+    }
+
+    /// Asks the flusher to bring the log to `lsn`.
+    pub(crate) fn request(&self, worker: &Worker, reach: Reach, lsn: Lsn) {
+        self.ask(worker, |demand| {
+            let far = match reach {
+                Reach::Written => &mut demand.written,
+                Reach::Durable => &mut demand.durable,
+            };
+            *far = lsn.max(*far);
+        });
+    }
+
+    /// Ends the flusher's thread once it has done what it does now.
+    pub(crate) fn stop_flusher(&self, worker: &Worker) {
+        self.ask(worker, |demand| demand.stop = true);
+    }
+
+    /// The flusher's thread. It ends when it is stopped, or when something fails.
+    pub(crate) fn run_flusher(&self, worker: &Worker) {
+        loop {
+            let done = match self.next_task(worker) {
+                Task::Write => {
+                    let mut output = self.output(worker);
+                    self.write_out(worker, &mut output)
+                }
+                Task::Sync => self.sync(worker),
+                Task::Stop => return,
+            };
+            if done.is_err() {
+                // Everybody who waits has been told by `fail`.
+                return;
+            }
+        }
+    }
+
+    fn next_task(&self, worker: &Worker) -> Task {
+        worker.account().passed(&DEMAND);
+        let mut demand = lock(&self.demand);
+        loop {
+            if demand.stop {
+                return Task::Stop;
+            }
+            let now = Instant::now();
+            let is_due = demand.due.is_some_and(|due| due <= now);
+            if is_due || demand.durable > self.durable() {
+                // The sync covers whatever was due.
+                demand.due = None;
+                return Task::Sync;
+            }
+            if demand.written > self.written() {
+                return Task::Write;
+            }
+            demand = match demand.due {
+                None => self
+                    .wanted
+                    .wait(demand)
+                    .unwrap_or_else(|broken| broken.into_inner()),
+                Some(due) => {
+                    let waited = self.wanted.wait_timeout(demand, due - now);
+                    waited.unwrap_or_else(|broken| broken.into_inner()).0
+                }
+            };
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The log as its users see it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+
+use foxton_sync::park::{Parker, Ticket};
+use foxton_sync::shim;
+use foxton_sync::worker::{Worker, Workers};
+
+use crate::buffer::baseline::Draft;
+use crate::device::Device;
+use crate::error::{Failure, LogError, OpenError};
+use crate::flush::Core;
+use crate::lsn::Lsn;
+use crate::options::LogOptions;
+use crate::reader::{self, Summary};
+use crate::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
+use crate::restart;
+use crate::waiters::{REACHED, Reach};
+
+/// What opening a log found and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Opened {
+    /// What was in the log, and how it ended.
+    pub summary: Summary,
+    /// Bytes at the end that were written and synced again, since nobody could know that they
+    /// were durable.
+    pub rewritten_bytes: u64,
+}
+
+impl fmt::Display for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}; {} bytes written again",
+            self.summary, self.rewritten_bytes
+        )
+    }
+}
+
+/// What a log has done since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Records inserted.
+    pub records: u64,
+    /// Bytes of stream inserted, headers included.
+    pub bytes: u64,
+    /// Writes to the device.
+    pub writes: u64,
+    /// Syncs of segment files.
+    pub syncs: u64,
+}
+
+/// A log that is open for writing.
+///
+/// Records go into a buffer in memory, in an order that is the order of the log. Two further
+/// steps follow, and a committer chooses which to wait for:
+///
+/// * *written*: handed to the operating system. It survives the end of this process, not of the
+///   machine. Whoever waits for it writes the buffer out itself if nobody else is doing so. Within
+///   [`LogOptions::sync_interval`] it is synced, too.
+/// * *durable*: synced. It survives a power cut. The flusher syncs, for all who wait together.
+///
+/// A record nobody waits for is written when the buffer is half full, and synced when its segment
+/// is full or the log is closed.
+///
+/// Dropping the log closes it, and cannot tell whether that went well; [`close`](Self::close)
+/// can.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use foxton_log::device::memory::MemoryDevice;
+/// use foxton_log::{Log, LogOptions};
+/// use foxton_sync::worker::Workers;
+///
+/// let device = Arc::new(MemoryDevice::new());
+/// let worker = Workers::new().worker();
+/// let identity = *b"an identity of16";
+///
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let end = log.insert(&worker, 1, &[b"hello ", b"world"])?;
+/// log.wait_durable(&worker, end)?;
+/// log.close(&worker)?;
+///
+/// let mut found = Vec::new();
+/// let (_, opened) = Log::open(device, LogOptions::tiny(), identity, &mut |record| {
+///     found.push((record.kind, record.payload.to_vec()));
+///     Ok::<_, Infallible>(())
+/// })?;
+/// assert_eq!(found, [(1, b"hello world".to_vec())]);
+/// assert_eq!(opened.summary.records, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Log {
+    core: Arc<Core>,
+    flusher: shim::Mutex<Option<JoinHandle<()>>>,
+    /// For the flusher, and for closing when dropped.
+    workers: Workers,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("written", &self.core.written())
+            .field("durable", &self.core.durable())
+            .field("options", &self.core.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Takes the directory for itself, reads the log of the database `identity` from its
+    /// beginning, calling `visit` for each record, and makes its end fit to be written on. A
+    /// directory without a log gets an empty one.
+    ///
+    /// An error leaves what was in the log as it was.
+    pub fn open<E>(
+        device: Arc<dyn Device>,
+        options: LogOptions,
+        identity: [u8; 16],
+        visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
+    ) -> Result<(Log, Opened), OpenError<E>> {
+        device.lock().map_err(OpenError::Locked)?;
+        let found = reader::find(&*device, &identity, visit)?;
+        let summary = found.summary.clone();
+        let (output, rewritten_bytes) =
+            restart::prepare(device, identity, options.segment_capacity(), found)?;
+        let workers = options.workers.clone().unwrap_or_default();
+        let core = Arc::new(Core::new(options, &identity, output));
+        let flusher = {
+            let (core, worker) = (core.clone(), workers.worker());
+            std::thread::Builder::new()
+                .name("foxton-log".to_owned())
+                .spawn(move || core.run_flusher(&worker))
+                .map_err(Failure::of("start the thread that syncs", "the log"))?
+        };
+        let log = Log {
+            core,
+            flusher: shim::Mutex::new(Some(flusher)),
+            workers,
+        };
+        Ok((
+            log,
+            Opened {
+                summary,
+                rewritten_bytes,
+            },
+        ))
+    }
+
+    /// Appends a record made of `parts` and returns where it ends. Waits for nothing but room in
+    /// the buffer.
+    ///
+    /// `kind` is the caller's, from 1 to 239. A record may have up to [`MAX_PAYLOAD`] bytes; one
+    /// that takes more than a quarter of the buffer is written at once, without being copied.
+    pub fn insert(&self, worker: &Worker, kind: u8, parts: &[&[u8]]) -> Result<Lsn, LogError> {
+        if kind == 0 || kind >= FIRST_OWN_KIND {
+            return Err(LogError::Kind(kind));
+        }
+        let length = parts.iter().map(|part| part.len()).sum();
+        if length > MAX_PAYLOAD {
+            return Err(LogError::TooLarge { bytes: length });
+        }
+        let (payload, framed) = (payload_check(parts), framed_bytes(length));
+        self.core.insert(
+            worker,
+            Draft {
+                kind,
+                parts,
+                length,
+                payload,
+                framed,
+            },
+        )
+    }
+
+    /// Asks for the log to be made durable up to `lsn`, and does not wait.
+    pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {
+        if self.durable() < lsn {
+            self.core.request(worker, Reach::Durable, lsn);
+        }
+    }
+
+    /// Waits until the log is durable up to `lsn`.
+    pub fn wait_durable(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
+        let mut pending = Pending::default();
+        let Some(wait) = self.begin(worker, Reach::Durable, lsn, &mut pending)? else {
+            return Ok(());
+        };
+        let verdict = wait.0.wait(wait.1, None);
+        let verdict = verdict.expect("a wait without a deadline ends with a verdict");
+        self.outcome(verdict == REACHED)
+    }
+
+    /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
+    /// between polls; dropping it withdraws the wait.
+    pub fn poll_durable(
+        &self,
+        worker: &Worker,
+        pending: &mut Pending,
+        lsn: Lsn,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), LogError>> {
+        self.poll(worker, Reach::Durable, pending, lsn, context)
+    }
+
+    /// Sees to it that the log is handed to the operating system up to `lsn`, and will be synced
+    /// within the interval of the options. Writes it in this thread if nobody else is doing so.
+    pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
+        self.core.write_to(worker, lsn)?;
+        if self.durable() < lsn {
+            self.core.sync_soon(worker);
+        }
+        Ok(())
+    }
+
+    /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
+    pub fn poll_written(
+        &self,
+        worker: &Worker,
+        pending: &mut Pending,
+        lsn: Lsn,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), LogError>> {
+        let polled = self.poll(worker, Reach::Written, pending, lsn, context);
+        if matches!(polled, Poll::Ready(Ok(()))) && self.durable() < lsn {
+            self.core.sync_soon(worker);
+        }
+        polled
+    }
+
+    /// How far the log is safe from a power cut.
+    pub fn durable(&self) -> Lsn {
+        self.core.durable()
+    }
+
+    /// How far the log has been handed to the operating system.
+    pub fn written(&self) -> Lsn {
+        self.core.written()
+    }
+
+    /// Where the last record inserted ends.
+    pub fn end(&self, worker: &Worker) -> Lsn {
+        self.core.buffer.end(worker).0
+    }
+
+    /// Counts since the log was opened, each exact, but not all of one moment.
+    pub fn stats(&self, worker: &Worker) -> LogStats {
+        let (end, records) = self.core.buffer.end(worker);
+        let (writes, syncs) = self.core.calls(worker);
+        LogStats {
+            records,
+            bytes: end.since(self.core.begin()),
+            writes,
+            syncs,
+        }
+    }
+
+    /// The error that all further commits get, if something has failed.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.core.check()
+    }
+
+    /// Takes no more records, makes everything durable, and marks the log as closed. Calling it
+    /// again does nothing.
+    pub fn close(&self, worker: &Worker) -> Result<(), LogError> {
+        let mut flusher = shim::lock(&self.flusher);
+        let Some(thread) = flusher.take() else {
+            return self.core.check();
+        };
+        self.core.stop_flusher(worker);
+        // A flusher that panicked has left its mark in what `close` checks.
+        let _ = thread.join();
+        self.core.close(worker)
+    }
+
+    fn poll(
+        &self,
+        worker: &Worker,
+        reach: Reach,
+        pending: &mut Pending,
+        lsn: Lsn,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), LogError>> {
+        let Some((parker, ticket)) = self.begin(worker, reach, lsn, pending)? else {
+            return Poll::Ready(Ok(()));
+        };
+        let verdict = std::task::ready!(parker.poll(*ticket, context));
+        pending.0 = None;
+        Poll::Ready(self.outcome(verdict == REACHED))
+    }
+
+    /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
+    fn begin<'p>(
+        &self,
+        worker: &Worker,
+        reach: Reach,
+        lsn: Lsn,
+        pending: &'p mut Pending,
+    ) -> Result<Option<&'p (shim::Arc<Parker>, Ticket)>, LogError> {
+        if pending.0.is_none() {
+            if self.core.far(reach) >= lsn {
+                return Ok(None);
+            }
+            let is_over = || self.core.far(reach) >= lsn || self.core.has_failed();
+            let Some(wait) = self.core.waiters.enter(worker, reach, lsn, is_over) else {
+                let reached = self.core.far(reach) >= lsn;
+                return self.outcome(reached).map(|()| None);
+            };
+            self.core.request(worker, reach, lsn);
+            pending.0 = Some(wait);
+        }
+        Ok(pending.0.as_ref())
+    }
+
+    fn outcome(&self, reached: bool) -> Result<(), LogError> {
+        if reached {
+            Ok(())
+        } else {
+            self.core.check().and(Err(LogError::Closed))
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if shim::lock(&self.flusher).is_some() {
+            // An error stays where it is: whoever cares closes the log first.
+            let _ = self.close(&self.workers.worker());
+        }
+    }
+}
+
+/// A wait of an async task for the log. Dropping it withdraws the wait.
+#[derive(Debug, Default)]
+pub struct Pending(Option<(shim::Arc<Parker>, Ticket)>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some((parker, ticket)) = self.0.take() {
+            parker.disarm(ticket);
+        }
+    }
+}

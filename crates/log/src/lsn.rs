@@ -1,0 +1,48 @@
+//! Places in the log.
+//!
+//! The log is one stream of bytes that only grows. An LSN is an offset into that stream: the
+//! first byte of the first record is LSN 0. Segment headers are not part of the stream, so an
+//! LSN does not depend on how the stream is cut into files.
+
+use std::fmt;
+
+/// A byte offset into the stream of the log.
+///
+/// What [`Log::insert`](crate::Log::insert) gives back is the *end* of the record: once the log
+/// is durable up to there, the record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(u64);
+
+impl Lsn {
+    /// The beginning of every log. Everything is durable up to here, always.
+    pub const ZERO: Lsn = Lsn(0);
+    /// A place no log reaches.
+    pub const MAX: Lsn = Lsn(u64::MAX);
+
+    /// The place `bytes` after the beginning of the log.
+    pub const fn new(bytes: u64) -> Self {
+        Lsn(bytes)
+    }
+
+    /// Bytes between the beginning of the log and this place.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// The place `bytes` further on, or [`Lsn::MAX`] if there is no such place.
+    #[must_use]
+    pub const fn plus(self, bytes: u64) -> Self {
+        Lsn(self.0.saturating_add(bytes))
+    }
+
+    /// Bytes from `earlier` to here; 0 if `earlier` is not earlier.
+    pub const fn since(self, earlier: Lsn) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

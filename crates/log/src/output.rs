@@ -1,0 +1,139 @@
+//! The end of the log that lies in files: writing on, segment after segment.
+//!
+//! # Invariants
+//!
+//! * I1 Every byte before `at` has been handed to the device. `at` lies in `segment`, or at its
+//!   limit.
+//! * I2 The next segment is made only once this one is full and synced (`segment`, I1).
+
+use std::io;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::{Failure, LogError};
+use crate::lsn::Lsn;
+use crate::record::{CLOSED, HEADER_BYTES, Header, Seal};
+use crate::segment::{self, Segment};
+
+/// Makes the log durable up to an LSN that lies in a segment or at its limit.
+pub(crate) type Sync<'a> = &'a mut dyn FnMut(&Segment, Lsn) -> Result<(), LogError>;
+
+/// Why writing stopped.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The device failed just now.
+    Here(Failure),
+    /// The sync of a full segment failed, and everybody was told.
+    Told(LogError),
+}
+
+impl From<Failure> for Halt {
+    fn from(failure: Failure) -> Self {
+        Halt::Here(failure)
+    }
+}
+
+/// Where the log is written. One thread at a time has it.
+#[derive(Debug)]
+pub(crate) struct Output {
+    device: Arc<dyn Device>,
+    identity: [u8; 16],
+    /// Bytes of stream in each segment to come.
+    capacity: u64,
+    segment: Segment,
+    at: Lsn,
+    /// The vector to swap for the next bytes taken out of the buffer.
+    pub(crate) spare: Vec<u8>,
+    /// Calls of `write_at`.
+    pub(crate) writes: u64,
+}
+
+impl Output {
+    /// Goes on at `at`, which lies in `segment`.
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        identity: [u8; 16],
+        capacity: u64,
+        segment: Segment,
+        at: Lsn,
+    ) -> Self {
+        Output {
+            device,
+            identity,
+            capacity,
+            segment,
+            at,
+            spare: Vec::new(),
+            writes: 0,
+        }
+    }
+
+    /// Where the next byte goes.
+    pub(crate) fn at(&self) -> Lsn {
+        self.at
+    }
+
+    /// The segment that is being written.
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
+    /// Writes `bytes` on.
+    pub(crate) fn write(&mut self, mut bytes: &[u8], sync: Sync<'_>) -> Result<(), Halt> {
+        while !bytes.is_empty() {
+            if self.at == self.segment.limit() {
+                sync(&self.segment, self.at).map_err(Halt::Told)?;
+                self.segment = create(&*self.device, &self.identity, self.at, self.capacity)?;
+            }
+            let room = self.segment.limit().since(self.at).min(bytes.len() as u64) as usize;
+            let (now, later) = bytes.split_at(room);
+            self.writes += 1;
+            self.segment
+                .file
+                .write_at(now, self.segment.offset_of(self.at))
+                .map_err(Failure::of("write", &segment::name(self.segment.first)))?;
+            self.at = self.at.plus(room as u64);
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Writes the record that says the log was closed, cuts off the space that was reserved
+    /// behind it, and syncs. Everything before must be durable.
+    pub(crate) fn write_closed(&mut self, seal: Seal, sync: Sync<'_>) -> Result<(), Halt> {
+        self.write(&closed(seal, self.at), sync)?;
+        self.segment
+            .file
+            .set_len(self.segment.offset_of(self.at))
+            .map_err(Failure::of("shorten", &segment::name(self.segment.first)))?;
+        sync(&self.segment, self.at).map_err(Halt::Told)
+    }
+}
+
+/// Makes a segment, telling what failed and where.
+pub(crate) fn create(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    first: Lsn,
+    capacity: u64,
+) -> Result<Segment, Failure> {
+    Segment::create(device, identity, first, capacity).map_err(tell(&segment::name(first)))
+}
+
+/// Tells an error of making a segment which file it was about.
+pub(crate) fn tell(name: &str) -> impl FnOnce((&'static str, io::Error)) -> Failure {
+    move |(operation, source)| Failure::of(operation, name)(source)
+}
+
+/// The record that says the log was closed at `lsn`.
+pub(crate) fn closed(seal: Seal, lsn: Lsn) -> [u8; HEADER_BYTES] {
+    seal.encode(
+        lsn,
+        Header {
+            length: 0,
+            payload: 0,
+            kind: CLOSED,
+            durable: lsn,
+        },
+    )
+}

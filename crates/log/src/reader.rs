@@ -1,0 +1,438 @@
+//! Reading a log from its beginning to wherever it ends, and saying how it ends.
+//!
+//! # A torn end, or damage
+//!
+//! A log that was not closed ends in whatever the last writes left: nothing, half a record, or
+//! sectors of several records in any order. That is a *torn end*: the log simply stops there,
+//! and nothing is lost that was acknowledged as durable. A record that had been durable and is
+//! bad now is *damage*, and must not be mistaken for a torn end, or acknowledged records behind
+//! it would vanish without a word. The two are told apart by what lies behind the bad place `x`:
+//!
+//! * a good record whose `durable` field is beyond `x` was written by somebody who knew `x` to
+//!   be durable: damage;
+//! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
+//! * anything else may have been on its way when the power went: a torn end. A good record
+//!   behind `x` is not enough for damage, since a device may write a later sector first.
+//!
+//! A log that was closed ends in a record of kind [`CLOSED`], written when everything before it
+//! was durable, with its `durable` field saying so. So there, damage to any record is noticed,
+//! the last one included; damage to the closing record itself loses nothing, and looks like a
+//! crash during `close`. In a log that was *not* closed, damage to what was written since the
+//! last sync but one can look like a torn end: no single copy can tell the two apart.
+//!
+//! # Invariants
+//!
+//! * I1 No allocation is larger than what the files hold, whatever the bytes in them say.
+//! * I2 Every byte is read at most twice: once as a record, once in the search behind a bad one.
+//! * I3 Reading changes nothing.
+
+use std::fmt;
+use std::io;
+
+use crate::device::Device;
+use crate::error::{Corruption, Damage, Failure, OpenError};
+use crate::lsn::Lsn;
+use crate::record::{
+    ALIGNMENT, CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes,
+};
+use crate::segment::{self, HeaderFlaw, Segment};
+
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+
+/// How a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// It was closed.
+    Closed,
+    /// It was not closed. Nothing follows its last record.
+    Open,
+    /// It was not closed. Something that is not a record follows the last one: what was being
+    /// written when the program or the machine stopped.
+    Torn(Flaw),
+}
+
+/// What was found in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Where the last record ends.
+    pub end: Lsn,
+    /// Records, not counting the log's own.
+    pub records: u64,
+    /// How the log ends there.
+    pub ended: Ended,
+    /// Segment files.
+    pub segments: usize,
+    /// The file that the end lies in; empty if there is none.
+    pub file: String,
+    /// Where in that file, in bytes.
+    pub offset: u64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary {
+            end,
+            records,
+            segments,
+            file,
+            offset,
+            ..
+        } = self;
+        write!(
+            f,
+            "{records} records in {segments} segments up to LSN {end}"
+        )?;
+        match self.ended {
+            Ended::Closed => write!(f, ", closed"),
+            Ended::Open => write!(f, ", not closed"),
+            Ended::Torn(flaw) => {
+                write!(f, ", not closed; torn in `{file}` at byte {offset}: {flaw}")
+            }
+        }
+    }
+}
+
+/// Reads the log of the database `identity`, calling `visit` for each record, in order.
+///
+/// Changes nothing, so it may be used on a directory that can only be read. The log must not be
+/// written meanwhile.
+pub fn read<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
+) -> Result<Summary, OpenError<E>> {
+    find(device, identity, visit).map(|found| found.summary)
+}
+
+/// What opening a log for writing must know besides the records.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) summary: Summary,
+    pub(crate) segments: Vec<Segment>,
+    /// Files of ours that hold nothing and are in the way.
+    pub(crate) leftovers: Vec<String>,
+    /// Where the last record begins, if it says that the log was closed and nothing follows it.
+    pub(crate) closed_at: Option<Lsn>,
+}
+
+pub(crate) fn find<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
+) -> Result<Found, OpenError<E>> {
+    let (segments, leftovers) = catalogue(device, identity)?;
+    let mut stream = Stream::over(segments)?;
+    let seal = Seal::new(identity);
+    let (mut at, mut records, mut closed_at) = (Lsn::ZERO, 0, None);
+    let flaw = loop {
+        let record = match stream.record(seal, at)? {
+            Ok(record) => record,
+            Err(flaw) => break flaw,
+        };
+        let end = record.end;
+        match record.kind {
+            CLOSED => closed_at = Some(at),
+            kind if kind >= FIRST_OWN_KIND => {
+                return Err(stream.corruption(at, Damage::Kind(kind)).into());
+            }
+            _ => {
+                visit(record).map_err(|error| OpenError::Visit { lsn: at, error })?;
+                records += 1;
+                closed_at = None;
+            }
+        }
+        at = end;
+    };
+    let rest = stream.search(seal, at, flaw)?;
+    let ended = match (rest, closed_at) {
+        (Rest::Damaged, _) => return Err(stream.corruption(at, Damage::Record(flaw)).into()),
+        (Rest::Nothing, Some(_)) => Ended::Closed,
+        (Rest::Nothing, None) => Ended::Open,
+        (Rest::Something, _) => Ended::Torn(flaw),
+    };
+    let (file, offset) = stream.place(at);
+    let summary = Summary {
+        end: at,
+        records,
+        ended,
+        segments: stream.segments.len(),
+        file,
+        offset,
+    };
+    let closed_at = closed_at.filter(|_| ended == Ended::Closed);
+    Ok(Found {
+        summary,
+        segments: stream.segments,
+        leftovers,
+        closed_at,
+    })
+}
+
+/// The segments of a directory in order, checked to follow each other without gaps, and the
+/// names of files that were never finished.
+fn catalogue<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+) -> Result<(Vec<Segment>, Vec<String>), OpenError<E>> {
+    let names = device
+        .list()
+        .map_err(Failure::of("list", "the directory"))?;
+    let mut firsts: Vec<Lsn> = names
+        .iter()
+        .filter_map(|name| segment::first_of(name))
+        .collect();
+    firsts.sort_unstable();
+    let mut leftovers: Vec<String> = names
+        .into_iter()
+        .filter(|name| segment::is_unfinished(name))
+        .collect();
+    let mut segments: Vec<Segment> = Vec::with_capacity(firsts.len());
+    for (index, &first) in firsts.iter().enumerate() {
+        let name = segment::name(first);
+        let damaged = |lsn: Lsn, damage| {
+            Corruption {
+                file: segment::name(lsn),
+                offset: 0,
+                lsn,
+                damage,
+            }
+            .into()
+        };
+        let expected = segments.last().map_or(Lsn::ZERO, Segment::limit);
+        if first > expected {
+            return Err(damaged(expected, Damage::Missing));
+        }
+        if first < expected {
+            return Err(damaged(first, Damage::Overlap));
+        }
+        if let Some(last) = segments.last() {
+            let stored = last
+                .stored()
+                .map_err(Failure::of("read", &segment::name(last.first)))?;
+            if stored < last.limit() {
+                return Err(damaged(last.first, Damage::Short));
+            }
+        }
+        let file = device.open(&name).map_err(Failure::of("open", &name))?;
+        let opened = Segment::open(file.clone(), identity, first);
+        match opened.map_err(Failure::of("read", &name))? {
+            Ok(segment) => segments.push(segment),
+            Err(HeaderFlaw::Foreign) => return Err(OpenError::Foreign { file: name }),
+            Err(HeaderFlaw::Version(version)) => {
+                return Err(OpenError::Newer {
+                    file: name,
+                    version,
+                });
+            }
+            Err(HeaderFlaw::Damaged) => {
+                let is_last = index + 1 == firsts.len();
+                let unfinished = is_last
+                    && segment::holds_nothing(&*file).map_err(Failure::of("read", &name))?;
+                if !unfinished {
+                    return Err(damaged(first, Damage::Header));
+                }
+                leftovers.push(name);
+            }
+        }
+    }
+    Ok((segments, leftovers))
+}
+
+/// What lies behind the last record.
+enum Rest {
+    /// Zeros, or the end of the file.
+    Nothing,
+    /// Something that may have been on its way when the program stopped.
+    Something,
+    /// Proof that the bad place had been good and durable.
+    Damaged,
+}
+
+/// The stream of several segments through a window.
+struct Stream {
+    segments: Vec<Segment>,
+    /// Where the bytes in the last file end.
+    end: Lsn,
+    window: Vec<u8>,
+    window_at: Lsn,
+}
+
+impl Stream {
+    fn over(segments: Vec<Segment>) -> Result<Self, Failure> {
+        let end = match segments.last() {
+            Some(last) => last
+                .stored()
+                .map_err(Failure::of("read", &segment::name(last.first)))?,
+            None => Lsn::ZERO,
+        };
+        Ok(Stream {
+            segments,
+            end,
+            window: Vec::new(),
+            window_at: Lsn::ZERO,
+        })
+    }
+
+    /// The record at `at`, or what is wrong with the bytes there.
+    fn record(&mut self, seal: Seal, at: Lsn) -> Result<Result<RecordView<'_>, Flaw>, Failure> {
+        let header = match self.header(seal, at)? {
+            Ok(header) => header,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let length = header.length as usize;
+        let end = at.plus(framed_bytes(length));
+        let Some(bytes) = self.view(at, end.since(at))? else {
+            return Ok(Err(Flaw::Cut));
+        };
+        let (payload, padding) = bytes[HEADER_BYTES..].split_at(length);
+        if crc32c::crc32c(payload) != header.payload || padding.iter().any(|byte| *byte != 0) {
+            return Ok(Err(Flaw::Payload));
+        }
+        Ok(Ok(RecordView {
+            lsn: at,
+            end,
+            kind: header.kind,
+            payload,
+        }))
+    }
+
+    fn header(&mut self, seal: Seal, at: Lsn) -> Result<Result<Header, Flaw>, Failure> {
+        let Some(bytes) = self.view(at, HEADER_BYTES as u64)? else {
+            // Too few bytes for a header. It is the search that looks whether they are zeros.
+            return Ok(Err(if at < self.end {
+                Flaw::Cut
+            } else {
+                Flaw::Empty
+            }));
+        };
+        Ok(seal.decode(
+            at,
+            bytes.try_into().expect("a view is as long as asked for"),
+        ))
+    }
+
+    /// Looks at everything behind the bad record at `bad`, which has `flaw`.
+    fn search(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Rest, Failure> {
+        if self.is_durable(seal, bad, flaw)? {
+            return Ok(Rest::Damaged);
+        }
+        let mut rest = Rest::Nothing;
+        let mut at = bad;
+        while at < self.end {
+            let length = self.end.since(at).min(CHUNK as u64);
+            let Some(bytes) = self.view(at, length)? else {
+                break;
+            };
+            if bytes.iter().all(|byte| *byte == 0) {
+                at = at.plus(length);
+                continue;
+            }
+            rest = Rest::Something;
+            for step in (0..length).step_by(ALIGNMENT as usize) {
+                let place = at.plus(step);
+                if place == bad {
+                    continue;
+                }
+                if let Ok(header) = self.header(seal, place)?
+                    && header.durable > bad
+                {
+                    return Ok(Rest::Damaged);
+                }
+            }
+            at = at.plus(length);
+        }
+        Ok(rest)
+    }
+
+    /// Whether a later segment shows that the record at `bad` had been durable.
+    fn is_durable(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<bool, Failure> {
+        let Some(last) = self.segments.last() else {
+            return Ok(false);
+        };
+        let durable = last.first;
+        let known_bytes = match flaw {
+            Flaw::Empty | Flaw::Header => HEADER_BYTES as u64,
+            Flaw::Payload | Flaw::Cut => match self.header(seal, bad)? {
+                Ok(header) => framed_bytes(header.length as usize),
+                Err(_) => HEADER_BYTES as u64,
+            },
+        };
+        Ok(bad.plus(known_bytes) <= durable)
+    }
+
+    /// `length` bytes at `at`, or `None` if the files hold fewer.
+    fn view(&mut self, at: Lsn, length: u64) -> Result<Option<&[u8]>, Failure> {
+        if self.end.since(at) < length {
+            return Ok(None);
+        }
+        let inside =
+            at >= self.window_at && at.since(self.window_at) + length <= self.window.len() as u64;
+        if !inside {
+            self.fill(at, length.max(CHUNK as u64).min(self.end.since(at)))?;
+        }
+        // Exact: both are below the length of the window.
+        let start = at.since(self.window_at) as usize;
+        Ok(Some(&self.window[start..start + length as usize]))
+    }
+
+    fn fill(&mut self, at: Lsn, length: u64) -> Result<(), Failure> {
+        // I1: `view` has checked that the files hold this much.
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        self.window.clear();
+        let reserved = self.window.try_reserve_exact(size);
+        let out_of_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        reserved
+            .map_err(out_of_memory)
+            .map_err(Failure::of("read", "a record"))?;
+        self.window.resize(size, 0);
+        self.window_at = at;
+        let mut done = 0;
+        while done < size {
+            let lsn = at.plus(done as u64);
+            let segment = self
+                .segment_of(lsn)
+                .expect("views end before the last segment does");
+            let room = segment.limit().since(lsn).min((size - done) as u64) as usize;
+            let target = &mut self.window[done..done + room];
+            let name = segment::name(segment.first);
+            let count = segment
+                .file
+                .read_at(target, segment.offset_of(lsn))
+                .map_err(Failure::of("read", &name))?;
+            if count < room {
+                let shrunk = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(Failure::of("read", &name)(shrunk));
+            }
+            done += room;
+        }
+        Ok(())
+    }
+
+    fn segment_of(&self, lsn: Lsn) -> Option<Segment> {
+        let index = self
+            .segments
+            .partition_point(|segment| segment.first <= lsn);
+        self.segments.get(index.checked_sub(1)?).cloned()
+    }
+
+    /// The file and the offset in it where `lsn` lies.
+    fn place(&self, lsn: Lsn) -> (String, u64) {
+        match self.segment_of(lsn) {
+            Some(segment) => (segment::name(segment.first), segment.offset_of(lsn)),
+            None => (String::new(), 0),
+        }
+    }
+
+    fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
+        let (file, offset) = self.place(lsn);
+        Corruption {
+            file,
+            offset,
+            lsn,
+            damage,
+        }
+    }
+}

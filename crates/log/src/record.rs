@@ -1,0 +1,238 @@
+//! How one record lies in the stream.
+//!
+//! ```text
+//!  0        4        8        12   13     16               24
+//!  +--------+--------+--------+----+------+----------------+-----------------+-------+
+//!  | check  | length | payload|kind| zero | durable        | payload         | zeros |
+//!  | u32    | u32    | u32    | u8 | 3    | u64            | `length` bytes  | to 8  |
+//!  +--------+--------+--------+----+------+----------------+-----------------+-------+
+//! ```
+//!
+//! All numbers are little-endian. Records begin at multiples of 8 and follow each other without
+//! gaps.
+//!
+//! * `check` is the CRC-32C of the identity of the database, the LSN of the record, and bytes 4
+//!   to 24. The first two are not stored: a record of another database, or one that lies where it
+//!   was not written, does not check.
+//! * `payload` is the CRC-32C of the payload. It is covered by `check`, so it needs no identity,
+//!   and whoever inserts can compute it before it is known where the record will lie.
+//! * `durable` is how far the log was known to be durable when the record was inserted. This is
+//!   what lets a reader tell a torn end from damage; see [`reader`](crate::reader).
+//!
+//! # Invariants
+//!
+//! * I1 A header is trusted only after its check, and its length only up to [`MAX_PAYLOAD`].
+//! * I2 `durable <= lsn`.
+//! * I3 A header of zeros does not decode: its kind is 0, which no record has.
+
+use std::fmt;
+
+use crate::lsn::Lsn;
+
+/// Bytes in front of every payload.
+pub const HEADER_BYTES: usize = 24;
+
+/// Records begin at multiples of this many bytes.
+pub const ALIGNMENT: u64 = 8;
+
+/// The largest payload of one record, in bytes: 256 MiB.
+pub const MAX_PAYLOAD: usize = 256 << 20;
+
+/// The first kind that the log keeps for itself; users have 1 up to here.
+pub const FIRST_OWN_KIND: u8 = 0xf0;
+
+/// The last record of a log that was closed.
+pub(crate) const CLOSED: u8 = 0xff;
+
+const _: () = assert!((HEADER_BYTES as u64).is_multiple_of(ALIGNMENT));
+const _: () = assert!(MAX_PAYLOAD < u32::MAX as usize);
+
+/// One record, as a reader gives it out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordView<'a> {
+    /// Where the record begins.
+    pub lsn: Lsn,
+    /// Where it ends, and the next one begins: what `insert` returned for it.
+    pub end: Lsn,
+    /// What its writer said it is.
+    pub kind: u8,
+    /// Its bytes.
+    pub payload: &'a [u8],
+}
+
+/// Why the bytes at some place are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Nothing was written here: zeros.
+    Empty,
+    /// The header does not check, or belongs to another place or database.
+    Header,
+    /// The log ends before the record does.
+    Cut,
+    /// The header is good but the payload does not check.
+    Payload,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Flaw::Empty => "nothing was written there",
+            Flaw::Header => "the header of the record does not check",
+            Flaw::Cut => "the file ends before the record does",
+            Flaw::Payload => "the payload of the record does not check",
+        })
+    }
+}
+
+/// Bytes that a record with this much payload takes up in the stream.
+pub const fn framed_bytes(payload: usize) -> u64 {
+    (HEADER_BYTES as u64 + payload as u64).next_multiple_of(ALIGNMENT)
+}
+
+/// Zero bytes behind a payload of this size.
+pub(crate) const fn padding(payload: usize) -> usize {
+    (framed_bytes(payload) - HEADER_BYTES as u64) as usize - payload
+}
+
+/// The CRC-32C of a payload given in parts.
+pub(crate) fn payload_check(parts: &[&[u8]]) -> u32 {
+    parts
+        .iter()
+        .fold(0, |check, part| crc32c::crc32c_append(check, part))
+}
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) length: u32,
+    pub(crate) payload: u32,
+    pub(crate) kind: u8,
+    pub(crate) durable: Lsn,
+}
+
+/// The identity of one database, ready to be mixed into checks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seal {
+    identity: u32,
+}
+
+impl Seal {
+    pub(crate) fn new(identity: &[u8; 16]) -> Self {
+        Seal {
+            identity: crc32c::crc32c(identity),
+        }
+    }
+
+    fn check(self, lsn: Lsn, header: &[u8; HEADER_BYTES]) -> u32 {
+        let mut covered = [0; HEADER_BYTES + 4];
+        covered[..8].copy_from_slice(&lsn.bytes().to_le_bytes());
+        covered[8..].copy_from_slice(&header[4..]);
+        crc32c::crc32c_append(self.identity, &covered)
+    }
+
+    pub(crate) fn encode(self, lsn: Lsn, header: Header) -> [u8; HEADER_BYTES] {
+        debug_assert!(header.durable <= lsn, "I2");
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[4..8].copy_from_slice(&header.length.to_le_bytes());
+        bytes[8..12].copy_from_slice(&header.payload.to_le_bytes());
+        bytes[12] = header.kind;
+        bytes[16..24].copy_from_slice(&header.durable.bytes().to_le_bytes());
+        let check = self.check(lsn, &bytes);
+        bytes[..4].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// The header in `bytes`, if that is what they are, at `lsn` of this database.
+    pub(crate) fn decode(self, lsn: Lsn, bytes: &[u8; HEADER_BYTES]) -> Result<Header, Flaw> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Err(Flaw::Empty);
+        }
+        let header = Header {
+            length: u32_at(bytes, 4),
+            payload: u32_at(bytes, 8),
+            kind: bytes[12],
+            durable: Lsn::new(u64_at(bytes, 16)),
+        };
+        // The cheap tests come first: the search for records behind a bad one asks here at every
+        // eighth byte.
+        let sound = bytes[13..16] == [0; 3]
+            && header.kind != 0
+            && header.length as usize <= MAX_PAYLOAD
+            && header.durable <= lsn
+            && u32_at(bytes, 0) == self.check(lsn, bytes);
+        if sound { Ok(header) } else { Err(Flaw::Header) }
+    }
+}
+
+/// Four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// Eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        length: 120,
+        payload: 0xdead_beef,
+        kind: 7,
+        durable: Lsn::new(512),
+    };
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        let seal = Seal::new(&[3; 16]);
+        let bytes = seal.encode(Lsn::new(4096), HEADER);
+        assert_eq!(seal.decode(Lsn::new(4096), &bytes), Ok(HEADER));
+    }
+
+    #[test]
+    fn a_header_elsewhere_or_of_another_database_is_refused() {
+        let seal = Seal::new(&[3; 16]);
+        let bytes = seal.encode(Lsn::new(4096), HEADER);
+        assert_eq!(seal.decode(Lsn::new(4104), &bytes), Err(Flaw::Header));
+        assert_eq!(
+            Seal::new(&[4; 16]).decode(Lsn::new(4096), &bytes),
+            Err(Flaw::Header)
+        );
+    }
+
+    #[test]
+    fn any_one_flipped_bit_is_noticed() {
+        let seal = Seal::new(&[3; 16]);
+        let bytes = seal.encode(Lsn::new(4096), HEADER);
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                seal.decode(Lsn::new(4096), &flipped),
+                Err(Flaw::Header),
+                "bit {bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn zeros_are_no_record_anywhere() {
+        let seal = Seal::new(&[0; 16]);
+        assert_eq!(seal.decode(Lsn::ZERO, &[0; HEADER_BYTES]), Err(Flaw::Empty));
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_to_eight() {
+        assert_eq!(framed_bytes(0), 24);
+        assert_eq!((framed_bytes(1), padding(1)), (32, 7));
+        assert_eq!((framed_bytes(120), padding(120)), (144, 0));
+    }
+}

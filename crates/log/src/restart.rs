@@ -1,0 +1,147 @@
+//! Making the end of a log fit to be written on.
+//!
+//! What a reader finds at the end of a log need not be on the disk: after a failed sync the
+//! system may show bytes that it has given up writing. Were a new record acknowledged behind
+//! them, a power cut could take them and cut the log before that record. So whatever could be in
+//! this state is written again, and synced, before the log accepts anything.
+//!
+//! * A log that was *not* closed: the segment that the log ends in is copied, up to the end, to a
+//!   new file, which is synced and renamed over it. Copying leaves behind whatever lay behind the
+//!   end, so that no later record can ever be followed by a stale one. Writing in place instead
+//!   could tear records that are safe.
+//! * A log that was closed: only the closing record itself can be in doubt, since it is written
+//!   when everything before it is durable. It is written again in place; tearing it harms
+//!   nothing.
+//!
+//! Segments before the last are durable (`segment`, I1).
+//!
+//! # Invariants
+//!
+//! * I1 A crash at any point leaves a log that ends in the same record. Files that lie behind the
+//!   end are removed, durably, before the segment of the end is replaced.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::Failure;
+use crate::lsn::Lsn;
+use crate::output::{Output, closed, create, tell};
+use crate::reader::Found;
+use crate::record::Seal;
+use crate::segment::{self, Segment};
+
+/// Bytes copied at once.
+const CHUNK: u64 = 1 << 20;
+
+/// Prepares the log that `found` describes, and says how many bytes were written again.
+pub(crate) fn prepare(
+    device: Arc<dyn Device>,
+    identity: [u8; 16],
+    capacity: u64,
+    found: Found,
+) -> Result<(Output, u64), Failure> {
+    let end = found.summary.end;
+    let last = remove_behind(&*device, found.segments, &found.leftovers, end)?;
+    let (segment, rewritten) = match (last, found.closed_at) {
+        (None, _) => (create(&*device, &identity, Lsn::ZERO, capacity)?, 0),
+        (Some(last), Some(lsn)) if lsn >= last.first => {
+            (rewrite_closed(last, &identity, lsn)?, end.since(lsn))
+        }
+        // The closing record began in an earlier segment; copying the last one is as good.
+        (Some(last), _) => (
+            copy(&*device, &identity, &last, end)?,
+            end.since(last.first),
+        ),
+    };
+    Ok((
+        Output::new(device, identity, capacity, segment, end),
+        rewritten,
+    ))
+}
+
+/// Removes what holds nothing of the log, and returns the segment that the log ends in.
+fn remove_behind(
+    device: &dyn Device,
+    mut segments: Vec<Segment>,
+    leftovers: &[String],
+    end: Lsn,
+) -> Result<Option<Segment>, Failure> {
+    let mut removed = false;
+    let mut remove = |name: &str| {
+        removed = true;
+        device.remove(name).map_err(Failure::of("remove", name))
+    };
+    for name in leftovers {
+        remove(name)?;
+    }
+    // From the back, so that a crash in between leaves no gap.
+    while let Some(last) = segments.pop_if(|last| last.first > end) {
+        remove(&segment::name(last.first))?;
+    }
+    if removed {
+        device
+            .sync_dir()
+            .map_err(Failure::of("sync", "the directory"))?;
+    }
+    Ok(segments.pop())
+}
+
+fn rewrite_closed(last: Segment, identity: &[u8; 16], lsn: Lsn) -> Result<Segment, Failure> {
+    let name = segment::name(last.first);
+    let record = closed(Seal::new(identity), lsn);
+    last.file
+        .write_at(&record, last.offset_of(lsn))
+        .map_err(Failure::of("write", &name))?;
+    let file_bytes = segment::HEADER_BYTES + last.capacity;
+    last.file
+        .allocate(file_bytes)
+        .map_err(Failure::of("reserve space for", &name))?;
+    last.file.sync().map_err(Failure::of("sync", &name))?;
+    Ok(last)
+}
+
+fn copy(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    last: &Segment,
+    end: Lsn,
+) -> Result<Segment, Failure> {
+    let (name, unfinished) = (
+        segment::name(last.first),
+        segment::unfinished_name(last.first),
+    );
+    let fresh = Segment::create_as(&unfinished, device, identity, last.first, last.capacity)
+        .map_err(tell(&unfinished))?;
+    let mut chunk = Vec::new();
+    let mut at = last.first;
+    while at < end {
+        let length = end.since(at).min(CHUNK);
+        chunk.resize(length as usize, 0);
+        let count = last
+            .file
+            .read_at(&mut chunk, last.offset_of(at))
+            .map_err(Failure::of("read", &name))?;
+        if count < chunk.len() {
+            return Err(Failure::of("read", &name)(
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
+        }
+        fresh
+            .file
+            .write_at(&chunk, fresh.offset_of(at))
+            .map_err(Failure::of("write", &unfinished))?;
+        at = at.plus(length);
+    }
+    fresh
+        .file
+        .sync()
+        .map_err(Failure::of("sync", &unfinished))?;
+    device
+        .rename(&unfinished, &name)
+        .map_err(Failure::of("rename", &unfinished))?;
+    device
+        .sync_dir()
+        .map_err(Failure::of("sync", "the directory"))?;
+    Ok(fresh)
+}

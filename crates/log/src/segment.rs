@@ -1,0 +1,269 @@
+//! The files that the stream is cut into.
+//!
+//! ```text
+//!  0        8        12       16               32       40         48          4092   4096
+//!  +--------+--------+--------+----------------+--------+----------+-----------+------+---------
+//!  | magic  | version| zero   | identity       | first  | capacity | zero      | check| stream
+//!  | 8      | u32    | u32    | 16             | u64    | u64      |           | u32  | ...
+//!  +--------+--------+--------+----------------+--------+----------+-----------+------+---------
+//! ```
+//!
+//! A segment holds the bytes of the stream from LSN `first` on, at most `capacity` of them; the
+//! next segment begins at `first + capacity`. Records run across that border as if it were not
+//! there. The file is called `log-` and `first` in sixteen hexadecimal digits.
+//!
+//! # Invariants
+//!
+//! * I1 A segment is made only after the one before it has been filled and synced. So whatever
+//!   lies in a segment that has a successor is durable, and damage there is never a torn end.
+//! * I2 Nothing is written behind a header before the header and the name of the file are
+//!   durable. So a file without a good header is either unfinished, and holds no records, or
+//!   damaged.
+//! * I3 `check` is the CRC-32C of the 4092 bytes before it.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::device::{Device, DeviceFile};
+use crate::lsn::Lsn;
+use crate::record::{ALIGNMENT, u32_at, u64_at};
+
+/// Bytes in front of the stream in every segment file.
+pub const HEADER_BYTES: u64 = 4096;
+
+const MAGIC: &[u8; 8] = b"FOXTONlg";
+const VERSION: u32 = 1;
+const HEADER: usize = HEADER_BYTES as usize;
+const CHECK_AT: usize = HEADER - 4;
+const PREFIX: &str = "log-";
+/// What the name of a segment that is being rewritten ends in until it is whole.
+const UNFINISHED: &str = ".new";
+
+/// The name of the segment that begins at `first`.
+pub fn name(first: Lsn) -> String {
+    format!("{PREFIX}{:016x}", first.bytes())
+}
+
+/// The name of the copy that will replace the segment that begins at `first`.
+pub(crate) fn unfinished_name(first: Lsn) -> String {
+    name(first) + UNFINISHED
+}
+
+/// Where the segment called `name` begins, if that is a name of a segment.
+pub fn first_of(name: &str) -> Option<Lsn> {
+    let digits = name.strip_prefix(PREFIX)?;
+    let canonical = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    canonical.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn::new))?
+}
+
+/// Whether `name` belongs to a copy that was never finished.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).and_then(first_of).is_some()
+}
+
+/// Why a header is not one of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderFlaw {
+    /// Too short, no magic, bad checksum, or not at home under its name.
+    Damaged,
+    /// Whole, but of another database.
+    Foreign,
+    /// Whole, but of a format that this program does not know.
+    Version(u32),
+}
+
+/// One segment file.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub(crate) file: Arc<dyn DeviceFile>,
+    /// The LSN of its first byte of stream.
+    pub(crate) first: Lsn,
+    /// Bytes of stream that it may hold.
+    pub(crate) capacity: u64,
+}
+
+impl Segment {
+    /// Makes the segment that begins at `first`, durably, as far as I2 asks.
+    pub(crate) fn create(
+        device: &dyn Device,
+        identity: &[u8; 16],
+        first: Lsn,
+        capacity: u64,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        let segment = Self::create_as(&name(first), device, identity, first, capacity)?;
+        segment.file.sync().map_err(|error| ("sync", error))?;
+        device
+            .sync_dir()
+            .map_err(|error| ("sync the directory of", error))?;
+        Ok(segment)
+    }
+
+    /// Makes the file of a segment under some name. Syncs nothing.
+    pub(crate) fn create_as(
+        name: &str,
+        device: &dyn Device,
+        identity: &[u8; 16],
+        first: Lsn,
+        capacity: u64,
+    ) -> Result<Self, (&'static str, io::Error)> {
+        debug_assert!(capacity.is_multiple_of(ALIGNMENT));
+        let file = device.create(name).map_err(|error| ("create", error))?;
+        file.allocate(HEADER_BYTES + capacity)
+            .map_err(|error| ("reserve space for", error))?;
+        file.write_at(&encode(identity, first, capacity), 0)
+            .map_err(|error| ("write", error))?;
+        Ok(Segment {
+            file,
+            first,
+            capacity,
+        })
+    }
+
+    /// The segment in `file`, called after `first`, if its header is good.
+    pub(crate) fn open(
+        file: Arc<dyn DeviceFile>,
+        identity: &[u8; 16],
+        first: Lsn,
+    ) -> io::Result<Result<Self, HeaderFlaw>> {
+        let mut header = vec![0; HEADER];
+        let length = file.read_at(&mut header, 0)?;
+        header.truncate(length);
+        let decoded = decode(&header, identity, first);
+        Ok(decoded.map(|capacity| Segment {
+            file,
+            first,
+            capacity,
+        }))
+    }
+
+    /// Where the next segment begins.
+    pub(crate) fn limit(&self) -> Lsn {
+        self.first.plus(self.capacity)
+    }
+
+    /// Where in the file the byte at `lsn` lies.
+    pub(crate) fn offset_of(&self, lsn: Lsn) -> u64 {
+        debug_assert!(lsn >= self.first);
+        HEADER_BYTES + lsn.since(self.first)
+    }
+
+    /// Where the bytes of stream that the file holds end, whatever is in them.
+    pub(crate) fn stored(&self) -> io::Result<Lsn> {
+        let bytes = self.file.len()?.saturating_sub(HEADER_BYTES);
+        Ok(self.first.plus(bytes.min(self.capacity)))
+    }
+}
+
+/// Whether nothing but zeros lies behind the header of a file whose header is bad (I2).
+pub(crate) fn holds_nothing(file: &dyn DeviceFile) -> io::Result<bool> {
+    let mut chunk = vec![0; 64 << 10];
+    let mut offset = HEADER_BYTES;
+    loop {
+        let count = file.read_at(&mut chunk, offset)?;
+        if chunk[..count].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        if count == 0 {
+            return Ok(true);
+        }
+        offset += count as u64;
+    }
+}
+
+fn encode(identity: &[u8; 16], first: Lsn, capacity: u64) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(identity);
+    bytes[32..40].copy_from_slice(&first.bytes().to_le_bytes());
+    bytes[40..48].copy_from_slice(&capacity.to_le_bytes());
+    let check = crc32c::crc32c(&bytes[..CHECK_AT]);
+    bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
+/// The capacity that a header states.
+fn decode(bytes: &[u8], identity: &[u8; 16], first: Lsn) -> Result<u64, HeaderFlaw> {
+    let whole = bytes.len() == HEADER
+        && bytes[..8] == *MAGIC
+        && u32_at(bytes, CHECK_AT) == crc32c::crc32c(&bytes[..CHECK_AT]);
+    if !whole {
+        return Err(HeaderFlaw::Damaged);
+    }
+    let version = u32_at(bytes, 8);
+    if version != VERSION {
+        return Err(HeaderFlaw::Version(version));
+    }
+    if bytes[16..32] != *identity {
+        return Err(HeaderFlaw::Foreign);
+    }
+    let capacity = u64_at(bytes, 40);
+    let sound = u64_at(bytes, 32) == first.bytes()
+        && capacity > 0
+        && capacity.is_multiple_of(ALIGNMENT)
+        && first.bytes().is_multiple_of(ALIGNMENT)
+        && first
+            .bytes()
+            .checked_add(capacity)
+            .is_some_and(|limit| limit < u64::MAX / 2);
+    if sound {
+        Ok(capacity)
+    } else {
+        Err(HeaderFlaw::Damaged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_made_and_no_others() {
+        assert_eq!(first_of(&name(Lsn::new(0xabc0))), Some(Lsn::new(0xabc0)));
+        for other in [
+            "log-",
+            "log-1",
+            "log-00000000000000AB",
+            "lock",
+            "log-00000000000000000",
+        ] {
+            assert_eq!(first_of(other), None, "{other}");
+        }
+        assert!(is_unfinished(&unfinished_name(Lsn::ZERO)));
+        assert!(!is_unfinished(&name(Lsn::ZERO)));
+    }
+
+    #[test]
+    fn a_header_says_whose_and_where() {
+        let bytes = encode(&[1; 16], Lsn::new(64), 4096);
+        assert_eq!(decode(&bytes, &[1; 16], Lsn::new(64)), Ok(4096));
+        assert_eq!(
+            decode(&bytes, &[2; 16], Lsn::new(64)),
+            Err(HeaderFlaw::Foreign)
+        );
+        assert_eq!(
+            decode(&bytes, &[1; 16], Lsn::ZERO),
+            Err(HeaderFlaw::Damaged)
+        );
+        assert_eq!(
+            decode(&bytes[..4000], &[1; 16], Lsn::new(64)),
+            Err(HeaderFlaw::Damaged)
+        );
+    }
+
+    #[test]
+    fn any_one_flipped_byte_of_a_header_is_noticed() {
+        let bytes = encode(&[1; 16], Lsn::new(64), 4096);
+        for at in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            assert!(
+                decode(&flipped, &[1; 16], Lsn::new(64)).is_err(),
+                "byte {at}"
+            );
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The first file of a database: who it is, and what a program must know to read it.
+//!
+//! ```text
+//!  0        8        12       16       24         32        40               56     508    512
+//!  +--------+--------+--------+--------+----------+---------+----------------+------+------+
+//!  | magic  | version| zero   | compat | read-only| incompat| identity       | zero | check|
+//!  | 8      | u32    | u32    | u64    | u64      | u64     | 16             |      | u32  |
+//!  +--------+--------+--------+--------+----------+---------+----------------+------+------+
+//! ```
+//!
+//! It is written once, when the database is made, under another name, and renamed when it is
+//! whole and durable: there is either no superblock or a whole one.
+//!
+//! # Invariants
+//!
+//! * I1 `check` is the CRC-32C of everything before it, the zeros included.
+//! * I2 A bit this program does not know in `incompat` means: do not open. In `read-only`: do not
+//!   write. In `compat`: never mind.
+
+use std::fmt;
+use std::io;
+
+use crate::device::Device;
+use crate::record::{u32_at, u64_at};
+
+/// The file that makes a directory a database.
+pub const FILE: &str = "foxton";
+
+/// What [`FILE`] is called until it is whole.
+const UNFINISHED: &str = "foxton.new";
+
+const BYTES: usize = 512;
+const MAGIC: &[u8; 8] = b"FOXTONdb";
+const VERSION: u32 = 1;
+
+/// What the superblock says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Superblock {
+    /// The random name of this database. Every check in the log mixes it in.
+    pub identity: [u8; 16],
+    /// Features that a program may ignore.
+    pub compat: u64,
+    /// Features that a program must know before it writes.
+    pub read_only: u64,
+    /// Features that a program must know before it reads.
+    pub incompat: u64,
+}
+
+/// Why there is no superblock to be had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SuperblockError {
+    /// The directory has no superblock: it is not a database, or one that was never finished.
+    Missing,
+    /// The file is there, but is not a superblock or is damaged.
+    Damaged(&'static str),
+    /// The database was made by a newer program: its version or a feature is unknown here.
+    Unknown(String),
+    /// The device failed.
+    Device(io::Error),
+}
+
+impl fmt::Display for SuperblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SuperblockError::Missing => {
+                write!(
+                    f,
+                    "the directory holds no database: it has no file `{FILE}`"
+                )
+            }
+            SuperblockError::Damaged(what) => {
+                write!(
+                    f,
+                    "the file `{FILE}` is damaged: {what}; restore it from a backup"
+                )
+            }
+            SuperblockError::Unknown(what) => {
+                write!(
+                    f,
+                    "the database was made by a newer version ({what}); open it with that"
+                )
+            }
+            SuperblockError::Device(error) => {
+                write!(f, "the file `{FILE}` could not be read or written: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SuperblockError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SuperblockError::Device(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Superblock {
+    /// The superblock of a database with no special features.
+    pub const fn new(identity: [u8; 16]) -> Self {
+        Superblock {
+            identity,
+            compat: 0,
+            read_only: 0,
+            incompat: 0,
+        }
+    }
+
+    /// Reads and checks the superblock of a directory.
+    pub fn read(device: &dyn Device) -> Result<Self, SuperblockError> {
+        let file = match device.open(FILE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(SuperblockError::Missing);
+            }
+            opened => opened.map_err(SuperblockError::Device)?,
+        };
+        let mut bytes = [0; BYTES];
+        match file
+            .read_at(&mut bytes, 0)
+            .map_err(SuperblockError::Device)?
+        {
+            BYTES => Self::decode(&bytes),
+            _ => Err(SuperblockError::Damaged("it is too short")),
+        }
+    }
+
+    /// Makes `self` the superblock of a directory that has none, durably.
+    pub fn create(&self, device: &dyn Device) -> Result<(), SuperblockError> {
+        self.try_create(device).map_err(SuperblockError::Device)
+    }
+
+    fn try_create(&self, device: &dyn Device) -> io::Result<()> {
+        let names = device.list()?;
+        if names.iter().any(|name| name == FILE) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if names.iter().any(|name| name == UNFINISHED) {
+            device.remove(UNFINISHED)?;
+        }
+        let file = device.create(UNFINISHED)?;
+        file.write_at(&self.encode(), 0)?;
+        file.sync()?;
+        device.rename(UNFINISHED, FILE)?;
+        device.sync_dir()
+    }
+
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.compat.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.read_only.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.incompat.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.identity);
+        let check = crc32c::crc32c(&bytes[..BYTES - 4]);
+        bytes[BYTES - 4..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; BYTES]) -> Result<Self, SuperblockError> {
+        if bytes[..8] != *MAGIC {
+            return Err(SuperblockError::Damaged(
+                "it does not begin like a superblock",
+            ));
+        }
+        if u32_at(bytes, BYTES - 4) != crc32c::crc32c(&bytes[..BYTES - 4]) {
+            return Err(SuperblockError::Damaged("its checksum does not match"));
+        }
+        let version = u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(SuperblockError::Unknown(format!("format {version}")));
+        }
+        let mut identity = [0; 16];
+        identity.copy_from_slice(&bytes[40..56]);
+        let superblock = Superblock {
+            identity,
+            compat: u64_at(bytes, 16),
+            read_only: u64_at(bytes, 24),
+            incompat: u64_at(bytes, 32),
+        };
+        // This program knows no features yet, and always writes.
+        if superblock.incompat | superblock.read_only != 0 {
+            let features = superblock.incompat | superblock.read_only;
+            return Err(SuperblockError::Unknown(format!("features {features:#x}")));
+        }
+        Ok(superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::MemoryDevice;
+
+    #[test]
+    fn a_superblock_is_read_as_it_was_created() {
+        let device = MemoryDevice::new();
+        let made = Superblock::new(*b"0123456789abcdef");
+        made.create(&device).unwrap();
+        assert_eq!(Superblock::read(&device).unwrap(), made);
+        assert!(made.create(&device).is_err(), "there is only one");
+    }
+
+    #[test]
+    fn any_one_flipped_bit_is_noticed() {
+        let bytes = Superblock::new([9; 16]).encode();
+        for bit in 0..BYTES * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&flipped).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_or_feature_is_named() {
+        let mut newer = Superblock::new([9; 16]);
+        newer.incompat = 4;
+        let refused = Superblock::decode(&newer.encode()).unwrap_err().to_string();
+        assert!(refused.contains("features 0x4"), "{refused}");
+    }
+
+    #[test]
+    fn an_empty_directory_is_not_a_database() {
+        let device = MemoryDevice::new();
+        assert!(matches!(
+            Superblock::read(&device),
+            Err(SuperblockError::Missing)
+        ));
+    }
+}
