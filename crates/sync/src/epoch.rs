@@ -60,13 +60,13 @@
 
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
-use crate::site::{Component, Pattern, Site};
+use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 
 /// Trying to advance the epoch: once for each bag filled.
-pub static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
+static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
 
 /// Retired things that fill a bag.
 const BAG_CAPACITY: usize = if cfg!(loom) { 1 } else { 64 };
@@ -170,12 +170,18 @@ impl Domain {
         self.0.epoch.load(Ordering::Relaxed)
     }
 
-    /// A new participant.
+    /// A new participant, with an account of its own.
     pub fn participant(&self) -> Participant {
+        self.participant_counting_in(Arc::new(Account::default()))
+    }
+
+    /// A new participant that counts its passages in `account`.
+    pub(crate) fn participant_counting_in(&self, account: Arc<Account>) -> Participant {
         let word = Arc::new(CachePadded::new(AtomicU64::new(0)));
         lock(&self.0.words).push(word.clone());
         Participant {
             domain: self.clone(),
+            account,
             word,
             depth: Cell::new(0),
             open: RefCell::new(Vec::new()),
@@ -236,6 +242,7 @@ impl Domain {
 /// ```
 pub struct Participant {
     domain: Domain,
+    account: Arc<Account>,
     word: Arc<CachePadded<AtomicU64>>,
     depth: Cell<u32>,
     open: RefCell<Vec<Deferred>>,
@@ -255,6 +262,12 @@ impl Participant {
     /// Its domain.
     pub fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    /// Where its passages are counted.
+    #[inline]
+    pub fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Pins the participant: until the guard is dropped, nothing retired from now on is freed, and
@@ -319,6 +332,7 @@ impl Participant {
     /// worth calling by hand before a long idle time.
     #[cold]
     pub fn collect(&self) {
+        self.account.passed(&ADVANCE);
         self.seal();
         self.domain.try_advance();
         if let Some(due) = self.domain.due() {

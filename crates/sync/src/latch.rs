@@ -286,14 +286,12 @@ impl<T> Latched<T> {
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
         unsafe { self.latch.acquire(&node) };
-        let held = Held {
+        let _held = Held {
             latch: &self.latch,
             node: &node,
         };
-        // SAFETY: we hold the latch until `held` is dropped, so nobody else has the value (I2).
-        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
-        drop(held);
-        result
+        // SAFETY: we hold the latch until `_held` is dropped, so nobody else has the value (I2).
+        self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
     /// Calls `body` with the value if nobody else has it. Never waits.
@@ -305,14 +303,12 @@ impl<T> Latched<T> {
         if !unsafe { self.latch.try_acquire(&node) } {
             return None;
         }
-        let held = Held {
+        let _held = Held {
             latch: &self.latch,
             node: &node,
         };
         // SAFETY: as in `with`.
-        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
-        drop(held);
-        Some(result)
+        Some(self.value.with_mut(|value| body(unsafe { &mut *value })))
     }
 
     /// The value: who has it exclusively needs no latch.

@@ -248,19 +248,16 @@ impl Parker {
     /// best called once no latch is held.
     #[must_use = "the sleeper sleeps until it is woken"]
     pub fn resolve(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
-        let resolved = ticket.word(u64::from(verdict.code()));
-        self.word
-            .compare_exchange(
-                ticket.word(OPEN),
-                resolved,
-                Ordering::Release,
-                Ordering::Relaxed,
-            ) // O1, I2
-            .is_ok()
-            .then_some(Wake {
-                parker: self,
-                ticket,
-            })
+        let won = self.word.compare_exchange(
+            ticket.word(OPEN),
+            ticket.word(u64::from(verdict.code())),
+            Ordering::Release, // O1, I2
+            Ordering::Relaxed,
+        );
+        won.is_ok().then_some(Wake {
+            parker: self,
+            ticket,
+        })
     }
 
     /// Withdraws the wait. `None`: nobody had resolved it, and nobody will. `Some`: it was resolved

@@ -5,9 +5,9 @@
 //! code in this workspace imports from here and nowhere else; a test reads the sources and says
 //! so.
 //!
-//! Two differences between the worlds are hidden here: [`UnsafeCell`] has the closure form of the
-//! model checker, and [`thread::park_timeout`] under the model checker is a yield, since a model
-//! has no time.
+//! Differences between the worlds are hidden here: [`UnsafeCell`] has the closure form of the model
+//! checker, and under the model checker [`thread::park_timeout`] is a yield, since a model has no
+//! time.
 
 #[cfg(not(loom))]
 mod real {
@@ -84,8 +84,37 @@ mod real {
     }
 
     /// Threads.
+    ///
+    /// The checker's own `unpark` ends whatever its thread waits for, a mutex or a join included,
+    /// which no real one does. So a thread here parks at a notification of its own.
     pub mod thread {
-        pub use loom::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+        use loom::sync::{Arc, Notify};
+        pub use loom::thread::{JoinHandle, spawn, yield_now};
+
+        loom::thread_local! {
+            static HERE: Thread = Thread(Arc::new(Notify::new()));
+        }
+
+        /// A handle to wake a thread by.
+        #[derive(Debug, Clone)]
+        pub struct Thread(Arc<Notify>);
+
+        impl Thread {
+            /// Ends the thread's present park, or its next.
+            pub fn unpark(&self) {
+                self.0.notify();
+            }
+        }
+
+        /// The calling thread.
+        pub fn current() -> Thread {
+            HERE.with(Thread::clone)
+        }
+
+        /// Sleeps until unparked.
+        pub fn park() {
+            current().0.wait();
+        }
 
         /// A model has no time: every timeout may pass at once.
         pub fn park_timeout(_timeout: std::time::Duration) {

@@ -5,7 +5,7 @@
 //! transaction that moves to another thread takes its worker along or borrows another; two
 //! databases in one process share nothing.
 
-use crate::epoch::{self, Domain, Guard, Participant};
+use crate::epoch::{Domain, Guard, Participant};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};
 use std::cell::Cell;
@@ -17,15 +17,10 @@ use std::hash::{BuildHasher, RandomState};
 /// Taking a worker, and giving it back.
 static REGISTRY: Site = Site::new(Component::Metadata, Pattern::Unbounded, "worker registry");
 
-/// What others may read of a worker. It stays when the worker goes, and serves the next of its id.
-#[derive(Debug, Default)]
-struct Lane {
-    account: Account,
-}
-
 #[derive(Debug, Default)]
 struct Registry {
-    lanes: Vec<Arc<Lane>>,
+    // What others may read of a worker. It stays when the worker goes, and serves the next of its id.
+    accounts: Vec<Arc<Account>>,
     // The smallest free id goes first, so that ids stay dense.
     free: BinaryHeap<Reverse<u32>>,
 }
@@ -87,25 +82,24 @@ impl Workers {
         let id = match registry.free.pop() {
             Some(Reverse(id)) => id,
             None => {
-                registry.lanes.push(Arc::new(Lane::default()));
-                u32::try_from(registry.lanes.len() - 1).expect("fewer than 2^32 workers")
+                registry.accounts.push(Arc::new(Account::default()));
+                u32::try_from(registry.accounts.len() - 1).expect("fewer than 2^32 workers")
             }
         };
-        let lane = registry.lanes[id as usize].clone();
+        let account = registry.accounts[id as usize].clone();
         drop(registry);
-        lane.account.passed(&REGISTRY);
+        account.passed(&REGISTRY);
         Worker {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
-            participant: self.0.domain.participant(),
-            lane,
+            participant: self.0.domain.participant_counting_in(account),
             workers: self.clone(),
         }
     }
 
     /// The most workers that ever lived at once: every id is below it.
     pub fn capacity(&self) -> usize {
-        lock(&self.0.registry).lanes.len()
+        lock(&self.0.registry).accounts.len()
     }
 
     /// The domain in which these workers reclaim.
@@ -117,8 +111,8 @@ impl Workers {
     /// `account`.
     pub fn account(&self) -> Summary {
         let mut summary = Summary::default();
-        for lane in &lock(&self.0.registry).lanes {
-            summary.add(&lane.account);
+        for account in &lock(&self.0.registry).accounts {
+            summary.add(account);
         }
         summary
     }
@@ -149,7 +143,6 @@ pub struct Worker {
     id: u32,
     random: Cell<u64>,
     participant: Participant,
-    lane: Arc<Lane>,
     workers: Workers,
 }
 
@@ -164,7 +157,7 @@ impl Worker {
     /// Where its passages are counted.
     #[inline]
     pub fn account(&self) -> &Account {
-        &self.lane.account
+        self.participant.account()
     }
 
     /// Where it comes from.
@@ -215,7 +208,6 @@ impl Worker {
 
     /// Frees what can be freed; see [`Participant::collect`].
     pub fn collect(&self) {
-        self.account().passed(&epoch::ADVANCE);
         self.participant.collect();
     }
 
@@ -227,8 +219,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.lane.account.passed(&REGISTRY);
-        // Last: once the id is free, the lane may have another writer.
+        self.account().passed(&REGISTRY);
+        // Last: once the id is free, the account may have another writer.
         lock(&self.workers.0.registry).free.push(Reverse(self.id));
     }
 }

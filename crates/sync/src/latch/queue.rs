@@ -55,6 +55,11 @@ impl Node {
         }
     }
 
+    #[inline(always)]
+    fn is_granted(&self) -> bool {
+        self.granted.load(Ordering::Acquire) // O3
+    }
+
     /// The next in line, if it has linked itself yet.
     #[inline(always)]
     fn successor(&self) -> Option<&Self> {
@@ -87,14 +92,14 @@ impl Latch for Queue {
 
     #[inline(always)]
     unsafe fn try_acquire(&self, node: &Node) -> bool {
-        self.0
-            .compare_exchange(
-                ptr::null_mut(),
-                address(node),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) // O1, O4
-            .is_ok()
+        let (free, ours) = (ptr::null_mut(), address(node));
+        let taken = self.0.compare_exchange(
+            free,
+            ours,
+            Ordering::AcqRel, // O1, O4
+            Ordering::Relaxed,
+        );
+        taken.is_ok()
     }
 
     #[inline(always)]
@@ -124,8 +129,7 @@ fn address(node: &Node) -> *mut Node {
 fn wait_behind(predecessor: &Node, node: &Node) {
     predecessor.next.store(address(node), Ordering::Release); // O2, I2
     let mut backoff = Backoff::new();
-    while !node.granted.load(Ordering::Acquire) {
-        // O3
+    while !node.is_granted() {
         backoff.snooze();
     }
 }

@@ -99,28 +99,49 @@ impl<T> SharedLatched<T> {
     #[inline]
     pub fn read<R>(&self, worker: &Worker, body: impl FnOnce(&T) -> R) -> R {
         self.count(worker);
-        if !self.try_enter_shared() {
+        if !self.enter_shared() {
             self.wait_shared();
         }
-        let inside = Leave(&self.word, Self::leave_shared);
-        // SAFETY: no writer enters before we leave (I1).
-        let result = self.value.with(|value| body(unsafe { &*value }));
-        drop(inside);
-        result
+        self.reading(body)
+    }
+
+    /// Calls `body` with the value if no writer is in or waiting. Never waits; may fail when readers
+    /// come at the same moment.
+    #[inline]
+    pub fn try_read<R>(&self, worker: &Worker, body: impl FnOnce(&T) -> R) -> Option<R> {
+        self.count(worker);
+        self.enter_shared().then(|| self.reading(body))
     }
 
     /// Calls `body` with the value while nobody else is in.
     #[inline]
     pub fn write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         self.count(worker);
-        if !self.try_enter_exclusive() {
+        if !self.enter_exclusive() {
             self.wait_exclusive();
         }
-        let inside = Leave(&self.word, Self::leave_exclusive);
-        // SAFETY: nobody else enters before we leave (I1).
-        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
-        drop(inside);
-        result
+        self.writing(body)
+    }
+
+    /// Calls `body` with the value if nobody else is in. Never waits.
+    #[inline]
+    pub fn try_write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.count(worker);
+        self.enter_exclusive().then(|| self.writing(body))
+    }
+
+    #[inline(always)]
+    fn reading<R>(&self, body: impl FnOnce(&T) -> R) -> R {
+        let _inside = Leave(&self.word, leave_shared);
+        // SAFETY: we have entered, and no writer enters before we leave (I1).
+        self.value.with(|value| body(unsafe { &*value }))
+    }
+
+    #[inline(always)]
+    fn writing<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        let _inside = Leave(&self.word, leave_exclusive);
+        // SAFETY: we have entered, and nobody else enters before we leave (I1).
+        self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
 
     /// The value: who has it exclusively needs no latch.
@@ -135,31 +156,42 @@ impl<T> SharedLatched<T> {
     }
 
     #[inline]
-    fn try_enter_shared(&self) -> bool {
+    fn enter_shared(&self) -> bool {
+        // Relaxed: the exchange decides.
         let word = self.word.load(Ordering::Relaxed);
         assert!(word < u32::MAX - READER, "more than a billion readers");
-        word & (WRITER | WAITING) == 0
-            && self
-                .word
-                .compare_exchange(word, word + READER, Ordering::Acquire, Ordering::Relaxed) // O1
-                .is_ok()
+        if word & (WRITER | WAITING) != 0 {
+            return false;
+        }
+        let entered = self.word.compare_exchange(
+            word,
+            word + READER,
+            Ordering::Acquire, // O1
+            Ordering::Relaxed,
+        );
+        entered.is_ok()
     }
 
     #[inline]
-    fn try_enter_exclusive(&self) -> bool {
+    fn enter_exclusive(&self) -> bool {
+        // Relaxed: the exchange decides.
         let word = self.word.load(Ordering::Relaxed);
-        // Entering clears the bit for all who wait; those who still do set it again (I2).
-        word & !WAITING == 0
-            && self
-                .word
-                .compare_exchange(word, WRITER, Ordering::Acquire, Ordering::Relaxed) // O2, O3
-                .is_ok()
+        if word & !WAITING != 0 {
+            return false;
+        }
+        let entered = self.word.compare_exchange(
+            word,
+            WRITER, // clears the other bit for all who wait; those who still do set it again (I2)
+            Ordering::Acquire, // O2, O3
+            Ordering::Relaxed,
+        );
+        entered.is_ok()
     }
 
     #[cold]
     fn wait_shared(&self) {
         let mut backoff = Backoff::new();
-        while !self.try_enter_shared() {
+        while !self.enter_shared() {
             backoff.snooze();
         }
     }
@@ -167,21 +199,11 @@ impl<T> SharedLatched<T> {
     #[cold]
     fn wait_exclusive(&self) {
         let mut backoff = Backoff::new();
-        while !self.try_enter_exclusive() {
+        while !self.enter_exclusive() {
             // Relaxed: the bit tells readers to wait and nothing else.
             self.word.fetch_or(WAITING, Ordering::Relaxed);
             backoff.snooze();
         }
-    }
-
-    #[inline]
-    fn leave_shared(word: &AtomicU32) {
-        word.fetch_sub(READER, Ordering::Release); // O3
-    }
-
-    #[inline]
-    fn leave_exclusive(word: &AtomicU32) {
-        word.store(0, Ordering::Release); // O1, O2, I2
     }
 
     #[inline(always)]
@@ -193,6 +215,16 @@ impl<T> SharedLatched<T> {
         #[cfg(feature = "account")]
         worker.account().passed(self.site);
     }
+}
+
+#[inline(always)]
+fn leave_shared(word: &AtomicU32) {
+    word.fetch_sub(READER, Ordering::Release); // O3
+}
+
+#[inline(always)]
+fn leave_exclusive(word: &AtomicU32) {
+    word.store(0, Ordering::Release); // O1, O2, I2
 }
 
 /// Leaves, whatever happens to the body.

@@ -36,15 +36,14 @@ pub(super) struct Tas(AtomicBool);
 impl Latch for Tas {
     #[inline(always)]
     unsafe fn acquire(&self, _node: &Node) {
-        if self.0.swap(true, Ordering::Acquire) {
-            // O1
+        if !self.take() {
             self.spin();
         }
     }
 
     #[inline(always)]
     unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        !self.0.swap(true, Ordering::Acquire) // O1
+        self.take()
     }
 
     #[inline(always)]
@@ -54,13 +53,17 @@ impl Latch for Tas {
 }
 
 impl Tas {
+    #[inline(always)]
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::Acquire) // O1
+    }
+
     #[cold]
     fn spin(&self) {
         loop {
             for _ in 0..TRIES {
                 hint::spin_loop();
-                if !self.0.swap(true, Ordering::Acquire) {
-                    // O1
+                if self.take() {
                     return;
                 }
             }
@@ -76,17 +79,16 @@ pub(super) struct TasT(AtomicBool);
 
 impl Latch for TasT {
     #[inline(always)]
-    unsafe fn acquire(&self, node: &Node) {
-        // SAFETY: passed on to the caller.
-        if !unsafe { self.try_acquire(node) } {
+    unsafe fn acquire(&self, _node: &Node) {
+        // No test before the first exchange: a latch that nobody fights over is free.
+        if !self.take() {
             self.spin();
         }
     }
 
     #[inline(always)]
     unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        // A latch that is free on the first look is most often free: no test before it.
-        !self.0.swap(true, Ordering::Acquire) // O2
+        self.take()
     }
 
     #[inline(always)]
@@ -96,6 +98,11 @@ impl Latch for TasT {
 }
 
 impl TasT {
+    #[inline(always)]
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::Acquire) // O2
+    }
+
     #[cold]
     fn spin(&self) {
         let mut backoff = Backoff::new();
@@ -103,8 +110,7 @@ impl TasT {
             backoff.snooze();
             // Relaxed: a hint; the exchange decides.
             let held = self.0.load(Ordering::Relaxed);
-            if !held && !self.0.swap(true, Ordering::Acquire) {
-                // O2
+            if !held && self.take() {
                 return;
             }
         }

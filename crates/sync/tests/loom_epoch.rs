@@ -1,0 +1,174 @@
+//! Each ordering named in `epoch.rs`: nobody looks at what is freed.
+//!
+//! The thing retired is a cell of the model checker: reading it while it is freed, or after without
+//! knowing, makes the checker panic. Under the checker a bag holds one thing, so every `retire`
+//! also tries to advance and to free.
+#![cfg(loom)]
+
+use foxton_sync::epoch::{Domain, Participant};
+use foxton_sync::shim::{Arc, AtomicBool, Ordering::Relaxed, UnsafeCell, thread};
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// A structure with one thing in it, which is found while `linked`.
+struct Shared {
+    linked: AtomicBool,
+    thing: UnsafeCell<u64>,
+}
+
+// SAFETY: the thing is what the models are about: the checker panics if two threads race for it.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+const FREED: u64 = u64::MAX;
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            linked: AtomicBool::new(true),
+            thing: UnsafeCell::new(0),
+        })
+    }
+
+    /// Looks at the thing if it is found. The participant is pinned.
+    ///
+    /// The link is read and written without any ordering: all that keeps the thing alive is the
+    /// epoch.
+    fn look(&self) {
+        if self.linked.load(Relaxed) {
+            // SAFETY: if the epochs are right, nobody frees it while we are pinned.
+            assert_ne!(self.thing.with(|thing| unsafe { *thing }), FREED);
+        }
+    }
+
+    fn unlink_and_retire(&self, participant: &Participant) {
+        unsafe fn free(address: *mut ()) {
+            // SAFETY: the model keeps `Shared` alive until all its threads are done.
+            let shared = unsafe { &*address.cast::<Shared>() };
+            // SAFETY: if the epochs are right, nobody looks any more.
+            shared.thing.with_mut(|thing| unsafe { *thing = FREED });
+        }
+        self.linked.store(false, Relaxed);
+        let address = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: it is unlinked, and the structure outlives the domain's last participant.
+        unsafe { participant.retire_raw(address, free) };
+    }
+}
+
+/// Runs `reader` in another thread and `retirer` in this one, each with a participant.
+fn meet(
+    reader: impl Fn(&Arc<Shared>, &Participant) + Send + Sync + Copy + 'static,
+    retirer: impl Fn(&Arc<Shared>, &Participant) + Send + Sync + Copy + 'static,
+) {
+    model(move || {
+        let domain = Domain::new();
+        let (ours, theirs) = (domain.participant(), domain.participant());
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                reader(&shared, &theirs);
+                // Not dropped here: leaving the domain synchronizes, and would hide a flaw.
+                theirs
+            })
+        };
+        retirer(&shared, &ours);
+        let theirs = other.join().unwrap();
+        drop((ours, theirs, domain));
+        assert_eq!(
+            shared.thing.with(|thing| unsafe { *thing }),
+            FREED,
+            "freed at the latest now"
+        );
+    });
+}
+
+/// The reader looked and is unpinned when the epoch advances twice.
+#[test]
+fn o1_what_was_read_before_unpinning_comes_before_the_freeing() {
+    meet(
+        |shared, reader| {
+            let guard = reader.pin();
+            shared.look();
+            drop(guard);
+        },
+        |shared, retirer| {
+            shared.unlink_and_retire(retirer);
+            retirer.collect();
+        },
+    );
+}
+
+/// The reader looked, unpinned and pinned again, at an epoch that does not hold up the freeing.
+#[test]
+fn o1_what_was_read_before_pinning_again_comes_before_the_freeing() {
+    meet(
+        |shared, reader| {
+            let guard = reader.pin();
+            shared.look();
+            drop(guard);
+            let guard = reader.pin();
+            drop(guard);
+        },
+        |shared, retirer| {
+            shared.unlink_and_retire(retirer);
+            retirer.collect();
+        },
+    );
+}
+
+/// The reader itself advances the epoch twice after looking, and still holds the mutex: all the
+/// retirer knows of that is the epoch.
+#[test]
+fn o2_who_sees_the_epoch_comes_after_what_it_waited_for() {
+    meet(
+        |shared, reader| {
+            let guard = reader.pin();
+            shared.look();
+            drop(guard);
+            reader.collect();
+            reader.collect();
+        },
+        |shared, retirer| {
+            shared.unlink_and_retire(retirer);
+        },
+    );
+}
+
+/// The reader's word may still be on its way when the retirer looks at it (fences R and A).
+#[test]
+fn o3_a_reader_is_seen_pinned_or_finds_nothing() {
+    meet(
+        |shared, reader| {
+            let guard = reader.pin();
+            shared.look();
+            drop(guard);
+        },
+        |shared, retirer| {
+            shared.unlink_and_retire(retirer);
+            retirer.collect();
+        },
+    );
+}
+
+/// The reader advances the epoch before it pins, so that a tag read too early would be too old
+/// (fences R and W).
+#[test]
+fn o3_a_tag_is_not_older_than_the_unlinking() {
+    meet(
+        |shared, reader| {
+            reader.collect();
+            let guard = reader.pin();
+            shared.look();
+            drop(guard);
+        },
+        |shared, retirer| {
+            shared.unlink_and_retire(retirer);
+        },
+    );
+}

@@ -1,0 +1,173 @@
+//! Far more threads than cores: every latch of every kind keeps its contract, and everybody
+//! finishes.
+//!
+//! Under each latch lie two plain counters. Each pass adds one to the first, gives the scheduler a
+//! chance now and then, and adds one to the second: were two threads inside at once, the counters
+//! would differ.
+#![cfg(not(loom))]
+
+use foxton_sync::latch::{Kind, Latched, SharedLatched, VersionLatch};
+use foxton_sync::park::{Parker, Ticket, Verdict};
+use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::{Worker, Workers};
+use std::sync::Barrier;
+use std::thread;
+
+static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "stress");
+
+const THREADS: usize = 512;
+const PASSES: u64 = 200;
+
+/// Runs `body` on all threads, which begin together, each with its number and a worker.
+fn on_all_threads(body: impl Fn(usize, &Worker) + Sync) {
+    let workers = Workers::with_seed(1);
+    let begin = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let worker = workers.worker();
+            let (begin, body) = (&begin, &body);
+            scope.spawn(move || {
+                begin.wait();
+                body(number, &worker);
+            });
+        }
+    });
+}
+
+fn pass((first, second): &mut (u64, u64), worker: &Worker) {
+    *first += 1;
+    if worker.random_below(64) == 0 {
+        thread::yield_now();
+    }
+    *second += 1;
+    assert_eq!(first, second, "two threads inside");
+}
+
+fn all_pass_a_latch(kind: Kind) {
+    let latched = Latched::new(kind, &SITE, (0, 0));
+    let tried = AtomicU64::new(0);
+    on_all_threads(|number, worker| {
+        for round in 0..PASSES {
+            if (round + number as u64).is_multiple_of(4) {
+                let passed = latched.try_with(worker, |pair| pass(pair, worker));
+                tried.fetch_add(u64::from(passed.is_none()), Relaxed);
+            } else {
+                latched.with(worker, |pair| pass(pair, worker));
+            }
+        }
+    });
+    let expected = THREADS as u64 * PASSES - tried.into_inner();
+    assert_eq!(latched.into_inner(), (expected, expected));
+}
+
+#[test]
+fn all_pass_a_tas_latch() {
+    all_pass_a_latch(Kind::Tas);
+}
+
+#[test]
+fn all_pass_a_tas_t_latch() {
+    all_pass_a_latch(Kind::TasT);
+}
+
+#[test]
+fn all_pass_a_queue_latch() {
+    all_pass_a_latch(Kind::Queue);
+}
+
+#[test]
+fn all_pass_a_parking_latch() {
+    all_pass_a_latch(Kind::Parking);
+}
+
+#[test]
+fn readers_and_writers_pass_a_shared_latch() {
+    let pair = SharedLatched::new(&SITE, (0, 0));
+    on_all_threads(|number, worker| {
+        for round in 0..PASSES {
+            if (round + number as u64).is_multiple_of(4) {
+                pair.write(worker, |pair| pass(pair, worker));
+            } else {
+                pair.read(worker, |pair| {
+                    assert_eq!(pair.0, pair.1, "a writer is inside")
+                });
+            }
+        }
+    });
+    let expected = THREADS as u64 * PASSES / 4;
+    assert_eq!(pair.into_inner(), (expected, expected));
+}
+
+#[test]
+fn readers_of_a_version_never_trust_half_a_write() {
+    let latch = VersionLatch::default();
+    let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
+    on_all_threads(|number, worker| {
+        for round in 0..PASSES {
+            if (round + number as u64).is_multiple_of(8) {
+                latch.lock();
+                first.store(first.load(Relaxed) + 1, Relaxed);
+                if worker.random_below(64) == 0 {
+                    thread::yield_now();
+                }
+                second.store(second.load(Relaxed) + 1, Relaxed);
+                latch.unlock();
+            } else {
+                let seen = latch.await_version();
+                let pair = (first.load(Relaxed), second.load(Relaxed));
+                assert!(
+                    !latch.unchanged_since(seen) || pair.0 == pair.1,
+                    "half a write: {pair:?}"
+                );
+            }
+        }
+    });
+    let expected = THREADS as u64 * PASSES / 8;
+    assert_eq!(
+        (first.into_inner(), second.into_inner()),
+        (expected, expected)
+    );
+}
+
+/// A ring of threads hands one token around; every hand-over is a sleep and a wake. A wake-up lost
+/// would hang the ring, a verdict given twice would be told to its giver.
+#[test]
+fn a_token_goes_around_a_ring_of_sleepers() {
+    const ROUNDS: u64 = 20;
+    let ring: Vec<Parker> = (0..THREADS).map(|_| Parker::new()).collect();
+    let first_tickets: Vec<Ticket> = ring.iter().map(Parker::arm).collect();
+    let hand_over = |place: usize, round: u64| {
+        let next = (place + 1) % THREADS;
+        let round = if next == 0 { round + 1 } else { round };
+        if round < ROUNDS {
+            let ticket = Ticket::from_sequence(first_tickets[next].sequence() + round);
+            let verdict = Verdict::new(u32::try_from(round + 1).expect("few rounds"));
+            let wake = ring[next]
+                .resolve(ticket, verdict)
+                .expect("the token is here only");
+            wake.wake();
+        }
+    };
+    thread::scope(|scope| {
+        for place in 0..THREADS {
+            let (ring, tickets, hand_over) = (&ring, &first_tickets, &hand_over);
+            scope.spawn(move || {
+                let mut ticket = tickets[place];
+                for round in 0..ROUNDS {
+                    let verdict = ring[place].wait(ticket, None).expect("no deadline");
+                    assert_eq!(u64::from(verdict.code()), round + 1);
+                    // Armed before the token goes on: it comes back to an open wait.
+                    if round + 1 < ROUNDS {
+                        ticket = ring[place].arm();
+                    }
+                    hand_over(place, round);
+                }
+            });
+        }
+        let wake = ring[0]
+            .resolve(first_tickets[0], Verdict::new(1))
+            .expect("nobody has it yet");
+        wake.wake();
+    });
+}
