@@ -1,0 +1,227 @@
+//! The choice of a manager, made when it is opened.
+
+use crate::{
+    inspect::{DeadlockReport, Snapshot, Stats},
+    manager::LockManager,
+    managers::{bucket::Bucket, global::Global},
+    mode::Mode,
+    name::Name,
+    owner::{Owner, Savepoint, WaitTicket},
+    reference::Reference,
+    request::{Patience, Reason, Reply},
+    waits::VictimPolicy,
+};
+use foxton_sync::{latch, worker::Worker};
+use std::{fmt, str::FromStr};
+
+/// The managers to choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// One mutex, one map: the oracle of the tests. Slow.
+    Reference,
+    /// One latch over a hash table.
+    Global,
+    /// A latch for each hash bucket.
+    #[default]
+    Bucket,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reference, Self::Global, Self::Bucket];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reference => "reference",
+            Self::Global => "global",
+            Self::Bucket => "bucket",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no lock manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownKind(String);
+
+impl fmt::Display for UnknownKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no lock manager called {:?}; there are", self.0)?;
+        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl std::error::Error for UnknownKind {}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKind> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownKind(name.to_owned()))
+    }
+}
+
+/// How a lock manager is made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which one. Default `bucket`.
+    pub kind: Kind,
+    /// The latch over its table or buckets; `reference` has a mutex of its own. Default `parking`.
+    pub latch: latch::Kind,
+    /// How many hash buckets, a power of two up to 2^31. Default 8192: 1 MiB with `bucket`.
+    pub bucket_count: usize,
+    /// Who of a deadlock gives way. Default `least-work`.
+    pub victim: VictimPolicy,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            kind: Kind::default(),
+            latch: latch::Kind::default(),
+            bucket_count: 8192,
+            victim: VictimPolicy::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Two buckets, so that names share them all the time.
+    pub fn tiny() -> Self {
+        Self {
+            bucket_count: 2,
+            ..Self::default()
+        }
+    }
+}
+
+/// Any of the managers.
+///
+/// ```
+/// use foxton_lock::{any::{Any, Kind, Options}, manager::LockManager};
+///
+/// let mut options = Options::default();
+/// options.kind = "global".parse().unwrap();
+/// let locks = Any::new(&options);
+/// assert_eq!(locks.kind(), Kind::Global);
+/// let _owner = locks.owner();
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Any {
+    /// One mutex, one map.
+    Reference(Reference),
+    /// One latch over a hash table.
+    Global(Global),
+    /// A latch for each hash bucket.
+    Bucket(Bucket),
+}
+
+impl Any {
+    /// The manager that `options` describe.
+    ///
+    /// # Panics
+    ///
+    /// If the number of buckets is not a power of two up to 2^31.
+    pub fn new(options: &Options) -> Self {
+        let Options {
+            kind,
+            latch,
+            bucket_count,
+            victim,
+        } = *options;
+        match kind {
+            Kind::Reference => Self::Reference(Reference::new(victim)),
+            Kind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
+            Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
+        }
+    }
+
+    /// Which one this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Reference(_) => Kind::Reference,
+            Self::Global(_) => Kind::Global,
+            Self::Bucket(_) => Kind::Bucket,
+        }
+    }
+
+    /// For what is not worth a branch of its own.
+    fn member(&self) -> &dyn LockManager {
+        match self {
+            Self::Reference(manager) => manager,
+            Self::Global(manager) => manager,
+            Self::Bucket(manager) => manager,
+        }
+    }
+}
+
+impl LockManager for Any {
+    fn owner(&self) -> Owner {
+        self.member().owner()
+    }
+
+    #[inline]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match self {
+            Self::Reference(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Global(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Bucket(manager) => manager.request(worker, owner, name, mode, patience),
+        }
+    }
+
+    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
+        self.member().cancel(worker, owner);
+    }
+
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+        self.member().end_wait(worker, ticket, reason)
+    }
+
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        self.member().release(worker, owner, name)
+    }
+
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        self.member().release_since(worker, owner, savepoint);
+    }
+
+    #[inline]
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        match self {
+            Self::Reference(manager) => manager.release_all(worker, owner),
+            Self::Global(manager) => manager.release_all(worker, owner),
+            Self::Bucket(manager) => manager.release_all(worker, owner),
+        }
+    }
+
+    fn inspect(&self, worker: &Worker) -> Snapshot {
+        self.member().inspect(worker)
+    }
+
+    fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.member().deadlocks()
+    }
+
+    fn stats(&self, worker: &Worker) -> Stats {
+        self.member().stats(worker)
+    }
+
+    fn verify(&self, worker: &Worker) {
+        self.member().verify(worker);
+    }
+}

@@ -1,0 +1,278 @@
+//! What one owner holds: a list in the order of acquisition, that only the owner touches.
+//!
+//! Most transactions hold a handful of locks, and a walk over one or two cache lines finds a name
+//! faster than any index. Above [`LINEAR`] entries an index is kept.
+//!
+//! # Invariants
+//!
+//! * I1  A name has at most one live entry, and above [`LINEAR`] entries the index has exactly the
+//!   live ones.
+//! * I2  Entries are in the order of acquisition, and `order` grows along them. A released entry
+//!   stays as a dead one until those after it go, so positions do not move between releases.
+
+use crate::{mode::Mode, name::Name};
+use hashbrown::HashTable;
+
+/// Entries that are walked rather than indexed.
+const LINEAR: usize = 16;
+/// Storage above this many entries is given back after a large transaction.
+const KEPT: usize = 4096;
+
+/// One held lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) name: Name,
+    /// The hash that finds the bucket.
+    pub(crate) hash: u32,
+    /// Where the request stands in its head.
+    pub(crate) slot: u32,
+    order: u32,
+    pub(crate) mode: Mode,
+    live: bool,
+}
+
+const _: () = assert!(size_of::<Entry>() == 40);
+
+/// The locks of one owner.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    entries: Vec<Entry>,
+    live: usize,
+    next_order: u32,
+    index: HashTable<u32>,
+}
+
+impl Held {
+    /// How many locks are held.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The order that the next acquisition gets.
+    pub(crate) fn next_order(&self) -> u32 {
+        self.next_order
+    }
+
+    /// Where `name` is in the list.
+    #[inline]
+    pub(crate) fn find(&self, name: Name, hash: u32) -> Option<usize> {
+        if self.entries.len() <= LINEAR {
+            let same = |entry: &Entry| entry.hash == hash && entry.live && entry.name == name;
+            self.entries.iter().position(same)
+        } else {
+            let entries = &self.entries;
+            let same = |&at: &u32| entries[at as usize].name == name;
+            self.index.find(spread(hash), same).map(|&at| at as usize)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, at: usize) -> &Entry {
+        &self.entries[at]
+    }
+
+    pub(crate) fn set_mode(&mut self, at: usize, mode: Mode) {
+        self.entries[at].mode = mode;
+    }
+
+    /// Adds a name that is not in the list.
+    #[inline]
+    pub(crate) fn push(&mut self, name: Name, hash: u32, slot: u32, mode: Mode) {
+        let order = self.next_order;
+        self.next_order += 1;
+        self.live += 1;
+        self.entries.push(Entry {
+            name,
+            hash,
+            slot,
+            order,
+            mode,
+            live: true,
+        });
+        if self.entries.len() > LINEAR {
+            self.index_last();
+        }
+    }
+
+    #[inline(never)]
+    fn index_last(&mut self) {
+        let first = if self.entries.len() == LINEAR + 1 {
+            0
+        } else {
+            self.entries.len() - 1
+        };
+        let entries = &self.entries;
+        for (at, entry) in entries
+            .iter()
+            .enumerate()
+            .skip(first)
+            .filter(|(_, entry)| entry.live)
+        {
+            let hash_of = |&at: &u32| spread(entries[at as usize].hash);
+            self.index
+                .insert_unique(spread(entry.hash), at as u32, hash_of);
+        }
+    }
+
+    fn unindex(&mut self, at: usize) {
+        let is_it = |&other: &u32| other as usize == at;
+        if let Ok(found) = self.index.find_entry(spread(self.entries[at].hash), is_it) {
+            found.remove();
+        }
+    }
+
+    /// Removes one entry.
+    pub(crate) fn remove(&mut self, at: usize) -> Entry {
+        let entry = self.entries[at];
+        if self.entries.len() > LINEAR {
+            self.unindex(at);
+        }
+        self.entries[at].live = false;
+        self.live -= 1;
+        while self.entries.last().is_some_and(|last| !last.live) {
+            self.drop_last();
+        }
+        // Dead entries are a price for cheap order; not more of them than live ones.
+        if self.entries.len() > 2 * LINEAR && self.live < self.entries.len() / 2 {
+            self.compact();
+        }
+        entry
+    }
+
+    /// Removes the last entry if it was acquired at `since` or later.
+    pub(crate) fn pop_since(&mut self, since: u32) -> Option<Entry> {
+        let last = *self.entries.last()?;
+        (last.order >= since).then(|| self.remove(self.entries.len() - 1))
+    }
+
+    fn drop_last(&mut self) {
+        self.entries.pop();
+        if self.entries.len() == LINEAR {
+            self.index.clear();
+        }
+    }
+
+    fn compact(&mut self) {
+        self.entries.retain(|entry| entry.live);
+        self.index.clear();
+        if self.entries.len() > LINEAR {
+            let entries = &self.entries;
+            for (at, entry) in entries.iter().enumerate() {
+                let hash_of = |&at: &u32| spread(entries[at as usize].hash);
+                self.index
+                    .insert_unique(spread(entry.hash), at as u32, hash_of);
+            }
+        }
+    }
+
+    /// Live entries, in the order of acquisition.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.live)
+    }
+
+    /// Forgets everything and keeps the storage.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        if self.entries.len() > LINEAR {
+            self.clear_index();
+        }
+        self.entries.clear();
+        self.live = 0;
+        self.next_order = 0;
+    }
+
+    #[inline(never)]
+    fn clear_index(&mut self) {
+        self.index.clear();
+        if self.entries.capacity() > KEPT {
+            self.index = HashTable::new();
+            self.entries = Vec::new();
+        }
+    }
+
+    #[cfg(test)]
+    fn verify(&self) {
+        assert_eq!(self.iter().count(), self.live);
+        assert!(
+            self.entries
+                .windows(2)
+                .all(|pair| pair[0].order < pair[1].order),
+            "I2"
+        );
+        for (at, entry) in self.entries.iter().enumerate() {
+            let found = self.find(entry.name, entry.hash);
+            assert_eq!(found == Some(at), entry.live, "I1: {}", entry.name);
+        }
+        let indexed = if self.entries.len() > LINEAR {
+            self.live
+        } else {
+            0
+        };
+        assert_eq!(self.index.len(), indexed, "I1");
+    }
+}
+
+/// 64 bits for the index, whose tags are the highest ones.
+#[inline]
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u64) -> (Name, u32) {
+        let name = Name::advisory(number);
+        // Bad hashes on purpose.
+        (name, name.hash() as u32 % 4)
+    }
+
+    /// Random pushes, removals and savepoints against a plain list.
+    #[test]
+    fn the_list_agrees_with_a_plain_one() {
+        let mut state = 7u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let (mut held, mut plain) = (Held::default(), Vec::<(u64, u32)>::new());
+        for step in 0..20_000 {
+            let number = random(60);
+            let (name, hash) = name(number);
+            match held.find(name, hash) {
+                Some(at) => {
+                    assert!(plain.iter().any(|entry| entry.0 == number));
+                    if random(2) == 0 {
+                        assert_eq!(held.remove(at).name, name);
+                        plain.retain(|entry| entry.0 != number);
+                    }
+                }
+                None => {
+                    assert!(plain.iter().all(|entry| entry.0 != number));
+                    plain.push((number, held.next_order()));
+                    held.push(name, hash, 0, Mode::S);
+                }
+            }
+            if random(50) == 0 {
+                let since = plain.get(random(60) as usize).map_or(0, |entry| entry.1);
+                while held.pop_since(since).is_some() {}
+                plain.retain(|entry| entry.1 < since);
+            }
+            if random(500) == 0 {
+                held.clear();
+                plain.clear();
+            }
+            if step % 16 == 0 {
+                held.verify();
+            }
+            let names: Vec<Name> = held.iter().map(|entry| entry.name).collect();
+            let expected: Vec<Name> = plain.iter().map(|entry| Name::advisory(entry.0)).collect();
+            assert_eq!(names, expected);
+        }
+    }
+}

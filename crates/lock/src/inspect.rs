@@ -1,0 +1,246 @@
+//! What a person or a monitor may ask a lock manager: who holds and awaits what, and how much there
+//! was of everything.
+
+pub use crate::registry::WAIT_BUCKETS;
+use crate::{
+    mode::Mode,
+    name::Name,
+    registry::Registry,
+    request::{Label, Member, OwnerId, Reason},
+};
+use foxton_sync::shim::Ordering;
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+/// Every queue of a manager. Each queue is consistent in itself; two queues may be a moment apart.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Names that somebody holds, in their order.
+    pub queues: Vec<Queue>,
+}
+
+/// One name, who holds it and who waits for it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Queue {
+    /// The name.
+    pub name: Name,
+    /// Who holds it, in no particular order.
+    pub holders: Vec<Entry>,
+    /// Who waits, first come first. A conversion also stands among the holders, with what it has.
+    pub waiters: Vec<Entry>,
+}
+
+/// A holder or a waiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Who.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// What it holds, or would hold if granted.
+    pub mode: Mode,
+    /// How long ago its transaction began, to within a clock tick.
+    pub age: Duration,
+    /// For a waiter, how long it has waited.
+    pub waited: Duration,
+}
+
+impl Entry {
+    pub(crate) fn new(registry: &Registry, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
+        let (label, age) = registry.describe(owner);
+        Self {
+            owner,
+            label,
+            mode,
+            age,
+            waited,
+        }
+    }
+}
+
+/// One edge of the wait-for graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// Who waits.
+    pub waiter: OwnerId,
+    /// For whom.
+    pub blocker: OwnerId,
+    /// Over what.
+    pub name: Name,
+    /// Whether the blocker holds the name, or waits for it earlier.
+    pub holds: bool,
+}
+
+impl Snapshot {
+    pub(crate) fn new(mut queues: Vec<Queue>) -> Self {
+        queues.sort_by_key(|queue| queue.name);
+        Self { queues }
+    }
+
+    /// The queue of `name`, if anybody holds it.
+    pub fn queue(&self, name: Name) -> Option<&Queue> {
+        let at = self
+            .queues
+            .binary_search_by_key(&name, |queue| queue.name)
+            .ok()?;
+        Some(&self.queues[at])
+    }
+
+    /// Who waits for whom, by the rules of granting: for holders of an incompatible mode, and for
+    /// earlier waiters of one.
+    pub fn edges(&self) -> Vec<Edge> {
+        self.queues.iter().flat_map(Queue::edges).collect()
+    }
+
+    /// Waiters over all queues, with the names they wait for, the longest wait first.
+    pub fn waits(&self) -> Vec<(Name, &Entry)> {
+        let waiters = |queue: &'_ Queue| queue.waiters.len();
+        let mut waits = Vec::with_capacity(self.queues.iter().map(waiters).sum());
+        for queue in &self.queues {
+            waits.extend(queue.waiters.iter().map(|waiter| (queue.name, waiter)));
+        }
+        waits.sort_by_key(|(_, waiter)| std::cmp::Reverse(waiter.waited));
+        waits
+    }
+}
+
+impl Queue {
+    fn edges(&self) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for (at, waiter) in self.waiters.iter().enumerate() {
+            let ahead = self.waiters[..at].iter().map(|earlier| (earlier, false));
+            let all = self
+                .holders
+                .iter()
+                .map(|holder| (holder, true))
+                .chain(ahead);
+            let blocking = all.filter(|(other, _)| {
+                other.owner != waiter.owner && !other.mode.compatible(waiter.mode)
+            });
+            edges.extend(blocking.map(|(other, holds)| Edge {
+                waiter: waiter.owner,
+                blocker: other.owner,
+                name: self.name,
+                holds,
+            }));
+        }
+        edges
+    }
+}
+
+impl fmt::Display for Snapshot {
+    /// One block for each name, as in `docs/locking.md`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for queue in &self.queues {
+            writeln!(f, "{}", queue.name)?;
+            for (what, entries) in [("holds", &queue.holders), ("waits", &queue.waiters)] {
+                for entry in entries {
+                    let Entry {
+                        owner, label, mode, ..
+                    } = entry;
+                    write!(f, "  {what} {mode:<8} {owner} {label}")?;
+                    if !entry.waited.is_zero() {
+                        write!(f, " for {:.1?}", entry.waited)?;
+                    }
+                    writeln!(f)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cycle of waits that was found, and who gave way.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeadlockReport {
+    /// When it was found.
+    pub at: SystemTime,
+    /// Each member waits for the next, the last for the first.
+    pub cycle: Vec<Member>,
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "a deadlock of {}:", self.cycle.len())?;
+        self.cycle
+            .iter()
+            .try_for_each(|member| writeln!(f, "  {member}"))
+    }
+}
+
+/// How much there was of everything since the manager was made.
+///
+/// Locks of transactions that have not ended are not among the acquisitions yet.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Names that came to be held.
+    pub acquisitions: u64,
+    /// Requests for what was held already.
+    pub re_asks: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Microseconds waited, over all waits.
+    pub wait_micros: u64,
+    /// Requests refused because they were not to wait.
+    pub busy: u64,
+    /// Waits that ended at their deadline.
+    pub timeouts: u64,
+    /// Waits that ended as the victim of a deadlock.
+    pub deadlocks: u64,
+    /// Waits that somebody ended from outside.
+    pub cancelled: u64,
+    /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
+    pub wait_histogram: [u64; WAIT_BUCKETS],
+    /// Memory of heads, queues and records, an estimate in bytes.
+    pub memory_bytes: usize,
+}
+
+impl Stats {
+    /// Sums what the owners of `registry` counted.
+    pub(crate) fn sum(registry: &Registry, table_bytes: usize) -> Self {
+        let mut stats = Self {
+            memory_bytes: registry.memory_bytes() + table_bytes,
+            ..Self::default()
+        };
+        for counters in registry.records().map(|record| &record.counters) {
+            // Relaxed: sums of counts that go on meanwhile.
+            let refused =
+                |reason: Reason| counters.refusals[reason as usize].load(Ordering::Relaxed);
+            stats.acquisitions += counters.acquisitions.load(Ordering::Relaxed);
+            stats.re_asks += counters.re_asks.load(Ordering::Relaxed);
+            stats.wait_micros += counters.wait_micros.load(Ordering::Relaxed);
+            stats.busy += refused(Reason::Busy);
+            stats.timeouts += refused(Reason::TimedOut);
+            stats.deadlocks += refused(Reason::Deadlock);
+            stats.cancelled += refused(Reason::Cancelled);
+            for (sum, count) in stats.wait_histogram.iter_mut().zip(&counters.waits) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+        stats.waits = stats.wait_histogram.iter().sum();
+        stats
+    }
+
+    /// The wait time, rounded up to a power of two of microseconds, that `share` (0 to 1) of all
+    /// waits did not exceed; zero if nobody waited.
+    pub fn wait_quantile(&self, share: f64) -> Duration {
+        let wanted = (self.waits as f64 * share.clamp(0.0, 1.0)).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (bucket, &count) in self.wait_histogram.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return Duration::from_micros(1 << bucket);
+            }
+        }
+        Duration::ZERO
+    }
+}

@@ -1,0 +1,153 @@
+//! The contract of lock managers.
+
+use crate::{
+    inspect::{DeadlockReport, Snapshot, Stats},
+    mode::Mode,
+    name::Name,
+    owner::{Owner, Savepoint, WaitTicket},
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::worker::Worker;
+use std::{
+    fmt::Debug,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+/// Decides which owners may hold which names in which modes.
+///
+/// # Contract
+///
+/// * L1  Two owners never hold one name in incompatible modes.
+/// * L2  Asking again for what is held returns `Held` at once; asking for more converts to the
+///   supremum. Either way the name is released once.
+/// * L3  A refused or cancelled request leaves no trace: holders, waiters and their order are as
+///   before. A cancellation that comes after the grant gives back what was granted.
+/// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
+///   grantable waiters are woken.
+/// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
+///   never before an earlier conversion.
+/// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
+///   waits one member is chosen.
+/// * L7  After `release_all` the manager remembers nothing of the owner.
+///
+/// `tests/contract.rs` has a test for each clause and runs it on every manager over every latch;
+/// `tests/scripts` tells the same by example.
+///
+/// # Use
+///
+/// [`request`](Self::request) never blocks. When it answers `Waiting`, the request stands in a queue
+/// and the owner must see the wait to its end before it does anything else: by
+/// [`wait`](Self::wait) (a thread sleeps), by [`poll_wait`](Self::poll_wait) (a task does), or by
+/// [`cancel`](Self::cancel). [`lock`](Self::lock) is the first two steps in one.
+///
+/// # Panics
+///
+/// All methods panic when called with an owner of another manager, for a mode that does not suit
+/// the name, or for anything but the end of a wait while one is in progress.
+pub trait LockManager: Send + Sync + Debug {
+    /// An owner without locks. Making one takes a latch that all share; use it again for one
+    /// transaction after another.
+    fn owner(&self) -> Owner;
+
+    /// Asks for `name` in `mode`, without blocking.
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply;
+
+    /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
+    /// is given back (L3); if it was refused, nothing remains to be done.
+    fn cancel(&self, worker: &Worker, owner: &mut Owner);
+
+    /// Ends a wait from outside, as timed out or cancelled, and says whether it was this call that
+    /// ended it. Who waits learns of it by `wait` or `poll_wait`.
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool;
+
+    /// Gives back `name`, whatever its mode. `false` if it was not held.
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool;
+
+    /// Gives back all that was acquired since `savepoint`, the latest first. What was held before
+    /// and converted since keeps its stronger mode.
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint);
+
+    /// Gives back all that `owner` holds, and wakes whoever can now go on.
+    fn release_all(&self, worker: &Worker, owner: &mut Owner);
+
+    /// Who holds and awaits what. Looks at one queue after the other and never stops the world.
+    fn inspect(&self, worker: &Worker) -> Snapshot;
+
+    /// The most recent deadlocks, up to 64, the latest last.
+    fn deadlocks(&self) -> Vec<DeadlockReport>;
+
+    /// How much there was of everything.
+    fn stats(&self, worker: &Worker) -> Stats;
+
+    /// Panics if an invariant of the manager is broken. Slow; for tests and simulation.
+    fn verify(&self, worker: &Worker);
+
+    /// Sleeps until the wait of `owner` has ended, at the latest at `deadline`: then it is timed
+    /// out.
+    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
+        let wait = owner
+            .wait_ticket()
+            .expect("wait without a request that waits");
+        let slept = owner.record().parker.wait(wait.ticket, deadline);
+        let verdict = slept.unwrap_or_else(|| {
+            // Whether we end the wait or somebody else just did: it has ended now.
+            self.end_wait(worker, wait, Reason::TimedOut);
+            owner
+                .record()
+                .parker
+                .verdict(wait.ticket)
+                .expect("an ended wait has a verdict")
+        });
+        owner.settle(verdict)
+    }
+
+    /// The outcome of the wait of `owner`, or `Pending` with the task registered to be woken. For a
+    /// deadline, have a timer call [`end_wait`](Self::end_wait) with the owner's ticket.
+    fn poll_wait(
+        &self,
+        _worker: &Worker,
+        owner: &mut Owner,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        let wait = owner
+            .wait_ticket()
+            .expect("poll without a request that waits");
+        let verdict = owner.record().parker.poll(wait.ticket, context);
+        verdict.map(|verdict| owner.settle(verdict))
+    }
+
+    /// Asks for `name` in `mode` and waits until `deadline`, or for as long as it takes.
+    fn lock(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        deadline: Option<Instant>,
+    ) -> Outcome {
+        match self.request(worker, owner, name, mode, Patience::Wait) {
+            Reply::Granted => Outcome::Granted,
+            Reply::Held => Outcome::Held,
+            Reply::Refused(refusal) => Outcome::Refused(refusal),
+            Reply::Waiting => self.wait(worker, owner, deadline),
+        }
+    }
+
+    /// Asks for `name` in `mode` and does not wait.
+    fn try_lock(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> Outcome {
+        match self.request(worker, owner, name, mode, Patience::Refuse) {
+            Reply::Granted => Outcome::Granted,
+            Reply::Held => Outcome::Held,
+            Reply::Refused(refusal) => Outcome::Refused(refusal),
+            Reply::Waiting => unreachable!("a request that is not to wait does not"),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Implementations of the contract.
+
+/// One name: who holds it, who waits for it.
+pub(crate) mod head;
+
+/// The names of one bucket.
+pub(crate) mod heads;
+
+/// What managers with latched queues share.
+pub mod queued;
+
+/// One latch over the whole table.
+pub mod global;
+
+/// A latch for each bucket.
+pub mod bucket;

@@ -1,0 +1,55 @@
+//! A latch for each hash bucket: one call takes one latch, and calls for different names rarely the
+//! same.
+//!
+//! The manager of Ren, Thomson and Abadi's section 3.1 and the baseline of Johnson, Pandis and
+//! Ailamaki's section 4.2. What they keep in pools of heads and requests stands in the bucket itself,
+//! under the latch that the call has taken anyway: an uncontended lock touches two cache lines, and
+//! allocation is rare.
+
+use super::{
+    heads::Heads,
+    queued::{Buckets, Queued},
+};
+use crate::waits::VictimPolicy;
+use foxton_sync::{
+    cache_line::CachePadded,
+    latch::{Kind, Latched},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+
+static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
+
+/// A manager with a latch for each bucket.
+pub type Bucket = Queued<Latches>;
+
+/// Buckets, each behind a latch of its own.
+#[derive(Debug)]
+pub struct Latches(Box<[CachePadded<Latched<Heads>>]>);
+
+// One head and the latch: a pair of cache lines. With passages counted the site comes on top.
+#[cfg(not(any(loom, feature = "account")))]
+const _: () = assert!(size_of::<CachePadded<Latched<Heads>>>() == 128);
+
+impl Bucket {
+    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
+    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        let bucket = |_| CachePadded::new(Latched::new(kind, &BUCKET, Heads::default()));
+        Self::over(Latches((0..buckets).map(bucket).collect()), policy)
+    }
+}
+
+impl Buckets for Latches {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.0[index].with(worker, body)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}

@@ -1,0 +1,54 @@
+//! One latch over the whole hash table: the traditional manager, the baseline that collapses.
+//!
+//! It is written as well as one latch allows: the same queues as `bucket`, nothing allocated and
+//! nobody woken under the latch, what an owner holds already never asked twice.
+
+use super::{
+    heads::Heads,
+    queued::{Buckets, Queued},
+};
+use crate::waits::VictimPolicy;
+use foxton_sync::{
+    latch::{Kind, Latched},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+
+static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
+
+/// A manager with one latch.
+pub type Global = Queued<OneLatch>;
+
+/// All buckets behind one latch.
+#[derive(Debug)]
+pub struct OneLatch {
+    count: usize,
+    table: Latched<Box<[Heads]>>,
+}
+
+impl Global {
+    /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
+    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        let table = (0..buckets).map(|_| Heads::default()).collect();
+        let table = OneLatch {
+            count: buckets,
+            table: Latched::new(kind, &TABLE, table),
+        };
+        Self::over(table, policy)
+    }
+}
+
+impl Buckets for OneLatch {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.table.with(worker, |table| body(&mut table[index]))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.count * size_of::<Heads>()
+    }
+}

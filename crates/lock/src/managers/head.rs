@@ -1,0 +1,547 @@
+//! A lock head: one name, who holds it, who waits for it. Plain data, changed under the latch of
+//! its bucket.
+//!
+//! # State
+//!
+//! Requests stand in slots that do not move, so an owner remembers its slot and finds its request
+//! in a name held by hundreds at once. A request is *granted* (its mode is not empty) or *new* (it
+//! waits for its first mode). Who waits also stands in the line, with the mode it would hold; a
+//! conversion is a granted request that stands in the line as well.
+//!
+//! ```text
+//! requests   0: t1 S    1: free    2: t2 S    3: t5 -
+//! line       t1 -> X (conversion)  |  t5 -> S
+//! granted    S, counted 2          awaited    X and S
+//! ```
+//!
+//! # Invariants
+//!
+//! * I1  `counts` says for each component how many granted requests have it, and `granted` is the
+//!   set of those with a count above zero.
+//! * I2  `awaited` is the union of the modes in the line; empty exactly if nobody waits.
+//! * I3  The first `conversions` in the line are conversions, in the order they came; the others are
+//!   new requests, in the order they came.
+//! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
+//!   stands before it in the line, or with somebody else's granted mode.
+//! * I5  Free slots are chained from `free`.
+
+use crate::{
+    mode::{COMPONENTS, Mode, Set},
+    name::Name,
+    registry::WaitTicket,
+    waits::{Reach, Step, Via, Way},
+};
+use foxton_sync::park::Ticket;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// No slot: the end of the chain of free ones.
+const NO_SLOT: u32 = u32::MAX;
+/// Slots above this many are given back when a name is vacated.
+const KEPT_SLOTS: usize = 1024;
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    /// Whose; for a free slot, the next free one.
+    place: u32,
+    /// What it holds; empty for a new request and for a free slot.
+    granted: Set,
+    used: bool,
+}
+
+// Two requests need no more than the pointer and length of those that do not fit.
+const _: () = assert!(size_of::<Request>() == 8);
+
+/// Somebody in the line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) place: u32,
+    pub(crate) slot: u32,
+    pub(crate) ticket: Ticket,
+    /// What it would hold if granted.
+    pub(crate) mode: Mode,
+}
+
+/// Who waits, first come first.
+#[derive(Debug, Default)]
+struct Line {
+    waiters: VecDeque<Waiter>,
+    conversions: usize,
+    counts: [u32; COMPONENTS],
+}
+
+/// One name with its requests.
+#[derive(Debug)]
+pub(crate) struct Head {
+    name: Name,
+    counts: [u32; COMPONENTS],
+    requests: SmallVec<[Request; 2]>,
+    line: Option<Box<Line>>,
+    free: u32,
+    granted: Set,
+    awaited: Set,
+}
+
+// A bucket with one head and its latch fit the pair of cache lines that the processor fetches.
+const _: () = assert!(size_of::<Head>() <= 96);
+
+/// Who stands in the way of a request: place, mode, and whether it only waits itself.
+pub(crate) type Obstacle = (u32, Mode, bool);
+
+impl Head {
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            counts: [0; COMPONENTS],
+            requests: SmallVec::new(),
+            line: None,
+            free: NO_SLOT,
+            granted: Set::NONE,
+            awaited: Set::NONE,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Whether nobody holds or awaits the name.
+    #[inline]
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.granted.is_empty() && self.awaited.is_empty()
+    }
+
+    /// Gives a vacant head to another name, with all its storage.
+    #[inline]
+    pub(crate) fn rename(&mut self, name: Name) {
+        debug_assert!(self.is_vacant());
+        self.name = name;
+    }
+
+    /// Forgets the slots of a vacant head and gives back storage beyond the ordinary.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.is_vacant());
+        if self.requests.len() > KEPT_SLOTS {
+            self.requests = SmallVec::new();
+        }
+        self.requests.clear();
+        self.free = NO_SLOT;
+    }
+
+    /// Grants a new request, if nobody who came earlier is in its way.
+    #[inline]
+    pub(crate) fn acquire(&mut self, place: u32, mode: Mode) -> Option<u32> {
+        if mode.conflicts().meets(self.granted.union(self.awaited)) {
+            return None;
+        }
+        self.count_granted(mode.set());
+        Some(self.take_slot(place, mode.set()))
+    }
+
+    /// Gives the request in `slot` the mode `target`, which covers what it has, if nobody else's
+    /// granted mode and no earlier conversion is in its way.
+    #[inline]
+    pub(crate) fn convert(&mut self, slot: u32, target: Mode) -> bool {
+        let own = self.requests[slot as usize].granted;
+        let ahead = self.converting();
+        if target
+            .conflicts()
+            .meets(self.granted_besides(own).union(ahead))
+        {
+            return false;
+        }
+        self.set_granted(slot, target.set());
+        true
+    }
+
+    /// Puts a request at the end of the line, or behind the last conversion if it is one.
+    pub(crate) fn enqueue(
+        &mut self,
+        place: u32,
+        ticket: Ticket,
+        mode: Mode,
+        converts: Option<u32>,
+    ) -> Waiter {
+        let slot = converts.unwrap_or_else(|| self.take_slot(place, Set::NONE));
+        let waiter = Waiter {
+            place,
+            slot,
+            ticket,
+            mode,
+        };
+        let line = self.line.get_or_insert_default();
+        if converts.is_some() {
+            line.waiters.insert(line.conversions, waiter);
+            line.conversions += 1;
+        } else {
+            line.waiters.push_back(waiter);
+        }
+        mode.set()
+            .indices()
+            .for_each(|component| line.counts[component] += 1);
+        self.awaited = self.awaited.union(mode.set());
+        waiter
+    }
+
+    /// Ends the granted request in `slot`. Those it kept waiting are granted by `regrant`.
+    #[inline]
+    pub(crate) fn release(&mut self, slot: u32) {
+        let request = self.requests[slot as usize];
+        self.discount_granted(request.granted);
+        self.free_slot(slot);
+    }
+
+    /// Gives the granted request in `slot` the weaker mode that it had before.
+    pub(crate) fn revert(&mut self, slot: u32, former: Mode) {
+        self.set_granted(slot, former.set());
+    }
+
+    /// Takes a waiter out of the line. `false` if it is not there: its wait has ended. Those behind
+    /// it are granted by `regrant`.
+    pub(crate) fn withdraw(&mut self, wait: WaitTicket) -> bool {
+        let Some(position) = self.position(wait) else {
+            return false;
+        };
+        let waiter = self.leave(position);
+        if self.requests[waiter.slot as usize].granted.is_empty() {
+            self.free_slot(waiter.slot);
+        }
+        true
+    }
+
+    /// Whether anybody waits, so that something may have to be granted after a release.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Grants all in the line who now can be, first come first (I4).
+    pub(crate) fn regrant(&mut self, mut granted: impl FnMut(Waiter)) {
+        let mut ahead = Set::NONE;
+        let mut position = 0;
+        while let Some(waiter) = self.waiter_at(position) {
+            let own = self.requests[waiter.slot as usize].granted;
+            if waiter
+                .mode
+                .conflicts()
+                .meets(self.granted_besides(own).union(ahead))
+            {
+                ahead = ahead.union(waiter.mode.set());
+                position += 1;
+                if self.rest_is_blocked(position, ahead) {
+                    break;
+                }
+            } else {
+                self.leave(position);
+                self.set_granted(waiter.slot, waiter.mode.set());
+                granted(waiter);
+            }
+        }
+    }
+
+    /// Whether everybody from `position` on is a new request and conflicts with what is granted or
+    /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
+    fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
+        let past_conversions = self
+            .line
+            .as_ref()
+            .is_none_or(|line| position >= line.conversions);
+        let blocked = self.granted.union(ahead).conflicts();
+        past_conversions && self.awaited.minus(blocked).is_empty()
+    }
+
+    fn waiter_at(&self, position: usize) -> Option<Waiter> {
+        self.line.as_ref()?.waiters.get(position).copied()
+    }
+
+    fn waiters(&self) -> impl DoubleEndedIterator<Item = &Waiter> + ExactSizeIterator {
+        const NONE: &VecDeque<Waiter> = &VecDeque::new();
+        self.line.as_ref().map_or(NONE, |line| &line.waiters).iter()
+    }
+
+    pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
+        self.waiters()
+            .position(|waiter| waiter.place == wait.place && waiter.ticket == wait.ticket)
+    }
+
+    fn leave(&mut self, position: usize) -> Waiter {
+        let line = self.line.as_mut().expect("somebody is in the line");
+        let waiter = line
+            .waiters
+            .remove(position)
+            .expect("somebody is at the position");
+        if position < line.conversions {
+            line.conversions -= 1;
+        }
+        for component in waiter.mode.set().indices() {
+            line.counts[component] -= 1;
+            if line.counts[component] == 0 {
+                self.awaited = self.awaited.minus(Set::one(component));
+            }
+        }
+        waiter
+    }
+
+    /// The modes that waiting conversions are to have.
+    fn converting(&self) -> Set {
+        let Some(line) = self.line.as_ref().filter(|_| self.is_awaited()) else {
+            return Set::NONE;
+        };
+        let conversions = line.waiters.iter().take(line.conversions);
+        conversions.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
+    }
+
+    /// What others than a holder of `own` hold.
+    #[inline]
+    fn granted_besides(&self, own: Set) -> Set {
+        let alone = own
+            .indices()
+            .filter(|&component| self.counts[component] == 1);
+        alone.fold(self.granted, |besides, component| {
+            besides.minus(Set::one(component))
+        })
+    }
+
+    #[inline]
+    fn count_granted(&mut self, mode: Set) {
+        mode.indices()
+            .for_each(|component| self.counts[component] += 1);
+        self.granted = self.granted.union(mode);
+    }
+
+    #[inline]
+    fn discount_granted(&mut self, mode: Set) {
+        for component in mode.indices() {
+            self.counts[component] -= 1;
+            if self.counts[component] == 0 {
+                self.granted = self.granted.minus(Set::one(component));
+            }
+        }
+    }
+
+    fn set_granted(&mut self, slot: u32, mode: Set) {
+        self.discount_granted(self.requests[slot as usize].granted);
+        self.count_granted(mode);
+        self.requests[slot as usize].granted = mode;
+    }
+
+    #[inline]
+    fn take_slot(&mut self, place: u32, granted: Set) -> u32 {
+        let request = Request {
+            place,
+            granted,
+            used: true,
+        };
+        if self.free == NO_SLOT {
+            self.requests.push(request);
+            return self.requests.len() as u32 - 1;
+        }
+        let slot = self.free;
+        let free = std::mem::replace(&mut self.requests[slot as usize], request);
+        self.free = free.place;
+        slot
+    }
+
+    #[inline]
+    fn free_slot(&mut self, slot: u32) {
+        self.requests[slot as usize] = Request {
+            place: self.free,
+            granted: Set::NONE,
+            used: false,
+        };
+        self.free = slot;
+    }
+
+    /// Holders: place and mode.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (u32, Mode)> {
+        let granted = self
+            .requests
+            .iter()
+            .filter(|request| !request.granted.is_empty());
+        granted.map(|request| (request.place, Mode::of(request.granted)))
+    }
+
+    /// Waiters, first come first.
+    pub(crate) fn line(&self) -> impl Iterator<Item = Waiter> {
+        self.waiters().copied()
+    }
+
+    /// Who stands in the way of a request of `place` for `mode` that stands, or would stand, at
+    /// `position` in the line.
+    pub(crate) fn obstacles(
+        &self,
+        place: u32,
+        mode: Mode,
+        position: usize,
+    ) -> impl Iterator<Item = Obstacle> {
+        let holders = self.holders().map(|(place, mode)| (place, mode, false));
+        let ahead = self
+            .waiters()
+            .take(position)
+            .map(|waiter| (waiter.place, waiter.mode, true));
+        holders
+            .chain(ahead)
+            .filter(move |&(other, held, _)| other != place && !held.compatible(mode))
+    }
+
+    /// Where a request that cannot be granted now would stand in the line.
+    pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
+        let Some(line) = self.line.as_ref() else {
+            return 0;
+        };
+        if is_conversion {
+            line.conversions
+        } else {
+            line.waiters.len()
+        }
+    }
+
+    /// How `blocker` stands in the way of `wait`, if it still waits.
+    pub(crate) fn in_the_way(&self, wait: WaitTicket, blocker: u32) -> Option<Way> {
+        let position = self.position(wait)?;
+        let waiter = self.waiter_at(position)?;
+        let mut obstacles = self.obstacles(waiter.place, waiter.mode, position);
+        let (_, mode, waits) = obstacles.find(|&(place, ..)| place == blocker)?;
+        Some(Way {
+            mode,
+            holds: !waits,
+        })
+    }
+
+    /// For whom the waiter at `position` waits, directly or through others of this line.
+    ///
+    /// Walks the line backwards from there and keeps, for each component, up to two waiters already
+    /// reached that want it. Whoever conflicts with a component stands in the way of one of the two
+    /// that is not itself. So the walk needs one pass however long the line is, and what it reports
+    /// as steps is what a path needs: a few.
+    pub(crate) fn reach(&self, position: usize, target: u32) -> Reach {
+        let mut reach = Reach::default();
+        let start = self.waiter_at(position).expect("the position of a waiter");
+        let mut wanted = Wanted::default();
+        wanted.add(start.mode.set(), start.place, Via::Start);
+        for waiter in self.waiters().take(position).rev() {
+            let Some(via) = wanted.blocked_by(waiter.mode.set(), waiter.place) else {
+                continue;
+            };
+            if waiter.place == target {
+                reach.target = Some(via);
+            }
+            if wanted.lacks(waiter.mode.set()) {
+                let wait = WaitTicket {
+                    place: waiter.place,
+                    ticket: waiter.ticket,
+                };
+                reach.steps.push(Step { wait, via });
+                wanted.add(
+                    waiter.mode.set(),
+                    waiter.place,
+                    Via::Step(reach.steps.len() - 1),
+                );
+            }
+        }
+        if wanted.all.conflicts().meets(self.granted) {
+            let blocking = self.holders().filter_map(|(place, mode)| {
+                wanted.blocked_by(mode.set(), place).map(|via| (place, via))
+            });
+            reach.holders.extend(blocking);
+        }
+        reach
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let slots = if self.requests.spilled() {
+            self.requests.capacity()
+        } else {
+            0
+        };
+        let line = self.line.as_ref().map_or(0, |line| {
+            size_of::<Line>() + line.waiters.capacity() * size_of::<Waiter>()
+        });
+        slots * size_of::<Request>() + line
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn verify(&self) {
+        let mut counts = [0; COMPONENTS];
+        for (_, mode) in self.holders() {
+            mode.set()
+                .indices()
+                .for_each(|component| counts[component] += 1);
+        }
+        assert_eq!(counts, self.counts, "I1 of {}", self.name);
+        for (component, &count) in counts.iter().enumerate() {
+            let set = self.granted.meets(Set::one(component));
+            assert_eq!(set, count > 0, "I1 of {}", self.name);
+        }
+        let awaited = self
+            .waiters()
+            .fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()));
+        assert_eq!(awaited, self.awaited, "I2 of {}", self.name);
+        let conversions = self.line.as_ref().map_or(0, |line| line.conversions);
+        for (position, waiter) in self.waiters().enumerate() {
+            let request = self.requests[waiter.slot as usize];
+            assert_eq!(request.place, waiter.place, "{}", self.name);
+            let converts = !request.granted.is_empty();
+            assert_eq!(converts, position < conversions, "I3 of {}", self.name);
+            let obstacles = self.obstacles(waiter.place, waiter.mode, position);
+            assert!(
+                obstacles.count() > 0,
+                "I4: somebody could be granted {}",
+                self.name
+            );
+        }
+        let free = std::iter::successors(Some(self.free), |&slot| {
+            Some(self.requests.get(slot as usize)?.place)
+        });
+        let free = free.take_while(|&slot| slot != NO_SLOT).count();
+        let used = self.requests.iter().filter(|request| request.used).count();
+        assert_eq!(free + used, self.requests.len(), "I5 of {}", self.name);
+        let holders: Vec<(u32, Mode)> = self.holders().collect();
+        for (at, &(place, mode)) in holders.iter().enumerate() {
+            for &(other, held) in &holders[..at] {
+                assert!(
+                    mode.compatible(held),
+                    "L1: {mode} and {held} on {}",
+                    self.name
+                );
+                assert_ne!(place, other, "two requests of one owner on {}", self.name);
+            }
+        }
+    }
+}
+
+/// For each component, up to two waiters that want it.
+#[derive(Default)]
+struct Wanted {
+    all: Set,
+    wanting: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
+}
+
+impl Wanted {
+    fn add(&mut self, mode: Set, place: u32, via: Via) {
+        self.all = self.all.union(mode);
+        for component in mode.indices() {
+            if self.wanting[component].len() < 2 {
+                self.wanting[component].push((place, via));
+            }
+        }
+    }
+
+    fn lacks(&self, mode: Set) -> bool {
+        mode.indices()
+            .any(|component| self.wanting[component].len() < 2)
+    }
+
+    /// Who, other than `place`, is kept waiting by somebody at `place` who has or wants `mode`.
+    fn blocked_by(&self, mode: Set, place: u32) -> Option<Via> {
+        let components =
+            (0..COMPONENTS).filter(|&component| mode.conflicts().meets(Set::one(component)));
+        let wanting = components.flat_map(|component| &self.wanting[component]);
+        wanting
+            .filter(|(other, _)| *other != place)
+            .map(|&(_, via)| via)
+            .next()
+    }
+}

@@ -1,0 +1,453 @@
+//! A lock manager whose queues are changed under latches: what `global` and `bucket` share, which is
+//! all but where the latches are.
+//!
+//! A call takes the latch of one bucket once. Under it the request is granted, or refused, or put
+//! into the line and published; and whoever a release lets through is granted. What costs more (waking,
+//! describing who stood in the way, walking the wait-for graph) happens after the latch is dropped.
+//!
+//! # Invariants
+//!
+//! * I1  A wait ends under the latch of the name it waits for, by whoever takes the waiter out of the
+//!   line: so once. Who finds the waiter gone finds the verdict given.
+//! * I2  `Owner::held` has exactly the granted requests of the owner, but for a grant that was not
+//!   collected yet.
+
+use super::{
+    head::{Head, Obstacle, Waiter},
+    heads::Heads,
+};
+use crate::{
+    inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::{Owner, Pending, Savepoint},
+    registry::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
+    request::{Blocker, Member, OwnerId, Patience, Reason, Refusal, Reply},
+    waits::{Detector, Graph, Reach, VictimPolicy, Way},
+};
+use foxton_sync::{shim::Arc, worker::Worker};
+use smallvec::SmallVec;
+use std::{fmt, time::Duration};
+
+/// Where the buckets are, and their latches.
+pub(crate) trait Buckets: Send + Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Calls `body` with the bucket at `index`, under its latch.
+    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
+
+    /// Memory of the empty table in bytes.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// A manager over some arrangement of buckets.
+pub struct Queued<B> {
+    buckets: B,
+    mask: u32,
+    registry: Arc<Registry>,
+    detector: Detector,
+}
+
+impl<B> fmt::Debug for Queued<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queued")
+            .field("buckets", &(u64::from(self.mask) + 1))
+            .field("policy", &self.detector.policy())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of a request under the latch.
+enum Answer {
+    Granted(u32),
+    Busy(SmallVec<[(OwnerId, Obstacle); 4]>),
+    Waiting(Box<(Waiting, Pending, Reach)>),
+}
+
+/// A request on its way through a bucket.
+struct Asked<'o> {
+    owner: &'o Owner,
+    name: Name,
+    hash: u32,
+    /// What is to be held: for a conversion the supremum.
+    mode: Mode,
+    /// For a conversion, where the lock stands in the list of held ones.
+    converts: Option<usize>,
+    patience: Patience,
+}
+
+#[expect(
+    private_bounds,
+    reason = "where the latches are is not for outsiders to choose"
+)]
+impl<B: Buckets> Queued<B> {
+    pub(crate) fn over(buckets: B, policy: VictimPolicy) -> Self {
+        let count = buckets.count();
+        assert!(
+            count.is_power_of_two() && count <= 1 << 31,
+            "2^n buckets, at most 2^31"
+        );
+        Self {
+            buckets,
+            mask: (count - 1) as u32,
+            registry: Arc::new(Registry::new()),
+            detector: Detector::new(policy),
+        }
+    }
+
+    #[inline]
+    fn with<R>(&self, worker: &Worker, hash: u32, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.buckets.with(worker, (hash & self.mask) as usize, body)
+    }
+
+    /// A request that could not be granted: what becomes of it. Under the latch.
+    #[cold]
+    #[inline(never)]
+    fn obstructed(&self, head: &mut Head, asked: &Asked<'_>) -> Answer {
+        let Asked {
+            owner,
+            name,
+            hash,
+            mode,
+            converts,
+            ..
+        } = *asked;
+        let place = owner.id().place();
+        if asked.patience == Patience::Refuse {
+            let position = head.position_of_next(converts.is_some());
+            return Answer::Busy(self.identify(head.obstacles(place, mode, position)));
+        }
+        let waiting = owner.prepare_wait(name, mode);
+        let held_slot = converts.map(|at| owner.held.at(at).slot);
+        let waiter = head.enqueue(place, waiting.ticket, mode, held_slot);
+        let position = head
+            .position(waiting.wait_ticket())
+            .expect("it has just been put there");
+        let reach = head.reach(position, place);
+        let Waiting { ticket, since, .. } = waiting;
+        let pending = Pending {
+            name,
+            hash,
+            slot: waiter.slot,
+            ticket,
+            mode,
+            converts,
+            since,
+        };
+        Answer::Waiting(Box::new((waiting, pending, reach)))
+    }
+
+    /// Who they are, as long as the latch says that they are there.
+    fn identify<C: FromIterator<(OwnerId, Obstacle)>>(
+        &self,
+        obstacles: impl Iterator<Item = Obstacle>,
+    ) -> C {
+        obstacles
+            .map(|obstacle| (self.registry.record(obstacle.0).id(), obstacle))
+            .collect()
+    }
+
+    fn blockers(&self, found: impl IntoIterator<Item = (OwnerId, Obstacle)>) -> Vec<Blocker> {
+        let describe = |(owner, (_, mode, waiting))| {
+            let (label, age) = self.registry.describe(owner);
+            Blocker {
+                owner,
+                label,
+                mode,
+                age,
+                waiting,
+            }
+        };
+        found.into_iter().map(describe).collect()
+    }
+
+    /// Grants all that can be granted now. Under the latch; the wakes are for after it.
+    #[inline]
+    fn regrant<'m>(&'m self, head: &mut Head, wakes: &mut Wakes<'m>) {
+        if head.is_awaited() {
+            head.regrant(|Waiter { place, ticket, .. }| {
+                let wake = self.registry.record(place).parker.resolve(ticket, GRANTED);
+                debug_assert!(wake.is_some(), "I1: the wait had ended before");
+                wakes.extend(wake);
+            });
+        }
+    }
+
+    #[inline]
+    fn give_back<'m>(
+        &'m self,
+        worker: &Worker,
+        name: Name,
+        hash: u32,
+        slot: u32,
+        wakes: &mut Wakes<'m>,
+    ) {
+        self.with(worker, hash, |heads| {
+            heads.change(name, |head| {
+                head.release(slot);
+                self.regrant(head, wakes);
+            });
+        });
+    }
+
+    /// Ends a wait with a refusal, if it has not ended (I1).
+    fn refuse(
+        &self,
+        worker: &Worker,
+        wait: WaitTicket,
+        reason: Reason,
+        cycle: Vec<Member>,
+    ) -> bool {
+        let record = self.registry.record(wait.place);
+        let Some(waiting) = record
+            .waiting()
+            .filter(|waiting| waiting.ticket == wait.ticket)
+        else {
+            return false;
+        };
+        let mut wakes = Wakes::new();
+        self.with(worker, waiting.name.hash() as u32, |heads| {
+            let position = heads.get(waiting.name).and_then(|head| head.position(wait));
+            let Some(position) = position else {
+                return false;
+            };
+            heads.change(waiting.name, |head| {
+                let obstacles = head.obstacles(wait.place, waiting.mode, position);
+                let obstacles: Vec<(OwnerId, Obstacle)> = self.identify(obstacles);
+                head.withdraw(wait);
+                let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
+                refusal.waited = waiting.since.elapsed();
+                refusal.blockers = self.blockers(obstacles);
+                refusal.cycle = cycle;
+                wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
+                self.regrant(head, &mut wakes);
+            });
+            true
+        })
+    }
+}
+
+impl<B: Buckets> LockManager for Queued<B> {
+    fn owner(&self) -> Owner {
+        Owner::new(&self.registry)
+    }
+
+    #[inline]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        debug_assert!(
+            owner.belongs_to(&self.registry),
+            "an owner of another manager"
+        );
+        owner.assert_idle();
+        mode.assert_suits(name);
+        let hash = name.hash() as u32;
+        let converts = owner.held.find(name, hash);
+        let (mode, slot) = match converts.map(|at| owner.held.at(at)) {
+            Some(held) if held.mode.covers(mode) => {
+                owner.re_asks += 1;
+                return Reply::Held;
+            }
+            Some(held) => (held.mode.supremum(mode), Some(held.slot)),
+            None => (mode, None),
+        };
+        let asked = Asked {
+            owner,
+            name,
+            hash,
+            mode,
+            converts,
+            patience,
+        };
+        let place = owner.id().place();
+        let answer = self.with(worker, hash, |heads| {
+            let head = heads.get_or_add(name);
+            let granted = match slot {
+                None => head.acquire(place, mode),
+                Some(slot) => head.convert(slot, mode).then_some(slot),
+            };
+            match granted {
+                Some(slot) => Answer::Granted(slot),
+                None => self.obstructed(head, &asked),
+            }
+        });
+        match (answer, converts) {
+            (Answer::Granted(slot), None) => {
+                owner.held.push(name, hash, slot, mode);
+                Reply::Granted
+            }
+            (Answer::Granted(_), Some(at)) => {
+                owner.held.set_mode(at, mode);
+                Reply::Granted
+            }
+            (Answer::Busy(obstacles), _) => {
+                let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
+                refusal.blockers = self.blockers(obstacles);
+                Reply::Refused(owner.refused_at_once(refusal))
+            }
+            (Answer::Waiting(wait), _) => {
+                let (waiting, pending, reach) = *wait;
+                owner.pending = Some(pending);
+                self.detector.check(self, worker, &waiting, reach);
+                Reply::Waiting
+            }
+        }
+    }
+
+    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
+        let Some(pending) = owner.pending.take() else {
+            return;
+        };
+        let wait = WaitTicket {
+            place: owner.id().place(),
+            ticket: pending.ticket,
+        };
+        let former = pending.converts.map(|at| owner.held.at(at).mode);
+        let parker = &owner.record().parker;
+        let mut wakes = Wakes::new();
+        self.with(worker, pending.hash, |heads| {
+            let verdict = parker.disarm(pending.ticket);
+            // Refused: the request left its queue when it was (I1), and the name may be gone.
+            if verdict.is_some_and(|verdict| verdict != GRANTED) {
+                return;
+            }
+            heads.change(pending.name, |head| {
+                match (verdict, former) {
+                    (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the line"),
+                    (Some(_), None) => head.release(pending.slot),
+                    (Some(_), Some(former)) => head.revert(pending.slot, former),
+                }
+                self.regrant(head, &mut wakes);
+            });
+        });
+        drop(wakes);
+        owner.record().end_wait();
+    }
+
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+        self.refuse(worker, ticket, reason, Vec::new())
+    }
+
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        debug_assert!(
+            owner.belongs_to(&self.registry),
+            "an owner of another manager"
+        );
+        owner.assert_idle();
+        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+            return false;
+        };
+        let entry = owner.held.remove(at);
+        let mut wakes = Wakes::new();
+        self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+        true
+    }
+
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        owner.assert_idle();
+        let mut wakes = Wakes::new();
+        while let Some(entry) = owner.held.pop_since(savepoint.order()) {
+            self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+        }
+    }
+
+    #[inline]
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        debug_assert!(
+            owner.belongs_to(&self.registry),
+            "an owner of another manager"
+        );
+        owner.assert_idle();
+        // Woken together at the end: waking costs a system call each, and as long as it lasts the
+        // rest would be held for nothing.
+        let mut wakes = Wakes::new();
+        for entry in owner.held.iter().rev() {
+            self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+        }
+        owner.forget_held();
+    }
+
+    fn inspect(&self, worker: &Worker) -> Snapshot {
+        let mut queues = Vec::new();
+        for index in 0..self.buckets.count() {
+            // Plain numbers under the latch, words after it.
+            let heads: Vec<_> = self.buckets.with(worker, index, |heads| {
+                let describe = |head: &Head| {
+                    let holders = head.holders().map(|(place, mode)| (place, mode, false));
+                    let holders: Vec<(OwnerId, Obstacle)> = self.identify(holders);
+                    let line = head.line().map(|waiter| (waiter.place, waiter.mode, true));
+                    let line: Vec<(OwnerId, Obstacle)> = self.identify(line);
+                    (head.name(), holders, line)
+                };
+                heads.iter().map(describe).collect()
+            });
+            queues.extend(heads.into_iter().map(|(name, holders, line)| {
+                let entry = |(owner, (place, mode, waits)): (OwnerId, Obstacle)| {
+                    let waiting = self.registry.record(place).waiting().filter(|_| waits);
+                    let waited = waiting.filter(|waiting| waiting.id == owner);
+                    let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
+                    Entry::new(&self.registry, owner, mode, waited)
+                };
+                Queue {
+                    name,
+                    holders: holders.into_iter().map(entry).collect(),
+                    waiters: line.into_iter().map(entry).collect(),
+                }
+            }));
+        }
+        Snapshot::new(queues)
+    }
+
+    fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.detector.recent()
+    }
+
+    fn stats(&self, worker: &Worker) -> Stats {
+        let bytes_in = |index| {
+            self.buckets
+                .with(worker, index, |heads| heads.memory_bytes())
+        };
+        let heads: usize = (0..self.buckets.count()).map(bytes_in).sum();
+        Stats::sum(&self.registry, self.buckets.memory_bytes() + heads)
+    }
+
+    fn verify(&self, worker: &Worker) {
+        for index in 0..self.buckets.count() {
+            self.buckets.with(worker, index, |heads| heads.verify());
+        }
+    }
+}
+
+impl<B: Buckets> Graph for Queued<B> {
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
+        self.with(worker, waiting.name.hash() as u32, |heads| {
+            let head = heads.get(waiting.name)?;
+            let position = head.position(waiting.wait_ticket())?;
+            Some(head.reach(position, target))
+        })
+    }
+
+    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
+        self.with(worker, waiting.name.hash() as u32, |heads| {
+            heads
+                .get(waiting.name)?
+                .in_the_way(waiting.wait_ticket(), blocker)
+        })
+    }
+
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
+        self.refuse(worker, victim, Reason::Deadlock, cycle)
+    }
+}

@@ -1,0 +1,642 @@
+//! How something is held: modes, and the tables that define them.
+//!
+//! # State
+//!
+//! A mode is a set of *components*, one bit each. A table, or an advisory name, is held in one of
+//! six modes; a key in a pair of a *key part* and a *gap part*, either of which may be absent.
+//!
+//! | bit | component | of | says |
+//! |---|---|---|---|
+//! | 0 | IS | table | some keys are held shared |
+//! | 1 | IX | table | some keys are held in any way |
+//! | 2 | S | table, key | the whole is read |
+//! | 3 | U | table, key | the whole is read and may be written soon |
+//! | 4 | X | table, key | the whole is written |
+//! | 5 | gap S | key | the gap before the key is read: nothing may appear there |
+//! | 6 | gap II | key | something is to appear in the gap (insert intention) |
+//! | 7 | gap X | key | the gap belongs to the owner, as when the key at its end is removed |
+//!
+//! SIX is the set {S, IX}; `S+gapS` is the set {S, gap S}.
+//!
+//! # Invariants
+//!
+//! * I1  Two modes are compatible exactly if no component of one conflicts with a component of the
+//!   other. So the modes in which a name is held need not be remembered one by one: a count for each
+//!   component answers every question.
+//! * I2  A mode has at most two components, and none that another of its components covers.
+//! * I3  A key part never conflicts with a gap part: point locks, range locks and inserts compose.
+//!
+//! # Differences from the book
+//!
+//! Gray and Reuter, "Transaction Processing", 1993, section 7.8, give U an asymmetric row: a reader
+//! may not join a U holder. Here U and S are compatible both ways, so that whoever only means to
+//! write does not stop readers; U keeps out a second U, and that is what prevents the deadlock of
+//! two readers that both want to write. The supremum of U and IX is then SIX, which conflicts with
+//! exactly what either conflicts with, and not X.
+
+use crate::name::{Class, Name};
+use std::{fmt, str::FromStr};
+
+/// How many components there are; a lock head keeps a count for each.
+pub const COMPONENTS: usize = 8;
+
+const IS: u8 = 1 << 0;
+const IX: u8 = 1 << 1;
+const S: u8 = 1 << 2;
+const U: u8 = 1 << 3;
+const X: u8 = 1 << 4;
+const GAP_S: u8 = 1 << 5;
+const GAP_II: u8 = 1 << 6;
+const GAP_X: u8 = 1 << 7;
+const GAP: u8 = GAP_S | GAP_II | GAP_X;
+
+/// For each component, the components it conflicts with. Symmetric; a test says so.
+const CONFLICTS: [u8; COMPONENTS] = [
+    X,                      // IS
+    S | U | X,              // IX
+    IX | X,                 // S
+    IX | U | X,             // U
+    IS | IX | S | U | X,    // X
+    GAP_II | GAP_X,         // gap S
+    GAP_S | GAP_X,          // gap II
+    GAP_S | GAP_II | GAP_X, // gap X
+];
+
+/// How a name is held or asked for.
+///
+/// ```
+/// use foxton_lock::mode::{GapPart, KeyPart, Mode};
+///
+/// assert!(Mode::IX.compatible(Mode::IS));
+/// assert_eq!(Mode::S.supremum(Mode::IX), Mode::SIX);
+///
+/// let range = Mode::key(KeyPart::S, GapPart::S);
+/// let insert = Mode::key(KeyPart::None, GapPart::InsertIntention);
+/// assert!(!range.compatible(insert));
+/// assert!(insert.compatible(insert));
+/// assert_eq!(range.to_string(), "S+gapS");
+/// assert_eq!("S+gapS".parse(), Ok(range));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mode(u8);
+
+/// What a key mode says of the key itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyPart {
+    /// Nothing.
+    None,
+    /// It is read.
+    S,
+    /// It is read and may be written soon.
+    U,
+    /// It is written.
+    X,
+}
+
+/// What a key mode says of the gap before the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GapPart {
+    /// Nothing.
+    None,
+    /// It is read: nothing may appear there.
+    S,
+    /// Something is to appear there. Many may intend that at once.
+    InsertIntention,
+    /// It belongs to the owner.
+    X,
+}
+
+impl Mode {
+    /// Intention to share: some keys will be held S.
+    pub const IS: Self = Self(IS);
+    /// Intention: some keys will be held U or X, or have their gaps written.
+    pub const IX: Self = Self(IX);
+    /// The whole is read.
+    pub const S: Self = Self(S);
+    /// The whole is read, and some keys will be held X.
+    pub const SIX: Self = Self(S | IX);
+    /// The whole is read and may be written soon.
+    pub const U: Self = Self(U);
+    /// The whole is written.
+    pub const X: Self = Self(X);
+
+    /// The modes of tables and advisory names, weak before strong.
+    pub const TABLE_MODES: [Self; 6] = [Self::IS, Self::IX, Self::S, Self::U, Self::SIX, Self::X];
+
+    /// The mode of a key that says `key` of the key and `gap` of the gap before it.
+    ///
+    /// # Panics
+    ///
+    /// If both are `None`: that would hold nothing.
+    #[inline]
+    pub const fn key(key: KeyPart, gap: GapPart) -> Self {
+        let key = match key {
+            KeyPart::None => 0,
+            KeyPart::S => S,
+            KeyPart::U => U,
+            KeyPart::X => X,
+        };
+        let gap = match gap {
+            GapPart::None => 0,
+            GapPart::S => GAP_S,
+            GapPart::InsertIntention => GAP_II,
+            GapPart::X => GAP_X,
+        };
+        assert!(key | gap != 0, "a key mode needs a key part or a gap part");
+        Self(key | gap)
+    }
+
+    /// The fifteen modes of keys.
+    pub fn key_modes() -> impl Iterator<Item = Self> {
+        let keys = [KeyPart::None, KeyPart::S, KeyPart::U, KeyPart::X];
+        let gaps = [
+            GapPart::None,
+            GapPart::S,
+            GapPart::InsertIntention,
+            GapPart::X,
+        ];
+        let pairs = keys
+            .into_iter()
+            .flat_map(move |key| gaps.map(|gap| (key, gap)));
+        pairs
+            .filter(|pair| *pair != (KeyPart::None, GapPart::None))
+            .map(|(key, gap)| Self::key(key, gap))
+    }
+
+    /// What this says of the key itself; the strongest of S, U, X for a table mode.
+    #[inline]
+    pub const fn key_part(self) -> KeyPart {
+        if self.0 & X != 0 {
+            KeyPart::X
+        } else if self.0 & U != 0 {
+            KeyPart::U
+        } else if self.0 & S != 0 {
+            KeyPart::S
+        } else {
+            KeyPart::None
+        }
+    }
+
+    /// What this says of the gap before the key.
+    #[inline]
+    pub const fn gap_part(self) -> GapPart {
+        match self.0 & GAP {
+            GAP_X => GapPart::X,
+            GAP_II => GapPart::InsertIntention,
+            GAP_S => GapPart::S,
+            _ => GapPart::None,
+        }
+    }
+
+    /// The same mode without what it says of the key, if anything is left: what a new key's gap
+    /// takes over from its right neighbour.
+    #[inline]
+    pub const fn gap_only(self) -> Option<Self> {
+        match self.0 & GAP {
+            0 => None,
+            gap => Some(Self(gap)),
+        }
+    }
+
+    /// Whether two owners may hold one name in these modes.
+    #[inline]
+    pub const fn compatible(self, other: Self) -> bool {
+        self.conflicts().bits() & other.0 == 0
+    }
+
+    /// The weakest mode that covers both.
+    #[inline]
+    pub const fn supremum(self, other: Self) -> Self {
+        Self(NORMAL[(self.0 | other.0) as usize])
+    }
+
+    /// Whether who holds this needs nothing more for `other`.
+    #[inline]
+    pub const fn covers(self, other: Self) -> bool {
+        NORMAL[(self.0 | other.0) as usize] == self.0
+    }
+
+    /// The mode needed on the parent of a name before this may be asked for: IS to read, IX for
+    /// everything that writes or may write.
+    #[inline]
+    pub const fn parent_mode(self) -> Self {
+        match self.0 & !(IS | S | GAP_S) {
+            0 => Self::IS,
+            _ => Self::IX,
+        }
+    }
+
+    /// Whether a name of this class can be held in this mode.
+    #[inline]
+    pub const fn suits(self, class: Class) -> bool {
+        let foreign = match class {
+            Class::Table | Class::Advisory => GAP,
+            Class::Key | Class::End => IS | IX,
+        };
+        self.0 & foreign == 0
+    }
+
+    /// Panics if `name` cannot be held in this mode.
+    #[inline]
+    pub(crate) fn assert_suits(self, name: Name) {
+        assert!(
+            self.suits(name.class()),
+            "{name} cannot be held in {self}: gap parts are for keys, intentions for tables"
+        );
+    }
+
+    /// The mode with these components, which came from a mode.
+    #[inline]
+    pub(crate) const fn of(set: Set) -> Self {
+        Self(set.0)
+    }
+
+    /// The components of this mode.
+    #[inline]
+    pub(crate) const fn set(self) -> Set {
+        Set(self.0)
+    }
+
+    /// The components that conflict with this mode.
+    #[inline]
+    pub(crate) const fn conflicts(self) -> Set {
+        Set(self.0).conflicts()
+    }
+}
+
+/// Any set of components, such as all that are granted on one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Set(u8);
+
+impl Set {
+    pub(crate) const NONE: Self = Self(0);
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    #[inline]
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[inline]
+    pub(crate) const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[inline]
+    pub(crate) const fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The set with component `index` only.
+    #[inline]
+    pub(crate) const fn one(index: usize) -> Self {
+        Self(1 << index)
+    }
+
+    /// Every component that conflicts with one of these; by symmetry, also every component that
+    /// cannot be granted while these are held.
+    #[inline]
+    pub(crate) const fn conflicts(self) -> Self {
+        Self(CLOSURE[self.0 as usize])
+    }
+
+    /// The indices of the components, ascending.
+    #[inline]
+    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (index < COMPONENTS).then_some(index)
+        })
+    }
+}
+
+/// For each set of components, what conflicts with any of them.
+static CLOSURE: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut set = 0;
+    while set < 256 {
+        let mut component = 0;
+        while component < COMPONENTS {
+            if set & (1 << component) != 0 {
+                table[set] |= CONFLICTS[component];
+            }
+            component += 1;
+        }
+        set += 1;
+    }
+    table
+};
+
+/// For each set of components, the weakest mode that covers all of them (I2).
+static NORMAL: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut set = 0;
+    while set < 256 {
+        table[set] = normal(set as u8);
+        set += 1;
+    }
+    table
+};
+
+const fn normal(set: u8) -> u8 {
+    let own = if set & X != 0 {
+        X
+    } else if set & IX != 0 {
+        // U beside IX is S beside IX: both keep out everything but IS.
+        IX | if set & (S | U) != 0 { S } else { 0 }
+    } else if set & U != 0 {
+        U
+    } else if set & S != 0 {
+        S
+    } else {
+        set & IS
+    };
+    let gap = set & GAP;
+    // A gap that is both read and inserted into is the owner's alone.
+    let gap = if gap & GAP_X != 0 || gap == GAP_S | GAP_II {
+        GAP_X
+    } else {
+        gap
+    };
+    own | gap
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let own = match self.0 & !GAP {
+            0 => "",
+            IS => "IS",
+            IX => "IX",
+            S => "S",
+            U => "U",
+            X => "X",
+            _ => "SIX",
+        };
+        let gap = match self.gap_part() {
+            GapPart::None => "",
+            GapPart::S => "gapS",
+            GapPart::InsertIntention => "gapII",
+            GapPart::X => "gapX",
+        };
+        let plus = if own.is_empty() || gap.is_empty() {
+            ""
+        } else {
+            "+"
+        };
+        f.pad(&format!("{own}{plus}{gap}"))
+    }
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mode({self})")
+    }
+}
+
+/// A word that is no mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseModeError(String);
+
+impl fmt::Display for ParseModeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = &self.0;
+        write!(
+            f,
+            "{word:?} is no lock mode: use IS, IX, S, SIX, U, X, gapS, gapII, gapX, or a pair such as S+gapS"
+        )
+    }
+}
+
+impl std::error::Error for ParseModeError {}
+
+impl FromStr for Mode {
+    type Err = ParseModeError;
+
+    fn from_str(word: &str) -> Result<Self, ParseModeError> {
+        let all = Self::TABLE_MODES.into_iter().chain(Self::key_modes());
+        all.into_iter()
+            .find(|mode| mode.to_string() == word)
+            .ok_or_else(|| ParseModeError(word.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Mode> {
+        let mut all: Vec<Mode> = Mode::TABLE_MODES
+            .into_iter()
+            .chain(Mode::key_modes())
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn mode(word: &str) -> Mode {
+        word.parse().unwrap()
+    }
+
+    /// The table as the field prints it, for six modes of tables.
+    #[test]
+    fn table_modes_are_compatible_as_printed() {
+        let table = "
+                 IS  IX  S   SIX U   X
+            IS   yes yes yes yes yes no
+            IX   yes yes no  no  no  no
+            S    yes no  yes no  yes no
+            SIX  yes no  no  no  no  no
+            U    yes no  yes no  no  no
+            X    no  no  no  no  no  no";
+        check(table, |a, b| {
+            if a.compatible(b) { "yes" } else { "no" }.to_owned()
+        });
+    }
+
+    #[test]
+    fn the_supremum_of_table_modes_is_as_printed() {
+        let table = "
+                 IS  IX  S   SIX U   X
+            IS   IS  IX  S   SIX U   X
+            IX   IX  IX  SIX SIX SIX X
+            S    S   SIX S   SIX U   X
+            SIX  SIX SIX SIX SIX SIX X
+            U    U   SIX U   SIX U   X
+            X    X   X   X   X   X   X";
+        check(table, |a, b| a.supremum(b).to_string());
+    }
+
+    #[test]
+    fn key_parts_are_compatible_as_printed() {
+        let table = "
+                 S   U   X
+            S    yes yes no
+            U    yes no  no
+            X    no  no  no";
+        check(table, |a, b| {
+            if a.compatible(b) { "yes" } else { "no" }.to_owned()
+        });
+    }
+
+    #[test]
+    fn gap_parts_are_compatible_as_printed() {
+        let table = "
+                  gapS gapII gapX
+            gapS  yes  no    no
+            gapII no   yes   no
+            gapX  no   no    no";
+        check(table, |a, b| {
+            if a.compatible(b) { "yes" } else { "no" }.to_owned()
+        });
+        let table = "
+                  gapS gapII gapX
+            gapS  gapS gapX  gapX
+            gapII gapX gapII gapX
+            gapX  gapX gapX  gapX";
+        check(table, |a, b| a.supremum(b).to_string());
+    }
+
+    fn check(table: &str, answer: impl Fn(Mode, Mode) -> String) {
+        let mut lines = table
+            .lines()
+            .map(str::split_whitespace)
+            .filter(|line| line.clone().count() > 0);
+        let columns: Vec<Mode> = lines.next().unwrap().map(mode).collect();
+        for mut line in lines {
+            let row = mode(line.next().unwrap());
+            for (&column, expected) in columns.iter().zip(line) {
+                assert_eq!(answer(row, column), expected, "{row} and {column}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_part_never_conflicts_with_a_gap_part() {
+        for key in [KeyPart::S, KeyPart::U, KeyPart::X] {
+            for gap in [GapPart::S, GapPart::InsertIntention, GapPart::X] {
+                let (key, gap) = (Mode::key(key, GapPart::None), Mode::key(KeyPart::None, gap));
+                assert!(key.compatible(gap));
+            }
+        }
+    }
+
+    #[test]
+    fn conflict_is_symmetric_and_decided_by_components() {
+        for a in all() {
+            for b in all() {
+                assert_eq!(a.compatible(b), b.compatible(a), "{a} {b}");
+                let by_parts = a
+                    .set()
+                    .indices()
+                    .all(|i| b.set().indices().all(|j| CONFLICTS[i] & (1 << j) == 0));
+                assert_eq!(a.compatible(b), by_parts, "{a} {b}");
+            }
+        }
+    }
+
+    /// Within the modes of one class the supremum is the least upper bound: it conflicts with what
+    /// either conflicts with, and no weaker mode does.
+    #[test]
+    fn the_supremum_is_the_weakest_mode_that_covers_both() {
+        let tables: Vec<Mode> = Mode::TABLE_MODES.to_vec();
+        for family in [tables, Mode::key_modes().collect()] {
+            for &a in &family {
+                assert_eq!(a.supremum(a), a);
+                assert!(a.covers(a));
+                for &b in &family {
+                    let both = a.supremum(b);
+                    assert!(family.contains(&both));
+                    assert_eq!(both, b.supremum(a));
+                    assert!(both.covers(a) && both.covers(b));
+                    assert_eq!(a.covers(b), both == a);
+                    for &c in &family {
+                        assert_eq!(both.supremum(c), a.supremum(b.supremum(c)), "{a} {b} {c}");
+                        if c.covers(a) && c.covers(b) {
+                            assert!(c.covers(both), "{c} covers {a} and {b} but not {both}");
+                        }
+                        if !both.compatible(c) && both.gap_part() != GapPart::X {
+                            assert!(!a.compatible(c) || !b.compatible(c), "{a} {b} {c}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stronger_mode_conflicts_with_no_less() {
+        for a in all() {
+            for b in all().into_iter().filter(|&b| a.covers(b)) {
+                for c in all() {
+                    assert!(
+                        !a.compatible(c) || b.compatible(c),
+                        "{a} covers {b}, but {c}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_mode_has_more_than_two_components_nor_a_covered_one() {
+        for a in all() {
+            assert!((1..=2).contains(&a.set().indices().count()), "{a}");
+            assert_eq!(NORMAL[a.0 as usize], a.0, "{a}");
+        }
+    }
+
+    #[test]
+    fn reading_needs_is_above_and_everything_else_ix() {
+        for word in ["S", "gapS", "S+gapS", "IS"] {
+            assert_eq!(mode(word).parent_mode(), Mode::IS, "{word}");
+        }
+        for word in ["U", "X", "gapII", "gapX", "S+gapX", "U+gapS", "IX", "SIX"] {
+            assert_eq!(mode(word).parent_mode(), Mode::IX, "{word}");
+        }
+    }
+
+    #[test]
+    fn every_mode_is_spelled_one_way() {
+        for a in all() {
+            assert_eq!(a.to_string().parse(), Ok(a));
+        }
+        for word in ["", "Q", "s", "gapS+S", "IS+gapS", "S+"] {
+            assert!(word.parse::<Mode>().is_err(), "{word}");
+        }
+        assert!(
+            "Q".parse::<Mode>()
+                .unwrap_err()
+                .to_string()
+                .contains("S+gapS")
+        );
+    }
+
+    #[test]
+    fn parts_come_apart_again() {
+        for a in Mode::key_modes() {
+            assert_eq!(Mode::key(a.key_part(), a.gap_part()), a);
+            assert!(a.suits(Class::Key) && a.suits(Class::End));
+            assert_eq!(a.gap_only().is_some(), a.gap_part() != GapPart::None);
+        }
+        assert!(!mode("gapS").suits(Class::Table));
+        assert!(!mode("SIX").suits(Class::Key));
+    }
+
+    #[test]
+    #[should_panic(expected = "needs a key part or a gap part")]
+    fn a_key_mode_that_says_nothing_is_refused() {
+        Mode::key(KeyPart::None, GapPart::None);
+    }
+}

@@ -1,0 +1,240 @@
+//! A transaction as the lock manager sees it: what is kept for it, and by whom.
+//!
+//! The list of held locks, the wait in progress and the counts are the owner's alone: asking again
+//! for what is held touches no shared memory. What others must see of it stands in its record
+//! (`registry`).
+//!
+//! # Invariants
+//!
+//! * I1  While a wait is in progress nothing is requested, released or begun; `settle` or a
+//!   cancellation ends it first.
+
+use crate::{
+    held::Held,
+    mode::Mode,
+    name::Name,
+    registry::{GRANTED, Record, Registry, Waiting, add},
+    request::{Label, Outcome, Refusal},
+};
+use foxton_sync::{
+    clock::now,
+    park::{Ticket, Verdict},
+    shim::Arc,
+};
+use std::{fmt, time::Instant};
+
+pub use crate::registry::WaitTicket;
+pub use crate::request::OwnerId;
+
+/// A request that stands in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    pub(crate) name: Name,
+    pub(crate) hash: u32,
+    pub(crate) slot: u32,
+    pub(crate) ticket: Ticket,
+    pub(crate) mode: Mode,
+    /// For a conversion, where the lock stands in the list of held ones.
+    pub(crate) converts: Option<usize>,
+    pub(crate) since: Instant,
+}
+
+/// A moment in a transaction, to go back to with `release_since`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Savepoint(u32);
+
+impl Savepoint {
+    /// Before the first lock.
+    pub const START: Self = Self(0);
+
+    pub(crate) const fn order(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for one
+/// transaction after the other; it may move between threads.
+///
+/// An owner that is dropped while it holds or awaits something keeps holding it, for nobody can
+/// release without a worker: call `release_all` first.
+///
+/// ```
+/// fn assert_send<T: Send>() {}
+/// assert_send::<foxton_lock::owner::Owner>();
+/// ```
+pub struct Owner {
+    registry: Arc<Registry>,
+    id: OwnerId,
+    pub(crate) held: Held,
+    pub(crate) pending: Option<Pending>,
+    pub(crate) re_asks: u64,
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner")
+            .field("id", &self.id)
+            .field("held", &self.held.len())
+            .field("waiting", &self.pending.map(|pending| pending.name))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Owner {
+    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+        let place = registry.claim();
+        let id = registry.record(place).id().next();
+        registry.begin(id);
+        Self {
+            registry: registry.clone(),
+            id,
+            held: Held::default(),
+            pending: None,
+            re_asks: 0,
+        }
+    }
+
+    /// Begins the next transaction: a new id, age zero, no label.
+    ///
+    /// # Panics
+    ///
+    /// If something is held or awaited.
+    pub fn begin(&mut self) -> OwnerId {
+        self.assert_idle();
+        assert_eq!(
+            self.held.len(),
+            0,
+            "begin with locks held: release_all comes first"
+        );
+        self.id = self.id.next();
+        self.registry.begin(self.id);
+        self.id
+    }
+
+    /// Who this is, until the next `begin`.
+    #[inline]
+    pub fn id(&self) -> OwnerId {
+        self.id
+    }
+
+    /// Names the transaction for people: refusals, reports and `inspect` will say so.
+    pub fn set_label(&mut self, label: impl Into<Label>) {
+        self.record().set_label(self.id, label.into());
+    }
+
+    /// What is held, in the order of acquisition.
+    pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
+        self.held.iter().map(|entry| (entry.name, entry.mode))
+    }
+
+    /// How many locks are held.
+    pub fn lock_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The mode in which `name` is held.
+    pub fn held_mode(&self, name: Name) -> Option<Mode> {
+        let at = self.held.find(name, name.hash() as u32)?;
+        Some(self.held.at(at).mode)
+    }
+
+    /// This moment, for `release_since`.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.held.next_order())
+    }
+
+    /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
+    pub fn is_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The wait in progress: for whoever may have to end it from outside, such as a timer.
+    pub fn wait_ticket(&self) -> Option<WaitTicket> {
+        let ticket = self.pending?.ticket;
+        Some(WaitTicket {
+            place: self.id.place(),
+            ticket,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn record(&self) -> &Record {
+        self.registry.record(self.id.place())
+    }
+
+    #[inline]
+    pub(crate) fn belongs_to(&self, registry: &Arc<Registry>) -> bool {
+        Arc::ptr_eq(&self.registry, registry)
+    }
+
+    /// Panics unless I1 allows a request or a release.
+    #[inline]
+    pub(crate) fn assert_idle(&self) {
+        assert!(
+            self.pending.is_none(),
+            "a wait is in progress: wait for it or cancel it first"
+        );
+    }
+
+    /// Publishes a wait that is about to stand in a queue.
+    pub(crate) fn prepare_wait(&self, name: Name, mode: Mode) -> Waiting {
+        let record = self.record();
+        let waiting = Waiting {
+            id: self.id,
+            ticket: record.parker.arm(),
+            name,
+            mode,
+            since: now(),
+            lock_count: self.held.len(),
+            begun: record.begun(),
+        };
+        record.publish(waiting.clone());
+        waiting
+    }
+
+    /// Collects a wait that has ended.
+    pub(crate) fn settle(&mut self, verdict: Verdict) -> Outcome {
+        let pending = self.pending.take().expect("a wait is in progress");
+        let refusal = self.record().end_wait();
+        self.record().counters.count_wait(pending.since.elapsed());
+        if verdict != GRANTED {
+            let refusal = refusal.expect("who refuses says why first");
+            self.record().counters.count_refusal(refusal.reason);
+            return Outcome::Refused(refusal);
+        }
+        self.note_granted(&pending);
+        Outcome::Granted
+    }
+
+    fn note_granted(&mut self, pending: &Pending) {
+        match pending.converts {
+            Some(at) => self.held.set_mode(at, pending.mode),
+            None => self
+                .held
+                .push(pending.name, pending.hash, pending.slot, pending.mode),
+        }
+    }
+
+    /// Counts a request that was refused at once.
+    pub(crate) fn refused_at_once(&self, refusal: Box<Refusal>) -> Box<Refusal> {
+        self.record().counters.count_refusal(refusal.reason);
+        refusal
+    }
+
+    /// Moves the counts kept here to where everybody may read them, and forgets what was held.
+    pub(crate) fn forget_held(&mut self) {
+        let counters = &self.registry.record(self.id.place()).counters;
+        add(&counters.acquisitions, u64::from(self.held.next_order()));
+        add(&counters.re_asks, std::mem::take(&mut self.re_asks));
+        self.held.clear();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // The place of an owner that still stands in some queue must not be anybody else's.
+        if self.held.len() == 0 && self.pending.is_none() {
+            self.registry.vacate(self.id.place());
+        }
+    }
+}

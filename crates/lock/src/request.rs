@@ -1,0 +1,305 @@
+//! Asking for a lock, and the answers.
+//!
+//! A refused lock is an outcome, not an error: the caller decides whether to skip, to wait longer
+//! or to roll back. A [`Refusal`] says everything a person would ask next: what was wanted, for
+//! how long, and who stood in the way.
+
+use crate::{mode::Mode, name::Name};
+use std::{borrow::Cow, fmt, time::Duration};
+
+/// A transaction as the lock manager sees it: unique among all owners of a manager.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(u64);
+
+/// Bits of an id that number the owner's place; the rest counts who had that place before.
+const PLACE_BITS: u32 = 24;
+
+impl OwnerId {
+    pub(crate) const fn new(place: u32, generation: u64) -> Self {
+        assert!(place < 1 << PLACE_BITS, "sixteen million owners at once");
+        Self(generation << PLACE_BITS | place as u64)
+    }
+
+    pub(crate) const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The place whose owner this is.
+    pub(crate) const fn place(self) -> u32 {
+        (self.0 & ((1 << PLACE_BITS) - 1)) as u32
+    }
+
+    /// The owner that has the same place next.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1 << PLACE_BITS))
+    }
+
+    /// The id as a number, for logs.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for OwnerId {
+    /// Place and generation: `12.7`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.place(), self.0 >> PLACE_BITS)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({self})")
+    }
+}
+
+/// What people call a transaction: `"transfer"`. Empty if nobody named it.
+pub type Label = Cow<'static, str>;
+
+/// Whether a request that cannot be granted at once becomes a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// It is refused, and leaves no trace.
+    Refuse,
+    /// It waits in the queue.
+    Wait,
+}
+
+/// The answer to a request, without blocking.
+#[derive(Debug)]
+#[must_use = "a request may have become a wait, which has to be waited for or cancelled"]
+pub enum Reply {
+    /// The owner now holds the name in the mode asked for, or a stronger one.
+    Granted,
+    /// The owner held enough already.
+    Held,
+    /// The request is in the queue. Nothing else may be asked for until the wait has ended: call
+    /// `wait`, `poll_wait` or `cancel`.
+    Waiting,
+    /// Nothing has changed.
+    Refused(Box<Refusal>),
+}
+
+/// How a request ended.
+#[derive(Debug)]
+#[must_use = "a refused lock is not held"]
+pub enum Outcome {
+    /// The owner now holds the name in the mode asked for, or a stronger one.
+    Granted,
+    /// The owner held enough already.
+    Held,
+    /// Nothing has changed.
+    Refused(Box<Refusal>),
+}
+
+// Outcomes travel through every hot function; the details are behind a pointer.
+const _: () = assert!(size_of::<Reply>() <= 16 && size_of::<Outcome>() <= 16);
+
+impl Outcome {
+    /// Whether the lock is held now.
+    pub fn is_held(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+
+    /// The refusal, if it was one.
+    pub fn refusal(self) -> Option<Box<Refusal>> {
+        match self {
+            Self::Refused(refusal) => Some(refusal),
+            Self::Granted | Self::Held => None,
+        }
+    }
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It could not be granted at once and was not to wait.
+    Busy,
+    /// Its deadline passed.
+    TimedOut,
+    /// It closed, or was part of, a cycle of waits, and its owner was chosen to give way.
+    Deadlock,
+    /// Somebody ended the wait from outside.
+    Cancelled,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Busy => "busy",
+            Self::TimedOut => "timed out",
+            Self::Deadlock => "deadlock",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// A request that was not granted, and who stood in the way.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// What was asked for.
+    pub name: Name,
+    /// In which mode the owner would have held it: for a conversion, the supremum.
+    pub mode: Mode,
+    /// How long the request had waited.
+    pub waited: Duration,
+    /// Who stood in the way at that moment: holders in an incompatible mode, then earlier waiters.
+    pub blockers: Vec<Blocker>,
+    /// The cycle, if this was a deadlock: each member waits for the next, the last for the first.
+    pub cycle: Vec<Member>,
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, name: Name, mode: Mode) -> Self {
+        let waited = Duration::ZERO;
+        Self {
+            reason,
+            name,
+            mode,
+            waited,
+            blockers: Vec::new(),
+            cycle: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            reason, name, mode, ..
+        } = self;
+        write!(f, "{reason}: {mode} on {name} was not granted")?;
+        if !self.waited.is_zero() {
+            write!(f, " in {:.1?}", self.waited)?;
+        }
+        for (at, blocker) in self.blockers.iter().enumerate() {
+            write!(
+                f,
+                "{}{blocker}",
+                if at == 0 { "; in the way: " } else { ", " }
+            )?;
+        }
+        for (at, member) in self.cycle.iter().enumerate() {
+            write!(
+                f,
+                "{}{member}",
+                if at == 0 { "; the cycle: " } else { ", " }
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Somebody who stood in the way of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Blocker {
+    /// Who.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// The mode it holds, or waits for.
+    pub mode: Mode,
+    /// How long ago its transaction began, to within a clock tick.
+    pub age: Duration,
+    /// Whether it waits itself, earlier in the same queue, rather than holds.
+    pub waiting: bool,
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.waiting { "waits for" } else { "holds" };
+        write!(
+            f,
+            "{} {verb} {}",
+            Called(self.owner, &self.label),
+            self.mode
+        )?;
+        write!(f, " ({:.1?} old)", self.age)
+    }
+}
+
+/// One transaction of a cycle of waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// Who.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// How long ago its transaction began, to within a clock tick.
+    pub age: Duration,
+    /// How many locks it held.
+    pub lock_count: usize,
+    /// What it waits for.
+    pub awaited: (Name, Mode),
+    /// How the next member of the cycle stands in its way: the mode it holds, or awaits earlier.
+    pub behind: Mode,
+    /// Whether the next member holds what this one waits for, or only waits for it earlier.
+    pub behind_holder: bool,
+    /// Whether it was chosen to give way.
+    pub victim: bool,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, mode) = self.awaited;
+        let how = if self.behind_holder {
+            "held in"
+        } else {
+            "awaited earlier in"
+        };
+        let victim = if self.victim { ", and gave way" } else { "" };
+        write!(
+            f,
+            "{} awaits {mode} on {name}",
+            Called(self.owner, &self.label)
+        )?;
+        write!(f, ", {how} {} by the next{victim}", self.behind)
+    }
+}
+
+/// An owner with its label, where it has one.
+struct Called<'a>(OwnerId, &'a str);
+
+impl fmt::Display for Called<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            "" => write!(f, "owner {}", self.0),
+            label => write!(f, "{label} (owner {})", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_keeps_its_place_from_one_transaction_to_the_next() {
+        let id = OwnerId::new(12, 7);
+        assert_eq!(id.to_string(), "12.7");
+        assert_eq!(id.next().to_string(), "12.8");
+        assert_eq!(id.next().place(), 12);
+    }
+
+    #[test]
+    fn a_refusal_says_who_stood_in_the_way() {
+        let mut refusal = Refusal::new(Reason::Busy, Name::table(3), Mode::X);
+        refusal.blockers.push(Blocker {
+            owner: OwnerId::new(1, 0),
+            label: "report".into(),
+            mode: Mode::IS,
+            age: Duration::from_millis(5),
+            waiting: false,
+        });
+        assert_eq!(
+            refusal.to_string(),
+            "busy: X on 3 was not granted; in the way: report (owner 1.0) holds IS (5.0ms old)"
+        );
+    }
+}

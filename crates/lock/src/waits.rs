@@ -1,0 +1,435 @@
+//! Deadlocks: found when a wait begins, ended by one victim.
+//!
+//! A waiter waits for every holder of an incompatible mode (a *hard* edge) and for every earlier
+//! waiter of one (a *soft* edge: first come, first served). Every edge starts at somebody who waits,
+//! and the only moment at which an edge between two waiting owners appears is when one of them
+//! enters a queue. So a new cycle passes through whoever just entered, and each walks the graph from
+//! itself, once, after entering. Of the members of a cycle the last to enter sees all the others
+//! waiting: no cycle is missed.
+//!
+//! # The walk
+//!
+//! One queue at a time, under its latch; nothing is held from one queue to the next, so threads
+//! outside the cycle go on. What was seen may be outdated when the next queue is seen. Therefore a
+//! cycle that was found is checked again, edge by edge in its order, with the same wait tickets:
+//!
+//! * An owner that waits neither gains nor loses locks. If its ticket was seen before the check
+//!   began and is still in the queue when its turn comes, it waited all along, and an edge to it
+//!   that was there during the check was there when the check began.
+//! * So when the check passes, all edges existed together, at the moment the check began.
+//!
+//! # One victim
+//!
+//! Two members may find one cycle at once. Both choose by the same properties of the same waits,
+//! so they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
+//! a victim other than the walker itself, the walk is repeated: one wait may close two cycles.
+
+use crate::{
+    inspect::DeadlockReport,
+    mode::Mode,
+    registry::{Registry, WaitTicket, Waiting},
+    request::Member,
+};
+use foxton_sync::{
+    shim::{Mutex, lock},
+    worker::Worker,
+};
+use smallvec::SmallVec;
+use std::{cmp::Reverse, collections::VecDeque, fmt, str::FromStr, time::SystemTime};
+
+/// Who of a cycle gives way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum VictimPolicy {
+    /// Who holds the fewest locks; of those the youngest.
+    #[default]
+    LeastWork,
+    /// Whose transaction began last.
+    Youngest,
+    /// Whose wait began last, and so closed the cycle.
+    Requester,
+}
+
+impl VictimPolicy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::LeastWork, Self::Youngest, Self::Requester];
+
+    /// Which of `cycle` gives way. Depends on nothing but the waits themselves, so that everybody
+    /// who finds the cycle chooses alike.
+    pub(crate) fn choose(self, cycle: &[Waiting]) -> usize {
+        let index = match self {
+            Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
+                let wait = &cycle[at];
+                (wait.lock_count, Reverse(wait.begun), Reverse(wait.id))
+            }),
+            Self::Youngest => (0..cycle.len()).max_by_key(|&at| (cycle[at].begun, cycle[at].id)),
+            Self::Requester => (0..cycle.len()).max_by_key(|&at| (cycle[at].since, cycle[at].id)),
+        };
+        index.expect("a cycle has members")
+    }
+}
+
+impl fmt::Display for VictimPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::LeastWork => "least-work",
+            Self::Youngest => "youngest",
+            Self::Requester => "requester",
+        })
+    }
+}
+
+/// A word that is no victim policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPolicy(String);
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no victim policy: use least-work, youngest or requester",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
+
+impl FromStr for VictimPolicy {
+    type Err = UnknownPolicy;
+
+    fn from_str(word: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|policy| policy.to_string() == word);
+        found.ok_or_else(|| UnknownPolicy(word.to_owned()))
+    }
+}
+
+/// What one queue says of one of its waiters: for whom it waits, directly or through earlier
+/// waiters of the same queue.
+#[derive(Debug, Default)]
+pub(crate) struct Reach {
+    /// Earlier waiters on the way to the rest; each names its predecessor.
+    pub(crate) steps: SmallVec<[Step; 4]>,
+    /// Holders that stand in somebody's way: place, and in whose.
+    pub(crate) holders: SmallVec<[(u32, Via); 4]>,
+    /// If the owner looked for is an earlier waiter that stands in somebody's way: in whose.
+    pub(crate) target: Option<Via>,
+}
+
+/// In whose way somebody stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// In the way of the waiter that was asked about.
+    Start,
+    /// In the way of this step.
+    Step(usize),
+}
+
+/// An earlier waiter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) wait: WaitTicket,
+    pub(crate) via: Via,
+}
+
+/// How one owner stands in the way of another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) mode: Mode,
+    pub(crate) holds: bool,
+}
+
+/// A lock table, as the walk sees it. Each method takes one latch.
+pub(crate) trait Graph {
+    fn registry(&self) -> &Registry;
+
+    /// For whom `waiting` waits; `None` if it stands in its queue no longer. `target` is looked for
+    /// among the earlier waiters.
+    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach>;
+
+    /// How `blocker` stands in the way of `waiting`, if both are still as they were.
+    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way>;
+
+    /// Ends the wait of a victim, and says whether it was this call that ended it.
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool;
+}
+
+/// Finds deadlocks and remembers the last of them.
+#[derive(Debug, Default)]
+pub(crate) struct Detector {
+    policy: VictimPolicy,
+    recent: Mutex<VecDeque<DeadlockReport>>,
+}
+
+/// How many reports are kept.
+const RECENT: usize = 64;
+
+/// One owner met on the walk, and in whose way it stands.
+struct Visit {
+    waiting: Waiting,
+    parent: usize,
+}
+
+impl Detector {
+    pub(crate) fn new(policy: VictimPolicy) -> Self {
+        Self {
+            policy,
+            recent: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> VictimPolicy {
+        self.policy
+    }
+
+    pub(crate) fn recent(&self) -> Vec<DeadlockReport> {
+        lock(&self.recent).iter().cloned().collect()
+    }
+
+    pub(crate) fn remember(&self, cycle: Vec<Member>) {
+        let mut recent = lock(&self.recent);
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(DeadlockReport {
+            at: SystemTime::now(),
+            cycle,
+        });
+    }
+
+    /// Ends every deadlock that `start`, which just entered its queue and found `first` there, has
+    /// closed.
+    #[inline]
+    pub(crate) fn check(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+        // Most waits are for somebody who runs. Then nothing more is looked at.
+        let registry = graph.registry();
+        let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
+        if first.target.is_some() || first.holders.iter().any(waits) {
+            self.walk(graph, worker, start, first);
+        }
+    }
+
+    #[cold]
+    fn walk(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+        let mut reach = Some(first);
+        while let Some(first) = reach {
+            let Some(cycle) = find_cycle(graph, worker, start, first) else {
+                return;
+            };
+            if let Some(ways) = confirm(graph, worker, &cycle) {
+                let victim = self.policy.choose(&cycle);
+                let members = describe(graph.registry(), &cycle, &ways, victim);
+                if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
+                    self.remember(members);
+                }
+            }
+            // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
+            // the check failed somebody went on, so this ends. `None`: we wait no longer.
+            reach = graph.reach(worker, start, start.id.place());
+        }
+    }
+}
+
+/// A path from `start` back to itself: each waits for the next, the last for the first.
+fn find_cycle(
+    graph: &impl Graph,
+    worker: &Worker,
+    start: &Waiting,
+    first: Reach,
+) -> Option<Vec<Waiting>> {
+    let registry = graph.registry();
+    let target = start.id.place();
+    let mut seen = Places::new(registry.place_count());
+    seen.insert(target);
+    let mut visits = vec![Visit {
+        waiting: start.clone(),
+        parent: 0,
+    }];
+    let mut open: Vec<usize> = Vec::new();
+    let mut next = Some((0, first));
+    loop {
+        let last = next.take().and_then(|(at, reach)| {
+            absorb(
+                registry,
+                &mut visits,
+                &mut open,
+                &mut seen,
+                target,
+                at,
+                reach,
+            )
+        });
+        if let Some(last) = last {
+            return Some(path_to(&visits, last));
+        }
+        let at = open.pop()?;
+        let reach = graph.reach(worker, &visits[at].waiting, target);
+        next = reach.map(|reach| (at, reach));
+    }
+}
+
+/// Adds what one queue said to the walk. Returns the last visit of a cycle, if one closes.
+fn absorb(
+    registry: &Registry,
+    visits: &mut Vec<Visit>,
+    open: &mut Vec<usize>,
+    seen: &mut Places,
+    target: u32,
+    at: usize,
+    reach: Reach,
+) -> Option<usize> {
+    // Where each step stands among the visits. A step that has ended meanwhile leads nowhere.
+    let mut places: SmallVec<[Option<usize>; 8]> = SmallVec::new();
+    for step in &reach.steps {
+        let parent = match step.via {
+            Via::Start => Some(at),
+            Via::Step(index) => places[index],
+        };
+        let waiting = registry.record(step.wait.place).waiting();
+        let waiting = waiting.filter(|waiting| waiting.ticket == step.wait.ticket);
+        places.push(parent.zip(waiting).map(|(parent, waiting)| {
+            visits.push(Visit { waiting, parent });
+            visits.len() - 1
+        }));
+    }
+    let visit_of = |via: Via| match via {
+        Via::Start => Some(at),
+        Via::Step(index) => places[index],
+    };
+    if let Some(last) = reach.target.and_then(visit_of) {
+        return Some(last);
+    }
+    for &(place, via) in &reach.holders {
+        let Some(parent) = visit_of(via) else {
+            continue;
+        };
+        if place == target {
+            return Some(parent);
+        }
+        if let Some(waiting) = registry.record(place).waiting()
+            && seen.insert(place)
+        {
+            visits.push(Visit { waiting, parent });
+            open.push(visits.len() - 1);
+        }
+    }
+    None
+}
+
+fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
+    let mut path = vec![visits[last].waiting.clone()];
+    let mut at = last;
+    while at != 0 {
+        at = visits[at].parent;
+        path.push(visits[at].waiting.clone());
+    }
+    path.reverse();
+    path
+}
+
+/// Whether all edges of `cycle` still exist, and what they are.
+fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[Waiting]) -> Option<Vec<Way>> {
+    let blockers = cycle.iter().cycle().skip(1);
+    let pairs = cycle.iter().zip(blockers);
+    pairs
+        .map(|(waiting, blocker)| graph.in_the_way(worker, waiting, blocker.id.place()))
+        .collect()
+}
+
+/// The cycle for people.
+pub(crate) fn describe(
+    registry: &Registry,
+    cycle: &[Waiting],
+    ways: &[Way],
+    victim: usize,
+) -> Vec<Member> {
+    let now = registry.now();
+    let members = cycle.iter().zip(ways).enumerate();
+    members
+        .map(|(at, (waiting, way))| Member {
+            owner: waiting.id,
+            label: registry.record(waiting.id.place()).label_of(waiting.id),
+            age: now.saturating_sub(waiting.begun),
+            lock_count: waiting.lock_count,
+            awaited: (waiting.name, waiting.mode),
+            behind: way.mode,
+            behind_holder: way.holds,
+            victim: at == victim,
+        })
+        .collect()
+}
+
+/// A set of places.
+struct Places(SmallVec<[u64; 16]>);
+
+impl Places {
+    fn new(count: u32) -> Self {
+        Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
+    }
+
+    /// Whether `place` was not in the set.
+    fn insert(&mut self, place: u32) -> bool {
+        let (word, bit) = (place as usize / 64, 1 << (place % 64));
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use crate::request::OwnerId;
+    use foxton_sync::{clock::now, park::Ticket};
+    use std::time::Duration;
+
+    fn waiting(place: u32, lock_count: usize, begun: u64) -> Waiting {
+        Waiting {
+            id: OwnerId::new(place, 1),
+            ticket: Ticket::from_sequence(1),
+            name: Name::table(1),
+            mode: Mode::X,
+            since: now(),
+            lock_count,
+            begun: Duration::from_nanos(begun),
+        }
+    }
+
+    #[test]
+    fn least_work_prefers_few_locks_then_the_youngest_then_the_larger_id() {
+        let choose = |cycle: &[Waiting]| VictimPolicy::LeastWork.choose(cycle);
+        assert_eq!(
+            choose(&[waiting(0, 3, 9), waiting(1, 2, 1), waiting(2, 4, 9)]),
+            1
+        );
+        assert_eq!(
+            choose(&[waiting(0, 2, 5), waiting(1, 2, 7), waiting(2, 2, 6)]),
+            1
+        );
+        assert_eq!(
+            choose(&[waiting(5, 2, 7), waiting(9, 2, 7), waiting(7, 2, 7)]),
+            1
+        );
+    }
+
+    #[test]
+    fn everybody_who_finds_a_cycle_chooses_the_same_member() {
+        let cycle: Vec<Waiting> = (0..5).map(|i| waiting(i, (i % 2) as usize, 7)).collect();
+        for policy in VictimPolicy::ALL {
+            let chosen: Vec<OwnerId> = (0..cycle.len())
+                .map(|turn| {
+                    let mut cycle = cycle.clone();
+                    cycle.rotate_left(turn);
+                    cycle[policy.choose(&cycle)].id
+                })
+                .collect();
+            assert!(chosen.windows(2).all(|pair| pair[0] == pair[1]), "{policy}");
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+    }
+}
