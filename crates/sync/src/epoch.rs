@@ -170,6 +170,12 @@ impl Domain {
         self.0.epoch.load(Ordering::Relaxed)
     }
 
+    /// A number that no other living domain has.
+    #[inline]
+    pub fn id(&self) -> usize {
+        std::ptr::from_ref(&*self.0).addr()
+    }
+
     /// A new participant, with an account of its own.
     pub fn participant(&self) -> Participant {
         self.participant_counting_in(Arc::new(Account::default()))
