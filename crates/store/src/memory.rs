@@ -1,0 +1,33 @@
+//! Tables that live in memory.
+//!
+//! A [`Table`] is an ordered map from byte-string keys to [`Record`]s. A record stays at its address
+//! for as long as it is in the table, and carries an anchor where a lock manager may keep state. Its
+//! value is a pointer to immutable bytes, exchanged as a whole; a record without a value is a *ghost*.
+//! The index over the records is a B+tree whose readers write no shared memory.
+//!
+//! | file | what is argued there |
+//! | --- | --- |
+//! | `value`, `record` | why no value is freed while somebody reads it, whatever callers do |
+//! | `node` | why every pointer found may be followed |
+//! | `index/descend` | why the leaf found is the right one |
+//! | `index/walk` | what a token proves, and why nothing slips into a locked gap |
+//!
+//! The order of the modules below is the ladder.
+
+mod probe;
+mod value;
+mod record;
+mod node;
+mod search;
+mod index;
+mod cursor;
+mod verify;
+mod table;
+
+pub use cursor::Cursor;
+pub use index::insert::{InsertRefused, Next};
+pub use index::remove::RemoveRefused;
+pub use index::walk::{Place, Token};
+pub use record::{NewRecord, Record};
+pub use table::{SLOTS, Table};
+pub use value::ValueBlock;

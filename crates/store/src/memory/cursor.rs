@@ -1,0 +1,275 @@
+//! Going through the records of a table in order.
+//!
+//! A cursor reads a few entries of a leaf at one version, asks the processor to fetch their records,
+//! and hands them out one by one with a token each. Fetching early is what makes a scan fast: in a
+//! table larger than the caches every record is a miss, and several misses at once take hardly
+//! longer than one.
+//!
+//! When the leaf changed in the meantime, the cursor goes down again from the record it handed out
+//! last. So each token says what lies between two records handed out, whatever happened between.
+
+use super::index::descend::{self, Target};
+use super::index::walk::{self, Direction, Place, Token};
+use super::node::{Node, Pinned};
+use super::probe::Probe;
+use super::record::{Pointer, Record};
+use foxton_sync::backoff::Backoff;
+use foxton_sync::latch::Version;
+use std::fmt;
+use std::ops::Bound;
+
+/// Entries read from a leaf at a time.
+const BATCH: usize = 16;
+
+/// Records fetched ahead of the one handed out.
+const AHEAD: usize = 4;
+
+/// A position between two records, moving one way.
+///
+/// ```
+/// use foxton_store::memory::{NewRecord, Next, Table};
+/// use foxton_sync::worker::Workers;
+/// use std::ops::Bound;
+///
+/// let workers = Workers::new();
+/// let table = Table::new(workers.domain());
+/// let worker = workers.worker();
+/// let guard = worker.pin();
+/// for key in [b"a", b"b", b"c"] {
+///     table.insert(&guard, NewRecord::new(key, Some(b""))?, Next::Any).expect("new");
+/// }
+/// let mut cursor = table.backward(&guard, Bound::Excluded(b"c"));
+/// let place = cursor.advance();
+/// assert_eq!(place.record.expect("b").key(), b"b");
+/// assert!(table.unchanged(&place.token));
+/// assert_eq!(cursor.advance().record.expect("a").key(), b"a");
+/// assert!(cursor.advance().record.is_none());
+/// # Ok::<(), foxton_store::TooLong>(())
+/// ```
+pub struct Cursor<'g, 'k, const N: usize> {
+    tree: Pinned<'g, N>,
+    direction: Direction,
+    start: Bound<&'k [u8]>,
+    last: Option<&'g Record>,
+    before_last: Option<&'g Record>,
+    leaf: Option<At<'g, N>>,
+    token: Option<Token<'g>>,
+    batch: [Option<Pointer<'g>>; BATCH],
+    used: usize,
+    filled: usize,
+    /// Whether the last step found no record.
+    ended: bool,
+}
+
+/// A leaf at a version, and which of its entries come next.
+#[derive(Clone, Copy)]
+struct At<'g, const N: usize> {
+    node: &'g Node<N>,
+    version: Version,
+    /// Forward: the first slot not read yet. Backward: past the last one.
+    slot: usize,
+}
+
+impl<const N: usize> fmt::Debug for Cursor<'_, '_, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor")
+            .field("direction", &self.direction)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
+    #[inline]
+    pub(super) fn new(tree: Pinned<'g, N>, direction: Direction, start: Bound<&'k [u8]>) -> Self {
+        Self {
+            tree,
+            direction,
+            start,
+            last: None,
+            before_last: None,
+            leaf: None,
+            token: None,
+            batch: [None; BATCH],
+            used: 0,
+            filled: 0,
+            ended: false,
+        }
+    }
+
+    /// The next record, and the proof that nothing lies between it and the record before (or the
+    /// place where the cursor began). At the end there is no record, but a token all the same; asked
+    /// again, the cursor looks again.
+    #[inline]
+    pub fn advance(&mut self) -> Place<'g> {
+        if self.used == self.filled && !self.refill() {
+            return self.at_end();
+        }
+        if let Some(Some(ahead)) = self.batch[..self.filled].get(self.used + AHEAD) {
+            ahead.prefetch();
+        }
+        let pointer = self.batch[self.used].expect("filled");
+        self.used += 1;
+        let at = self.leaf.as_ref().expect("a batch comes from a leaf");
+        let token = self
+            .token
+            .take()
+            .unwrap_or_else(|| Token::at(at.node, at.version));
+        let record = pointer.record();
+        self.ended = false;
+        (self.before_last, self.last) = (self.last, Some(record));
+        Place {
+            record: Some(record),
+            token,
+        }
+    }
+
+    /// Takes the last step back: the record handed out last does not count, and the next call of
+    /// [`Cursor::advance`] looks anew after the one before it. For a token that was not unchanged.
+    /// One step can be taken back, not two.
+    pub fn step_back(&mut self) {
+        if !self.ended {
+            self.last = self.before_last;
+        }
+        self.ended = false;
+        self.leaf = None;
+        (self.used, self.filled) = (0, 0);
+    }
+
+    fn at_end(&mut self) -> Place<'g> {
+        self.leaf = None;
+        self.ended = true;
+        let token = self
+            .token
+            .take()
+            .expect("a walk to the end looks at leaves");
+        Place {
+            record: None,
+            token,
+        }
+    }
+
+    /// Reads the next entries, or finds that there are none.
+    fn refill(&mut self) -> bool {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_refill() {
+                Some(found) => return found,
+                // Somebody changed the leaf: begin again after what was handed out.
+                None => {
+                    self.leaf = None;
+                    backoff.snooze();
+                }
+            }
+        }
+    }
+
+    /// `None` if somebody was in the way.
+    fn try_refill(&mut self) -> Option<bool> {
+        let mut at = match self.leaf {
+            Some(at) => at,
+            None => self.seek(),
+        };
+        let mut token = Token::at(at.node, at.version);
+        loop {
+            if self.read(&mut at) {
+                self.leaf = Some(at);
+                self.token = Some(token);
+                return at.node.latch().unchanged_since(at.version).then_some(true);
+            }
+            match walk::neighbour(at.node, at.version, self.direction)? {
+                Some((node, version)) => {
+                    token.went_to(node, version);
+                    let slot = self.first_slot(node);
+                    at = At {
+                        node,
+                        version,
+                        slot,
+                    };
+                }
+                None => {
+                    self.token = Some(token);
+                    return Some(false);
+                }
+            }
+        }
+    }
+
+    fn first_slot(&self, node: &Node<N>) -> usize {
+        match self.direction {
+            Direction::Forward => 0,
+            Direction::Backward => node.count(),
+        }
+    }
+
+    /// The leaf and slot to go on from.
+    fn seek(&self) -> At<'g, N> {
+        let from = match self.last {
+            Some(record) => Bound::Excluded(record.key()),
+            None => self.start,
+        };
+        let (key, excluded) = match from {
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+            Bound::Unbounded => {
+                let target = match self.direction {
+                    Direction::Forward => Target::First,
+                    Direction::Backward => Target::Last,
+                };
+                let (node, version) = descend::leaf(self.tree, target);
+                return At {
+                    node,
+                    version,
+                    slot: self.first_slot(node),
+                };
+            }
+        };
+        let probe = Probe::new(key);
+        let (node, version) = descend::leaf(self.tree, Target::Key(probe));
+        let position = node.position(&probe);
+        let past = match self.direction {
+            Direction::Forward => excluded,
+            Direction::Backward => !excluded,
+        };
+        At {
+            node,
+            version,
+            slot: position.index + usize::from(position.found && past),
+        }
+    }
+
+    /// Fills the batch from one leaf. Returns whether there was anything.
+    fn read(&mut self, at: &mut At<'g, N>) -> bool {
+        let count = at.node.count();
+        (self.used, self.filled) = (0, 0);
+        while self.filled < BATCH {
+            let slot = match self.direction {
+                Direction::Forward if at.slot < count => at.slot,
+                Direction::Backward if at.slot > 0 => at.slot - 1,
+                _ => break,
+            };
+            let pointer = at.node.pointer(slot);
+            if self.filled < AHEAD
+                && let Some(pointer) = pointer
+            {
+                pointer.prefetch();
+            }
+            // A slot without a record is one that changes: the version will tell.
+            self.batch[self.filled] = pointer;
+            self.filled += 1;
+            at.slot = match self.direction {
+                Direction::Forward => slot + 1,
+                Direction::Backward => slot,
+            };
+        }
+        let neighbour = match self.direction {
+            Direction::Forward if at.slot >= count => at.node.next(),
+            Direction::Backward if at.slot == 0 => at.node.prev(),
+            _ => None,
+        };
+        if let Some(neighbour) = neighbour {
+            neighbour.prefetch();
+        }
+        self.filled > 0
+    }
+}

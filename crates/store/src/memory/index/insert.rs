@@ -1,0 +1,139 @@
+//! New records.
+
+use super::descend::{Target, try_descend};
+use super::{split, walk};
+use crate::memory::node::{Hold, Pinned};
+use crate::memory::probe::Probe;
+use crate::memory::record::{NewRecord, Record};
+use foxton_sync::backoff::Backoff;
+use std::fmt;
+
+/// What a caller knows of the record after the place where it inserts or removes.
+#[derive(Debug, Clone, Copy)]
+pub enum Next<'r> {
+    /// Nothing: any will do.
+    Any,
+    /// It is this one.
+    Is(&'r Record),
+    /// There is none.
+    End,
+}
+
+impl<'r> From<Option<&'r Record>> for Next<'r> {
+    /// The record, or the end.
+    fn from(record: Option<&'r Record>) -> Self {
+        record.map_or(Self::End, Self::Is)
+    }
+}
+
+/// Why a record was not inserted. Nothing was changed, and the record is given back.
+pub enum InsertRefused<'g> {
+    /// The key is in the table: as this record, which may be a ghost.
+    Exists(&'g Record, NewRecord),
+    /// The record after the key is not the expected one.
+    NextChanged(NewRecord),
+}
+
+impl fmt::Debug for InsertRefused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exists(..) => "Exists",
+            Self::NextChanged(_) => "NextChanged",
+        })
+    }
+}
+
+impl fmt::Display for InsertRefused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exists(..) => "the key is in the table already",
+            Self::NextChanged(_) => "the record after the key is not the expected one",
+        })
+    }
+}
+
+/// Puts `record` into the tree.
+pub(crate) fn insert<'g, const N: usize>(
+    tree: Pinned<'g, N>,
+    record: NewRecord,
+    next: Next<'_>,
+) -> Result<&'g Record, InsertRefused<'g>> {
+    let mut record = record;
+    let mut backoff = Backoff::new();
+    loop {
+        match attempt(tree, record, next) {
+            Attempt::Done(result) => return result,
+            Attempt::Again(back) => record = back,
+            Attempt::Full(back) => {
+                record = back;
+                split::make_room(tree, &Probe::new(record.key()));
+                continue;
+            }
+        }
+        backoff.snooze();
+    }
+}
+
+enum Attempt<'g> {
+    Done(Result<&'g Record, InsertRefused<'g>>),
+    /// Somebody was in the way.
+    Again(NewRecord),
+    /// There is no room.
+    Full(NewRecord),
+}
+
+fn attempt<'g, const N: usize>(
+    tree: Pinned<'g, N>,
+    record: NewRecord,
+    next: Next<'_>,
+) -> Attempt<'g> {
+    let probe = Probe::new(record.key());
+    let Some(step) = try_descend(tree, Target::Key(probe), |_| {}) else {
+        return Attempt::Again(record);
+    };
+    let leaf = step.node;
+    let position = leaf.position(&probe);
+    if position.found {
+        let pointer = leaf.pointer(position.index);
+        return match pointer.filter(|_| leaf.latch().unchanged_since(step.version)) {
+            Some(there) => Attempt::Done(Err(InsertRefused::Exists(there.record(), record))),
+            None => Attempt::Again(record),
+        };
+    }
+    if leaf.is_full() {
+        return Attempt::Full(record);
+    }
+    let Some(mut hold) = tree.hold(leaf, step.version) else {
+        return Attempt::Again(record);
+    };
+    match is_next(&hold, position.index, next) {
+        Some(true) => Attempt::Done(Ok(hold.insert_record(position.index, record).record())),
+        Some(false) => Attempt::Done(Err(InsertRefused::NextChanged(record))),
+        None => Attempt::Again(record),
+    }
+}
+
+/// Whether the record in slot `index` of the leaf that is held, or the first after the leaf if it has
+/// no such slot, is the expected one. `None` if somebody was in the way.
+pub(crate) fn is_next<const N: usize>(
+    hold: &Hold<'_, N>,
+    index: usize,
+    next: Next<'_>,
+) -> Option<bool> {
+    let expected = match next {
+        Next::Any => return Some(true),
+        Next::Is(record) => Some(record),
+        Next::End => None,
+    };
+    let leaf = hold.node();
+    let found = if index < leaf.count() {
+        leaf.pointer(index)
+    } else {
+        walk::first_right_of(leaf)?
+    };
+    Some(match (found, expected) {
+        (Some(found), Some(expected)) => found.is(expected),
+        (None, None) => true,
+        _ => false,
+    })
+}

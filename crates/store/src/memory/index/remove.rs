@@ -1,0 +1,88 @@
+//! Records that go.
+
+use super::descend::{Target, try_descend};
+use super::insert::{Next, is_next};
+use super::shrink;
+use crate::memory::node::Pinned;
+use crate::memory::probe::Probe;
+use crate::memory::record::Record;
+use foxton_sync::backoff::Backoff;
+use std::fmt;
+
+/// Why a record was not removed. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoveRefused {
+    /// It is not in the table (any more).
+    NotLinked,
+    /// It has a value; only ghosts are removed.
+    NotGhost,
+    /// The record after it is not the expected one.
+    NextChanged,
+}
+
+impl fmt::Display for RemoveRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotLinked => "the record is not in the table",
+            Self::NotGhost => "the record has a value",
+            Self::NextChanged => "the record after it is not the expected one",
+        })
+    }
+}
+
+impl std::error::Error for RemoveRefused {}
+
+/// Takes `record` out of the tree.
+pub(crate) fn remove<const N: usize>(
+    tree: Pinned<'_, N>,
+    record: &Record,
+    next: Next<'_>,
+) -> Result<(), RemoveRefused> {
+    let mut backoff = Backoff::new();
+    loop {
+        match attempt(tree, record, next) {
+            Some(Ok(Left::Empty)) => {
+                shrink::shrink(tree, record.key());
+                return Ok(());
+            }
+            Some(result) => return result.map(|_| ()),
+            None => backoff.snooze(),
+        }
+    }
+}
+
+/// What a leaf is left as.
+enum Left {
+    Empty,
+    InUse,
+}
+
+/// `None` if somebody was in the way.
+fn attempt<const N: usize>(
+    tree: Pinned<'_, N>,
+    record: &Record,
+    next: Next<'_>,
+) -> Option<Result<Left, RemoveRefused>> {
+    let probe = Probe::new(record.key());
+    let step = try_descend(tree, Target::Key(probe), |_| {})?;
+    let leaf = step.node;
+    let position = leaf.position(&probe);
+    let there = position.found && leaf.pointer(position.index)?.is(record);
+    if !there {
+        let sure = leaf.latch().unchanged_since(step.version);
+        return sure.then_some(Err(RemoveRefused::NotLinked));
+    }
+    let mut hold = tree.hold(leaf, step.version)?;
+    if !record.is_ghost() {
+        return Some(Err(RemoveRefused::NotGhost));
+    }
+    if !is_next(&hold, position.index + 1, next)? {
+        return Some(Err(RemoveRefused::NextChanged));
+    }
+    hold.remove_record(position.index);
+    Some(Ok(if leaf.count() == 0 {
+        Left::Empty
+    } else {
+        Left::InUse
+    }))
+}

@@ -1,0 +1,462 @@
+//! Records: a key at a fixed address, and a pointer to its value.
+//!
+//! # State
+//!
+//! One allocation, aligned to 16 so that the index has four bits of each pointer for a tag:
+//!
+//! ```text
+//!    0        8        16       24           28          30       31       32
+//!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
+//!   | anchor | value  | domain | tail bytes | key bytes | linked | inside | key  | pad4 | block   |
+//!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
+//!                |                                                                      ^
+//!                +---- first here, if the record was made with a value -----------------+
+//!                      null: a ghost
+//! ```
+//!
+//! The first value lies behind the key, so that reading a loaded row touches adjacent cache lines
+//! and costs one allocation. Its room is not used again once another value replaced it: readers may
+//! still be there. It goes when the record goes.
+//!
+//! # Invariants
+//!
+//! * I1  Key, domain and lengths never change once the record is in a table.
+//! * I2  A `&Record` is only ever borrowed from a pinned guard of the domain in which the record
+//!   will be retired, and from the table. So while it lives, the record is not freed.
+//! * I3  `value` owns the block it points to (I2 of `value.rs`): putting one in takes the
+//!   `ValueBlock`, taking one out makes a `ValueBlock`, both by one exchange.
+//! * I4  A block that came out of a record goes back into that record or nowhere.
+//! * I5  A record is freed once: by `NewRecord` if it never came into a table, else by whoever took
+//!   it out of its slot, through the epoch, or by the table's drop.
+//!
+//! # Why nothing is freed too early, whatever callers do
+//!
+//! A reader takes the pointer `value` to block B while it is pinned (I2), so B was the record's then.
+//! B leaves the record only into a `ValueBlock` that knows it was `Taken` (I3), and from there:
+//!
+//! * dropped: leaked. Retired: freed by the epoch of the same domain, after our reader is gone.
+//! * put back into the record (I4): as before.
+//! * put into another record: cannot be; the addresses differ, and `swap` panics. If they are
+//!   equal, since the record was freed and another made in its place: it was freed after every
+//!   reader of it was gone, and so was every reader of B, which left it earlier.
+//!
+//! If B is freed together with the record, the record was retired (or the table dropped), and our
+//! reader still borrows it, so neither has happened (I2).
+//!
+//! The block inside is named by the address of the record alone. It is put back only into a record at
+//! that address that has a block inside; its memory is that record's own, so the pointer is good even
+//! if it is another record than the one the handle came from.
+//!
+//! Two writers that do not lock lose updates. They cannot lose memory: each block that went in comes
+//! out into exactly one pair of hands (I3).
+//!
+//! # Orderings
+//!
+//! * O1  exchange in `swap` (Release) to the load in `value` (Acquire): who finds a block sees its
+//!   bytes.
+//! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): who takes a block
+//!   out comes after its making, so that putting it back publishes it whole, and freeing it comes
+//!   last.
+
+use super::value::{self, Block, Origin, ValueBlock};
+use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
+use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+/// What stands before the key.
+#[repr(C)]
+struct Header {
+    anchor: AtomicU64,
+    value: AtomicPtr<value::Header>,
+    domain: usize,
+    tail_bytes: u32,
+    key_bytes: u16,
+    linked: AtomicBool,
+    inside: bool,
+}
+
+// The value of a row with an eight-byte key begins in the first cache line.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 32);
+
+/// Alignment of a record: the low four bits of its address are zero.
+pub(super) const ALIGN: usize = 16;
+
+/// A key with its value, at an address that does not change while it is in its table.
+///
+/// What is found in a [`Table`](super::Table) is borrowed from the guard that was pinned.
+#[repr(C, align(16))]
+pub struct Record {
+    header: Header,
+    tail: [u8],
+}
+
+const _: () = assert!(align_of::<Header>() <= ALIGN);
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("key", &self.key())
+            .field("linked", &self.is_linked())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Record {
+    /// The key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        &self.tail[..usize::from(self.header.key_bytes)]
+    }
+
+    /// The value, or `None` for a ghost: a record whose key counts as absent, and which is only
+    /// there so that it can be locked, or until it is removed.
+    ///
+    /// The bytes stay as they are for as long as the record is borrowed, whatever is put in their
+    /// place.
+    #[inline]
+    pub fn value(&self) -> Option<&[u8]> {
+        let block = self.header.value.load(Ordering::Acquire); // O1
+        // SAFETY: the block was the record's while the guard was pinned from which the record is
+        // borrowed, so it is whole and stays (see "Why nothing is freed too early").
+        NonNull::new(block).map(|block| unsafe { value::bytes(block) })
+    }
+
+    /// Whether there is no value, as [`Record::value`] says, without looking at one.
+    #[inline]
+    pub fn is_ghost(&self) -> bool {
+        // Relaxed: nothing is read through it.
+        self.header.value.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Puts `new` in the place of the value, and hands out what was there. `None` is a ghost.
+    ///
+    /// Meant for whoever holds the record locked exclusively. Without, updates can be lost, but
+    /// never memory.
+    ///
+    /// # Panics
+    ///
+    /// If `new` came out of another record.
+    #[inline]
+    pub fn swap(&self, new: Option<ValueBlock>) -> Option<ValueBlock> {
+        let new = new.map_or(ptr::null_mut(), |block| self.adopt(block));
+        let old = self.header.value.swap(new, Ordering::AcqRel); // O1, O2
+        let block = NonNull::new(old)?;
+        let home = self.address();
+        let inside = self.inside_block() == Some(block);
+        let origin = if inside {
+            Origin::Inside { home }
+        } else {
+            Origin::Taken {
+                home,
+                domain: self.header.domain,
+            }
+        };
+        // SAFETY: it was the record's and is now ours (I3).
+        Some(unsafe { ValueBlock::from_parts(block, origin) })
+    }
+
+    /// Whether the record is in its table. Once it is not, it never is again; its key may be in the
+    /// table as another record.
+    #[inline]
+    pub fn is_linked(&self) -> bool {
+        // Relaxed: who decides by it holds a lock on the key, as does who removes it; the lock
+        // orders the two.
+        self.header.linked.load(Ordering::Relaxed)
+    }
+
+    /// A place for whoever keeps lock state where the data is. Starts at 0; the table leaves it
+    /// alone.
+    #[inline]
+    pub fn anchor(&self) -> &AtomicU64 {
+        &self.header.anchor
+    }
+
+    /// The address, which no other record has while this one lives.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    pub(super) fn set_unlinked(&self) {
+        // Relaxed: see `is_linked`.
+        self.header.linked.store(false, Ordering::Relaxed);
+    }
+
+    /// The pointer that becomes the value, if the block may go into this record.
+    fn adopt(&self, block: ValueBlock) -> *mut value::Header {
+        let (block, origin) = block.into_parts();
+        let own = match origin {
+            Origin::Fresh => Some(block),
+            Origin::Taken { home, .. } => (home == self.address()).then_some(block),
+            // Not the handle's pointer: the record's own (see the first page).
+            Origin::Inside { home } => self.inside_block().filter(|_| home == self.address()),
+        };
+        // A foreign block is leaked by the panic, which is safe (I3 of `value.rs`).
+        own.expect("a block goes back into the record it came from")
+            .as_ptr()
+    }
+
+    /// The block behind the key, if the record was made with a value.
+    #[inline]
+    fn inside_block(&self) -> Option<Block> {
+        if !self.header.inside {
+            return None;
+        }
+        let offset = inside_offset(self.header.key_bytes.into());
+        let record = ptr::from_ref(self).cast::<u8>();
+        NonNull::new(record.wrapping_add(offset).cast_mut().cast())
+    }
+}
+
+/// Where the block behind a key of `key_bytes` begins.
+#[inline]
+const fn inside_offset(key_bytes: usize) -> usize {
+    (size_of::<Header>() + key_bytes).next_multiple_of(align_of::<value::Header>())
+}
+
+/// The layout of a record with `tail_bytes` behind its header.
+fn layout(tail_bytes: usize) -> Layout {
+    let size = (size_of::<Header>() + tail_bytes).next_multiple_of(ALIGN);
+    Layout::from_size_align(size, ALIGN).expect("keys and values have a maximum")
+}
+
+/// Frees a record and the value it owns.
+///
+/// # Safety
+///
+/// `address` is a record that the caller may free (I5), and nobody looks at it any more.
+pub(super) unsafe fn free(address: *mut ()) {
+    let raw = NonNull::new(address.cast::<u8>()).expect("only records are freed");
+    // SAFETY: a record that lives until the end of this function.
+    let record = unsafe { as_record(raw) };
+    // Relaxed: whoever frees comes after everyone who used it.
+    let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
+    let outside = value.filter(|&block| record.inside_block() != Some(block));
+    let inside = record.inside_block();
+    let layout = layout(record.header.tail_bytes as usize);
+    if let Some(block) = outside {
+        // SAFETY: the record owns it (I3), and whoever could read it borrowed the record.
+        unsafe { value::free(block) };
+    }
+    if let Some(block) = inside {
+        // SAFETY: made in `NewRecord::new`; its memory is the record's.
+        unsafe { block.drop_in_place() };
+    }
+    // SAFETY: nobody looks, says the caller.
+    unsafe { raw.cast::<Header>().drop_in_place() };
+    if cfg!(debug_assertions) {
+        // A reader that comes too late finds this instead of what it expects.
+        // SAFETY: nobody looks, says the caller.
+        unsafe { raw.write_bytes(0xDD, layout.size()) };
+    }
+    // SAFETY: allocated with this layout in `NewRecord::new`.
+    unsafe { dealloc(raw.as_ptr(), layout) };
+}
+
+/// The record at `raw`.
+///
+/// # Safety
+///
+/// There is a record, and it stays for as long as `'a`.
+#[inline]
+unsafe fn as_record<'a>(raw: NonNull<u8>) -> &'a Record {
+    // SAFETY: a record begins with its header, which lives, says the caller.
+    let tail_bytes = unsafe { raw.cast::<Header>().as_ref() }.tail_bytes as usize;
+    let whole = ptr::slice_from_raw_parts(raw.as_ptr(), tail_bytes) as *const Record;
+    // SAFETY: the allocation has a header and `tail_bytes` behind it, rounded up to the alignment.
+    unsafe { &*whole }
+}
+
+/// A record that is in no table yet.
+///
+/// ```
+/// use foxton_store::memory::NewRecord;
+///
+/// let record = NewRecord::new(b"key", Some(b"value"))?;
+/// assert_eq!(record.key(), b"key");
+/// # Ok::<(), foxton_store::TooLong>(())
+/// ```
+pub struct NewRecord {
+    raw: NonNull<u8>,
+}
+
+// SAFETY: it owns its record, whose parts may all go to another thread.
+unsafe impl Send for NewRecord {}
+// SAFETY: shared, it gives what a shared record gives.
+unsafe impl Sync for NewRecord {}
+
+impl fmt::Debug for NewRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewRecord")
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}
+
+impl NewRecord {
+    /// A record holding copies of `key` and `value`; without a value it is a ghost.
+    ///
+    /// # Errors
+    ///
+    /// If the key has more than [`MAX_KEY_BYTES`] or the value more than [`MAX_VALUE_BYTES`].
+    pub fn new(key: &[u8], value: Option<&[u8]>) -> Result<Self, TooLong> {
+        if key.len() > MAX_KEY_BYTES {
+            return Err(TooLong::Key { bytes: key.len() });
+        }
+        if let Some(value) = value.filter(|value| value.len() > MAX_VALUE_BYTES) {
+            return Err(TooLong::Value { bytes: value.len() });
+        }
+        let tail_bytes = match value {
+            Some(value) => {
+                let end = inside_offset(key.len()) + value::layout(value.len()).size();
+                end - size_of::<Header>()
+            }
+            None => key.len(),
+        };
+        let layout = layout(tail_bytes);
+        // SAFETY: the layout has a header and so is not empty.
+        let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: the key follows the header, and the layout has room for it.
+        let key_place = unsafe { raw.add(size_of::<Header>()) };
+        // SAFETY: as above, and the slices do not overlap: one was just allocated.
+        unsafe { key_place.copy_from_nonoverlapping(slice_start(key), key.len()) };
+        let block = match value {
+            Some(value) => {
+                let padding = inside_offset(key.len()) - size_of::<Header>() - key.len();
+                // SAFETY: between the key and the block.
+                let gap = unsafe { key_place.add(key.len()) };
+                // SAFETY: as above.
+                unsafe { gap.write_bytes(0, padding) };
+                // SAFETY: as above; the block follows.
+                let place = unsafe { gap.add(padding) };
+                // SAFETY: the layout has room for the block there, aligned.
+                let block = unsafe { value::make(place, value.len()) };
+                // SAFETY: just made.
+                let content = unsafe { value::content(block) };
+                // SAFETY: the block has room for these bytes, and the slices do not overlap.
+                unsafe { content.copy_from_nonoverlapping(slice_start(value), value.len()) };
+                block.as_ptr()
+            }
+            None => ptr::null_mut(),
+        };
+        let header = Header {
+            anchor: AtomicU64::new(0),
+            value: AtomicPtr::new(block),
+            domain: 0,
+            tail_bytes: u32::try_from(tail_bytes).expect("keys and values have a maximum"),
+            key_bytes: u16::try_from(key.len()).expect("keys have a maximum"),
+            linked: AtomicBool::new(false),
+            inside: value.is_some(),
+        };
+        // SAFETY: the layout begins with a header.
+        unsafe { raw.cast::<Header>().write(header) };
+        Ok(Self { raw })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.record().key()
+    }
+
+    /// Where lock state can be put before anyone else sees the record; see [`Record::anchor`].
+    pub fn anchor(&self) -> &AtomicU64 {
+        self.record().anchor()
+    }
+
+    fn record(&self) -> &Record {
+        // SAFETY: ours until it is dropped or put into a table, which takes `self`.
+        unsafe { as_record(self.raw) }
+    }
+
+    /// The record, as it goes into a table of `domain`. Whoever gets it frees it (I5).
+    pub(super) fn into_linked(self, domain: usize) -> NonNull<u8> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: nobody else has the record, and no reference to it lives.
+        let header = unsafe { &mut *this.raw.cast::<Header>().as_ptr() };
+        header.domain = domain;
+        // Relaxed: whoever publishes the record publishes this with it.
+        header.linked.store(true, Ordering::Relaxed);
+        this.raw
+    }
+}
+
+impl Drop for NewRecord {
+    fn drop(&mut self) {
+        // SAFETY: it never came into a table: nobody else has it (I5).
+        unsafe { free(self.raw.as_ptr().cast()) };
+    }
+}
+
+fn slice_start(bytes: &[u8]) -> NonNull<u8> {
+    NonNull::from(bytes).cast()
+}
+
+/// A record that was found, and not looked at yet.
+#[derive(Clone, Copy)]
+pub(super) struct Pointer<'g> {
+    raw: NonNull<u8>,
+    borrowed: PhantomData<&'g Record>,
+}
+
+impl<'g> Pointer<'g> {
+    /// # Safety
+    ///
+    /// There is a record at `raw` that stays for as long as `'g` (I2).
+    #[inline]
+    pub(super) unsafe fn new(raw: NonNull<u8>) -> Self {
+        Self {
+            raw,
+            borrowed: PhantomData,
+        }
+    }
+
+    /// The record. The first touch of its memory.
+    #[inline]
+    pub(super) fn record(self) -> &'g Record {
+        // SAFETY: by the contract of `new`.
+        unsafe { as_record(self.raw) }
+    }
+
+    /// Whether it is `record`, without touching it.
+    #[inline]
+    pub(super) fn is(self, record: &Record) -> bool {
+        self.raw.addr().get() == record.address()
+    }
+
+    pub(super) fn raw(self) -> NonNull<u8> {
+        self.raw
+    }
+
+    /// Asks the processor to fetch the first cache lines of the record, and does not wait.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        prefetch(self.raw.as_ptr());
+    }
+}
+
+/// Asks the processor to fetch two cache lines at `address`, and does not wait.
+#[inline]
+pub(super) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching has no effect that a program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = address;
+}
+
+impl fmt::Debug for Pointer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p}", self.raw)
+    }
+}

@@ -1,0 +1,225 @@
+//! Tables: ordered maps from keys to records.
+
+use super::cursor::Cursor;
+use super::index::descend::{self, Target};
+use super::index::insert::{self, InsertRefused, Next};
+use super::index::remove::{self, RemoveRefused};
+use super::index::walk::{self, Direction, Place, Token};
+use super::node::{Node, Pinned, Root};
+use super::probe::Probe;
+use super::record::{NewRecord, Record};
+use super::verify;
+use foxton_sync::backoff::Backoff;
+use foxton_sync::epoch::{Domain, Guard};
+use std::fmt;
+use std::ops::Bound;
+
+/// Slots of a node. Measured with `benches/index.rs`: 32 costs lookups a level, 128 costs inserts the
+/// shifting.
+pub const SLOTS: usize = 64;
+
+/// Nodes looked at on each level to estimate how many there are.
+const SAMPLE: usize = 256;
+
+/// An ordered map from keys to records, for many threads at once.
+///
+/// Readers write no shared memory. What they find is borrowed from the table and from the guard
+/// that pins its epoch domain; a guard of another domain is refused by a panic.
+///
+/// The table knows nothing of locks, and keeps its own structure whole whatever its callers do. What
+/// a caller needs to lock keys and gaps safely is here: every way to a record yields a [`Token`] that
+/// later says whether something came between, and inserting and removing check the record after
+/// the place under the latch. The argument is in `index/walk.rs`.
+///
+/// ```
+/// use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
+/// use foxton_sync::worker::Workers;
+///
+/// let workers = Workers::new();
+/// let table = Table::new(workers.domain());
+/// let worker = workers.worker();
+/// let guard = worker.pin();
+///
+/// let place = table.successor(&guard, b"boat", true);
+/// assert!(place.record.is_none());
+/// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
+/// let record = table.insert(&guard, record, place.record.into()).expect("nobody else is here");
+/// assert!(!table.unchanged(&place.token));
+///
+/// let undo = record.swap(Some(ValueBlock::new(b"wide")?));
+/// assert_eq!(table.get(&guard, b"boat").and_then(|record| record.value()), Some(&b"wide"[..]));
+/// record.swap(undo).expect("a value").retire(&guard);
+/// assert_eq!(record.value(), Some(&b"narrow"[..]));
+///
+/// drop(record.swap(None)); // A ghost. The first value is the record's own memory.
+/// table.remove(&guard, record, Next::End)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A record cannot outlive the guard:
+///
+/// ```compile_fail,E0505
+/// # use foxton_store::memory::Table;
+/// # let workers = foxton_sync::worker::Workers::new();
+/// # let table = Table::new(workers.domain());
+/// # let worker = workers.worker();
+/// let guard = worker.pin();
+/// let record = table.get(&guard, b"key");
+/// drop(guard);
+/// record.map(|record| record.key().len());
+/// ```
+///
+/// nor the table:
+///
+/// ```compile_fail,E0505
+/// # use foxton_store::memory::Table;
+/// # let workers = foxton_sync::worker::Workers::new();
+/// # let table = Table::new(workers.domain());
+/// # let worker = workers.worker();
+/// # let guard = worker.pin();
+/// let record = table.get(&guard, b"key");
+/// drop(table);
+/// record.map(|record| record.key().len());
+/// ```
+///
+/// The parameter is the number of slots of a node, for tests and measurements; leave it alone.
+pub struct Table<const N: usize = SLOTS> {
+    root: Root<N>,
+}
+
+impl<const N: usize> fmt::Debug for Table<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("slots", &N)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// An empty table, whose memory is reclaimed in `domain`.
+    pub fn new(domain: &Domain) -> Self {
+        Self::with_slots(domain)
+    }
+}
+
+impl<const N: usize> Table<N> {
+    /// As [`Table::new`], with nodes of `N` slots, at least 4.
+    pub fn with_slots(domain: &Domain) -> Self {
+        Self {
+            root: Root::new(domain),
+        }
+    }
+
+    /// The record of `key`, which may be a ghost.
+    #[inline]
+    pub fn get<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Option<&'g Record> {
+        let tree = self.root.pin(guard);
+        let probe = Probe::new(key);
+        let mut backoff = Backoff::new();
+        loop {
+            let (leaf, version) = descend::leaf(tree, Target::Key(probe));
+            let position = leaf.position(&probe);
+            let pointer = if position.found {
+                leaf.pointer(position.index)
+            } else {
+                None
+            };
+            if leaf.latch().unchanged_since(version) {
+                return pointer.map(|pointer| pointer.record());
+            }
+            backoff.snooze();
+        }
+    }
+
+    /// The first record whose key is `key` or above, or only above if not `inclusive`.
+    #[inline]
+    pub fn successor<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8], inclusive: bool) -> Place<'g> {
+        walk::successor(self.root.pin(guard), &Probe::new(key), inclusive)
+    }
+
+    /// A cursor that goes up from `start`.
+    #[inline]
+    pub fn forward<'g, 'k>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        start: Bound<&'k [u8]>,
+    ) -> Cursor<'g, 'k, N> {
+        Cursor::new(self.root.pin(guard), Direction::Forward, start)
+    }
+
+    /// A cursor that goes down from `start`.
+    #[inline]
+    pub fn backward<'g, 'k>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        start: Bound<&'k [u8]>,
+    ) -> Cursor<'g, 'k, N> {
+        Cursor::new(self.root.pin(guard), Direction::Backward, start)
+    }
+
+    /// Whether, just now, no key lies between the record of the [`Place`] that `token` came with and
+    /// the place where the search for it began: neither added nor removed since.
+    ///
+    /// `false` says nothing: something changed in a leaf, perhaps elsewhere in it, or is changing.
+    #[inline]
+    pub fn unchanged(&self, token: &Token<'_>) -> bool {
+        token.is_unchanged()
+    }
+
+    /// Puts `record` into the table, if its key is not there and the record after it is `next`.
+    ///
+    /// That is checked under the latch of the leaf, so that who locked the gap before `next` can be
+    /// sure that the key goes into that gap.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertRefused`] gives the record back.
+    pub fn insert<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        record: NewRecord,
+        next: Next<'_>,
+    ) -> Result<&'g Record, InsertRefused<'g>> {
+        insert::insert(self.root.pin(guard), record, next)
+    }
+
+    /// Takes a ghost out of the table, if the record after it is `next`. Its memory is freed once
+    /// nobody can look at it any more.
+    ///
+    /// Meant for whoever holds exclusive locks on its key and on the gaps on both sides.
+    ///
+    /// # Errors
+    ///
+    /// If it is not in this table, has a value, or the record after it is another.
+    pub fn remove(
+        &self,
+        guard: &Guard<'_>,
+        record: &Record,
+        next: Next<'_>,
+    ) -> Result<(), RemoveRefused> {
+        remove::remove(self.root.pin(guard), record, next)
+    }
+
+    /// About how many records there are, ghosts included: exact for small tables that nobody
+    /// changes, from a sample of the nodes for others. Costs microseconds.
+    pub fn len_estimate(&self, guard: &Guard<'_>) -> u64 {
+        let tree = self.root.pin(guard);
+        let mut nodes = vec![tree.root()];
+        let mut share = 1.0;
+        while nodes.first().is_some_and(|node| node.level() > 0) {
+            let below: Vec<&Node<N>> = nodes.iter().flat_map(|node| node.children()).collect();
+            let step = below.len().div_ceil(SAMPLE).max(1);
+            nodes = below.iter().copied().step_by(step).collect();
+            share *= nodes.len() as f64 / below.len().max(1) as f64;
+        }
+        let seen: usize = nodes.iter().map(|leaf| leaf.count()).sum();
+        (seen as f64 / share) as u64
+    }
+
+    /// Panics if an invariant of the table is broken. Slow, and only while nobody changes the table;
+    /// for tests and simulation. Returns the number of records, ghosts included.
+    pub fn verify(&self, guard: &Guard<'_>) -> usize {
+        let tree: Pinned<'_, N> = self.root.pin(guard);
+        verify::verify(tree)
+    }
+}

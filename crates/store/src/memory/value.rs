@@ -1,0 +1,255 @@
+//! Value blocks: the immutable bytes a record points to.
+//!
+//! # State
+//!
+//! ```text
+//!   block -> +-------------+----------------------+
+//!            | length: u32 | bytes, never changed |
+//!            +-------------+----------------------+
+//! ```
+//!
+//! A block lies in an allocation of its own, or inside its record (see `record.rs`).
+//!
+//! # Invariants
+//!
+//! * I1  A block is written once, before anyone else can reach it, and never changed.
+//! * I2  At any time a block has exactly one owner: a [`ValueBlock`], the pointer of one record, or
+//!   the epoch that will free it. Ownership moves by value and by atomic exchange, never by copy.
+//! * I3  A block that readers could reach is freed only by the epoch in which they read, or together
+//!   with a record that is freed so. One that they could not reach is freed at once.
+//!
+//! I3 is why a [`ValueBlock`] remembers where it comes from. One that was made by its holder and
+//! never put into a record may be dropped. One that came out of a record may still be read, so it
+//! must be put back or [retired](ValueBlock::retire); dropped, it is leaked, which is safe, if
+//! wasteful. The block inside a record is not memory of its own: its `ValueBlock` owns nothing but
+//! the right to put it back, and may be dropped.
+
+use crate::{MAX_VALUE_BYTES, TooLong};
+use foxton_sync::epoch::Guard;
+use foxton_sync::shim::{AtomicU32, Ordering};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::NonNull;
+
+/// What stands before the bytes of a block.
+///
+/// The length is atomic only for the model checker: a plain number would look published to it
+/// whether it is or not. It is written after its making and read relaxed, which costs nothing.
+#[repr(C)]
+pub(super) struct Header {
+    length: AtomicU32,
+}
+
+pub(super) type Block = NonNull<Header>;
+
+/// The layout of a block of `length` bytes in an allocation of its own.
+pub(super) fn layout(length: usize) -> Layout {
+    let size = size_of::<Header>() + length;
+    Layout::from_size_align(size, align_of::<Header>()).expect("values have a maximum")
+}
+
+/// Makes a block at `place`, whose `length` bytes the caller writes next.
+///
+/// # Safety
+///
+/// `place` is aligned for [`Header`], with room for [`layout`]`(length)`, and nobody else looks.
+pub(super) unsafe fn make(place: NonNull<u8>, length: usize) -> Block {
+    let block = place.cast::<Header>();
+    let header = Header {
+        length: AtomicU32::new(0),
+    };
+    let length_field = u32::try_from(length).expect("values have a maximum");
+    // Relaxed: whoever publishes the block publishes this with it.
+    header.length.store(length_field, Ordering::Relaxed);
+    // SAFETY: aligned and with room, says the caller.
+    unsafe { block.write(header) };
+    block
+}
+
+/// Where the bytes of a block are.
+///
+/// # Safety
+///
+/// There is a block.
+#[inline]
+pub(super) unsafe fn content(block: Block) -> NonNull<u8> {
+    // SAFETY: one past the header is inside the allocation, or its end.
+    unsafe { block.add(1) }.cast()
+}
+
+/// The bytes of a block.
+///
+/// # Safety
+///
+/// The block is whole, and stays so for as long as `'a`.
+#[inline]
+pub(super) unsafe fn bytes<'a>(block: Block) -> &'a [u8] {
+    // SAFETY: the caller says that the block is whole.
+    let header = unsafe { block.as_ref() };
+    // Relaxed: see `Header`; whoever reached the block came after its making.
+    let length = header.length.load(Ordering::Relaxed) as usize;
+    // SAFETY: the block is whole.
+    let content = unsafe { content(block) };
+    // SAFETY: `length` bytes were written there (I1), and stay, says the caller.
+    unsafe { std::slice::from_raw_parts(content.as_ptr(), length) }
+}
+
+/// Frees a block that lies in an allocation of its own.
+///
+/// # Safety
+///
+/// The caller owns the block (I2), it was made by [`ValueBlock`], and nobody looks at it any more.
+pub(super) unsafe fn free(block: Block) {
+    // SAFETY: whole until now.
+    let length = unsafe { bytes(block) }.len();
+    if cfg!(debug_assertions) {
+        // A reader that comes too late finds this instead of what it expects.
+        // SAFETY: the block is whole.
+        let content = unsafe { content(block) };
+        // SAFETY: nobody looks, says the caller.
+        unsafe { content.write_bytes(0xDD, length) };
+    }
+    // SAFETY: owned, and used once.
+    unsafe { block.drop_in_place() };
+    // SAFETY: allocated with this layout in `ValueBlock::with`.
+    unsafe { dealloc(block.cast::<u8>().as_ptr(), layout(length)) };
+}
+
+/// As [`free`], for the epoch.
+///
+/// # Safety
+///
+/// That of [`free`]; `address` is the block.
+unsafe fn free_retired(address: *mut ()) {
+    let block = NonNull::new(address.cast::<Header>()).expect("only blocks are retired");
+    // SAFETY: passed on.
+    unsafe { free(block) };
+}
+
+/// Where a block comes from, and so what may be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Made by its holder; no reader ever saw it.
+    Fresh,
+    /// Taken out of the record at address `home`, in the epoch domain `domain`.
+    Taken { home: usize, domain: usize },
+    /// The block inside the record at address `home`.
+    Inside { home: usize },
+}
+
+/// A value outside of any record: one that will be put into a record, or one that was there and is
+/// kept so that it can be put back.
+///
+/// ```
+/// use foxton_store::memory::ValueBlock;
+///
+/// let block = ValueBlock::new(b"forty-two")?;
+/// drop(block); // Nobody saw it: its memory is free again.
+/// # Ok::<(), foxton_store::TooLong>(())
+/// ```
+#[must_use = "a block that came out of a record is put back or retired"]
+pub struct ValueBlock {
+    block: Block,
+    origin: Origin,
+}
+
+// SAFETY: a block is bytes that nobody changes (I1), with one owner (I2): it may go anywhere.
+unsafe impl Send for ValueBlock {}
+// SAFETY: a shared `ValueBlock` gives no access but to bytes that nobody changes (I1).
+unsafe impl Sync for ValueBlock {}
+
+impl fmt::Debug for ValueBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueBlock")
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ValueBlock {
+    /// A block holding a copy of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If there are more than [`MAX_VALUE_BYTES`].
+    pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
+        Self::with(bytes.len(), |place| place.copy_from_slice(bytes))
+    }
+
+    /// A block of `length` bytes, written by `fill`, which is given zeros.
+    ///
+    /// # Errors
+    ///
+    /// If `length` is more than [`MAX_VALUE_BYTES`].
+    pub fn with(length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, TooLong> {
+        if length > MAX_VALUE_BYTES {
+            return Err(TooLong::Value { bytes: length });
+        }
+        let layout = layout(length);
+        // SAFETY: the layout has a header and so is not empty.
+        let place = unsafe { alloc(layout) };
+        let Some(place) = NonNull::new(place) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: just allocated with this very layout.
+        let block = unsafe { make(place, length) };
+        // SAFETY: just made.
+        let content = unsafe { content(block) };
+        // SAFETY: the layout has room for them.
+        unsafe { content.write_bytes(0, length) };
+        // Owned from here on: `fill` is foreign code and may panic.
+        let fresh = Self {
+            block,
+            origin: Origin::Fresh,
+        };
+        // SAFETY: `length` bytes were written there, and nobody else has the block.
+        fill(unsafe { std::slice::from_raw_parts_mut(content.as_ptr(), length) });
+        Ok(fresh)
+    }
+
+    /// Gives up the block. If readers may have seen it, it is freed once `guard`'s epoch says that
+    /// nobody looks any more; if not, at once.
+    ///
+    /// # Panics
+    ///
+    /// If the block came out of a record of another epoch domain than `guard` pins.
+    pub fn retire(self, guard: &Guard<'_>) {
+        if let Origin::Taken { domain, .. } = self.origin {
+            assert_eq!(
+                domain,
+                guard.domain().id(),
+                "a block is retired where it was read"
+            );
+            let (block, _) = self.into_parts();
+            // SAFETY: we own it (I2) and no record points to it, so whoever pins from now on does
+            // not find it; who found it earlier is pinned in this very domain (I3).
+            unsafe { guard.retire_raw(block.as_ptr().cast(), free_retired) };
+        }
+    }
+
+    /// What the handle consists of, without dropping it.
+    pub(super) fn into_parts(self) -> (Block, Origin) {
+        let this = std::mem::ManuallyDrop::new(self);
+        (this.block, this.origin)
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the block (I2), and `origin` is true.
+    pub(super) unsafe fn from_parts(block: Block, origin: Origin) -> Self {
+        Self { block, origin }
+    }
+}
+
+impl Drop for ValueBlock {
+    fn drop(&mut self) {
+        match self.origin {
+            // SAFETY: we own it (I2) and nobody ever saw it (I3).
+            Origin::Fresh => unsafe { free(self.block) },
+            // Somebody may still read it and there is no guard at hand: leaked, as documented.
+            Origin::Taken { .. } => {}
+            // Memory of its record.
+            Origin::Inside { .. } => {}
+        }
+    }
+}
