@@ -29,6 +29,12 @@ pub mod file;
 /// A directory in memory, which lives as long as the device.
 pub mod memory;
 
+/// What a disk remembers, and every way in which a power cut leaves it.
+pub mod disk;
+
+/// A directory in memory that fails, loses, tears and reorders as it is told.
+pub mod fault;
+
 /// A directory of files. See the [module](self) for the contract.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Takes the directory for this instance alone. Asking again changes nothing.

@@ -3,7 +3,8 @@
 //!
 //! Floor 1 of Foxton. It knows nothing of locks, pages or transactions: a record is a kind and
 //! some bytes. Whoever builds an engine of their own can use it as it is: [`Log`] over a
-//! [`device::file::FileDevice`] is a write-ahead log with group commit.
+//! [`device::file::FileDevice`] is a write-ahead log with group commit, and
+//! [`device::fault::FaultDevice`] is a disk for tests that loses, tears and reorders.
 //!
 //! `docs/format.md` draws every byte that is written.
 //!

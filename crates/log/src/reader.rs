@@ -8,8 +8,8 @@
 //! bad now is *damage*, and must not be mistaken for a torn end, or acknowledged records behind
 //! it would vanish without a word. The two are told apart by what lies behind the bad place `x`:
 //!
-//! * a good record whose `durable` field is beyond `x` was written by somebody who knew `x` to
-//!   be durable: damage;
+//! * a good record whose `durable` field is beyond what is bad was written by somebody who knew
+//!   that to be durable: damage;
 //! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
 //! * anything else may have been on its way when the power went: a torn end. A good record
 //!   behind `x` is not enough for damage, since a device may write a later sector first.
@@ -316,7 +316,12 @@ impl Stream {
 
     /// Looks at everything behind the bad record at `bad`, which has `flaw`.
     fn search(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Rest, Failure> {
-        if self.is_durable(seal, bad, flaw)? {
+        let Some(last) = self.segments.last() else {
+            return Ok(Rest::Nothing);
+        };
+        let known_durable = last.first;
+        let proof = self.proof(seal, bad, flaw)?;
+        if known_durable >= proof {
             return Ok(Rest::Damaged);
         }
         let mut rest = Rest::Nothing;
@@ -333,12 +338,8 @@ impl Stream {
             rest = Rest::Something;
             for step in (0..length).step_by(ALIGNMENT as usize) {
                 let place = at.plus(step);
-                if place == bad {
-                    continue;
-                }
-                if let Ok(header) = self.header(seal, place)?
-                    && header.durable > bad
-                {
+                let header = self.header(seal, place)?;
+                if place != bad && header.is_ok_and(|header| header.durable >= proof) {
                     return Ok(Rest::Damaged);
                 }
             }
@@ -347,20 +348,18 @@ impl Stream {
         Ok(rest)
     }
 
-    /// Whether a later segment shows that the record at `bad` had been durable.
-    fn is_durable(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<bool, Failure> {
-        let Some(last) = self.segments.last() else {
-            return Ok(false);
+    /// How far the log must have been durable for the flaw at `bad` to be damage: up to the end
+    /// of what is known to be bad. A record is written in several pieces when segments end in it,
+    /// and the first of them is durable before the last is written.
+    fn proof(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
+        let header = match flaw {
+            Flaw::Payload | Flaw::Cut => self.header(seal, bad)?.ok(),
+            Flaw::Empty | Flaw::Header => None,
         };
-        let durable = last.first;
-        let known_bytes = match flaw {
-            Flaw::Empty | Flaw::Header => HEADER_BYTES as u64,
-            Flaw::Payload | Flaw::Cut => match self.header(seal, bad)? {
-                Ok(header) => framed_bytes(header.length as usize),
-                Err(_) => HEADER_BYTES as u64,
-            },
-        };
-        Ok(bad.plus(known_bytes) <= durable)
+        let bytes = header.map_or(HEADER_BYTES as u64, |header| {
+            framed_bytes(header.length as usize)
+        });
+        Ok(bad.plus(bytes))
     }
 
     /// `length` bytes at `at`, or `None` if the files hold fewer.

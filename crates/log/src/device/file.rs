@@ -55,6 +55,20 @@ impl fmt::Debug for FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        let holder = self
+            .holder
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = holder.take() {
+            // Closing is not enough: a child between `fork` and `exec` still shares the open
+            // file. If unlocking fails, closing is all that can be done.
+            let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl FileDevice {
     /// Opens a directory that exists.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {

@@ -1,0 +1,525 @@
+//! What a disk remembers, and every way in which a power cut leaves it.
+//!
+//! A [`Disk`] is fed the calls that a program made. It keeps what is durable apart from what is
+//! not, in the order in which it came, and builds from that the directory that a power cut at this
+//! moment could leave behind. It does no input or output itself.
+//!
+//! # What is assumed of a disk, and what is not
+//!
+//! Writes are cut at sectors of 512 bytes. Unsynced writes may be lost or kept in any combination
+//! and any order, sector by sector; a sector that is being written may turn into garbage, and so
+//! may the length of a file come before its bytes. Names follow the same rules. What is *not*
+//! done, except by [`Damage::Misdirected`], is to harm bytes that the program was not writing: a
+//! torn write stays inside its own range.
+//!
+//! # Invariants
+//!
+//! * I1 What was synced is in every image, except where a later unsynced call changes it.
+//! * I2 The same calls, damage and seed give the same image.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::memory::{Contents, MemoryDevice};
+
+/// Bytes that a disk writes in one piece.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// What a power cut does to the calls that were not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Damage {
+    /// All of them are lost.
+    DropAll,
+    /// All of them are kept.
+    KeepAll,
+    /// The first so many are kept.
+    Prefix,
+    /// Some are kept, in order.
+    Subset,
+    /// The first so many are kept, and the first sectors of the next write.
+    Torn,
+    /// Like `Torn`, and the sector after those is garbage.
+    Garbage,
+    /// Some are kept, any sectors of them, in any order.
+    Reordered,
+    /// Files have the length that they would have, but the bytes are zero.
+    SizeOnly,
+    /// All are kept, and one bit in one of the writes is wrong.
+    BitFlip,
+    /// All are kept, but one of the writes went somewhere else.
+    Misdirected,
+}
+
+impl Damage {
+    /// All of them.
+    pub const ALL: [Damage; 10] = [
+        Damage::DropAll,
+        Damage::KeepAll,
+        Damage::Prefix,
+        Damage::Subset,
+        Damage::Torn,
+        Damage::Garbage,
+        Damage::Reordered,
+        Damage::SizeOnly,
+        Damage::BitFlip,
+        Damage::Misdirected,
+    ];
+
+    /// Whether bytes that were durable and are not being written may be harmed. Nobody who keeps
+    /// one copy can repair that; it can only be noticed.
+    pub const fn harms_durable(self) -> bool {
+        matches!(self, Damage::Misdirected)
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A file, whatever it is called: the how-manieth that was made.
+pub type FileNumber = usize;
+
+/// One call that changed something, or made changes durable.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// The next file number was given this name.
+    Create(String),
+    /// A file got another name.
+    Rename(String, String),
+    /// A name was taken away.
+    Remove(String),
+    /// The changes of names up to here became durable.
+    SyncDir,
+    /// Bytes were written to a file at an offset.
+    Write(FileNumber, u64, Arc<[u8]>),
+    /// A file was cut or extended.
+    SetLen(FileNumber, u64),
+    /// The changes of a file that came before event number `.1` became durable.
+    Sync(FileNumber, usize),
+    /// The system gave up writing the changes of a file: they are seen, but never get to the disk.
+    Lose(FileNumber),
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(u64, Arc<[u8]>),
+    SetLen(u64),
+}
+
+impl Change {
+    fn apply(&self, contents: &mut Contents) {
+        match self {
+            Change::Write(offset, bytes) => contents.write(bytes, *offset),
+            Change::SetLen(length) => contents.set_len(*length),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Naming {
+    Create(String, FileNumber),
+    Rename(String, String),
+    Remove(String),
+}
+
+impl Naming {
+    fn apply(&self, names: &mut BTreeMap<String, FileNumber>) {
+        match self {
+            Naming::Create(name, file) => {
+                names.insert(name.clone(), *file);
+            }
+            Naming::Rename(from, to) => {
+                if let Some(file) = names.remove(from) {
+                    names.insert(to.clone(), file);
+                }
+            }
+            Naming::Remove(name) => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct DiskFile {
+    durable: Contents,
+    /// With the number of the event that made each.
+    unsynced: Vec<(usize, Change)>,
+}
+
+/// What is durable, and what is not yet.
+#[derive(Debug, Clone, Default)]
+pub struct Disk {
+    names: BTreeMap<String, FileNumber>,
+    unsynced_names: Vec<(usize, Naming)>,
+    files: Vec<DiskFile>,
+    events: usize,
+}
+
+/// One change with its place in the order of all: of a file, or of names.
+#[derive(Debug, Clone)]
+enum Step {
+    File(FileNumber, Change),
+    Name(Naming),
+}
+
+impl Disk {
+    /// An empty directory.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A directory in which everything in `device` is durable.
+    pub fn holding(device: &MemoryDevice) -> Self {
+        let mut disk = Disk::default();
+        for (name, contents) in device.files() {
+            disk.names.insert(name, disk.files.len());
+            disk.files.push(DiskFile {
+                durable: contents,
+                unsynced: Vec::new(),
+            });
+        }
+        disk
+    }
+
+    /// Events that it was fed.
+    pub fn events(&self) -> usize {
+        self.events
+    }
+
+    /// Takes note of a call.
+    ///
+    /// # Panics
+    ///
+    /// If the call is about a file that was never made.
+    pub fn feed(&mut self, event: &Event) {
+        let number = self.events;
+        self.events += 1;
+        match event {
+            Event::Create(name) => {
+                self.files.push(DiskFile::default());
+                let naming = Naming::Create(name.clone(), self.files.len() - 1);
+                self.unsynced_names.push((number, naming));
+            }
+            Event::Rename(from, to) => {
+                self.unsynced_names
+                    .push((number, Naming::Rename(from.clone(), to.clone())));
+            }
+            Event::Remove(name) => {
+                self.unsynced_names
+                    .push((number, Naming::Remove(name.clone())));
+            }
+            Event::SyncDir => {
+                for (_, naming) in self.unsynced_names.drain(..) {
+                    naming.apply(&mut self.names);
+                }
+            }
+            Event::Write(file, offset, bytes) => {
+                let change = Change::Write(*offset, bytes.clone());
+                self.files[*file].unsynced.push((number, change));
+            }
+            Event::SetLen(file, length) => {
+                self.files[*file]
+                    .unsynced
+                    .push((number, Change::SetLen(*length)));
+            }
+            Event::Sync(file, before) => {
+                let file = &mut self.files[*file];
+                for (_, change) in file
+                    .unsynced
+                    .extract_if(.., |(number, _)| *number < *before)
+                {
+                    change.apply(&mut file.durable);
+                }
+            }
+            Event::Lose(file) => self.files[*file].unsynced.clear(),
+        }
+    }
+
+    /// The directory that a power cut now leaves behind.
+    pub fn crash(&self, damage: Damage, seed: u64) -> MemoryDevice {
+        let mut random = Random(seed);
+        let steps = self.damaged_steps(damage, &mut random);
+        let mut names = self.names.clone();
+        let mut files: BTreeMap<FileNumber, Contents> = BTreeMap::new();
+        let durable = |file: FileNumber| self.files[file].durable.clone();
+        for step in &steps {
+            match step {
+                Step::Name(naming) => naming.apply(&mut names),
+                Step::File(file, change) => {
+                    change.apply(files.entry(*file).or_insert_with(|| durable(*file)));
+                }
+            }
+        }
+        MemoryDevice::with_files(names.into_iter().map(|(name, file)| {
+            (
+                name,
+                files.get(&file).cloned().unwrap_or_else(|| durable(file)),
+            )
+        }))
+    }
+
+    /// The unsynced changes in order.
+    fn steps(&self) -> Vec<Step> {
+        let mut steps: Vec<(usize, Step)> = Vec::new();
+        for (file, contents) in self.files.iter().enumerate() {
+            let changes = contents.unsynced.iter();
+            steps.extend(changes.map(|(at, change)| (*at, Step::File(file, change.clone()))));
+        }
+        let namings = self.unsynced_names.iter();
+        steps.extend(namings.map(|(at, naming)| (*at, Step::Name(naming.clone()))));
+        steps.sort_by_key(|(at, _)| *at);
+        steps.into_iter().map(|(_, step)| step).collect()
+    }
+
+    /// The unsynced changes that a power cut lets happen, in the order in which it does.
+    fn damaged_steps(&self, damage: Damage, random: &mut Random) -> Vec<Step> {
+        let mut steps = self.steps();
+        match damage {
+            Damage::DropAll => steps.clear(),
+            Damage::KeepAll => {}
+            Damage::Prefix => steps.truncate(random.up_to(steps.len())),
+            Damage::Subset => steps.retain(|_| random.coin()),
+            Damage::Torn | Damage::Garbage => tear(&mut steps, damage, random),
+            Damage::Reordered => steps = reorder(steps, random),
+            Damage::SizeOnly => keep_sizes(&mut steps, &self.files),
+            Damage::BitFlip => flip(&mut steps, random),
+            Damage::Misdirected => misdirect(&mut steps, self.files.len(), random),
+        }
+        steps
+    }
+}
+
+/// A write cut into the sectors that it touches.
+fn sectors(offset: u64, bytes: &Arc<[u8]>) -> Vec<(u64, Arc<[u8]>)> {
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        let room = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
+        let length = room.min(bytes.len() - done);
+        pieces.push((at, bytes[done..done + length].into()));
+        done += length;
+    }
+    pieces
+}
+
+/// Keeps a prefix, the last write of which loses its last sectors.
+fn tear(steps: &mut Vec<Step>, damage: Damage, random: &mut Random) {
+    steps.truncate(random.up_to(steps.len()));
+    let Some(Step::File(file, Change::Write(offset, bytes))) = steps.last().cloned() else {
+        return;
+    };
+    steps.pop();
+    let pieces = sectors(offset, &bytes);
+    // At least the last sector is lost, or turned into garbage.
+    let kept = random.up_to(pieces.len().saturating_sub(1));
+    let write = |(at, bytes)| Step::File(file, Change::Write(at, bytes));
+    steps.extend(pieces[..kept].iter().cloned().map(write));
+    if let (Damage::Garbage, Some((at, lost))) = (damage, pieces.get(kept)) {
+        let garbage = lost.iter().map(|_| random.next() as u8).collect();
+        steps.push(write((*at, garbage)));
+    }
+}
+
+/// Keeps any sectors of any changes, in any order. Names stay in order among themselves, for
+/// some orders of names mean nothing.
+fn reorder(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let mut names = Vec::new();
+    let mut pieces = Vec::new();
+    for step in steps {
+        match step {
+            Step::Name(_) if random.coin() => names.push(step),
+            Step::Name(_) => {}
+            Step::File(file, Change::Write(offset, bytes)) => {
+                let sectors = sectors(offset, &bytes).into_iter();
+                let write = |(at, bytes)| Step::File(file, Change::Write(at, bytes));
+                pieces.extend(sectors.map(write).filter(|_| random.coin()));
+            }
+            Step::File(..) if random.coin() => pieces.push(step),
+            Step::File(..) => {}
+        }
+    }
+    for index in (1..pieces.len()).rev() {
+        pieces.swap(index, random.up_to(index));
+    }
+    pieces.extend(names);
+    pieces
+}
+
+/// Turns every write into the change of length that it makes.
+fn keep_sizes(steps: &mut [Step], files: &[DiskFile]) {
+    let mut lengths: Vec<u64> = files.iter().map(|file| file.durable.len()).collect();
+    for step in steps {
+        let Step::File(file, change) = step else {
+            continue;
+        };
+        let length = &mut lengths[*file];
+        *length = match change {
+            Change::Write(offset, bytes) => (*length).max(*offset + bytes.len() as u64),
+            Change::SetLen(set) => *set,
+        };
+        *change = Change::SetLen(*length);
+    }
+}
+
+fn flip(steps: &mut [Step], random: &mut Random) {
+    if let Some((_, Change::Write(_, bytes))) = any_write(steps, random) {
+        let mut flipped = bytes.to_vec();
+        flipped[random.up_to(bytes.len() - 1)] ^= 1 << random.up_to(7);
+        *bytes = flipped.into();
+    }
+}
+
+fn misdirect(steps: &mut [Step], files: usize, random: &mut Random) {
+    if let Some((file, Change::Write(offset, _))) = any_write(steps, random) {
+        // Near where it should have gone, or near where something else is.
+        *file = random.up_to(files - 1);
+        let sector = random.up_to(31) as u64 * SECTOR_BYTES;
+        *offset = sector + *offset % SECTOR_BYTES;
+    }
+}
+
+fn any_write<'s>(
+    steps: &'s mut [Step],
+    random: &mut Random,
+) -> Option<(&'s mut FileNumber, &'s mut Change)> {
+    let mut writes: Vec<_> = steps
+        .iter_mut()
+        .filter_map(|step| match step {
+            Step::File(file, change @ Change::Write(..)) => Some((file, change)),
+            _ => None,
+        })
+        .filter(|(_, change)| matches!(change, Change::Write(_, bytes) if !bytes.is_empty()))
+        .collect();
+    let last = writes.len().checked_sub(1)?;
+    Some(writes.swap_remove(random.up_to(last)))
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same seed, the same damage.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to `last`, both possible.
+    fn up_to(&mut self, last: usize) -> usize {
+        (self.next() % (last as u64 + 1)) as usize
+    }
+
+    fn coin(&mut self) -> bool {
+        self.next() & 1 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    fn bytes_of(device: &MemoryDevice, name: &str) -> Option<Vec<u8>> {
+        let file = device.open(name).ok()?;
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        Some(bytes)
+    }
+
+    /// A synced file `a` of 600 ones, then 2048 twos written over all of it, not synced.
+    fn disk() -> Disk {
+        let mut disk = Disk::new();
+        for event in [
+            Event::Create("a".into()),
+            Event::Write(0, 0, vec![1; 600].into()),
+            Event::Sync(0, 2),
+            Event::SyncDir,
+            Event::Write(0, 0, vec![2; 2048].into()),
+        ] {
+            disk.feed(&event);
+        }
+        disk
+    }
+
+    #[test]
+    fn what_was_synced_survives_and_what_was_not_may_be_lost() {
+        assert_eq!(
+            bytes_of(&disk().crash(Damage::DropAll, 0), "a"),
+            Some(vec![1; 600])
+        );
+        assert_eq!(
+            bytes_of(&disk().crash(Damage::KeepAll, 0), "a"),
+            Some(vec![2; 2048])
+        );
+    }
+
+    #[test]
+    fn a_file_whose_name_was_not_synced_is_gone() {
+        let mut disk = Disk::new();
+        disk.feed(&Event::Create("a".into()));
+        disk.feed(&Event::Write(0, 0, vec![1; 10].into()));
+        disk.feed(&Event::Sync(0, 2));
+        assert_eq!(bytes_of(&disk.crash(Damage::DropAll, 0), "a"), None);
+    }
+
+    #[test]
+    fn a_sync_covers_only_what_came_before_it_began() {
+        let mut disk = disk();
+        disk.feed(&Event::Sync(0, 4));
+        assert_eq!(
+            bytes_of(&disk.crash(Damage::DropAll, 0), "a"),
+            Some(vec![1; 600])
+        );
+        disk.feed(&Event::Sync(0, 5));
+        assert_eq!(
+            bytes_of(&disk.crash(Damage::DropAll, 0), "a"),
+            Some(vec![2; 2048])
+        );
+    }
+
+    #[test]
+    fn a_torn_write_is_cut_at_a_sector() {
+        let mut lengths = Vec::new();
+        for seed in 0..100 {
+            let image = bytes_of(&disk().crash(Damage::Torn, seed), "a").unwrap();
+            let twos = image.iter().take_while(|byte| **byte == 2).count();
+            assert_eq!(twos % 512, 0, "seed {seed}");
+            assert!(image[twos..].iter().all(|byte| *byte == 1), "seed {seed}");
+            lengths.push(twos);
+        }
+        lengths.sort_unstable();
+        lengths.dedup();
+        assert_eq!(lengths, [0, 512, 1024, 1536]);
+    }
+
+    #[test]
+    fn every_other_damage_shows_in_some_image() {
+        let image = |damage, seed| bytes_of(&disk().crash(damage, seed), "a").unwrap();
+        let shows = |damage, shown: &dyn Fn(&[u8]) -> bool| {
+            assert!((0..100).any(|seed| shown(&image(damage, seed))), "{damage}");
+        };
+        shows(Damage::Garbage, &|bytes| bytes.iter().any(|byte| *byte > 2));
+        shows(Damage::Reordered, &|bytes| {
+            bytes[0] == 1 && bytes.get(513) == Some(&2)
+        });
+        shows(Damage::SizeOnly, &|bytes| {
+            bytes.len() == 2048 && bytes[2047] == 0
+        });
+        shows(Damage::BitFlip, &|bytes| {
+            bytes.iter().filter(|byte| **byte != 2).count() == 1
+        });
+        shows(Damage::Misdirected, &|bytes| {
+            bytes[0] == 1 && bytes[600..].contains(&2)
+        });
+    }
+}

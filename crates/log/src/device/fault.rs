@@ -1,0 +1,396 @@
+//! A directory in memory that fails, loses, tears and reorders as it is told.
+//!
+//! It works like a disk behind a page cache: whoever reads sees what was written last, whether or
+//! not that is durable. Beside it a [`Disk`] is fed every call, so that at any moment, and for
+//! every moment of a recording, the directories that a power cut could leave can be built.
+//!
+//! Any call can be made to fail, at its n-th time, once or from then on. A failed write has
+//! written its first half. A failed sync has lost what it should have made durable: it stays
+//! visible until the end of the device and never reaches the disk, which is what real systems do.
+//!
+//! ```
+//! use foxton_log::device::{Device, disk::Damage, fault::{Call, FaultDevice, Times}};
+//!
+//! let device = FaultDevice::new();
+//! let file = device.create("a")?;
+//! file.write_at(b"safe", 0)?;
+//! file.sync()?;
+//! device.sync_dir()?;
+//!
+//! device.fail(Call::Sync, 1, Times::Once, std::io::ErrorKind::Other);
+//! file.write_at(b"lost", 4)?;
+//! assert!(file.sync().is_err());
+//! file.sync()?;
+//! assert_eq!(file.len()?, 8, "it is still seen");
+//! assert_eq!(device.crash(Damage::KeepAll, 0).open("a")?.len()?, 4, "and not on the disk");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::disk::{Damage, Disk, Event, FileNumber};
+use super::memory::{Contents, MemoryDevice};
+use super::{Device, DeviceFile, LockError, check_name};
+
+/// A kind of call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Call {
+    /// [`Device::create`].
+    Create,
+    /// [`Device::open`].
+    Open,
+    /// [`Device::list`].
+    List,
+    /// [`Device::rename`].
+    Rename,
+    /// [`Device::remove`].
+    Remove,
+    /// [`Device::sync_dir`].
+    SyncDir,
+    /// [`DeviceFile::read_at`].
+    Read,
+    /// [`DeviceFile::write_at`].
+    Write,
+    /// [`DeviceFile::sync`].
+    Sync,
+    /// [`DeviceFile::set_len`].
+    SetLen,
+    /// [`DeviceFile::allocate`].
+    Allocate,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Call; 11] = [
+        Call::Create,
+        Call::Open,
+        Call::List,
+        Call::Rename,
+        Call::Remove,
+        Call::SyncDir,
+        Call::Read,
+        Call::Write,
+        Call::Sync,
+        Call::SetLen,
+        Call::Allocate,
+    ];
+}
+
+/// How often a call fails once it has begun to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// One call fails; those after it are as before.
+    Once,
+    /// That call and all after it fail.
+    ForEver,
+}
+
+#[derive(Debug)]
+struct Fault {
+    call: Call,
+    /// Calls that still go well.
+    before: u64,
+    times: Times,
+    kind: io::ErrorKind,
+    spent: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    names: BTreeMap<String, FileNumber>,
+    files: Vec<Contents>,
+    disk: Disk,
+    recording: Option<Recording>,
+    faults: Vec<Fault>,
+    /// By position in `Call::ALL`.
+    calls: [u64; Call::ALL.len()],
+    sync_time: Duration,
+}
+
+impl State {
+    fn feed(&mut self, event: Event) {
+        self.disk.feed(&event);
+        if let Some(recording) = &mut self.recording {
+            recording.events.push(event);
+        }
+    }
+
+    /// Counts a call, and fails it if it was told to.
+    fn enter(&mut self, call: Call) -> io::Result<()> {
+        self.calls[call as usize] += 1;
+        for fault in self
+            .faults
+            .iter_mut()
+            .filter(|fault| fault.call == call && !fault.spent)
+        {
+            if fault.before > 0 {
+                fault.before -= 1;
+                continue;
+            }
+            fault.spent = fault.times == Times::Once;
+            return Err(fault.kind.into());
+        }
+        Ok(())
+    }
+
+    fn number(&self, name: &str) -> io::Result<FileNumber> {
+        self.names
+            .get(name)
+            .copied()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// A directory in memory that fails as it is told. Clones are one directory.
+#[derive(Debug, Clone, Default)]
+pub struct FaultDevice {
+    state: Arc<Mutex<State>>,
+}
+
+impl FaultDevice {
+    /// An empty directory without faults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A directory in which everything in `device` is durable.
+    pub fn holding(device: &MemoryDevice) -> Self {
+        let (names, files): (Vec<_>, Vec<_>) = device.files().into_iter().unzip();
+        let names = names.into_iter().zip(0..).collect();
+        let state = State {
+            names,
+            files,
+            disk: Disk::holding(device),
+            ..State::default()
+        };
+        FaultDevice {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// From its `nth` time from now on, counted from 1, `call` fails with `kind`.
+    pub fn fail(&self, call: Call, nth: u64, times: Times, kind: io::ErrorKind) {
+        let before = nth.saturating_sub(1);
+        self.state().faults.push(Fault {
+            call,
+            before,
+            times,
+            kind,
+            spent: false,
+        });
+    }
+
+    /// Forgets all faults that were asked for.
+    pub fn heal(&self) {
+        self.state().faults.clear();
+    }
+
+    /// How often `call` was made.
+    pub fn calls(&self, call: Call) -> u64 {
+        self.state().calls[call as usize]
+    }
+
+    /// Lets every sync of a file take so long from now on.
+    pub fn slow_sync(&self, time: Duration) {
+        self.state().sync_time = time;
+    }
+
+    /// Keeps every call from now on, so that the past can be cut anywhere.
+    pub fn record(&self) {
+        let state = &mut *self.state();
+        state.recording = Some(Recording {
+            start: state.disk.clone(),
+            events: Vec::new(),
+        });
+    }
+
+    /// Changes that were recorded so far.
+    pub fn recorded(&self) -> usize {
+        self.state().recording.as_ref().map_or(0, Recording::len)
+    }
+
+    /// What was recorded; recording ends.
+    pub fn recording(&self) -> Option<Recording> {
+        self.state().recording.take()
+    }
+
+    /// The directory that a power cut now leaves behind.
+    pub fn crash(&self, damage: Damage, seed: u64) -> MemoryDevice {
+        self.state().disk.crash(damage, seed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file(&self, number: FileNumber) -> Arc<dyn DeviceFile> {
+        Arc::new(FaultFile {
+            device: self.clone(),
+            number,
+        })
+    }
+}
+
+/// Every change that was made to a directory while it was recorded.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    start: Disk,
+    events: Vec<Event>,
+}
+
+impl Recording {
+    /// How many changes there were. The directory can be cut before the first, and after each.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether there were none.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// The disk as it was before the first change, and after each.
+    pub fn disks(&self) -> impl Iterator<Item = Disk> + '_ {
+        let mut disk = self.start.clone();
+        let mut events = self.events.iter();
+        let mut next = Some(disk.clone());
+        std::iter::from_fn(move || {
+            let now = next.take()?;
+            next = events.next().map(|event| {
+                disk.feed(event);
+                disk.clone()
+            });
+            Some(now)
+        })
+    }
+}
+
+impl Device for FaultDevice {
+    fn lock(&self) -> Result<(), LockError> {
+        // Nobody else can name this directory.
+        Ok(())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        check_name(name)?;
+        let state = &mut *self.state();
+        state.enter(Call::Create)?;
+        if state.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let number = state.files.len();
+        state.files.push(Contents::default());
+        state.names.insert(name.to_owned(), number);
+        state.feed(Event::Create(name.to_owned()));
+        Ok(self.file(number))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
+        let state = &mut *self.state();
+        state.enter(Call::Open)?;
+        Ok(self.file(state.number(name)?))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let state = &mut *self.state();
+        state.enter(Call::List)?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        check_name(to)?;
+        let state = &mut *self.state();
+        state.enter(Call::Rename)?;
+        let number = state.number(from)?;
+        state.names.remove(from);
+        state.names.insert(to.to_owned(), number);
+        state.feed(Event::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let state = &mut *self.state();
+        state.enter(Call::Remove)?;
+        state.number(name)?;
+        state.names.remove(name);
+        state.feed(Event::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let state = &mut *self.state();
+        state.enter(Call::SyncDir)?;
+        state.feed(Event::SyncDir);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct FaultFile {
+    device: FaultDevice,
+    number: FileNumber,
+}
+
+impl DeviceFile for FaultFile {
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let state = &mut *self.device.state();
+        state.enter(Call::Read)?;
+        Ok(state.files[self.number].read(bytes, offset))
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let state = &mut *self.device.state();
+        let outcome = state.enter(Call::Write);
+        let bytes = if outcome.is_ok() {
+            bytes
+        } else {
+            &bytes[..bytes.len() / 2]
+        };
+        state.files[self.number].write(bytes, offset);
+        state.feed(Event::Write(self.number, offset, bytes.into()));
+        outcome
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // A sync covers what came before it began, however long it takes.
+        let (before, time) = {
+            let state = &mut *self.device.state();
+            if let Err(error) = state.enter(Call::Sync) {
+                state.feed(Event::Lose(self.number));
+                return Err(error);
+            }
+            (state.disk.events(), state.sync_time)
+        };
+        if !time.is_zero() {
+            std::thread::sleep(time);
+        }
+        self.device.state().feed(Event::Sync(self.number, before));
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        let state = &mut *self.device.state();
+        state.enter(Call::SetLen)?;
+        state.files[self.number].set_len(length);
+        state.feed(Event::SetLen(self.number, length));
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.device.state().files[self.number].len())
+    }
+
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        let state = &mut *self.device.state();
+        state.enter(Call::Allocate)?;
+        if state.files[self.number].len() < length {
+            state.files[self.number].set_len(length);
+            state.feed(Event::SetLen(self.number, length));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! A power cut at every call, in every way that a disk may take it.
+//!
+//! A small run is recorded on a fault device, together with what it was told to be durable, and
+//! when. Then for every change it made, every kind of damage and several seeds, the directory
+//! that a power cut there could leave is built and opened. What is found must be a prefix of what
+//! was inserted, with everything in it that had been acknowledged; and the log must go on from
+//! there, as often as it is opened again.
+//!
+//! A failure prints the run, the cut, the damage and the seed.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use foxton_log::device::disk::{Damage, Disk};
+use foxton_log::device::fault::{FaultDevice, Recording};
+use foxton_log::device::memory::MemoryDevice;
+use foxton_log::{Log, Lsn, OpenError};
+use foxton_sync::worker::{Worker, Workers};
+
+use support::{Entry, Random, open, read};
+
+/// What a run did.
+struct Run {
+    name: String,
+    recording: Recording,
+    /// In the order of the log.
+    inserted: Vec<Entry>,
+    /// After so many changes, the log was acknowledged to be durable up to there.
+    acknowledged: Vec<(usize, Lsn)>,
+}
+
+impl Run {
+    fn acknowledged_at(&self, cut: usize) -> Lsn {
+        let before = self
+            .acknowledged
+            .iter()
+            .filter(|(changes, _)| *changes <= cut);
+        before.map(|(_, lsn)| *lsn).max().unwrap_or(Lsn::ZERO)
+    }
+}
+
+/// Inserts, and sometimes waits, on behalf of a run.
+struct Script<'a> {
+    device: &'a FaultDevice,
+    worker: Worker,
+    random: Random,
+    inserted: &'a Mutex<Vec<Entry>>,
+    acknowledged: &'a Mutex<Vec<(usize, Lsn)>>,
+}
+
+impl Script<'_> {
+    fn steps(&mut self, log: &Log, steps: usize) {
+        for _ in 0..steps {
+            self.step(log);
+        }
+    }
+
+    fn step(&mut self, log: &Log) {
+        // Mostly small, sometimes larger than the buffer and than a segment.
+        let length = match self.random.below(20) {
+            0 => 3000 + self.random.below(6000),
+            1..=4 => self.random.below(1200),
+            _ => self.random.below(200),
+        };
+        let (kind, payload) = (1 + self.random.below(9) as u8, self.random.bytes(length));
+        let (left, right) = payload.split_at(length / 3);
+        let end = log.insert(&self.worker, kind, &[left, right]).unwrap();
+        self.inserted
+            .lock()
+            .unwrap()
+            .push(Entry { end, kind, payload });
+        match self.random.below(4) {
+            0 => {
+                log.wait_durable(&self.worker, end).unwrap();
+                let changes = self.device.recorded();
+                self.acknowledged.lock().unwrap().push((changes, end));
+            }
+            1 => log.wait_written(&self.worker, end).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// `sessions` of `threads` each; all but the last are closed, or just stop.
+fn run(seed: u64, sessions: usize, threads: usize, steps: usize, start: &MemoryDevice) -> Run {
+    let device = FaultDevice::holding(start);
+    device.record();
+    let (inserted, acknowledged) = (Mutex::default(), Mutex::default());
+    let mut random = Random(seed);
+    for _ in 0..sessions {
+        let (log, ..) = open(Arc::new(device.clone())).unwrap();
+        let workers = Workers::new();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let mut script = Script {
+                    device: &device,
+                    worker: workers.worker(),
+                    random: Random(random.draw()),
+                    inserted: &inserted,
+                    acknowledged: &acknowledged,
+                };
+                let log = &log;
+                scope.spawn(move || script.steps(log, steps));
+            }
+        });
+        if random.draw() & 1 == 0 {
+            let worker = workers.worker();
+            log.close(&worker).unwrap();
+            acknowledged
+                .lock()
+                .unwrap()
+                .push((device.recorded(), log.end(&worker)));
+        } else {
+            // The process stops, the machine does not. Once everything is written the log does
+            // nothing more unasked; what is inserted then goes with the process.
+            let worker = workers.worker();
+            log.wait_written(&worker, log.end(&worker)).unwrap();
+            log.insert(&worker, 1, &[b"never written"]).unwrap();
+            std::mem::forget(log);
+        }
+    }
+    let mut inserted = inserted.into_inner().unwrap();
+    inserted.sort_by_key(|entry| entry.end);
+    let name = format!("seed {seed:#x}, {sessions} sessions, {threads} threads, {steps} steps");
+    let recording = device.recording().unwrap();
+    Run {
+        name,
+        recording,
+        inserted,
+        acknowledged: acknowledged.into_inner().unwrap(),
+    }
+}
+
+/// Opens one image, checks what it holds, goes on, and opens it again.
+fn check(run: &Run, cut: usize, disk: &Disk, damage: Damage, seed: u64, worker: &Worker) -> bool {
+    let say = || {
+        format!(
+            "{}; cut at {cut}, {damage}, damage seed {seed:#x}",
+            run.name
+        )
+    };
+    let image = Arc::new(disk.crash(damage, seed));
+    let (log, opened, mut found) = match open(image.clone()) {
+        Ok(opened) => opened,
+        // Bytes that were durable were overwritten, and it was noticed.
+        Err(OpenError::Corrupt(_)) if damage.harms_durable() => return false,
+        Err(error) => panic!("{error}\n{}", say()),
+    };
+    assert!(
+        found.len() <= run.inserted.len(),
+        "more found than was inserted: {}",
+        say()
+    );
+    assert_eq!(
+        found,
+        run.inserted[..found.len()],
+        "not a prefix: {}",
+        say()
+    );
+    let acknowledged = run.acknowledged_at(cut);
+    if !damage.harms_durable() {
+        let end = opened.summary.end;
+        assert!(
+            end >= acknowledged,
+            "{acknowledged} was durable, found {end}: {}",
+            say()
+        );
+    }
+    // The log goes on, and nothing stale comes back behind what is added.
+    let payload = vec![seed as u8; 100];
+    let end = log.insert(worker, 7, &[&payload]).unwrap();
+    log.wait_durable(worker, end).unwrap();
+    drop(log);
+    found.push(Entry {
+        end,
+        kind: 7,
+        payload,
+    });
+    let (_, again) = read(&*image).unwrap_or_else(|error| panic!("again: {error}\n{}", say()));
+    assert_eq!(again, found, "not the same when opened again: {}", say());
+    true
+}
+
+fn check_all(run: &Run, seeds: u64) -> usize {
+    let worker = Workers::new().worker();
+    let mut images = 0;
+    for (cut, disk) in run.recording.disks().enumerate() {
+        for damage in Damage::ALL {
+            let seeds = if matches!(damage, Damage::DropAll | Damage::KeepAll) {
+                1
+            } else {
+                seeds
+            };
+            for seed in 0..seeds {
+                check(run, cut, &disk, damage, seed << 32 | cut as u64, &worker);
+                images += 1;
+            }
+        }
+    }
+    images
+}
+
+#[test]
+fn a_power_cut_at_any_call_leaves_a_prefix_with_all_that_was_durable() {
+    let mut images = 0;
+    for seed in 0..4 {
+        images += check_all(&run(seed, 1, 1, 60, &MemoryDevice::new()), 2);
+    }
+    assert!(images > 2_000, "{images} images");
+    println!("{images} images");
+}
+
+#[test]
+fn a_power_cut_in_a_later_session_keeps_the_earlier_ones() {
+    let mut images = 0;
+    for seed in 100..104 {
+        images += check_all(&run(seed, 3, 1, 20, &MemoryDevice::new()), 2);
+    }
+    println!("{images} images");
+}
+
+#[test]
+fn a_power_cut_under_four_threads_leaves_a_prefix_with_all_that_was_durable() {
+    let mut images = 0;
+    for seed in 200..202 {
+        images += check_all(&run(seed, 1, 4, 15, &MemoryDevice::new()), 2);
+    }
+    println!("{images} images");
+}
+
+/// The restart after a power cut is itself cut, at every call.
+#[test]
+fn a_power_cut_during_restart_changes_nothing() {
+    let worker = Workers::new().worker();
+    let first = run(300, 1, 1, 60, &MemoryDevice::new());
+    let mut images = 0;
+    for (cut, disk) in first.recording.disks().enumerate().step_by(7) {
+        for damage in Damage::ALL
+            .into_iter()
+            .filter(|damage| !damage.harms_durable())
+        {
+            let image = disk.crash(damage, cut as u64);
+            let (found_first, recording) = restart(&image);
+            for (second_cut, second) in recording.disks().enumerate() {
+                for second_damage in [Damage::DropAll, Damage::Reordered, Damage::Garbage] {
+                    let image = Arc::new(second.crash(second_damage, cut as u64));
+                    let say = || {
+                        format!(
+                            "{}; cut at {cut}, {damage}; then at {second_cut}, {second_damage}",
+                            first.name
+                        )
+                    };
+                    let (log, _, found) =
+                        open(image).unwrap_or_else(|error| panic!("{error}\n{}", say()));
+                    assert_eq!(found, found_first, "{}", say());
+                    log.insert(&worker, 1, &[b"on"]).unwrap();
+                    images += 1;
+                }
+            }
+        }
+    }
+    println!("{images} images");
+}
+
+/// What a restart finds, and every change that it makes.
+fn restart(image: &MemoryDevice) -> (Vec<Entry>, Recording) {
+    let device = FaultDevice::holding(image);
+    device.record();
+    let (log, _, found) = open(Arc::new(device.clone())).unwrap();
+    let recording = device.recording().unwrap();
+    drop(log);
+    (found, recording)
+}
+
+#[test]
+fn what_was_written_is_seen_by_the_next_process_without_any_sync() {
+    let device = FaultDevice::new();
+    let worker = Workers::new().worker();
+    let (log, ..) = open(Arc::new(device.clone())).unwrap();
+    let end = log.insert(&worker, 3, &[b"handed over"]).unwrap();
+    log.wait_written(&worker, end).unwrap();
+    assert!(log.durable() < end);
+    let (summary, found) = read(&device).unwrap();
+    assert_eq!((summary.end, found.len()), (end, 1));
+}
