@@ -1,2 +1,109 @@
 #![forbid(unsafe_code)]
 //! An embeddable transactional storage engine.
+//!
+//! Many writers at once, row locks that wait their turn, serializable transactions, durable commits;
+//! from any number of threads or async tasks.
+//!
+//! ```
+//! use foxton::{Database, Options, Table};
+//!
+//! const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+//!
+//! let db = Database::in_memory(Options::default())?; // or Database::open("bank.foxton")
+//! db.run(|tx| {
+//!     // again on deadlock, with backoff
+//!     let from = tx.get_for_update(&ACCOUNTS, &1)?.unwrap_or(0);
+//!     let to = tx.get_for_update(&ACCOUNTS, &2)?.unwrap_or(0);
+//!     tx.put(&ACCOUNTS, &1, &(from - 100))?;
+//!     tx.put(&ACCOUNTS, &2, &(to + 100))?;
+//!     Ok(())
+//! })?;
+//!
+//! let total = db.run(|tx| {
+//!     let mut total = 0;
+//!     tx.range(&ACCOUNTS, ..).for_each(|_, balance| total += balance)?;
+//!     Ok(total)
+//! })?;
+//! assert_eq!(total, 0);
+//! # Ok::<(), foxton::Error>(())
+//! ```
+//!
+//! * [`Database`] is opened once and shared; [`Table`]s are constants.
+//! * [`Database::run`] runs a transaction to its end; [`Database::begin`] hands one out;
+//!   [`Database::begin_async`] hands out one whose operations are futures.
+//! * Reads lock what they read, as strongly as [`Lock`] says; ranges lock their gaps, so nothing
+//!   appears in what was read.
+//! * [`Error`] says what the caller can do next.
+//! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
+//!   [`stats`](Database::stats) say what goes on.
+//!
+//! The order of the modules below is the ladder: a module uses only modules listed above it.
+
+/// Typed keys and values.
+pub mod codec;
+
+/// What a table takes.
+mod limits;
+
+/// Why something was not done, told by what can be done about it.
+pub mod error;
+
+/// How an open database behaves.
+pub mod options;
+
+/// How strongly a read locks.
+mod lock;
+
+/// Tables as constants.
+mod table;
+
+/// What a transaction leaves in the log.
+mod redo;
+
+/// The tables of a database.
+mod catalog;
+
+/// Where workers wait for work.
+mod rack;
+
+/// A thread for what nobody waits for.
+mod keeper;
+
+/// What all transactions share.
+mod engine;
+
+/// Transactions, cut by phase of life.
+mod txn;
+
+/// Ranges, read by threads.
+mod range;
+
+/// Transactions of threads.
+mod transaction;
+
+/// Transactions of tasks.
+mod asynchronous;
+
+/// From the log to the tables.
+mod restart;
+
+/// Databases.
+mod db;
+
+/// Transactions to their end.
+mod run;
+
+/// What goes on.
+pub mod inspect;
+
+pub use asynchronous::{AsyncRange, AsyncTransaction};
+pub use codec::{Key, Value};
+pub use db::Database;
+pub use error::{Error, Result};
+pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
+pub use lock::{Lock, LockOptions, LockWait};
+pub use options::{Durability, LatchKind, LockManagerKind, Locking, Options, VictimPolicy};
+pub use range::{Range, Rows};
+pub use restart::Recovered;
+pub use table::Table;
+pub use transaction::Transaction;

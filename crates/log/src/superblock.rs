@@ -27,7 +27,7 @@ use crate::record::{u32_at, u64_at};
 pub const FILE: &str = "foxton";
 
 /// What [`FILE`] is called until it is whole.
-const UNFINISHED: &str = "foxton.new";
+pub const UNFINISHED: &str = "foxton.new";
 
 const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"FOXTONdb";

@@ -1,0 +1,322 @@
+//! Transactions of tasks: the same operations as futures.
+//!
+//! Every future here is `Send` and may be dropped at any time. A dropped operation leaves its
+//! queue; what it had locked before stays locked until the transaction ends, as if it had been
+//! locked for nothing. A dropped `commit` is either a rollback or a commit, and the keeper sees a
+//! commit to its end.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{ControlFlow, RangeBounds};
+
+use foxton_lock::request::Label;
+
+use crate::codec::{Key, Value};
+use crate::error::Result;
+use crate::lock::{Lock, LockOptions, LockWait};
+use crate::options::Durability;
+use crate::range::decode;
+use crate::table::Table;
+use crate::txn::commit;
+use crate::txn::state::State;
+use crate::txn::write::Write;
+
+/// A transaction whose operations are futures: where a [`Transaction`](crate::Transaction) would
+/// put the thread to sleep, this one yields the task.
+///
+/// Made by [`Database::begin_async`](crate::Database::begin_async). It needs no particular runtime
+/// and is not tied to a thread.
+///
+/// ```
+/// use foxton::{Database, Options, Table};
+///
+/// const VISITS: Table<str, u64> = Table::new("visits");
+///
+/// async fn visit(db: &Database, page: &str) -> foxton::Result<u64> {
+///     let mut tx = db.begin_async()?;
+///     let count = tx.get_for_update(&VISITS, page).await?.unwrap_or(0) + 1;
+///     tx.put(&VISITS, page, &count).await?;
+///     tx.commit().await?;
+///     Ok(count)
+/// }
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let db = Database::in_memory(Options::default())?;
+/// assert_eq!(visit(&db, "/").await?, 1);
+/// assert_eq!(visit(&db, "/").await?, 2);
+/// # Ok::<(), foxton::Error>(())
+/// # })?;
+/// # Ok::<(), foxton::Error>(())
+/// ```
+pub struct AsyncTransaction {
+    /// `None` only while it ends.
+    state: Option<Box<State>>,
+}
+
+impl fmt::Debug for AsyncTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = self.state.as_ref().map(|state| state.owner.id());
+        f.debug_struct("AsyncTransaction")
+            .field("owner", &owner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsyncTransaction {
+    pub(crate) fn new(state: Box<State>) -> AsyncTransaction {
+        AsyncTransaction { state: Some(state) }
+    }
+
+    pub(crate) fn state_mut(&mut self) -> &mut State {
+        self.state
+            .as_mut()
+            .expect("taken only by what ends the transaction")
+    }
+
+    /// As [`Transaction::get`](crate::Transaction::get).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
+        self.get_as(table, key, Lock::Shared.into())
+    }
+
+    /// As [`Transaction::get_for_update`](crate::Transaction::get_for_update).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_for_update<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
+        self.get_as(table, key, Lock::Update.into())
+    }
+
+    /// As [`Transaction::get_locked`](crate::Transaction::get_locked).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_locked<'a, K: Key + ?Sized, V: Value + ?Sized, L: Into<LockOptions>>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+        lock: L,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V, L> {
+        self.get_as(table, key, lock.into())
+    }
+
+    fn get_as<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+        lock: LockOptions,
+    ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
+        let state = self.state_mut();
+        let table = state.prepare_get(table, key);
+        async move {
+            let (table, mut bytes) = (table?, None);
+            let mut read = Some(|found: &[u8]| bytes = Some(found.to_vec()));
+            state
+                .yield_on(lock.wait, |state| state.get_step(table, lock, &mut read))
+                .await?;
+            Ok(bytes.map(|bytes| V::decode(&bytes)).transpose()?)
+        }
+    }
+
+    /// As [`Transaction::put`](crate::Transaction::put).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V,
+    ) -> impl Future<Output = Result<()>> + Send + use<'a, K, V> {
+        let write = self.write(table, key, Some(value), Write::Put);
+        async { write.await.map(|_| ()) }
+    }
+
+    /// As [`Transaction::insert`](crate::Transaction::insert).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn insert<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V,
+    ) -> impl Future<Output = Result<()>> + Send + use<'a, K, V> {
+        let write = self.write(table, key, Some(value), Write::Insert);
+        async { write.await.map(|_| ()) }
+    }
+
+    /// As [`Transaction::delete`](crate::Transaction::delete).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
+        self.write(table, key, None, Write::Delete)
+    }
+
+    fn write<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: Option<&V>,
+        write: Write,
+    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
+        let state = self.state_mut();
+        let table = state.prepare_write(table, key, value);
+        async move {
+            let table = table?;
+            let attempt = |state: &mut State| state.write_step(table, write);
+            let existed = state.yield_on(LockWait::Usual, attempt).await?;
+            state.wrote()?;
+            Ok(existed)
+        }
+    }
+
+    /// As [`Transaction::range`](crate::Transaction::range).
+    pub fn range<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> AsyncRange<'_, K, V> {
+        let state = self.state_mut();
+        let table = state.prepare_range(table, &range);
+        AsyncRange {
+            state,
+            table,
+            types: PhantomData,
+        }
+    }
+
+    /// As [`Transaction::set_label`](crate::Transaction::set_label).
+    pub fn set_label(&mut self, label: impl Into<Label>) {
+        self.state_mut().owner.set_label(label);
+    }
+
+    /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.state_mut().durability = durability;
+    }
+
+    /// As [`Transaction::commit`](crate::Transaction::commit). If the future is dropped, the
+    /// transaction is committed if its changes had reached the log, and rolled back if not.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn commit(mut self) -> Result<()> {
+        let state = self
+            .state
+            .take()
+            .expect("taken only by what ends the transaction");
+        commit::commit(state).await
+    }
+
+    /// Undoes everything and gives every lock back. Dropping the transaction does the same.
+    pub fn rollback(self) {
+        drop(self);
+    }
+}
+
+impl Drop for AsyncTransaction {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            State::abandon(state);
+        }
+    }
+}
+
+/// As [`Range`](crate::Range), read by a task.
+#[must_use = "a range reads nothing until it is asked to"]
+pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
+    state: &'t mut State,
+    table: Result<usize>,
+    types: PhantomData<fn() -> (*const K, *const V)>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for AsyncRange<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncRange")
+            .field("scan", &self.state.scan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
+    /// As [`Range::reversed`](crate::Range::reversed).
+    pub fn reversed(self) -> Self {
+        self.state.scan.reversed = !self.state.scan.reversed;
+        self
+    }
+
+    /// As [`Range::limit`](crate::Range::limit).
+    pub fn limit(self, count: u64) -> Self {
+        self.state.scan.remaining.set(count);
+        self
+    }
+
+    /// As [`Range::locked`](crate::Range::locked).
+    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
+        self.state.scan.lock = lock.into();
+        self
+    }
+
+    /// As [`Range::try_for_each_bytes`](crate::Range::try_for_each_bytes).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn try_for_each_bytes(
+        self,
+        mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let AsyncRange { state, table, .. } = self;
+        let table = table?;
+        let wait = state.scan.lock.wait;
+        state
+            .yield_on(wait, |state| state.scan_step(table, &mut take))
+            .await
+    }
+
+    /// As [`Range::for_each`](crate::Range::for_each).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn for_each(self, mut take: impl FnMut(K::Owned, V::Owned)) -> Result<()> {
+        let mut failure = None;
+        self.try_for_each_bytes(|key, value| match decode::<K, V>(key, value) {
+            Ok((key, value)) => {
+                take(key, value);
+                ControlFlow::Continue(())
+            }
+            Err(undecodable) => {
+                failure = Some(undecodable);
+                ControlFlow::Break(())
+            }
+        })
+        .await?;
+        failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
+    }
+
+    /// As [`Range::collect`](crate::Range::collect).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn collect(self) -> Result<Vec<(K::Owned, V::Owned)>> {
+        let mut rows = Vec::new();
+        self.for_each(|key, value| rows.push((key, value))).await?;
+        Ok(rows)
+    }
+}

@@ -1,0 +1,395 @@
+//! Databases: opening them, and beginning transactions in them.
+
+use std::fmt;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foxton_lock::any::{self, Any};
+use foxton_lock::name::KeyHasher;
+use foxton_log::device::file::{FileDevice, LOCK_FILE};
+use foxton_log::device::memory::MemoryDevice;
+use foxton_log::device::{Device, LockError};
+use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{Log, LogOptions, OpenError};
+use foxton_sync::counter::Counters;
+use foxton_sync::shim::AtomicBool;
+use foxton_sync::worker::Workers;
+
+use crate::asynchronous::AsyncTransaction;
+use crate::catalog::Catalog;
+use crate::engine::Engine;
+use crate::error::{Error, Result, Storage};
+use crate::keeper::Keeper;
+use crate::options::Options;
+use crate::rack::Rack;
+use crate::restart::{Recovered, Restart, Senseless};
+use crate::transaction::Transaction;
+use crate::txn::state::State;
+
+/// An open database. Cheap to clone; all clones are one database.
+///
+/// The directory is locked against other processes as long as a handle or a transaction lives.
+///
+/// ```
+/// use foxton::{Database, Table};
+///
+/// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+///
+/// # let path = std::env::temp_dir().join(format!("foxton-doc-{}", std::process::id()));
+/// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+/// let db = Database::open(path)?; // cheap to clone, Send + Sync
+/// db.run(|tx| {
+///     // again on deadlock, with backoff
+///     let from = tx.get_for_update(&ACCOUNTS, &1)?.unwrap_or(0);
+///     let to = tx.get_for_update(&ACCOUNTS, &2)?.unwrap_or(0);
+///     tx.put(&ACCOUNTS, &1, &(from - 100))?;
+///     tx.put(&ACCOUNTS, &2, &(to + 100))?;
+///     Ok(())
+/// })?;
+/// # Ok(()) }
+/// # main_(&path)?;
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    door: Arc<Door>,
+}
+
+/// What all handles of a database share.
+struct Door {
+    engine: Arc<Engine>,
+    rack: Rack<State>,
+    recovered: Recovered,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // What lies in the rack keeps the engine alive.
+        self.rack.close();
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("options", &self.door.engine.options)
+            .field("log", &self.door.engine.log)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens the database in the directory `path`, with default options. A directory that is empty
+    /// or not there becomes a new database; its parent must exist.
+    ///
+    /// # Errors
+    /// A storage error that names what is in the way: see [`Storage`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); a request error if an option is out of its range.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let path = path.as_ref();
+        options.check()?;
+        check_directory(path)?;
+        let device = FileDevice::create(path).map_err(|error| told(path, "open", error))?;
+        Database::open_on_at(Arc::new(device), path, options)
+    }
+
+    /// A new database in memory: nothing of it remains when it is closed.
+    ///
+    /// # Errors
+    /// A request error if an option is out of its range.
+    pub fn in_memory(options: Options) -> Result<Database> {
+        Database::open_on(Arc::new(MemoryDevice::new()), options)
+    }
+
+    /// Opens the database on a device of your own, such as one that fails on purpose.
+    ///
+    /// # Errors
+    /// As for [`open_with`](Self::open_with).
+    pub fn open_on(device: Arc<dyn Device>, options: Options) -> Result<Database> {
+        options.check()?;
+        Database::open_on_at(device, Path::new("the device"), options)
+    }
+
+    fn open_on_at(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Database> {
+        device.lock().map_err(|error| not_locked(path, error))?;
+        let superblock = read_or_create(&*device, path)?;
+        let workers = Workers::new();
+        let catalog = Catalog::new(workers.domain().clone());
+        let worker = workers.worker();
+        let mut restart = Restart::new(&worker, &catalog);
+        let (log, opened) = Log::open(
+            device,
+            log_options(&options, &workers),
+            superblock.identity,
+            &mut |record| restart.visit(record),
+        )
+        .map_err(|error| not_opened(path, error))?;
+        let recovered = Recovered {
+            transactions: restart.transactions,
+            changes: restart.changes,
+            log_end: opened.summary.end,
+            log: opened.to_string(),
+        };
+        drop(worker);
+        let locks = Arc::new(Any::new(&lock_options(&options)));
+        let engine = Engine {
+            keeper: Keeper::new(locks.clone(), workers.clone()),
+            locks,
+            log,
+            hasher: KeyHasher::new(RandomState::new().hash_one(0)),
+            workers,
+            catalog,
+            counters: Counters::new(),
+            alone: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            options,
+        };
+        let door = Door {
+            engine: Arc::new(engine),
+            rack: Rack::new(),
+            recovered,
+        };
+        Ok(Database {
+            door: Arc::new(door),
+        })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// A storage error if the log has failed; a request error if locking is off and another
+    /// transaction is open.
+    #[inline]
+    pub fn begin(&self) -> Result<Transaction> {
+        State::take_out(&self.door.engine, &self.door.rack).map(Transaction::new)
+    }
+
+    /// Begins a transaction whose operations are futures. Beginning itself never waits.
+    ///
+    /// # Errors
+    /// As for [`begin`](Self::begin).
+    pub fn begin_async(&self) -> Result<AsyncTransaction> {
+        State::take_out(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
+    }
+
+    /// What opening the database found in its log.
+    pub fn recovered(&self) -> &Recovered {
+        &self.door.recovered
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &Options {
+        &self.door.engine.options
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.door.engine
+    }
+}
+
+fn lock_options(options: &Options) -> any::Options {
+    let mut lock_options = any::Options::default();
+    lock_options.kind = options.lock_manager;
+    lock_options.latch = options.latch;
+    lock_options.bucket_count = options.lock_buckets.next_power_of_two();
+    lock_options.victim = options.victim;
+    lock_options
+}
+
+fn log_options(options: &Options, workers: &Workers) -> LogOptions {
+    let mut log_options = LogOptions::default();
+    log_options.segment_bytes = options.log_segment_bytes;
+    log_options.buffer_bytes = options.log_buffer_bytes;
+    log_options.sync_interval = options.sync_interval;
+    log_options.workers = Some(workers.clone());
+    log_options
+}
+
+/// Refuses a directory that holds other things, before anything in it is touched.
+fn check_directory(path: &Path) -> Result<()> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            let found = "it is a file, and a database is a directory".to_owned();
+            return Err(Storage::NotADatabase {
+                path: path.into(),
+                found,
+            }
+            .into());
+        }
+        entries => entries.map_err(|error| told(path, "read", error))?,
+    };
+    let mut others = Vec::new();
+    for entry in entries {
+        let name = entry
+            .map_err(|error| told(path, "read", error))?
+            .file_name();
+        if name == superblock::FILE {
+            return Ok(());
+        }
+        // What a creation that was cut short leaves behind.
+        if name != LOCK_FILE && name != superblock::UNFINISHED {
+            others.push(name);
+        }
+    }
+    others.sort();
+    match others.first() {
+        None => Ok(()),
+        Some(first) => {
+            let found = format!(
+                "it holds {} and no file {}",
+                first.display(),
+                superblock::FILE
+            );
+            Err(Storage::NotADatabase {
+                path: path.into(),
+                found,
+            }
+            .into())
+        }
+    }
+}
+
+fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
+    match Superblock::read(device) {
+        Err(SuperblockError::Missing) => {}
+        read => return read.map_err(|error| no_superblock(path, error)),
+    }
+    let names = device.list().map_err(|error| told(path, "list", error))?;
+    if let Some(other) = names.iter().find(|&name| name != superblock::UNFINISHED) {
+        let found = format!("it holds {other} and no file {}", superblock::FILE);
+        return Err(Storage::NotADatabase {
+            path: path.into(),
+            found,
+        }
+        .into());
+    }
+    // Two halves from the operating system's randomness; unique is all it must be.
+    let identity = (
+        RandomState::new().hash_one(1),
+        RandomState::new().hash_one(2),
+    );
+    let identity = u128::from(identity.0) << 64 | u128::from(identity.1);
+    let superblock = Superblock::new(identity.to_be_bytes());
+    superblock
+        .create(device)
+        .map_err(|error| no_superblock(path, error))?;
+    Ok(superblock)
+}
+
+// What went wrong, in the words of this crate.
+
+fn told(path: &Path, doing: &str, error: io::Error) -> Error {
+    Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
+}
+
+fn not_locked(path: &Path, error: LockError) -> Error {
+    match error {
+        LockError::Held { pid, .. } => {
+            let holder = match pid {
+                Some(pid) if pid == std::process::id() => "in this process".to_owned(),
+                Some(pid) => format!("in process {pid}"),
+                None => "elsewhere".to_owned(),
+            };
+            Storage::InUse {
+                path: path.into(),
+                holder,
+            }
+            .into()
+        }
+        LockError::Device(error) => told(path, "lock", error),
+        other => Storage::InUse {
+            path: path.into(),
+            holder: other.to_string(),
+        }
+        .into(),
+    }
+}
+
+fn no_superblock(path: &Path, error: SuperblockError) -> Error {
+    match error {
+        SuperblockError::Missing => {
+            let found = format!("it has no file {}", superblock::FILE);
+            Storage::NotADatabase {
+                path: path.into(),
+                found,
+            }
+        }
+        SuperblockError::Damaged(what) => Storage::Damaged {
+            place: path.join(superblock::FILE).display().to_string(),
+            what: what.to_owned(),
+        },
+        SuperblockError::Unknown(what) => Storage::FutureFormat { found: what },
+        SuperblockError::Device(error) => {
+            return told(path, "read or write the superblock of", error);
+        }
+        other => Storage::Damaged {
+            place: path.display().to_string(),
+            what: other.to_string(),
+        },
+    }
+    .into()
+}
+
+fn not_opened(path: &Path, error: OpenError<Senseless>) -> Error {
+    match error {
+        OpenError::Locked(error) => not_locked(path, error),
+        OpenError::Device(failure) => {
+            let doing = format!(
+                "{} {}",
+                failure.operation,
+                path.join(&failure.file).display()
+            );
+            Storage::from_io(path, doing, failure.source).into()
+        }
+        OpenError::Corrupt(corruption) => {
+            let place = format!("{}", path.join(&corruption.file).display());
+            Storage::Damaged {
+                place,
+                what: corruption.to_string(),
+            }
+            .into()
+        }
+        OpenError::Newer { file, version } => {
+            let found = format!("log file {file} has format {version}");
+            Storage::FutureFormat { found }.into()
+        }
+        OpenError::Visit { lsn, error } => Error::senseless(lsn, &error),
+        other => {
+            let place = path.display().to_string();
+            Storage::Damaged {
+                place,
+                what: other.to_string(),
+            }
+            .into()
+        }
+    }
+}
+
+impl Storage {
+    /// A failed call to the device, told apart by what can be done about it.
+    pub(crate) fn from_io(path: &Path, doing: String, source: io::Error) -> Storage {
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                Storage::ReadOnly {
+                    path: PathBuf::from(path),
+                }
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Storage::DeviceFull { doing }
+            }
+            _ => Storage::Io { doing, source },
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What all transactions of one database share.
+//!
+//! Locks, log, tables, options. Nothing here is written by a transaction that begins or ends: there
+//! is no list of transactions and no counter of them. Whoever holds an `Arc<Engine>` keeps the
+//! database open; the sets of a [`Rack`](crate::rack::Rack) hold theirs as long as they live, so
+//! that beginning a transaction does not touch the count.
+
+use std::sync::Arc;
+
+use foxton_lock::any::Any;
+use foxton_lock::name::KeyHasher;
+use foxton_log::{Log, LogError};
+use foxton_sync::counter::Counters;
+use foxton_sync::shim::{AtomicBool, Ordering};
+use foxton_sync::worker::Workers;
+
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::keeper::Keeper;
+use crate::options::Options;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) options: Options,
+    pub(crate) locks: Arc<Any>,
+    pub(crate) keeper: Keeper,
+    pub(crate) log: Log,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) workers: Workers,
+    pub(crate) catalog: Catalog,
+    pub(crate) counters: Counters<{ Count::ALL.len() }>,
+    /// Whether a transaction is open; kept only when locking is off.
+    pub(crate) alone: AtomicBool,
+    /// Whether the log has failed. Written once, so that reading it costs nothing.
+    pub(crate) failed: AtomicBool,
+}
+
+impl Engine {
+    /// Refuses new transactions once the log has failed.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        // Relaxed: leads to no memory; whoever sees it late hears of it at its commit.
+        if self.failed.load(Ordering::Relaxed) {
+            return self.log.check().map_err(Error::from);
+        }
+        Ok(())
+    }
+
+    /// Notes that the log has failed.
+    #[cold]
+    pub(crate) fn log_failed(&self, error: LogError) -> Error {
+        // Relaxed: see `check`.
+        self.failed.store(true, Ordering::Relaxed);
+        error.into()
+    }
+}
+
+/// What transactions count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Count {
+    Commits,
+    ReadOnlyCommits,
+    Rollbacks,
+    Deadlocks,
+    Reruns,
+    GhostsPurged,
+    GhostsLeft,
+}
+
+impl Count {
+    pub(crate) const ALL: [Count; 7] = [
+        Count::Commits,
+        Count::ReadOnlyCommits,
+        Count::Rollbacks,
+        Count::Deadlocks,
+        Count::Reruns,
+        Count::GhostsPurged,
+        Count::GhostsLeft,
+    ];
+}

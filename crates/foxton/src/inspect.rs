@@ -1,0 +1,244 @@
+//! What goes on in a database: who holds and awaits what, the last deadlocks, and how much there was
+//! of everything.
+
+use std::fmt;
+use std::time::Duration;
+
+use foxton_lock::inspect::{Entry, Snapshot};
+use foxton_lock::manager::LockManager;
+use foxton_lock::mode::Mode;
+use foxton_lock::name::Name;
+use foxton_lock::request::{Label, OwnerId};
+
+use crate::db::Database;
+use crate::engine::Count;
+
+pub use foxton_lock::inspect::{DeadlockReport, Stats as LockStats};
+pub use foxton_log::LogStats;
+pub use foxton_sync::site::Summary as Account;
+
+/// One lock that a transaction holds.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The table it is in.
+    pub table: String,
+    /// What is locked: the table, a key and the gap before it, or the gap after the last key.
+    pub name: Name,
+    /// How.
+    pub mode: Mode,
+    /// Which transaction.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// How long ago it began.
+    pub age: Duration,
+}
+
+/// One transaction that waits for a lock.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WaitingLock {
+    /// The lock it waits for, as it would hold it.
+    pub lock: HeldLock,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// Whom it waits for, directly.
+    pub blockers: Vec<(OwnerId, Label)>,
+}
+
+impl fmt::Display for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HeldLock {
+            table,
+            name,
+            mode,
+            owner,
+            label,
+            age,
+        } = self;
+        write!(
+            f,
+            "{owner} {label} {mode} on {name} of \"{table}\" ({age:.1?} old)"
+        )
+    }
+}
+
+impl fmt::Display for WaitingLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has waited {:.1?} for", self.lock, self.waited)?;
+        for (owner, label) in &self.blockers {
+            write!(f, " {owner} {label}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How much there was of everything since the database was opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Transactions that changed something and were committed.
+    pub commits: u64,
+    /// Transactions that changed nothing and were committed.
+    pub read_only_commits: u64,
+    /// Transactions that were rolled back, whoever wanted it.
+    pub rollbacks: u64,
+    /// Transactions that were ended because of a deadlock; counted as rolled back, too.
+    pub deadlocks: u64,
+    /// Times that `run` ran a transaction again.
+    pub reruns: u64,
+    /// Records of deleted keys that were removed.
+    pub ghosts_purged: u64,
+    /// Records of deleted keys that had to stay a while, since somebody had read next to them.
+    pub ghosts_left: u64,
+    /// The lock manager's own counts.
+    pub locks: LockStats,
+    /// The log's own counts.
+    pub log: LogStats,
+    /// The tables.
+    pub tables: Vec<TableStats>,
+    /// Critical sections passed, by component and pattern; empty without the feature `account`.
+    pub account: Account,
+}
+
+/// One table.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// The name of its key type.
+    pub key_type: String,
+    /// The name of its value type.
+    pub value_type: String,
+    /// About how many keys it has.
+    pub keys: u64,
+}
+
+impl Database {
+    /// Who holds what. Each lock was held at some moment while this looked; nothing is stopped.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.set_label("restock");
+    /// tx.put(&T, &7, &1)?;
+    /// let locks = db.locks();
+    /// assert!(locks.iter().any(|lock| lock.label == "restock" && lock.table == "stock"));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn locks(&self) -> Vec<HeldLock> {
+        let snapshot = self.snapshot();
+        let held = |queue: &foxton_lock::inspect::Queue| {
+            let describe = |entry: &Entry| self.describe(queue.name, entry);
+            queue.holders.iter().map(describe).collect::<Vec<_>>()
+        };
+        snapshot.queues.iter().flat_map(held).collect()
+    }
+
+    /// Who waits for what and for whom, the longest wait first.
+    pub fn waits(&self) -> Vec<WaitingLock> {
+        let snapshot = self.snapshot();
+        let edges = snapshot.edges();
+        let label = |owner: OwnerId| {
+            let mut entries = snapshot
+                .queues
+                .iter()
+                .flat_map(|queue| queue.holders.iter().chain(&queue.waiters));
+            let entry = entries.find(|entry| entry.owner == owner);
+            (
+                owner,
+                entry.map_or(Label::default(), |entry| entry.label.clone()),
+            )
+        };
+        let wait = |(name, waiter): (Name, &Entry)| {
+            let of_waiter = edges.iter().filter(|edge| edge.waiter == waiter.owner);
+            let mut blockers: Vec<_> = of_waiter.map(|edge| label(edge.blocker)).collect();
+            blockers.sort();
+            blockers.dedup();
+            WaitingLock {
+                lock: self.describe(name, waiter),
+                waited: waiter.waited,
+                blockers,
+            }
+        };
+        snapshot.waits().into_iter().map(wait).collect()
+    }
+
+    /// The most recent deadlocks, the latest last: who waited for whom, and who gave way.
+    pub fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.engine().locks.deadlocks()
+    }
+
+    /// How much there was of everything.
+    pub fn stats(&self) -> Stats {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        let count = |count: Count| engine.counters.sum(count as usize);
+        let guard = worker.pin();
+        let table = |table: &crate::catalog::OpenTable| TableStats {
+            name: table.record.name.clone(),
+            key_type: table.record.key_type.0.clone(),
+            value_type: table.record.value_type.0.clone(),
+            keys: table.rows.len_estimate(&guard),
+        };
+        Stats {
+            commits: count(Count::Commits),
+            read_only_commits: count(Count::ReadOnlyCommits),
+            rollbacks: count(Count::Rollbacks),
+            deadlocks: count(Count::Deadlocks),
+            reruns: count(Count::Reruns),
+            ghosts_purged: count(Count::GhostsPurged),
+            ghosts_left: count(Count::GhostsLeft),
+            locks: engine.locks.stats(&worker),
+            log: engine.log.stats(&worker),
+            tables: engine
+                .catalog
+                .tables()
+                .iter()
+                .map(|open| table(open))
+                .collect(),
+            account: engine.workers.account(),
+        }
+    }
+
+    /// Panics if an invariant of the locks or of a table is broken. Slow, and only while no
+    /// transaction runs; for tests.
+    pub fn verify(&self) {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        engine.locks.verify(&worker);
+        let guard = worker.pin();
+        for table in engine.catalog.tables() {
+            table.rows.verify(&guard);
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let engine = self.engine();
+        engine.locks.inspect(&engine.workers.worker())
+    }
+
+    fn describe(&self, name: Name, entry: &Entry) -> HeldLock {
+        let table = self.engine().catalog.by_id(name.space());
+        let table = table.map_or(String::new(), |table| table.record.name.clone());
+        let Entry {
+            owner,
+            label,
+            mode,
+            age,
+            ..
+        } = entry.clone();
+        HeldLock {
+            table,
+            name,
+            mode,
+            owner,
+            label,
+            age,
+        }
+    }
+}

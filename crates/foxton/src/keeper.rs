@@ -1,0 +1,198 @@
+//! A thread for what nobody waits for.
+//!
+//! * It ends the lock waits of tasks whose time is over: a task cannot sleep until a deadline.
+//! * It finishes commits whose future was dropped: what is in the log happens, whoever is
+//!   interested, and the locks must go when it is durable and not before.
+//!
+//! The thread is started when it is first needed.
+//!
+//! # State
+//!
+//! Each transaction that ever waited as a task has an [`Alarm`]; the keeper sees all alarms and
+//! looks at them when the earliest may be due.
+//!
+//! # Invariants
+//!
+//! * I1  An alarm that rings for a wait that has ended does nothing: its ticket says which wait it
+//!   was. So alarms need not be taken back.
+//! * I2  `next` is not later than the earliest alarm set: whoever sets an earlier one lowers it
+//!   first, under the same mutex under which the keeper goes to sleep.
+
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use foxton_lock::any::Any;
+use foxton_lock::manager::LockManager;
+use foxton_lock::owner::WaitTicket;
+use foxton_lock::request::Reason;
+use foxton_sync::shim::{self, Condvar, Mutex};
+use foxton_sync::worker::Workers;
+
+/// The keeper looks at its alarms at most this often.
+const TICK: Duration = Duration::from_millis(2);
+
+type Due = Mutex<Option<(Instant, WaitTicket)>>;
+type Job = Box<dyn FnOnce() + Send>;
+
+/// One transaction's alarm.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm(Option<Arc<Due>>);
+
+#[derive(Default)]
+struct Desk {
+    running: bool,
+    stop: bool,
+    next: Option<Instant>,
+    alarms: Vec<Weak<Due>>,
+    jobs: Vec<Job>,
+}
+
+struct Shared {
+    desk: Mutex<Desk>,
+    news: Condvar,
+    locks: Arc<Any>,
+    workers: Workers,
+}
+
+/// See the [module](self).
+pub(crate) struct Keeper(Arc<Shared>);
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(locks: Arc<Any>, workers: Workers) -> Keeper {
+        let (desk, news) = (Mutex::new(Desk::default()), Condvar::new());
+        Keeper(Arc::new(Shared {
+            desk,
+            news,
+            locks,
+            workers,
+        }))
+    }
+
+    /// Has the wait of `ticket` time out at `deadline`, instead of what the alarm was set to.
+    pub(crate) fn set(&self, alarm: &mut Alarm, ticket: WaitTicket, deadline: Instant) {
+        let due = match &alarm.0 {
+            Some(due) => due,
+            None => {
+                let due = alarm.0.insert(Arc::default());
+                shim::lock(&self.0.desk).alarms.push(Arc::downgrade(due));
+                due
+            }
+        };
+        *shim::lock(due) = Some((deadline, ticket));
+        let mut desk = shim::lock(&self.0.desk);
+        if desk.next.is_none_or(|next| deadline < next) {
+            desk.next = Some(deadline); // I2
+            self.call(&mut desk);
+        }
+    }
+
+    /// Has the keeper's thread do `job`.
+    pub(crate) fn hand_over(&self, job: Job) {
+        let mut desk = shim::lock(&self.0.desk);
+        desk.jobs.push(job);
+        self.call(&mut desk);
+    }
+
+    /// Wakes the thread, or starts it.
+    fn call(&self, desk: &mut Desk) {
+        if !desk.running {
+            let shared = self.0.clone();
+            let started = thread::Builder::new()
+                .name("foxton-keeper".into())
+                .spawn(move || shared.keep());
+            // Without a thread, tasks wait until they are granted, and the next call tries again.
+            desk.running = started.is_ok();
+        }
+        self.0.news.notify_one();
+    }
+}
+
+impl Alarm {
+    /// Forgets what the alarm was set to.
+    pub(crate) fn clear(&self) {
+        if let Some(due) = &self.0 {
+            *shim::lock(due) = None;
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        shim::lock(&self.0.desk).stop = true;
+        self.0.news.notify_one();
+        // Not joined: the last one to let go of a database may be the keeper itself.
+    }
+}
+
+impl Shared {
+    fn keep(&self) {
+        let mut desk = shim::lock(&self.desk);
+        loop {
+            if !desk.jobs.is_empty() {
+                let jobs = std::mem::take(&mut desk.jobs);
+                drop(desk);
+                jobs.into_iter().for_each(|job| job());
+                desk = shim::lock(&self.desk);
+                continue;
+            }
+            if desk.stop {
+                return;
+            }
+            let now = Instant::now();
+            desk = match desk.next {
+                None => self.news.wait(desk).unwrap_or_else(PoisonError::into_inner),
+                Some(next) if next > now => {
+                    let pause = (next - now).max(TICK);
+                    let waited = self.news.wait_timeout(desk, pause);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some(_) => {
+                    let due = ring(&mut desk, now);
+                    drop(desk);
+                    self.time_out(due);
+                    shim::lock(&self.desk)
+                }
+            };
+        }
+    }
+
+    fn time_out(&self, due: Vec<WaitTicket>) {
+        if due.is_empty() {
+            return;
+        }
+        let worker = self.workers.worker();
+        for ticket in due {
+            self.locks.end_wait(&worker, ticket, Reason::TimedOut);
+        }
+    }
+}
+
+/// Takes what is due, and finds out when something will be.
+fn ring(desk: &mut Desk, now: Instant) -> Vec<WaitTicket> {
+    let mut due = Vec::new();
+    let mut next = None;
+    desk.alarms.retain(|alarm| {
+        let Some(alarm) = alarm.upgrade() else {
+            return false;
+        };
+        let mut alarm = shim::lock(&alarm);
+        match *alarm {
+            Some((deadline, ticket)) if deadline <= now => {
+                due.push(ticket);
+                *alarm = None;
+            }
+            Some((deadline, _)) => next = next.into_iter().chain([deadline]).min(),
+            None => {}
+        }
+        true
+    });
+    desk.next = next;
+    due
+}

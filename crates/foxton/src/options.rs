@@ -1,0 +1,235 @@
+//! How an open database behaves.
+//!
+//! Nothing here changes a byte on disk; what is fixed when a database is created is [`Format`].
+//!
+//! [`Format`]: crate::format::Format
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{Request, Result};
+
+pub use foxton_lock::any::Kind as LockManagerKind;
+pub use foxton_lock::waits::VictimPolicy;
+pub use foxton_sync::latch::Kind as LatchKind;
+
+/// How an open database behaves. Start from [`Options::default`] and change fields.
+///
+/// ```
+/// use foxton::{Database, Durability, Options};
+/// use std::time::Duration;
+///
+/// let mut options = Options::default();
+/// options.lock_wait = Duration::from_millis(200);
+/// options.durability = Durability::Buffered;
+/// let db = Database::in_memory(options)?;
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// What a commit waits for, unless its transaction says otherwise. Default
+    /// [`Durability::Sync`].
+    pub durability: Durability,
+    /// Which lock manager decides who may. Default `bucket`.
+    pub lock_manager: LockManagerKind,
+    /// Which latch guards the lock manager's buckets. Default `parking`.
+    pub latch: LatchKind,
+    /// Buckets of the lock manager's hash table, rounded up to a power of two. Default 16,384; from
+    /// 1 to 2^24. More buckets, fewer transactions that meet at one.
+    pub lock_buckets: usize,
+    /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
+    pub victim: VictimPolicy,
+    /// How long one lock request waits before it is refused. Default 10 s. Deadlocks are found at
+    /// once and do not wait for this.
+    pub lock_wait: Duration,
+    /// Whether locks are taken at all. Default [`Locking::On`].
+    pub locking: Locking,
+    /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
+    /// conflict back. Default 1,000; at least 1.
+    pub run_attempts: u32,
+    /// Bytes of log kept in memory before writers wait for the device. Default 4 MiB; at least
+    /// 64 KiB.
+    pub log_buffer_bytes: usize,
+    /// Bytes of one log file. Default 64 MiB; at least 64 KiB.
+    pub log_segment_bytes: u64,
+    /// Bytes of changes a transaction gathers before it hands them to the log in parts. Default
+    /// 1 MiB; at least 256.
+    pub redo_part_bytes: usize,
+    /// How long a buffered commit may stay unsynced. Default 1 s.
+    pub sync_interval: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            durability: Durability::Sync,
+            lock_manager: LockManagerKind::Bucket,
+            latch: LatchKind::Parking,
+            lock_buckets: 1 << 14,
+            victim: VictimPolicy::LeastWork,
+            lock_wait: Duration::from_secs(10),
+            locking: Locking::On,
+            run_attempts: 1_000,
+            log_buffer_bytes: 4 << 20,
+            log_segment_bytes: 64 << 20,
+            redo_part_bytes: 1 << 20,
+            sync_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Options {
+    /// Everything as small as it may be, so that log files fill, large transactions come in parts
+    /// and keys share buckets at once. Tests start from here.
+    pub fn tiny() -> Options {
+        Options {
+            lock_buckets: 4,
+            log_buffer_bytes: 64 << 10,
+            log_segment_bytes: 64 << 10,
+            redo_part_bytes: 256,
+            sync_interval: Duration::from_millis(20),
+            ..Options::default()
+        }
+    }
+
+    /// Refuses options out of their range.
+    pub(crate) fn check(&self) -> Result<()> {
+        let rules = [
+            (
+                (1..=1 << 24).contains(&self.lock_buckets),
+                "lock_buckets takes 1 to 16,777,216 buckets",
+            ),
+            (self.run_attempts >= 1, "run_attempts must be at least 1"),
+            (
+                self.log_buffer_bytes >= 64 << 10,
+                "log_buffer_bytes must be at least 65,536",
+            ),
+            (
+                self.log_segment_bytes >= 64 << 10,
+                "log_segment_bytes must be at least 65,536",
+            ),
+            (
+                self.redo_part_bytes >= 256,
+                "redo_part_bytes must be at least 256",
+            ),
+        ];
+        match rules.iter().find(|(kept, _)| !kept) {
+            Some((_, rule)) => Err(Request::Option(rule).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a commit waits for before it is acknowledged.
+///
+/// | | survives the process | survives the power |
+/// |---|---|---|
+/// | `Sync` | yes | yes |
+/// | `Buffered` | yes | yes, once [`Options::sync_interval`] has passed |
+/// | `None` | what was written by then | what was synced by then |
+///
+/// Whatever is lost is lost from the end: restart finds every commit up to some point in commit
+/// order, whole, and none after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The commit is on the device when `commit` returns.
+    #[default]
+    Sync,
+    /// The commit is with the operating system when `commit` returns, and synced soon after.
+    Buffered,
+    /// `commit` waits for nothing.
+    None,
+}
+
+impl Durability {
+    /// All of them, strongest first.
+    pub const ALL: [Durability; 3] = [Durability::Sync, Durability::Buffered, Durability::None];
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Sync => "sync",
+            Durability::Buffered => "buffered",
+            Durability::None => "none",
+        })
+    }
+}
+
+/// The text names none of the choices; it names them itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownChoice(String);
+
+impl fmt::Display for UnknownChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UnknownChoice {}
+
+impl FromStr for Durability {
+    type Err = UnknownChoice;
+    fn from_str(text: &str) -> Result<Durability, UnknownChoice> {
+        Durability::ALL
+            .into_iter()
+            .find(|kind| kind.to_string() == text)
+            .ok_or_else(|| {
+                UnknownChoice(format!(
+                    "\"{text}\" is no durability: say sync, buffered or none"
+                ))
+            })
+    }
+}
+
+/// Whether locks are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Locking {
+    /// Transactions lock what they read and write.
+    #[default]
+    On,
+    /// No locks. Only one transaction may be open at a time, and a second one is refused. This is
+    /// for measuring what locking costs.
+    Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_the_tiniest_are_in_range_and_the_rest_is_refused() {
+        Options::default().check().unwrap();
+        Options::tiny().check().unwrap();
+        for change in [
+            (|options: &mut Options| options.lock_buckets = 0) as fn(&mut Options),
+            |options| options.lock_buckets = usize::MAX,
+            |options| options.run_attempts = 0,
+            |options| options.log_buffer_bytes = 1,
+            |options| options.log_segment_bytes = 1,
+            |options| options.redo_part_bytes = 0,
+        ] {
+            let mut options = Options::default();
+            change(&mut options);
+            assert_eq!(options.check().unwrap_err().code(), "option");
+        }
+    }
+
+    #[test]
+    fn durability_reads_what_it_prints() {
+        for kind in Durability::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!(
+            "fsync"
+                .parse::<Durability>()
+                .unwrap_err()
+                .to_string()
+                .contains("buffered")
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! Ranges of keys, read by threads.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{ControlFlow, RangeBounds};
+
+use crate::codec::{Key, Undecodable, Value};
+use crate::error::Result;
+use crate::lock::LockOptions;
+use crate::table::Table;
+use crate::txn::state::State;
+
+/// The keys of a table that lie in a range, not read yet: say how, then read.
+///
+/// *How:* [`reversed`](Self::reversed), [`limit`](Self::limit), [`locked`](Self::locked).
+/// *Read:* [`for_each`](Self::for_each) and its relatives (fastest; the `bytes` ones copy nothing),
+/// [`collect`](Self::collect), [`first`](Self::first), [`count`](Self::count), or a `for` loop.
+///
+/// What is read stays as it is until the transaction ends: nobody else changes it, removes any of it
+/// or adds to it. What a limit or a break left unread is not held.
+#[must_use = "a range reads nothing until it is asked to"]
+pub struct Range<'t, K: ?Sized, V: ?Sized> {
+    state: &'t mut State,
+    table: Result<usize>,
+    types: PhantomData<fn() -> (*const K, *const V)>,
+}
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range")
+            .field("scan", &self.state.scan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
+    pub(crate) fn new(
+        state: &'t mut State,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Range<'t, K, V> {
+        let table = state.prepare_range(table, &range);
+        Range {
+            state,
+            table,
+            types: PhantomData,
+        }
+    }
+
+    /// From the last key to the first.
+    pub fn reversed(self) -> Self {
+        self.state.scan.reversed = !self.state.scan.reversed;
+        self
+    }
+
+    /// At most `count` keys.
+    pub fn limit(self, count: u64) -> Self {
+        self.state.scan.remaining.set(count);
+        self
+    }
+
+    /// Locks what is read in this way instead of shared.
+    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
+        self.state.scan.lock = lock.into();
+        self
+    }
+
+    /// Calls `take` with each key and value.
+    ///
+    /// # Errors
+    /// A conflict, if a lock was not to be had: `take` may have been called for what came before it.
+    /// A request error, if a bound is too long, the table has other types, or what is stored is no
+    /// `K` or `V`.
+    pub fn for_each(self, mut take: impl FnMut(K::Owned, V::Owned)) -> Result<()> {
+        self.try_for_each(|key, value| {
+            take(key, value);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Calls `take` with each key and value until it says to break.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    pub fn try_for_each(
+        self,
+        mut take: impl FnMut(K::Owned, V::Owned) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut failure = None;
+        self.try_for_each_bytes(|key, value| match decode::<K, V>(key, value) {
+            Ok((key, value)) => take(key, value),
+            Err(undecodable) => {
+                failure = Some(undecodable);
+                ControlFlow::Break(())
+            }
+        })?;
+        failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
+    }
+
+    /// Calls `take` with the bytes of each key and value, without copying them. Nothing else of the
+    /// database should be waited for inside.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    #[inline]
+    pub fn for_each_bytes(self, mut take: impl FnMut(&[u8], &[u8])) -> Result<()> {
+        self.try_for_each_bytes(|key, value| {
+            take(key, value);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Calls `take` with the bytes of each key and value until it says to break.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    #[inline]
+    pub fn try_for_each_bytes(
+        self,
+        mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let Range { state, table, .. } = self;
+        let table = table?;
+        let wait = state.scan.lock.wait;
+        state.block_on(wait, |state| state.scan_step(table, &mut take))
+    }
+
+    /// Everything in the range, in order.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    pub fn collect(self) -> Result<Vec<(K::Owned, V::Owned)>> {
+        let mut rows = Vec::new();
+        self.for_each(|key, value| rows.push((key, value)))?;
+        Ok(rows)
+    }
+
+    /// The first key in the range (the last, if reversed) and its value.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    pub fn first(self) -> Result<Option<(K::Owned, V::Owned)>> {
+        let mut first = None;
+        self.limit(1)
+            .for_each(|key, value| first = Some((key, value)))?;
+        Ok(first)
+    }
+
+    /// How many keys there are, up to the limit.
+    ///
+    /// # Errors
+    /// As for [`for_each`](Self::for_each).
+    pub fn count(self) -> Result<u64> {
+        let mut count = 0;
+        self.for_each_bytes(|_, _| count += 1)?;
+        Ok(count)
+    }
+}
+
+impl<'t, K: Key + ?Sized, V: Value + ?Sized> IntoIterator for Range<'t, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
+    type IntoIter = Rows<'t, K, V>;
+
+    fn into_iter(self) -> Rows<'t, K, V> {
+        Rows(Some(self))
+    }
+}
+
+/// The rows of a [`Range`], one by one. Ends after the first error.
+pub struct Rows<'t, K: ?Sized, V: ?Sized>(Option<Range<'t, K, V>>);
+
+impl<K: ?Sized, V: ?Sized> fmt::Debug for Rows<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Rows").field(&self.0).finish()
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Rows<'_, K, V> {
+    fn advance(&mut self) -> Result<Option<(K::Owned, V::Owned)>> {
+        let Some(range) = &mut self.0 else {
+            return Ok(None);
+        };
+        let table = match &range.table {
+            Ok(table) => *table,
+            Err(_) => {
+                let range = self.0.take().expect("looked at above");
+                return range.table.map(|_| None);
+            }
+        };
+        if range.state.scan.is_finished() {
+            return Ok(None);
+        }
+        let mut row = None;
+        let wait = range.state.scan.lock.wait;
+        range.state.block_on(wait, |state| {
+            state.scan_step(table, &mut |key, value| {
+                row = Some(decode::<K, V>(key, value));
+                ControlFlow::Break(())
+            })
+        })?;
+        Ok(row.transpose()?)
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for Rows<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.advance();
+        if row.is_err() {
+            self.0 = None;
+        }
+        row.transpose()
+    }
+}
+
+pub(crate) fn decode<K: Key + ?Sized, V: Value + ?Sized>(
+    key: &[u8],
+    value: &[u8],
+) -> Result<(K::Owned, V::Owned), Undecodable> {
+    Ok((K::decode(key)?, V::decode(value)?))
+}

@@ -1,0 +1,122 @@
+//! Transactions to their end: again after a conflict, with a pause that grows.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use crate::asynchronous::AsyncTransaction;
+use crate::db::Database;
+use crate::engine::Count;
+use crate::error::Result;
+
+use crate::transaction::Transaction;
+
+/// The longest pause after the first conflict; doubled for each further one up to [`LONGEST`].
+const FIRST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(20);
+
+impl Database {
+    /// Runs `body` in a transaction and commits it; again from the beginning after a conflict, with
+    /// a random pause that grows, up to
+    /// [`Options::run_attempts`](crate::Options::run_attempts) times.
+    ///
+    /// `body` may run several times, and only what it does through `tx` is undone in between.
+    /// Any error it returns that is not a conflict, and any panic in it, rolls back and comes out;
+    /// [`Error::other`](crate::Error::other) carries an error of your own.
+    ///
+    /// # Errors
+    /// The last conflict, if there were too many; anything else that `body` or the commit returned.
+    pub fn run<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            let mut tx = self.begin()?;
+            let random = tx.random();
+            if attempt > 1 {
+                tx.count(Count::Reruns);
+            }
+            let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
+                Ok(content) => return Ok(content),
+                Err(error) => error,
+            };
+            if !error.is_retryable() || attempt >= self.options().run_attempts {
+                return Err(error);
+            }
+            thread::sleep(pause(attempt, random));
+            attempt += 1;
+        }
+    }
+
+    /// As [`run`](Self::run), for tasks: `body` is an async closure.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const COUNTERS: Table<str, u64> = Table::new("counters");
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # runtime.block_on(async {
+    /// let count = db
+    ///     .run_async(async |tx| {
+    ///         let count = tx.get_for_update(&COUNTERS, "visits").await?.unwrap_or(0) + 1;
+    ///         tx.put(&COUNTERS, "visits", &count).await?;
+    ///         Ok(count)
+    ///     })
+    ///     .await?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), foxton::Error>(())
+    /// # })?;
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub async fn run_async<T>(
+        &self,
+        mut body: impl AsyncFnMut(&mut AsyncTransaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempt = 1;
+        loop {
+            let mut tx = self.begin_async()?;
+            if attempt > 1 {
+                tx.state_mut().count(Count::Reruns);
+            }
+            let error = match body(&mut tx).await {
+                Ok(content) => match tx.commit().await {
+                    Ok(()) => return Ok(content),
+                    Err(error) => error,
+                },
+                Err(error) => {
+                    drop(tx);
+                    error
+                }
+            };
+            if !error.is_retryable() || attempt >= self.options().run_attempts {
+                return Err(error);
+            }
+            // A task has no clock of its own: it lets others go first, more and more of them.
+            for _ in 0..attempt.min(32) {
+                yield_once().await;
+            }
+            attempt += 1;
+        }
+    }
+}
+
+/// Lets every other task that is ready run once.
+async fn yield_once() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+/// A random pause after the `attempt`-th conflict.
+fn pause(attempt: u32, random: u64) -> Duration {
+    let longest = FIRST.saturating_mul(1 << attempt.min(16)).min(LONGEST);
+    longest.mul_f64(random as f64 / u64::MAX as f64)
+}

@@ -1,0 +1,304 @@
+//! Transactions of threads.
+
+use std::fmt;
+use std::ops::RangeBounds;
+
+use foxton_lock::request::Label;
+
+use crate::codec::{Key, Value};
+use crate::engine::Count;
+use crate::error::Result;
+use crate::lock::{Lock, LockOptions, LockWait};
+use crate::options::Durability;
+use crate::range::Range;
+use crate::table::Table;
+use crate::txn::state::State;
+use crate::txn::write::Write;
+
+/// A transaction: what it reads and writes happens at once, as if it were alone, or not at all.
+///
+/// Made by [`Database::begin`](crate::Database::begin). It owns what it needs, so it can be kept in
+/// a struct and sent to another thread. Every operation may wait for locks that other transactions
+/// hold; what is locked stays locked until the end. Dropped without [`commit`](Self::commit), it
+/// rolls back. Forgotten (`mem::forget`), it keeps its locks until the database is closed, and
+/// [`Database::locks`](crate::Database::locks) shows them with its label.
+///
+/// After a conflict that ended it ([`ConflictReason::Deadlock`](crate::error::ConflictReason)) it
+/// has been rolled back and refuses everything else. Other refusals leave it as it was.
+///
+/// ```
+/// use foxton::{Database, Options, Table};
+///
+/// const STOCK: Table<str, u32> = Table::new("stock");
+///
+/// let db = Database::in_memory(Options::default())?;
+/// let mut tx = db.begin()?;
+/// tx.put(&STOCK, "apples", &12)?;
+/// tx.put(&STOCK, "pears", &3)?;
+/// tx.commit()?;
+///
+/// let mut tx = db.begin()?;
+/// let apples = tx.get_for_update(&STOCK, "apples")?.unwrap_or(0);
+/// tx.put(&STOCK, "apples", &(apples - 5))?;
+/// drop(tx); // no commit: nothing happened
+///
+/// let mut tx = db.begin()?;
+/// assert_eq!(tx.range(&STOCK, ..).collect()?, [("apples".into(), 12), ("pears".into(), 3)]);
+/// # Ok::<(), foxton::Error>(())
+/// ```
+///
+/// It may move between threads, but not be shared by them:
+///
+/// ```
+/// fn assert_send<T: Send + 'static>() {}
+/// assert_send::<foxton::Transaction>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn assert_sync<T: Sync>() {}
+/// assert_sync::<foxton::Transaction>();
+/// ```
+pub struct Transaction {
+    /// `None` only while it ends.
+    state: Option<Box<State>>,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Transaction")
+            .field("owner", &state.owner.id())
+            .field("locks", &state.owner.lock_count())
+            .field("changes", &state.changes.undo.len())
+            .finish()
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(state: Box<State>) -> Transaction {
+        Transaction { state: Some(state) }
+    }
+
+    fn state(&self) -> &State {
+        self.state
+            .as_ref()
+            .expect("taken only by what ends the transaction")
+    }
+
+    #[inline]
+    fn state_mut(&mut self) -> &mut State {
+        self.state
+            .as_mut()
+            .expect("taken only by what ends the transaction")
+    }
+
+    /// A random number of the transaction's worker.
+    pub(crate) fn random(&self) -> u64 {
+        self.state().worker.random()
+    }
+
+    pub(crate) fn count(&self, count: Count) {
+        self.state().count(count);
+    }
+
+    /// The value of `key`, or `None`.
+    ///
+    /// # Errors
+    /// A conflict, if the lock was not to be had; a request error, if the key is too long, the table
+    /// has other types, or the bytes stored are no `V`.
+    pub fn get<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<Option<V::Owned>> {
+        self.get_locked(table, key, Lock::Shared)
+    }
+
+    /// The value of `key`, which is probably to be written next: locked so that only one
+    /// transaction at a time reads it this way.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn get_for_update<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<Option<V::Owned>> {
+        self.get_locked(table, key, Lock::Update)
+    }
+
+    /// The value of `key`, locked as asked. With [`Lock::skip_locked`], a key that somebody has
+    /// locked counts as absent.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn get_locked<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        lock: impl Into<LockOptions>,
+    ) -> Result<Option<V::Owned>> {
+        let decoded = self.get_bytes(table, key, lock.into(), V::decode)?;
+        Ok(decoded.transpose()?)
+    }
+
+    /// Gives the bytes of the value of `key` to `read`, without copying them, and returns what it
+    /// returns; `None` if the key is absent. Nothing else of the database should be waited for
+    /// inside.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const PAGES: Table<u64, [u8]> = Table::new("pages");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&PAGES, &7, &[1, 2, 3])?;
+    /// let sum = tx.get_with(&PAGES, &7, |bytes| bytes.iter().map(|&b| u64::from(b)).sum::<u64>())?;
+    /// assert_eq!(sum, Some(6));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn get_with<K: Key + ?Sized, V: Value + ?Sized, R>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.get_bytes(table, key, Lock::Shared.into(), read)
+    }
+
+    #[inline]
+    fn get_bytes<K: Key + ?Sized, V: Value + ?Sized, R>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        lock: LockOptions,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let state = self.state_mut();
+        let table = state.prepare_get(table, key)?;
+        let mut read = Some(read);
+        state.block_on(lock.wait, |state| state.get_step(table, lock, &mut read))
+    }
+
+    /// Lets `key` have `value`, whether or not it was there.
+    ///
+    /// # Errors
+    /// A conflict, if the lock was not to be had; a request error, if the key or the value is too
+    /// long or the table has other types; a storage error, if the log takes no more.
+    pub fn put<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V,
+    ) -> Result<()> {
+        self.write(table, key, Some(value), Write::Put).map(|_| ())
+    }
+
+    /// Lets `key` have `value` if it is not there.
+    ///
+    /// # Errors
+    /// `key_exists` if it is there, else as for [`put`](Self::put).
+    pub fn insert<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V,
+    ) -> Result<()> {
+        self.write(table, key, Some(value), Write::Insert)
+            .map(|_| ())
+    }
+
+    /// Removes `key`, and says whether it was there.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub fn delete<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> Result<bool> {
+        self.write(table, key, None, Write::Delete)
+    }
+
+    #[inline]
+    fn write<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: Option<&V>,
+        write: Write,
+    ) -> Result<bool> {
+        let state = self.state_mut();
+        let table = state.prepare_write(table, key, value)?;
+        let existed = state.block_on(LockWait::Usual, |state| state.write_step(table, write))?;
+        state.wrote()?;
+        Ok(existed)
+    }
+
+    /// The keys of `table` that lie in `range`, in order, to be read in one of several ways: see
+    /// [`Range`].
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const NUMBERS: Table<u64, u64> = Table::new("numbers");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// for number in 0..10 {
+    ///     tx.put(&NUMBERS, &number, &(number * number))?;
+    /// }
+    /// assert_eq!(tx.range(&NUMBERS, 3..5).collect()?, [(3, 9), (4, 16)]);
+    /// assert_eq!(tx.range(&NUMBERS, ..).reversed().limit(1).collect()?, [(9, 81)]);
+    /// let mut sum = 0;
+    /// tx.range(&NUMBERS, 5..).for_each(|_, square| sum += square)?;
+    /// assert_eq!(sum, 25 + 36 + 49 + 64 + 81);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn range<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Range<'_, K, V> {
+        Range::new(self.state_mut(), table, range)
+    }
+
+    /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and
+    /// reports of deadlocks say the name.
+    pub fn set_label(&mut self, label: impl Into<Label>) {
+        self.state_mut().owner.set_label(label);
+    }
+
+    /// What the commit of this transaction waits for, instead of what the database's options say.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.state_mut().durability = durability;
+    }
+
+    /// Makes everything happen, as durably as asked, and gives every lock back.
+    ///
+    /// # Errors
+    /// A conflict, if one had ended the transaction; a storage error, if the log has failed. In that
+    /// case the changes may or may not be there when the database is opened again.
+    pub fn commit(mut self) -> Result<()> {
+        let mut state = self
+            .state
+            .take()
+            .expect("taken only by what ends the transaction");
+        let committed = state.commit();
+        State::put_away(state);
+        committed
+    }
+
+    /// Undoes everything and gives every lock back. Dropping the transaction does the same.
+    pub fn rollback(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            State::abandon(state);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! From the rack and back into it.
+//!
+//! # Orderings
+//!
+//! * O1  with locking off: the store of `alone` in `put_away` (Release) to the swap in `take_out`
+//!   (Acquire): a transaction sees all that the one before it did.
+
+use std::sync::Arc;
+
+use foxton_sync::shim::Ordering;
+
+use super::state::{Phase, State};
+use crate::engine::Engine;
+use crate::error::{Request, Result};
+use crate::options::Locking;
+use crate::rack::{self, Rack};
+
+impl State {
+    /// What a new transaction works with.
+    pub(crate) fn take_out(engine: &Arc<Engine>, rack: &Rack<State>) -> Result<Box<State>> {
+        engine.check()?;
+        if engine.options.locking == Locking::Off {
+            let alone = engine.alone.swap(true, Ordering::AcqRel); // O1
+            if alone {
+                return Err(Request::OneAtATime.into());
+            }
+        }
+        let mut state = rack
+            .take()
+            .unwrap_or_else(|home| Box::new(State::new(engine.clone(), home)));
+        state.owner.begin();
+        Ok(state)
+    }
+
+    /// Ends a transaction that has neither changes nor locks any more.
+    pub(crate) fn put_away(mut state: Box<State>) {
+        state.phase = Phase::Active;
+        state.durability = state.engine.options.durability;
+        state.shrink();
+        if state.engine.options.locking == Locking::Off {
+            state.engine.alone.store(false, Ordering::Release); // O1
+        }
+        // A closed rack gives it back, and it goes.
+        drop(rack::put(state, |state| &state.home));
+    }
+
+    /// Rolls back what has not ended, and ends it.
+    pub(crate) fn abandon(mut state: Box<State>) {
+        if state.phase == Phase::Active {
+            state.undo_all();
+        }
+        State::put_away(state);
+    }
+}

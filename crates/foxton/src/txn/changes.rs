@@ -1,0 +1,90 @@
+//! What a transaction has changed: how to undo it, and how to do it again.
+//!
+//! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
+//! in order; redo is a private buffer that becomes one log record at commit.
+
+use foxton_log::Lsn;
+use foxton_store::memory::ValueBlock;
+
+use crate::redo::Change;
+
+/// Storage above this is given back after a large transaction.
+const KEPT_BYTES: usize = 256 << 10;
+const KEPT_UNDO: usize = 4096;
+
+/// One change, to be undone by putting `old` back.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    /// Index of the table in the transaction's own list.
+    pub(crate) table: usize,
+    key_start: usize,
+    key_end: usize,
+    /// What was there; `None` was a ghost, or nothing at all.
+    pub(crate) old: Option<ValueBlock>,
+    /// Whether the key may be left without a value: if the transaction commits, or if it rolls
+    /// back.
+    pub(crate) ghost_if: GhostIf,
+}
+
+/// When a change leaves a ghost behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GhostIf {
+    /// Never: there was a value and there is one.
+    Never,
+    /// If it is rolled back: it put a value where there was none.
+    RolledBack,
+    /// If it is committed: it took the value away.
+    Committed,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) undo: Vec<Undo>,
+    keys: Vec<u8>,
+    pub(crate) redo: Vec<u8>,
+    /// The first part that went to the log, once the transaction has become too large for one.
+    pub(crate) first_part: Option<Lsn>,
+}
+
+impl Changes {
+    /// Notes a change that has just been made.
+    pub(crate) fn note(&mut self, table: usize, change: Change<'_>, old: Option<ValueBlock>) {
+        let ghost_if = match (&old, change.value) {
+            (_, None) => GhostIf::Committed,
+            (None, Some(_)) => GhostIf::RolledBack,
+            (Some(_), Some(_)) => GhostIf::Never,
+        };
+        change.encode(&mut self.redo);
+        let key_start = self.keys.len();
+        self.keys.extend_from_slice(change.key);
+        let key_end = self.keys.len();
+        self.undo.push(Undo {
+            table,
+            key_start,
+            key_end,
+            old,
+            ghost_if,
+        });
+    }
+
+    pub(crate) fn key(&self, undo: &Undo) -> &[u8] {
+        &self.keys[undo.key_start..undo.key_end]
+    }
+
+    /// Whether nothing was changed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.undo.is_empty()
+    }
+
+    /// Forgets everything. The undo must have been used or retired.
+    pub(crate) fn clear(&mut self) {
+        self.undo.clear();
+        self.keys.clear();
+        self.redo.clear();
+        self.undo.shrink_to(KEPT_UNDO);
+        self.keys.shrink_to(KEPT_BYTES);
+        self.redo.shrink_to(KEPT_BYTES);
+        self.first_part = None;
+    }
+}

@@ -1,0 +1,146 @@
+//! From attempts to operations: making an attempt again until it is done.
+//!
+//! A thread sleeps between attempts, a task yields. Either way an error that ends the transaction
+//! rolls it back here, before the caller hears of it, so that whoever waits for its locks goes on
+//! at once.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use foxton_lock::manager::LockManager;
+use foxton_lock::request::Outcome;
+
+use super::state::{Phase, State};
+use super::step::Step;
+use crate::engine::Count;
+use crate::error::{Conflict, ConflictReason, Error, Result};
+use crate::lock::LockWait;
+
+impl State {
+    /// Makes `attempt` until it is done; the thread sleeps in between.
+    #[inline]
+    pub(crate) fn block_on<T>(
+        &mut self,
+        wait: LockWait,
+        mut attempt: impl FnMut(&mut State) -> Result<Step<T>>,
+    ) -> Result<T> {
+        self.check_active()?;
+        loop {
+            match attempt(self) {
+                Ok(Step::Done(content)) => return Ok(content),
+                Ok(Step::Wait) => self.sleep(wait).map_err(|error| self.failed(error))?,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Makes `attempt` until it is done; the task yields in between. If the future is dropped, the
+    /// request that waits is withdrawn.
+    pub(crate) async fn yield_on<T>(
+        &mut self,
+        wait: LockWait,
+        mut attempt: impl FnMut(&mut State) -> Result<Step<T>>,
+    ) -> Result<T> {
+        self.check_active()?;
+        let operation = Operation(self);
+        let state = &mut *operation.0;
+        loop {
+            match attempt(state) {
+                Ok(Step::Done(content)) => return Ok(content),
+                Ok(Step::Wait) => {
+                    state.set_alarm(wait);
+                    let granted = poll_fn(|context| state.poll_wait(context)).await;
+                    granted.map_err(|error| state.failed(error))?;
+                }
+                Err(error) => return Err(state.failed(error)),
+            }
+        }
+    }
+
+    #[cold]
+    fn sleep(&mut self, wait: LockWait) -> Result<()> {
+        // A wait too long for the clock never ends by time.
+        let deadline = Instant::now().checked_add(self.patience(wait));
+        let outcome = self
+            .engine
+            .locks
+            .wait(&self.worker, &mut self.owner, deadline);
+        self.waited(outcome)
+    }
+
+    fn poll_wait(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let outcome = self
+            .engine
+            .locks
+            .poll_wait(&self.worker, &mut self.owner, context);
+        outcome.map(|outcome| {
+            self.alarm.clear();
+            self.waited(outcome)
+        })
+    }
+
+    fn patience(&self, wait: LockWait) -> Duration {
+        match wait {
+            LockWait::AtMost(at_most) => at_most,
+            _ => self.engine.options.lock_wait,
+        }
+    }
+
+    /// Has the timer end the wait when its time is over.
+    fn set_alarm(&mut self, wait: LockWait) {
+        let Some(ticket) = self.owner.wait_ticket() else {
+            return;
+        };
+        if let Some(deadline) = Instant::now().checked_add(self.patience(wait)) {
+            self.engine.keeper.set(&mut self.alarm, ticket, deadline);
+        }
+    }
+
+    fn waited(&mut self, outcome: Outcome) -> Result<()> {
+        match outcome {
+            Outcome::Granted | Outcome::Held => Ok(()),
+            Outcome::Refused(refusal) => {
+                let space = refusal.name.space();
+                let table = self.engine.catalog.by_id(space);
+                let name = table.as_ref().map_or("", |table| &table.record.name);
+                Err(Conflict::refused(*refusal, name).into())
+            }
+        }
+    }
+
+    /// What an operation that came to `error` leaves behind: nothing in a queue, no gap locked for
+    /// nothing, and no transaction if the error ended it.
+    #[cold]
+    fn failed(&mut self, error: Error) -> Error {
+        self.release_fresh_gap();
+        if let Error::Conflict(conflict) = &error
+            && conflict.reason() == ConflictReason::Deadlock
+        {
+            self.count(Count::Deadlocks);
+            self.undo_all();
+            self.phase = Phase::Ended;
+        }
+        error
+    }
+}
+
+/// An operation of a task, which may be dropped while it waits.
+struct Operation<'a>(&'a mut State);
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let State {
+            engine,
+            worker,
+            owner,
+            alarm,
+            ..
+        } = &mut *self.0;
+        if owner.is_waiting() {
+            engine.locks.cancel(worker, owner);
+            alarm.clear();
+        }
+        self.0.release_fresh_gap();
+    }
+}

@@ -1,0 +1,37 @@
+//! Transactions, cut by phase of life.
+
+/// Attempts that never block.
+pub(crate) mod step;
+
+/// Undo and redo of one transaction.
+pub(crate) mod changes;
+
+/// A range of keys, and how far it has been read.
+pub(crate) mod span;
+
+/// What one transaction works with.
+pub(crate) mod state;
+
+/// Reading one key.
+pub(crate) mod read;
+
+/// Writing one key.
+pub(crate) mod write;
+
+/// Reading a range.
+pub(crate) mod scan;
+
+/// Removing ghosts.
+pub(crate) mod purge;
+
+/// Taking everything back.
+pub(crate) mod rollback;
+
+/// From the rack and back into it.
+pub(crate) mod begin;
+
+/// From attempts to operations.
+pub(crate) mod drive;
+
+/// Making it last.
+pub(crate) mod commit;

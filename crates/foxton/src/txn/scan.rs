@@ -1,0 +1,243 @@
+//! Reading a range of keys, either way, so that nothing can appear in it until the end.
+//!
+//! # Protocol
+//!
+//! The gap between two neighbouring keys is locked under the name of its right neighbour. A scan
+//! locks each key it comes to and the gap before it, then asks the index whether anything has come
+//! or gone between this key and the one before since it looked; if so it looks again, and what it
+//! locked for nothing stays locked until the end, which is only too much. The argument that no
+//! insert slips past is in `foxton_store::memory`.
+//!
+//! * *Upwards*, past the last key in the range the gap before the next key is locked, so that the
+//!   range is closed. Not if the range ends with a key that is there.
+//! * *Downwards*, the gap above the first key found is named by its right neighbour, which lies
+//!   outside the range: that gap is locked first. Not if the range begins with a key that is there.
+//! * The first key of a range that includes it, and the last one that a limit asks for, are locked
+//!   without the gap beyond: nothing there was read.
+//! * A ghost is locked like a key: to get a value again it must be locked exclusively.
+//!
+//! # Races
+//!
+//! * *The key goes while we wait for it.* We then hold a name that nobody has; the index says that
+//!   something changed, and we look again.
+//! * *A key comes while we wait.* As above.
+//! * *Downwards, the neighbour above goes.* It does not: removing it takes its gap, which we hold.
+//!
+//! Passing over locked keys (`skip_locked`) locks the keys it returns and no gap; it only asks that
+//! the record still is in the index once it is locked.
+
+use std::ops::{Bound, ControlFlow, RangeBounds};
+
+use foxton_lock::mode::{GapPart, KeyPart, Mode};
+use foxton_lock::name::Name;
+use foxton_store::memory::Record;
+use foxton_sync::epoch::Guard;
+
+use super::span::{End, Progress, Span, bound};
+use super::state::{Locker, State, check_key};
+use super::step::{Step, done};
+use crate::catalog::OpenTable;
+use crate::codec::{Key, Value};
+use crate::error::Result;
+use crate::lock::LockWait;
+use crate::table::Table;
+
+const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
+impl State {
+    /// Gives keys and values to `take`, from where the scan is, until it breaks or the range ends.
+    #[inline]
+    pub(crate) fn scan_step(
+        &mut self,
+        index: usize,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<Step<()>> {
+        let State {
+            engine,
+            worker,
+            owner,
+            tables,
+            scan,
+            ..
+        } = self;
+        let table = &*tables[index].table;
+        let mut locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
+        let guard = worker.pin();
+        let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
+        let table_mode = scan.lock.lock.range_mode().parent_mode();
+        let mut last = None;
+        let step = scan.walk(
+            table,
+            table_mode,
+            &guard,
+            &mut last,
+            &mut locker,
+            name,
+            take,
+        );
+        // However the attempt ended, the next one goes on behind what was dealt with.
+        if scan.progress != Progress::Finished {
+            scan.stand(last);
+        }
+        match step {
+            Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => scan.finish(),
+            step => step,
+        }
+    }
+}
+
+impl Span {
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one story, told in one place")]
+    fn walk<'g>(
+        &mut self,
+        table: &'g OpenTable,
+        table_mode: Mode,
+        guard: &'g Guard<'_>,
+        last: &mut Option<&'g Record>,
+        locker: &mut Locker<'_>,
+        name: impl Fn(&[u8]) -> Name,
+        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<Step<()>> {
+        let end = Name::end(table.record.id);
+        let rows = &table.rows;
+        let skip = self.lock.wait == LockWait::Skip;
+        let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
+        done!(locker.ask(Name::table(table.record.id), table_mode));
+        'seek: loop {
+            if self.remaining.get() == 0 {
+                return self.finish();
+            }
+            if self.reversed && !self.closed_above && !skip {
+                done!(self.close_above(table, guard, locker, &name));
+            }
+            let mut cursor = {
+                let from = last.map_or(self.from(), |record| Bound::Excluded(record.key()));
+                match self.reversed {
+                    false => rows.forward(guard, from),
+                    true => rows.backward(guard, from),
+                }
+            };
+            loop {
+                let place = cursor.advance();
+                let inside = place
+                    .record
+                    .map(|record| (record, self.beyond(record.key())));
+                let Some((record, beyond)) = inside.filter(|inside| inside.1.is_le()) else {
+                    if skip {
+                        return self.finish();
+                    }
+                    if !self.reversed {
+                        let next = place.record.map_or(end, |record| name(record.key()));
+                        done!(locker.ask(next, GAP));
+                    }
+                    if !rows.unchanged(&place.token) {
+                        continue 'seek;
+                    }
+                    return self.finish();
+                };
+                let at_start = last.is_none() && self.progress == Progress::Start;
+                let gap_unread = match self.reversed {
+                    false => at_start && self.begins_with(record.key()),
+                    true => self.remaining.get() == 1 || beyond.is_eq(),
+                };
+                if skip {
+                    if record.is_ghost() || !took(locker.ask(name(record.key()), key_mode))? {
+                        *last = Some(record);
+                        continue;
+                    }
+                    if !record.is_linked() {
+                        continue 'seek;
+                    }
+                } else {
+                    let mode = if gap_unread { key_mode } else { range_mode };
+                    done!(locker.ask(name(record.key()), mode));
+                    if !rows.unchanged(&place.token) {
+                        continue 'seek;
+                    }
+                    if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
+                        // It does not count against the limit, so the gap below is read after all.
+                        done!(locker.ask(name(record.key()), range_mode));
+                    }
+                }
+                *last = Some(record);
+                if let Some(value) = record.value() {
+                    self.remaining.update(|remaining| remaining - 1);
+                    let flow = take(record.key(), value);
+                    if beyond.is_eq() || self.remaining.get() == 0 {
+                        return self.finish();
+                    }
+                    if flow.is_break() {
+                        return Ok(Step::Done(()));
+                    }
+                } else if beyond.is_eq() {
+                    return self.finish();
+                }
+            }
+        }
+    }
+
+    /// Downwards: locks the gap above the first key found, unless the range begins with a key that
+    /// is there.
+    fn close_above(
+        &mut self,
+        table: &OpenTable,
+        guard: &Guard<'_>,
+        locker: &mut Locker<'_>,
+        name: &impl Fn(&[u8]) -> Name,
+    ) -> Result<Step<()>> {
+        let rows = &table.rows;
+        loop {
+            let from = bound(self.high_end, &self.high);
+            let first = rows.backward(guard, from).advance().record;
+            if let Some(record) = first
+                && self.begins_with(record.key())
+            {
+                done!(locker.ask(name(record.key()), self.lock.lock.key_mode()));
+                if record.is_linked() {
+                    break;
+                }
+                continue;
+            }
+            let (next, token) = match self.high_end {
+                // Nothing can follow the end: its gap needs no look.
+                End::Open => (None, None),
+                end => {
+                    let place = rows.successor(guard, &self.high, end == End::Excluded);
+                    (place.record, Some(place.token))
+                }
+            };
+            let next = next.map_or(Name::end(table.record.id), |record| name(record.key()));
+            done!(locker.ask(next, GAP));
+            if token.is_none_or(|token| rows.unchanged(&token)) {
+                break;
+            }
+        }
+        self.closed_above = true;
+        Ok(Step::Done(()))
+    }
+}
+
+/// Whether a request that does not wait got its lock.
+fn took(asked: Result<Step<()>>) -> Result<bool> {
+    match asked {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_busy() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+impl State {
+    /// Checks and encodes what a scan needs. Returns the table's index.
+    pub(crate) fn prepare_range<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        range: &impl RangeBounds<K>,
+    ) -> Result<usize> {
+        let table = self.meet(table)?;
+        self.scan.begin(range, |key, bytes| {
+            key.encode(bytes);
+            check_key(bytes)
+        })?;
+        Ok(table)
+    }
+}

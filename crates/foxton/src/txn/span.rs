@@ -1,0 +1,139 @@
+//! A range of keys, and how far a scan has read it.
+
+use std::cell::Cell;
+use std::cmp::Ordering;
+use std::ops::{Bound, RangeBounds};
+
+use foxton_store::memory::Record;
+
+use super::step::Step;
+use crate::error::{Error, Result};
+use crate::lock::LockOptions;
+
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Which end of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum End {
+    #[default]
+    Open,
+    Included,
+    Excluded,
+}
+
+/// How far a scan has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Progress {
+    #[default]
+    Start,
+    /// Past the key in `position`.
+    Past,
+    Finished,
+}
+
+/// A range, and how far it has been read. One for each transaction, used again.
+#[derive(Debug, Default)]
+pub(crate) struct Span {
+    pub(super) low: Vec<u8>,
+    pub(super) high: Vec<u8>,
+    pub(super) low_end: End,
+    pub(super) high_end: End,
+    pub(crate) reversed: bool,
+    pub(crate) lock: LockOptions,
+    /// Keys still to be given. A cell, since a cursor borrows the bounds meanwhile.
+    pub(crate) remaining: Cell<u64>,
+    pub(super) progress: Progress,
+    pub(super) position: Vec<u8>,
+    /// Downwards: whether the gap above the place is locked, or need not be.
+    pub(super) closed_above: bool,
+}
+
+impl Span {
+    /// Begins anew; `bound` encodes the bounds.
+    pub(crate) fn begin<K: ?Sized>(
+        &mut self,
+        range: &impl RangeBounds<K>,
+        mut encode: impl FnMut(&K, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        let mut set = |bound: Bound<&K>, bytes: &mut Vec<u8>| {
+            bytes.clear();
+            Ok::<End, Error>(match bound {
+                Bound::Unbounded => End::Open,
+                Bound::Included(key) => encode(key, bytes).map(|()| End::Included)?,
+                Bound::Excluded(key) => encode(key, bytes).map(|()| End::Excluded)?,
+            })
+        };
+        self.low_end = set(range.start_bound(), &mut self.low)?;
+        self.high_end = set(range.end_bound(), &mut self.high)?;
+        self.reversed = false;
+        self.lock = LockOptions::default();
+        self.remaining.set(u64::MAX);
+        self.progress = Progress::Start;
+        self.closed_above = false;
+        Ok(())
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.progress == Progress::Finished
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for buffer in [&mut self.low, &mut self.high, &mut self.position] {
+            buffer.shrink_to(KEPT_BYTES);
+        }
+    }
+
+    /// Where to go on, if nothing was found in this attempt yet.
+    pub(super) fn from(&self) -> Bound<&[u8]> {
+        match (self.progress, self.reversed) {
+            (Progress::Start, false) => bound(self.low_end, &self.low),
+            (Progress::Start, true) => bound(self.high_end, &self.high),
+            _ => Bound::Excluded(&self.position),
+        }
+    }
+
+    /// Where `key` lies: `Less` is inside, `Equal` is the last place inside, `Greater` is outside.
+    #[inline]
+    pub(super) fn beyond(&self, key: &[u8]) -> Ordering {
+        let (end, order) = match self.reversed {
+            false => (self.high_end, key.cmp(&self.high)),
+            true => (self.low_end, self.low[..].cmp(key)),
+        };
+        match (end, order) {
+            (End::Open, _) => Ordering::Less,
+            (End::Excluded, Ordering::Equal) => Ordering::Greater,
+            _ => order,
+        }
+    }
+
+    /// Whether the range begins, in the order of the scan, with exactly this key.
+    pub(super) fn begins_with(&self, key: &[u8]) -> bool {
+        let (end, first) = match self.reversed {
+            false => (self.low_end, &self.low),
+            true => (self.high_end, &self.high),
+        };
+        end == End::Included && key == &first[..]
+    }
+
+    /// Notes the last key dealt with.
+    pub(super) fn stand(&mut self, last: Option<&Record>) {
+        if let Some(record) = last {
+            self.position.clear();
+            self.position.extend_from_slice(record.key());
+            self.progress = Progress::Past;
+        }
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Step<()>> {
+        self.progress = Progress::Finished;
+        Ok(Step::Done(()))
+    }
+}
+
+pub(super) fn bound(end: End, key: &[u8]) -> Bound<&[u8]> {
+    match end {
+        End::Open => Bound::Unbounded,
+        End::Included => Bound::Included(key),
+        End::Excluded => Bound::Excluded(key),
+    }
+}

@@ -1,0 +1,260 @@
+//! What one transaction works with, from one transaction to the next.
+//!
+//! # State
+//!
+//! A worker, an owner of locks, the tables met so far, and buffers. Between transactions all of it
+//! lies in the [`Rack`](crate::rack::Rack); so in the steady state a transaction allocates nothing.
+//!
+//! # Invariants
+//!
+//! * I1  In the rack: no locks, no changes, no wait, phase `Active`.
+//! * I2  While the owner has a request in a queue, nothing else is asked for.
+//! * I3  A phase other than `Active` has no changes and no locks: what ended the transaction also
+//!   rolled it back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foxton_lock::any::Any;
+use foxton_lock::manager::LockManager;
+use foxton_lock::mode::Mode;
+use foxton_lock::name::Name;
+use foxton_lock::owner::Owner;
+use foxton_lock::request::{Patience, Reply};
+use foxton_sync::worker::Worker;
+
+use super::changes::Changes;
+use super::span::Span;
+use super::step::Step;
+use crate::catalog::OpenTable;
+use crate::codec::{Key, Value};
+use crate::engine::{Count, Engine};
+use crate::error::{Conflict, Request, Result};
+use crate::keeper::Alarm;
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::lock::LockWait;
+use crate::options::{Durability, Locking};
+use crate::rack::Home;
+use crate::redo;
+use crate::table::Table;
+
+/// Buffers above this are given back after a transaction.
+const KEPT_BYTES: usize = 256 << 10;
+/// Tables remembered from one transaction to the next.
+const KEPT_TABLES: usize = 128;
+
+/// See the [module](self).
+pub(crate) struct State {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) home: Home<State>,
+    pub(crate) worker: Worker,
+    pub(crate) owner: Owner,
+    pub(crate) phase: Phase,
+    pub(crate) durability: Durability,
+    pub(crate) tables: Vec<Met>,
+    /// The encoded key of the operation at hand.
+    pub(crate) key: Vec<u8>,
+    /// The encoded value of the operation at hand.
+    pub(crate) value: Vec<u8>,
+    pub(crate) changes: Changes,
+    pub(crate) scan: Span,
+    /// A gap that the insert at hand locked and that was not locked before.
+    pub(crate) fresh_gap: Option<Name>,
+    /// Ghosts that could not be removed when they were left: index of the table, and key.
+    pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
+    /// Ends waits of this transaction as a task.
+    pub(crate) alarm: Alarm,
+}
+
+/// Whether a transaction takes more work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Yes.
+    Active,
+    /// A conflict ended it.
+    Ended,
+}
+
+/// A table this worker has met.
+#[derive(Debug)]
+pub(crate) struct Met {
+    name: &'static str,
+    key_type: u64,
+    value_type: u64,
+    pub(crate) table: Arc<OpenTable>,
+}
+
+impl State {
+    pub(crate) fn new(engine: Arc<Engine>, home: Home<State>) -> State {
+        let worker = engine.workers.worker();
+        let owner = engine.locks.owner();
+        let durability = engine.options.durability;
+        State {
+            engine,
+            home,
+            worker,
+            owner,
+            phase: Phase::Active,
+            durability,
+            tables: Vec::new(),
+            key: Vec::new(),
+            value: Vec::new(),
+            changes: Changes::default(),
+            scan: Span::default(),
+            fresh_gap: None,
+            ghosts: VecDeque::new(),
+            alarm: Alarm::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, count: Count) {
+        self.engine.counters.add(&self.worker, count as usize, 1);
+    }
+
+    /// Refuses everything once something has ended the transaction.
+    #[inline]
+    pub(crate) fn check_active(&self) -> Result<()> {
+        match self.phase {
+            Phase::Active => Ok(()),
+            Phase::Ended => Err(Conflict::ENDED.into()),
+        }
+    }
+
+    /// The index of `table` among those met, after checking its types.
+    #[inline]
+    pub(crate) fn meet<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<usize> {
+        let name = table.name();
+        let same = |met: &Met| {
+            std::ptr::eq(met.name, name)
+                && met.key_type == K::TYPE.hash()
+                && met.value_type == V::TYPE.hash()
+        };
+        match self.tables.iter().position(same) {
+            Some(index) => Ok(index),
+            None => self.meet_first::<K, V>(name),
+        }
+    }
+
+    #[cold]
+    fn meet_first<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<usize> {
+        let State { engine, worker, .. } = self;
+        let table = engine
+            .catalog
+            .resolve(worker, name, &K::TYPE, &V::TYPE, |record| {
+                let logged = engine.log.insert(worker, redo::TABLE, &[&record.encode()]);
+                logged.map(|_| ()).map_err(|error| engine.log_failed(error))
+            })?;
+        let (key_type, value_type) = (K::TYPE.hash(), V::TYPE.hash());
+        self.tables.push(Met {
+            name,
+            key_type,
+            value_type,
+            table,
+        });
+        Ok(self.tables.len() - 1)
+    }
+
+    /// Encodes the key of the operation at hand.
+    #[inline]
+    pub(crate) fn set_key<K: Key + ?Sized>(&mut self, key: &K) -> Result<()> {
+        self.key.clear();
+        key.encode(&mut self.key);
+        check_key(&self.key)
+    }
+
+    /// Encodes the value of the operation at hand.
+    #[inline]
+    pub(crate) fn set_value<V: Value + ?Sized>(&mut self, value: &V) -> Result<()> {
+        self.value.clear();
+        value.encode(&mut self.value);
+        match self.value.len() {
+            0..=MAX_VALUE_BYTES => Ok(()),
+            bytes => Err(Request::ValueTooLong { bytes }.into()),
+        }
+    }
+
+    /// Gives back what only an unusual transaction needs.
+    pub(crate) fn shrink(&mut self) {
+        self.key.shrink_to(KEPT_BYTES);
+        self.value.shrink_to(KEPT_BYTES);
+        self.scan.shrink();
+        if self.tables.len() > KEPT_TABLES {
+            self.tables.clear();
+            self.ghosts.clear();
+        }
+    }
+}
+
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0..=MAX_KEY_BYTES => Ok(()),
+        bytes => Err(Request::KeyTooLong { bytes }.into()),
+    }
+}
+
+/// Asks for locks on one table, without waiting.
+pub(crate) struct Locker<'a> {
+    manager: &'a Any,
+    worker: &'a Worker,
+    pub(crate) owner: &'a mut Owner,
+    table: &'a OpenTable,
+    patience: Patience,
+    on: bool,
+}
+
+impl<'a> Locker<'a> {
+    #[inline]
+    pub(crate) fn new(
+        engine: &'a Engine,
+        worker: &'a Worker,
+        owner: &'a mut Owner,
+        table: &'a OpenTable,
+        wait: LockWait,
+    ) -> Locker<'a> {
+        let patience = match wait {
+            LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
+            LockWait::Refuse | LockWait::Skip => Patience::Refuse,
+        };
+        let on = engine.options.locking == Locking::On;
+        Locker {
+            manager: &engine.locks,
+            worker,
+            owner,
+            table,
+            patience,
+            on,
+        }
+    }
+
+    /// Asks for `name` in `mode`.
+    #[inline]
+    pub(crate) fn ask(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
+        if !self.on {
+            return Ok(Step::Done(()));
+        }
+        match self
+            .manager
+            .request(self.worker, self.owner, name, mode, self.patience)
+        {
+            Reply::Granted | Reply::Held => Ok(Step::Done(())),
+            Reply::Waiting => Ok(Step::Wait),
+            Reply::Refused(refusal) => {
+                Err(Conflict::refused(*refusal, &self.table.record.name).into())
+            }
+        }
+    }
+
+    /// Gives one name back.
+    pub(crate) fn release(&mut self, name: Name) {
+        if self.on {
+            self.manager.release(self.worker, self.owner, name);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Writing one key.
+//!
+//! # Protocol
+//!
+//! X on the key's name, whether it is there or not. If its record is in the index, with a value or
+//! as a ghost, the value is swapped in place: whoever read over the key locked its name. If not, a
+//! record comes into the gap before the next key `n`:
+//!
+//! 1. insert intention on the gap named `n`. Who has read over that gap holds it shared, so we wait
+//!    for them; other inserts go on beside us.
+//! 2. the insert itself, which the index refuses if `n` is not the next key any more. Then the gap
+//!    was the wrong one, and we begin again.
+//! 3. the gap is given back, unless it was ours before. Whoever reads over it from now on finds the
+//!    new key, locked by us.
+//!
+//! # Races
+//!
+//! * *Own gap.* We read over the gap `(p, n)` and now put `k` into it. The lock named `n` protects
+//!   `(k, n)` from then on, and nothing protects `(p, k)`. So when we hold the gap of `n` shared,
+//!   `k` is locked X with its gap shared, before it is in the index.
+//! * *The next key goes.* `n` is a ghost that somebody removes between our look and our insert: the
+//!   index refuses (it compares records, not keys). Removing also takes the gap of `n` exclusively,
+//!   so a reader's lock on it is never lost.
+//! * *The key itself is a ghost of ours:* the record is still there and takes the new value. *Of
+//!   somebody else:* we wait for X, and then it is there, or it is gone and we insert.
+//! * *The gap's lock is left over.* We wait for `n`, and when we get it `n` is no longer next: what
+//!   was locked for nothing is given back before the next is asked for, so that nobody waits for a
+//!   gap that we do not use.
+
+use foxton_lock::manager::LockManager;
+use foxton_lock::mode::{GapPart, KeyPart, Mode};
+use foxton_lock::name::Name;
+use foxton_store::memory::{InsertRefused, NewRecord, Next, ValueBlock};
+
+use super::state::{Locker, State};
+use super::step::{Step, done};
+use crate::codec::{Key, Value};
+use crate::error::{Request, Result};
+use crate::lock::LockWait;
+use crate::redo::Change;
+use crate::table::Table;
+
+/// What to do with the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Write {
+    /// Let it have the value.
+    Put,
+    /// Let it have the value; refuse if it has one.
+    Insert,
+    /// Let it have none.
+    Delete,
+}
+
+const KEY: Mode = Mode::key(KeyPart::X, GapPart::None);
+const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
+const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
+
+impl State {
+    /// Writes `self.value`, or nothing, under `self.key`. Says whether the key had a value.
+    pub(crate) fn write_step(&mut self, index: usize, write: Write) -> Result<Step<bool>> {
+        let State {
+            engine,
+            worker,
+            owner,
+            tables,
+            key,
+            value,
+            changes,
+            fresh_gap,
+            ..
+        } = self;
+        let table = &*tables[index].table;
+        let id = table.record.id;
+        let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
+        let name = Name::key(id, key, &engine.hasher);
+        done!(locker.ask(Name::table(id), KEY.parent_mode()));
+        done!(locker.ask(name, KEY));
+        let new = (write != Write::Delete).then_some(&value[..]);
+        let change = Change {
+            table: id,
+            key,
+            value: new,
+        };
+        let guard = worker.pin();
+        loop {
+            if let Some(record) = table.rows.get(&guard, key) {
+                let existed = !record.is_ghost();
+                match write {
+                    Write::Insert if existed => return Err(Request::KeyExists.into()),
+                    Write::Delete if !existed => return Ok(Step::Done(false)),
+                    _ => {}
+                }
+                let block = new.map(ValueBlock::new).transpose()?;
+                let old = record.swap(block);
+                changes.note(index, change, old);
+                return Ok(Step::Done(existed));
+            }
+            if write == Write::Delete {
+                return Ok(Step::Done(false));
+            }
+            let next = table.rows.successor(&guard, key, false).record;
+            let next_name = match next {
+                Some(record) => Name::key(id, record.key(), &engine.hasher),
+                None => Name::end(id),
+            };
+            if let Some(gap) = fresh_gap.take_if(|gap| *gap != next_name) {
+                locker.release(gap);
+            }
+            match locker.owner.held_mode(next_name).map(Mode::gap_part) {
+                Some(GapPart::S | GapPart::X) => done!(locker.ask(name, KEY_AND_GAP)),
+                Some(_) => {}
+                None => *fresh_gap = Some(next_name),
+            }
+            done!(locker.ask(next_name, INTENTION));
+            let record = NewRecord::new(key, new)?;
+            match table.rows.insert(&guard, record, Next::from(next)) {
+                Ok(_) => {
+                    changes.note(index, change, None);
+                    return Ok(Step::Done(false));
+                }
+                Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => {}
+            }
+        }
+    }
+
+    /// Gives back the gap that an insert locked for itself alone, at its end.
+    pub(crate) fn release_fresh_gap(&mut self) {
+        if let Some(gap) = self.fresh_gap.take() {
+            self.engine
+                .locks
+                .release(&self.worker, &mut self.owner, gap);
+        }
+    }
+}
+
+impl State {
+    /// Checks and encodes what a write needs. Returns the table's index.
+    pub(crate) fn prepare_write<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        key: &K,
+        value: Option<&V>,
+    ) -> Result<usize> {
+        let table = self.meet(table)?;
+        self.set_key(key)?;
+        if let Some(value) = value {
+            self.set_value(value)?;
+        }
+        Ok(table)
+    }
+
+    /// What follows a write, however it was waited for.
+    pub(crate) fn wrote(&mut self) -> Result<()> {
+        self.release_fresh_gap();
+        self.spill()
+    }
+}
