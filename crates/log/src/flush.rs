@@ -28,6 +28,7 @@
 //! latch of the waiters orders it (`waiters`, I1).
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
 use std::time::Instant;
 
@@ -87,6 +88,8 @@ pub(crate) struct Core {
     /// Whether `demand.due` is set, or about to be.
     is_due: AtomicBool,
     failure: Mutex<Option<StdArc<Failure>>>,
+    /// Nobody will write or sync any more.
+    closed: AtomicBool,
 }
 
 impl Core {
@@ -109,6 +112,7 @@ impl Core {
             wanted: Condvar::new(),
             is_due: AtomicBool::new(false),
             failure: Mutex::new(None),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -219,8 +223,7 @@ impl Core {
     ) -> Result<(), LogError> {
         if !taken.bytes.is_empty() && taken.start != output.at() {
             // Only a panic in the device can take bytes and not write them.
-            let source = io::Error::other("a thread panicked while it was writing");
-            return Err(self.fail(worker, Failure::of("write", "the log")(source)));
+            return Err(self.fail(worker, panicked()));
         }
         self.write(worker, output, &[&taken.bytes])
     }
@@ -322,8 +325,10 @@ impl Core {
         }
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
-        lock(&self.failure).is_some()
+    /// Whether the log will get no further.
+    pub(crate) fn is_over(&self) -> bool {
+        // Relaxed: asked under the latch of the waiters, which `close` takes after it sets this.
+        self.closed.load(Relaxed) || lock(&self.failure).is_some()
     }
 
     // Closing.
@@ -336,7 +341,12 @@ impl Core {
         let closed = output.write_closed(self.seal, &mut |segment, end| {
             self.sync_to(worker, segment, end)
         });
-        closed.map_err(|halt| self.halted(worker, halt))
+        drop(output);
+        closed.map_err(|halt| self.halted(worker, halt))?;
+        // Whoever waits for more than there is waits for nothing.
+        self.closed.store(true, Relaxed); // Relaxed: see `is_over`.
+        self.waiters.failed(worker);
+        Ok(())
     }
 
     // The flusher.
@@ -365,20 +375,22 @@ impl Core {
 
     /// The flusher's thread. It ends when it is stopped, or when something fails.
     pub(crate) fn run_flusher(&self, worker: &Worker) {
-        loop {
-            let done = match self.next_task(worker) {
-                Task::Write => {
-                    let mut output = self.output(worker);
-                    self.write_out(worker, &mut output)
-                }
-                Task::Sync => self.sync(worker),
-                Task::Stop => return,
-            };
-            if done.is_err() {
-                // Everybody who waits has been told by `fail`.
-                return;
-            }
+        let flush = AssertUnwindSafe(|| while self.do_next_task(worker) {});
+        if catch_unwind(flush).is_err() {
+            // The device panicked. Those who wait for the flusher must not wait for ever.
+            self.fail(worker, panicked());
         }
+    }
+
+    /// Whether there may be another.
+    fn do_next_task(&self, worker: &Worker) -> bool {
+        let done = match self.next_task(worker) {
+            Task::Write => self.write_out(worker, &mut self.output(worker)),
+            Task::Sync => self.sync(worker),
+            Task::Stop => return false,
+        };
+        // If not, everybody who waits has been told by `fail`.
+        done.is_ok()
     }
 
     fn next_task(&self, worker: &Worker) -> Task {
@@ -410,4 +422,9 @@ impl Core {
             };
         }
     }
+}
+
+fn panicked() -> Failure {
+    let source = io::Error::other("a thread panicked while it was writing");
+    Failure::of("write", "the log")(source)
 }

@@ -307,7 +307,7 @@ impl Log {
             if self.core.far(reach) >= lsn {
                 return Ok(None);
             }
-            let is_over = || self.core.far(reach) >= lsn || self.core.has_failed();
+            let is_over = || self.core.far(reach) >= lsn || self.core.is_over();
             let Some(wait) = self.core.waiters.enter(worker, reach, lsn, is_over) else {
                 let reached = self.core.far(reach) >= lsn;
                 return self.outcome(reached).map(|()| None);

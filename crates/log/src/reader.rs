@@ -320,10 +320,17 @@ impl Stream {
             return Ok(Rest::Nothing);
         };
         let known_durable = last.first;
-        let proof = self.proof(seal, bad, flaw)?;
-        if known_durable >= proof {
+        let bad_end = self.end_of(seal, bad, flaw)?;
+        if known_durable >= bad_end {
             return Ok(Rest::Damaged);
         }
+        // No record can follow one that goes beyond the end of the files. If there is one, the
+        // length is a lie.
+        let proof = if flaw == Flaw::Cut {
+            bad.plus(HEADER_BYTES as u64)
+        } else {
+            bad_end
+        };
         let mut rest = Rest::Nothing;
         let mut at = bad;
         while at < self.end {
@@ -348,10 +355,10 @@ impl Stream {
         Ok(rest)
     }
 
-    /// How far the log must have been durable for the flaw at `bad` to be damage: up to the end
-    /// of what is known to be bad. A record is written in several pieces when segments end in it,
-    /// and the first of them is durable before the last is written.
-    fn proof(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
+    /// The end of what is known to be bad. If the log was durable up to there, it is damage; if
+    /// only up to some place before, it need not be: a record is written in several pieces when
+    /// segments end in it, and the first of them is durable before the last is written.
+    fn end_of(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
         let header = match flaw {
             Flaw::Payload | Flaw::Cut => self.header(seal, bad)?.ok(),
             Flaw::Empty | Flaw::Header => None,

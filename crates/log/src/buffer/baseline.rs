@@ -179,10 +179,11 @@ impl Buffer {
         })
     }
 
-    /// Refuses every later insert with `error`; the first refusal stays.
+    /// Refuses every later insert with `error`. A failure stays; being closed yields to it.
     pub(crate) fn refuse(&self, worker: &Worker, error: LogError) {
-        self.state.with(worker, |state| {
-            state.refusal.get_or_insert(error);
+        self.state.with(worker, |state| match state.refusal {
+            Some(LogError::Failed(_)) => {}
+            _ => state.refusal = Some(error),
         });
     }
 
