@@ -91,6 +91,7 @@ impl Catalog {
         if list.tables.len() >= MAX_TABLES {
             return Err(Request::TooManyTables.into());
         }
+        let (key_type, value_type) = (key_type.for_new_table(), value_type.for_new_table());
         let record = TableRecord {
             id: u32::try_from(list.tables.len()).expect("MAX_TABLES fits"),
             name: name.to_owned(),
@@ -127,7 +128,7 @@ impl List {
 }
 
 fn check_types(record: &TableRecord, key_type: &TypeName, value_type: &TypeName) -> Result<()> {
-    if record.key_type.1 == key_type.hash() && record.value_type.1 == value_type.hash() {
+    if key_type.fits(record.key_type.1) && value_type.fits(record.value_type.1) {
         return Ok(());
     }
     Err(Request::TableTypes(Box::new(TableTypes {

@@ -13,8 +13,12 @@ pub mod key;
 /// Values: encodings that come back as they were.
 pub mod value;
 
+/// Keys and values as they are stored.
+mod encoded;
+
 use std::fmt;
 
+pub use encoded::Encoded;
 pub use key::Key;
 pub use value::Value;
 
