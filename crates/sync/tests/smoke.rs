@@ -1,0 +1,6 @@
+//! The benchmark runs, tiny, with every test run, so that it does not rot.
+#![cfg(not(loom))]
+
+#[path = "../benches/latches.rs"]
+#[expect(dead_code, reason = "its `main` is not called here")]
+mod latches;
