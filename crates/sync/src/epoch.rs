@@ -9,61 +9,71 @@
 //!
 //! # State
 //!
-//! The domain has the epoch, and the list of its participants' words. A participant's word is
-//! `epoch << 1 | pinned`. Each participant has an open bag, and sealed bags tagged with the epoch
-//! at which they were sealed. What a dropped participant leaves goes to the domain.
+//! The domain has the epoch, and a list of slots that only grows. A slot belongs to one participant
+//! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag, and sealed bags
+//! tagged with the epoch at which they were sealed. What a dropped participant leaves goes to the
+//! domain.
 //!
 //! # Invariants
 //!
-//! * I1  A participant's word is written only by whoever has the participant.
-//! * I2  The epoch goes from e to e + 1 only under the mutex on the list, and only after every word
-//!   on it was seen unpinned or at e.
+//! * I1  A slot's word is written only by whoever has its participant.
+//! * I2  The epoch goes from e to e + 1 only after every slot's word was seen unpinned or at e, by
+//!   somebody who read epoch e before looking.
 //! * I3  A bag is tagged with the epoch read after everything in it was unlinked, with a
 //!   sequentially consistent fence in between.
 //! * I4  A bag tagged t is freed only at t + 2 or later.
+//! * I5  A slot stays on the list, and its `next` as it is, until the domain is dropped; and whoever
+//!   has a participant has the domain.
 //!
 //! # Why nobody looks at what is freed
 //!
 //! Reader R pinned with the epoch at r, then found X. Retirer W unlinked X, fenced (fence W), read
-//! epoch t (I3). Say R's pin read r > t. R's fence (fence R, in `pin`) comes after reading r; W read
-//! t after fence W; the epoch only grows, so fence W comes before fence R, and R, reading after its
-//! fence what W wrote before its own, finds X unlinked: it never found X. So r <= t, and as long as
-//! R's word shows r, the epoch stays at t + 1 or below (I2) and X is not freed (I4).
+//! epoch t (I3). Say R's pin read r > t. R's fence (fence R, in `announce`) comes after reading r; W
+//! read t after fence W; the epoch only grows, so fence W comes before fence R, and R, reading after
+//! its fence what W wrote before its own, finds X unlinked: it never found X. So r <= t, and as long
+//! as R's word shows r, the epoch stays at t + 1 or below (I2) and X is not freed (I4).
 //!
-//! Left is the advance from t + 1 to t + 2 that did not see R's word pinned at r. Its fence (fence
+//! Left is an advance from t + 1 to t + 2 that did not see R's word pinned at r. Its fence (fence
 //! A, in `try_advance`) lies between reading t + 1 and reading R's word. Either it read an *older*
-//! word: then fence A comes before fence R, and fence W before fence A since A read the later epoch,
-//! so again R finds X unlinked. Or it read a *later* word, of R unpinned or pinned again: then O1
-//! and O2 order everything R read before the freeing.
+//! word, or a list without R's slot: then fence A comes before fence R, and fence W before fence A
+//! since A read the later epoch, so again R finds X unlinked. Or it read a *later* word, of R
+//! unpinned or pinned again: then O1 and O2 order everything R read before the freeing.
 //!
 //! The fences are `SeqCst` because each side writes one word and then reads another's (R: its word,
-//! then the structure; W: the structure, then the epoch; A reads both): no acquire or release
-//! orders a store before a later load. They are the only sequentially consistent operations in this
-//! crate, and they live in `fence_pin`, `seal` and `try_advance`.
+//! then the structure; W: the structure, then the epoch; A stands between them): no acquire or
+//! release orders a store before a later load. They are the only sequentially consistent operations
+//! in this crate, and they live in `announce`, `seal` and `try_advance`.
 //!
 //! # Orderings
 //!
-//! * O1  `unpin` and `fence_pin` (Release) to `try_advance` (Acquire): who sees a participant
-//!   unpinned, or pinned again, comes after everything it read before. The second half matters: a
-//!   plain store does not continue the release of an earlier one.
+//! * O1  `unpin` and `announce` (Release) to `has_seen` (Acquire): who sees a participant unpinned,
+//!   or pinned again, comes after everything it read before. The second half matters: a plain store
+//!   does not continue the release of an earlier one.
 //! * O2  `try_advance` (Release) to `due` (Acquire): who sees epoch t + 2 comes after everything that
 //!   O1 put before the advance.
-//! * O3  fence in `fence_pin`, with the fences in `seal` and `try_advance`: the argument above.
+//! * O3  the fences in `announce`, `seal` and `try_advance`: the argument above.
+//! * O4  a participant giving back its slot (Release) to `try_take` (Acquire): the next participant's
+//!   words come after the last one's.
+//! * O5  `push` (Release) to `slots` (Acquire): who finds a slot finds it whole. Slots pushed before
+//!   it come along, since every push is a read-modify-write of the head.
 //!
 //! # Differences from crossbeam-epoch
 //!
 //! Its participants (`LocalHandle`) cannot be sent to another thread, and our transactions move
 //! between threads. It keeps garbage in one shared queue; we keep it with the participant, so that
-//! retiring touches no shared memory but once a bag. Its list of participants is lock-free; ours is
-//! behind a mutex that is taken when participants come and go and *tried* when the epoch might
-//! advance: if somebody else is advancing it, one need not.
+//! retiring touches no shared memory but once a bag. It unlinks slots while others walk the list; we
+//! reuse them, as there are never more than there were participants at once.
+//!
+//! A mutex around the list would be simpler. It was tried: under the model checker every mutex
+//! orders all threads, so that fence A and O2 could be weakened and nothing turned red.
 
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
+use crate::shim::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
 use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::ptr::{self, NonNull};
 
 /// Trying to advance the epoch: once for each bag filled.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
@@ -103,17 +113,149 @@ impl Bag {
     }
 }
 
+/// What everybody may read of a participant.
+struct Slot {
+    word: CachePadded<AtomicU64>,
+    taken: AtomicBool,
+    next: *const Slot,
+}
+
+impl Slot {
+    fn try_take(&self) -> bool {
+        // Relaxed: a hint; the exchange decides.
+        let taken = self.taken.load(Ordering::Relaxed);
+        !taken && !self.taken.swap(true, Ordering::Acquire) // O4
+    }
+
+    fn give_back(&self) {
+        self.taken.store(false, Ordering::Release); // O4
+    }
+
+    /// Writes the word so that everything read afterwards was there after the writing.
+    #[inline]
+    fn announce(&self, epoch: u64) {
+        self.word.store(epoch << 1 | PINNED, Ordering::Release); // O1, I1
+        fence(Ordering::SeqCst); // O3
+    }
+
+    #[inline]
+    fn unpin(&self) {
+        self.word.store(0, Ordering::Release); // O1, I1
+    }
+
+    fn has_seen(&self, epoch: u64) -> bool {
+        let word = self.word.load(Ordering::Acquire); // O1
+        word & PINNED == 0 || word >> 1 == epoch
+    }
+}
+
 struct Shared {
     epoch: CachePadded<AtomicU64>,
-    words: Mutex<Vec<Arc<CachePadded<AtomicU64>>>>,
+    head: AtomicPtr<Slot>,
+    /// Whether `orphans` may have content: a hint that spares everybody the mutex.
+    orphaned: AtomicBool,
     orphans: Mutex<Vec<Bag>>,
+}
+
+impl Shared {
+    /// Every slot, in no order that matters.
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        let mut place = self.head.load(Ordering::Acquire).cast_const(); // O5
+        std::iter::from_fn(move || {
+            // SAFETY: null, or a slot that is whole (O5) and stays (I5).
+            let slot = unsafe { place.as_ref() }?;
+            place = slot.next;
+            Some(slot)
+        })
+    }
+
+    /// A slot for a new participant: one that was given back, or one more.
+    fn take_slot(&self) -> NonNull<Slot> {
+        self.slots()
+            .find(|slot| slot.try_take())
+            .map_or_else(|| self.push(), NonNull::from)
+    }
+
+    #[cold]
+    fn push(&self) -> NonNull<Slot> {
+        // Relaxed: only compared; see O5 for what it points to.
+        let mut head = self.head.load(Ordering::Relaxed);
+        let slot = Box::into_raw(Box::new(Slot {
+            word: CachePadded::new(AtomicU64::new(0)),
+            taken: AtomicBool::new(true),
+            next: head,
+        }));
+        loop {
+            let pushed = self.head.compare_exchange(
+                head,
+                slot,
+                Ordering::Release, // O5
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return NonNull::new(slot).expect("a box is not null"),
+                Err(newer) => head = newer,
+            }
+            // SAFETY: not pushed yet, so nobody else knows it.
+            unsafe { (*slot).next = head };
+        }
+    }
+
+    /// Advances the epoch if every pinned participant has seen the present one. Never waits.
+    fn try_advance(&self) {
+        // Relaxed: an outdated epoch is refused by the exchange.
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        fence(Ordering::SeqCst); // O3
+        if self.slots().all(|slot| slot.has_seen(epoch)) {
+            // Failed, somebody else has advanced it: as good.
+            let _ = self.epoch.compare_exchange(
+                epoch,
+                epoch + 1,
+                Ordering::Release, // O2, I2
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// The latest tag whose bags may be freed, if there is one yet.
+    fn due(&self) -> Option<u64> {
+        self.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
+    }
+
+    fn leave(&self, bags: impl IntoIterator<Item = Bag>) {
+        let mut orphans = lock(&self.orphans);
+        orphans.extend(bags);
+        // Relaxed: a hint; the mutex orders the bags.
+        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
+    }
+
+    fn free_orphans(&self) {
+        // Relaxed: a hint; the mutex orders the bags.
+        if !self.orphaned.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(due) = self.due() else { return };
+        let Some(mut orphans) = try_lock(&self.orphans) else {
+            return;
+        };
+        let (free, keep): (Vec<Bag>, Vec<Bag>) = orphans.drain(..).partition(|bag| bag.tag <= due);
+        *orphans = keep;
+        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
+        // Freed without the mutex: a destructor is foreign code.
+        drop(orphans);
+        free.into_iter().for_each(Bag::run);
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Every participant holds the domain: nobody is left to look.
-        for bag in lock(&self.orphans).drain(..) {
-            bag.run();
+        // Every participant has the domain: nobody is left to look, or to have a slot.
+        lock(&self.orphans).drain(..).for_each(Bag::run);
+        let mut place = self.head.load(Ordering::Relaxed).cast_const();
+        while !place.is_null() {
+            // SAFETY: pushed from a box, and passed by once.
+            let slot = unsafe { Box::from_raw(place.cast_mut()) };
+            place = slot.next;
         }
     }
 }
@@ -159,7 +301,8 @@ impl Domain {
     pub fn new() -> Self {
         Self(Arc::new(Shared {
             epoch: CachePadded::new(AtomicU64::new(0)),
-            words: Mutex::new(Vec::new()),
+            head: AtomicPtr::new(ptr::null_mut()),
+            orphaned: AtomicBool::new(false),
             orphans: Mutex::new(Vec::new()),
         }))
     }
@@ -183,55 +326,14 @@ impl Domain {
 
     /// A new participant that counts its passages in `account`.
     pub(crate) fn participant_counting_in(&self, account: Arc<Account>) -> Participant {
-        let word = Arc::new(CachePadded::new(AtomicU64::new(0)));
-        lock(&self.0.words).push(word.clone());
         Participant {
+            slot: self.0.take_slot(),
             domain: self.clone(),
             account,
-            word,
             depth: Cell::new(0),
             open: RefCell::new(Vec::new()),
             sealed: RefCell::new(VecDeque::new()),
         }
-    }
-
-    /// Advances the epoch if every pinned participant has seen the present one and nobody else is
-    /// advancing it. Never waits.
-    fn try_advance(&self) {
-        let Some(words) = try_lock(&self.0.words) else {
-            return;
-        };
-        // Relaxed: written only under the mutex we hold (I2).
-        let epoch = self.0.epoch.load(Ordering::Relaxed);
-        fence(Ordering::SeqCst); // O3
-        let seen = |word: &Arc<CachePadded<AtomicU64>>| {
-            let word = word.load(Ordering::Acquire); // O1
-            word & PINNED == 0 || word >> 1 == epoch
-        };
-        if words.iter().all(seen) {
-            self.0.epoch.store(epoch + 1, Ordering::Release); // O2, I2
-        }
-    }
-
-    /// The latest tag whose bags may be freed, if there is one yet.
-    fn due(&self) -> Option<u64> {
-        self.0.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
-    }
-
-    fn free_orphans(&self) {
-        let Some(mut orphans) = try_lock(&self.0.orphans) else {
-            return;
-        };
-        if orphans.is_empty() {
-            return;
-        }
-        let Some(due) = self.due() else { return };
-        let (free, keep) = orphans.drain(..).partition(|bag: &Bag| bag.tag <= due);
-        *orphans = keep;
-        // Freed without the mutex: a destructor is foreign code.
-        drop(orphans);
-        let free: Vec<Bag> = free;
-        free.into_iter().for_each(Bag::run);
     }
 }
 
@@ -249,11 +351,15 @@ impl Domain {
 pub struct Participant {
     domain: Domain,
     account: Arc<Account>,
-    word: Arc<CachePadded<AtomicU64>>,
+    slot: NonNull<Slot>,
     depth: Cell<u32>,
     open: RefCell<Vec<Deferred>>,
     sealed: RefCell<VecDeque<Bag>>,
 }
+
+// SAFETY: the slot is reached through shared references only, is made of atomics, and stays as long
+// as the domain (I5); everything else is `Send` by itself.
+unsafe impl Send for Participant {}
 
 impl fmt::Debug for Participant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -284,8 +390,8 @@ impl Participant {
         self.depth.set(depth + 1);
         if depth == 0 {
             // Relaxed: an outdated epoch only keeps the next from coming.
-            let epoch = self.domain.0.epoch.load(Ordering::Relaxed);
-            fence_pin(&self.word, epoch << 1 | PINNED);
+            self.slot()
+                .announce(self.domain.0.epoch.load(Ordering::Relaxed));
         }
         Guard { participant: self }
     }
@@ -340,13 +446,18 @@ impl Participant {
     pub fn collect(&self) {
         self.account.passed(&ADVANCE);
         self.seal();
-        self.domain.try_advance();
-        if let Some(due) = self.domain.due() {
+        self.domain.0.try_advance();
+        if let Some(due) = self.domain.0.due() {
             while let Some(bag) = self.pop_due(due) {
                 bag.run();
             }
         }
-        self.domain.free_orphans();
+        self.domain.0.free_orphans();
+    }
+
+    fn slot(&self) -> &Slot {
+        // SAFETY: it stays as long as the domain, which we have (I5).
+        unsafe { self.slot.as_ref() }
     }
 
     fn pop_due(&self, due: u64) -> Option<Bag> {
@@ -371,7 +482,7 @@ impl Participant {
         let depth = self.depth.get() - 1;
         self.depth.set(depth);
         if depth == 0 {
-            self.word.store(0, Ordering::Release); // O1, I1
+            self.slot().unpin();
         }
     }
 }
@@ -380,18 +491,15 @@ impl Drop for Participant {
     fn drop(&mut self) {
         self.seal();
         let sealed = self.sealed.take();
-        lock(&self.domain.0.orphans).extend(sealed);
-        lock(&self.domain.0.words).retain(|word| !Arc::ptr_eq(word, &self.word));
-        self.domain.try_advance();
-        self.domain.free_orphans();
+        if !sealed.is_empty() {
+            self.domain.0.leave(sealed);
+        }
+        // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
+        self.slot().unpin();
+        self.slot().give_back();
+        self.domain.0.try_advance();
+        self.domain.0.free_orphans();
     }
-}
-
-/// Writes a participant's word so that everything read afterwards was there after the writing.
-#[inline]
-fn fence_pin(word: &AtomicU64, pinned: u64) {
-    word.store(pinned, Ordering::Release); // O1, I1
-    fence(Ordering::SeqCst); // O3
 }
 
 /// Shows that its participant is pinned. It belongs to the participant's thread:

@@ -122,22 +122,11 @@ fn o1_what_was_read_before_pinning_again_comes_before_the_freeing() {
     );
 }
 
-/// The reader itself advances the epoch twice after looking, and still holds the mutex: all the
-/// retirer knows of that is the epoch.
+/// A third thread, which sees the reader unpinned, advances the epoch: all the retirer knows of
+/// that is the epoch. (Were it the reader itself, its fence would do.)
 #[test]
 fn o2_who_sees_the_epoch_comes_after_what_it_waited_for() {
-    meet(
-        |shared, reader| {
-            let guard = reader.pin();
-            shared.look();
-            drop(guard);
-            reader.collect();
-            reader.collect();
-        },
-        |shared, retirer| {
-            shared.unlink_and_retire(retirer);
-        },
-    );
+    with_a_third_advancing();
 }
 
 /// The reader's word may still be on its way when the retirer looks at it (fences R and A).
@@ -171,4 +160,84 @@ fn o3_a_tag_is_not_older_than_the_unlinking() {
             shared.unlink_and_retire(retirer);
         },
     );
+}
+
+/// A third thread advances the epoch, twice, and must not overlook the reader (fence A). The
+/// retirer's own fence does not help it.
+#[test]
+fn o3_a_third_thread_sees_a_reader_pinned_or_it_finds_nothing() {
+    with_a_third_advancing();
+}
+
+/// One thread looks, one unlinks and retires, and one tries to advance the epoch twice.
+fn with_a_third_advancing() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let domain = Domain::new();
+        let (ours, theirs, third) = (
+            domain.participant(),
+            domain.participant(),
+            domain.participant(),
+        );
+        let shared = Shared::new();
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let guard = theirs.pin();
+                shared.look();
+                drop(guard);
+                theirs
+            })
+        };
+        let advancer = thread::spawn(move || {
+            third.collect();
+            third.collect();
+            third
+        });
+        shared.unlink_and_retire(&ours);
+        let gone = (reader.join().unwrap(), advancer.join().unwrap());
+        drop((ours, gone, domain));
+    });
+}
+
+/// The retirer had the reader's slot before, and may remember its own last word there.
+#[test]
+fn o4_words_of_a_slots_next_participant_come_later() {
+    model(|| {
+        let domain = Domain::new();
+        let (ours, former) = (domain.participant(), domain.participant());
+        let shared = Shared::new();
+        let reader = {
+            let (shared, domain) = (shared.clone(), domain.clone());
+            thread::spawn(move || {
+                let theirs = domain.participant();
+                let guard = theirs.pin();
+                shared.look();
+                drop(guard);
+                (theirs, domain)
+            })
+        };
+        drop(former);
+        shared.unlink_and_retire(&ours);
+        ours.collect();
+        let gone = reader.join().unwrap();
+        drop((ours, gone, domain));
+    });
+}
+
+/// The checker panics when a slot is looked at by who does not know that it was made.
+#[test]
+fn o5_who_finds_a_slot_finds_it_whole() {
+    model(|| {
+        let domain = Domain::new();
+        let other = {
+            let domain = domain.clone();
+            thread::spawn(move || (domain.participant(), domain))
+        };
+        let ours = domain.participant();
+        ours.collect();
+        let gone = other.join().unwrap();
+        drop((ours, gone, domain));
+    });
 }

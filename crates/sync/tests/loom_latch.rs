@@ -306,7 +306,7 @@ mod version {
     /// A second writer takes the latch at the first one's version and gives it back unchanged: its
     /// store is what the reader sees, and must pass on what the first one published.
     #[test]
-    fn o1_who_sees_a_version_given_back_sees_its_bytes() {
+    fn o2_who_sees_a_version_given_back_sees_its_bytes() {
         model(|| {
             let node = node();
             let first = node.0.version().unwrap();

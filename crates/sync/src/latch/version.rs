@@ -16,7 +16,7 @@
 //!
 //! # Orderings
 //!
-//! * O1  `unlock` and `unlock_unchanged` (Release) to `version` (Acquire): who sees version v sees every byte of v.
+//! * O1  `unlock` (Release) to `version` (Acquire): who sees version v sees every byte of v.
 //! * O2  the fence in `try_lock` (Release) to the fence in `unchanged_since` (Acquire): who read one
 //!   byte of a version still being written sees bit 0, or a later version, and so does not trust
 //!   what it read.
@@ -134,8 +134,9 @@ impl VersionLatch {
             word == seen.0 | HELD,
             "unlock of a latch nobody holds since that version"
         );
-        // Nothing was written since, yet a reader of this store must see what `seen` published.
-        self.0.store(seen.0, Ordering::Release); // O1
+        // Relaxed: nothing was written since `try_lock`, and its fence (O2) passes on to readers of
+        // this store what `seen` published.
+        self.0.store(seen.0, Ordering::Relaxed);
     }
 
     #[cold]
