@@ -387,7 +387,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
 
     /// Latches `node` if it still is at version `seen`. Never waits.
     pub(super) fn hold(self, node: &'g Node<N>, seen: Version) -> Option<Hold<'g, N>> {
-        node.latch.try_lock(seen).then_some(Hold {
+        node.latch.try_lock(seen).then(|| Hold {
             node,
             tree: self,
             seen,

@@ -1,0 +1,324 @@
+//! Power cuts: every moment of a recorded run, damaged in every way a disk knows.
+//!
+//! A run of the ledger's load is recorded on a fault device: every change it made to its directory,
+//! and, between them, what each client had begun and been told. Cutting the recording after any
+//! change and damaging what was not synced gives a directory that a power cut could have left; and
+//! what must be in it is known. A database opened on it must find that, take another transaction,
+//! and survive being cut again while it does.
+//!
+//! Everything about an image follows from the run, the cut, the damage and a seed, which a failure
+//! prints. The run itself has threads, so that its recording differs from time to time.
+
+use crate::{
+    ledger::{Contents, Expectation, Expectations, Scale, check, is_abandoned, mix},
+    load,
+    victim::{Honesty, durability, options},
+};
+use foxton::{Database, Durability};
+use foxton_log::device::{
+    Device,
+    disk::{Damage, Disk},
+    fault::{FaultDevice, Recording},
+};
+use std::{fmt, sync::Arc, thread};
+
+/// One transaction of a recorded run.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    client: u32,
+    n: u64,
+    /// Changes recorded before it began.
+    begun: usize,
+    /// Changes recorded when it was acknowledged.
+    acknowledged: usize,
+}
+
+/// A recorded run.
+#[derive(Debug)]
+pub struct Run {
+    seed: u64,
+    scale: Scale,
+    recording: Recording,
+    /// Changes recorded when the load was acknowledged.
+    loaded: usize,
+    moments: Vec<Moment>,
+}
+
+/// An image in which something was not as it must be.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed of the run.
+    pub run: u64,
+    /// After how many changes it was cut, of how many.
+    pub cut: (usize, usize),
+    /// What happened to what was not synced.
+    pub damage: Damage,
+    /// What the damage drew from.
+    pub seed: u64,
+    /// The second cut, if the first image was right.
+    pub again: Option<(usize, Damage)>,
+    /// What was wrong.
+    pub faults: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure {
+            run,
+            cut: (cut, all),
+            damage,
+            seed,
+            again,
+            ..
+        } = self;
+        write!(
+            f,
+            "run {run}, cut after {cut} of {all} changes, {damage}, seed {seed}"
+        )?;
+        if let Some((cut, damage)) = again {
+            write!(f, ", opened and cut again after {cut}, {damage}")?;
+        }
+        self.faults
+            .iter()
+            .try_for_each(|fault| write!(f, "\n  {fault}"))
+    }
+}
+
+/// How many images there were, and how they were taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Images opened.
+    pub images: u64,
+    /// Of these, second cuts.
+    pub again: u64,
+    /// Images that were refused as damaged, where that is right.
+    pub refused: u64,
+}
+
+/// A client that no run has: it writes to images that were found right.
+const AFTER: u32 = u32::MAX;
+
+/// An image that was opened and found right.
+struct Found {
+    contents: Contents,
+    /// Changes that were made until it was open.
+    opened: usize,
+    /// Changes that were made until one more transaction was acknowledged.
+    acknowledged: usize,
+}
+
+/// Opens a database on `device`.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn open(device: impl Device + 'static) -> foxton::Result<Database> {
+    Database::open_on(Arc::new(device), options())
+}
+
+/// Records `clients` clients, each running `count` transactions.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn record(seed: u64, clients: u32, count: u64, honesty: Honesty) -> foxton::Result<Run> {
+    let scale = Scale::SMALL;
+    let device = FaultDevice::new();
+    device.record();
+    let db = open(device.clone())?;
+    load::load(&db, scale)?;
+    let loaded = device.recorded();
+    let run = |client| {
+        let moments = (1..=count).map(|n| {
+            let begun = device.recorded();
+            load::run(&db, seed, (client, n), scale, durability(client))?;
+            let acknowledged = match honesty {
+                Honesty::Honest => device.recorded(),
+                Honesty::Early => begun,
+            };
+            Ok(Moment {
+                client,
+                n,
+                begun,
+                acknowledged,
+            })
+        });
+        moments.collect::<foxton::Result<Vec<_>>>()
+    };
+    let moments = thread::scope(|scope| {
+        let run = &run;
+        let clients: Vec<_> = (0..clients)
+            .map(|client| scope.spawn(move || run(client)))
+            .collect();
+        let moments = clients
+            .into_iter()
+            .map(|client| client.join().expect("a client panicked"));
+        moments.collect::<foxton::Result<Vec<_>>>()
+    })?;
+    drop(db);
+    let recording = device.recording().expect("it was recording");
+    Ok(Run {
+        seed,
+        scale,
+        recording,
+        loaded,
+        moments: moments.concat(),
+    })
+}
+
+impl Run {
+    /// Changes that were recorded.
+    pub fn changes(&self) -> usize {
+        self.recording.len()
+    }
+
+    /// What must be, and may be, in an image cut after `cut` changes.
+    fn expected(&self, cut: usize) -> Expectations {
+        let mut expected = Expectations {
+            loaded: self.loaded <= cut,
+            ..Expectations::default()
+        };
+        for moment in self.moments.iter().filter(|moment| !is_abandoned(moment.n)) {
+            let client: &mut Expectation = expected.clients.entry(moment.client).or_default();
+            let sync = durability(moment.client) == Durability::Sync;
+            if sync && moment.acknowledged <= cut {
+                client.must.insert(moment.n);
+            } else if moment.begun < cut {
+                client.may.insert(moment.n);
+            }
+        }
+        expected
+    }
+
+    /// Cuts the run after every `step`-th change, in every way, and each of these once more while it
+    /// is opened again.
+    ///
+    /// # Errors
+    ///
+    /// The first image in which something is not as it must be.
+    pub fn cut_everywhere(&self, step: usize, seed: u64) -> Result<Tally, Box<Failure>> {
+        let mut tally = Tally::default();
+        for (cut, disk) in self.recording.disks().enumerate().step_by(step) {
+            for damage in Damage::ALL {
+                let seed = mix(seed ^ mix(cut as u64));
+                self.cut(&disk, cut, damage, seed, &mut tally)?;
+            }
+        }
+        Ok(tally)
+    }
+
+    /// Cuts here, opens, checks, and cuts again.
+    fn cut(
+        &self,
+        disk: &Disk,
+        cut: usize,
+        damage: Damage,
+        seed: u64,
+        tally: &mut Tally,
+    ) -> Result<(), Box<Failure>> {
+        let failure = |again, faults| {
+            let cut = (cut, self.changes());
+            Box::new(Failure {
+                run: self.seed,
+                cut,
+                damage,
+                seed,
+                again,
+                faults,
+            })
+        };
+        let mut expected = self.expected(cut);
+        if damage.harms_durable() {
+            // What was durable and last may be gone without a trace. It may not be wrong.
+            expected.promise_nothing();
+        }
+        let device = FaultDevice::holding(&disk.crash(damage, seed));
+        device.record();
+        tally.images += 1;
+        let found = self
+            .find(&device, &expected)
+            .map_err(|faults| failure(None, faults))?;
+        let Some(found) = found else {
+            // What was durable may be harmed; saying so is all that can be done.
+            tally.refused += 1;
+            let faults = vec!["it was refused as damaged, and it is not".to_owned()];
+            return if damage.harms_durable() {
+                Ok(())
+            } else {
+                Err(failure(None, faults))
+            };
+        };
+        if damage.harms_durable() {
+            return Ok(());
+        }
+        let recording = device.recording().expect("it was recording");
+        let second = mix(seed) as usize % (recording.len() + 1);
+        let mild = Damage::ALL
+            .into_iter()
+            .filter(|damage| !damage.harms_durable());
+        let mild: Vec<Damage> = mild.collect();
+        let again = mild[mix(seed ^ 1) as usize % mild.len()];
+        if second >= found.opened {
+            // From when it was open, everything found has to stay.
+            expected.settle(&found.contents);
+        }
+        let last = expected.clients.entry(AFTER).or_default();
+        let promised = second >= found.acknowledged;
+        if promised {
+            &mut last.must
+        } else {
+            &mut last.may
+        }
+        .insert(1);
+
+        let disk = recording
+            .disks()
+            .nth(second)
+            .expect("a cut within the recording");
+        let device = FaultDevice::holding(&disk.crash(again, mix(seed ^ 2)));
+        tally.images += 1;
+        tally.again += 1;
+        let again = Some((second, again));
+        match self.find(&device, &expected) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(failure(again, vec!["it was refused as damaged".to_owned()])),
+            Err(faults) => Err(failure(again, faults)),
+        }
+    }
+
+    /// Opens, reads, checks, and runs one more transaction. `None` if the database was refused as
+    /// damaged.
+    fn find(
+        &self,
+        device: &FaultDevice,
+        expected: &Expectations,
+    ) -> Result<Option<Found>, Vec<String>> {
+        let told = |doing: &'static str| {
+            move |error: foxton::Error| vec![format!("{doing}: {} ({error})", error.code())]
+        };
+        let db = match open(device.clone()) {
+            Ok(db) => db,
+            Err(error) if error.code() == "damaged" => return Ok(None),
+            Err(error) => return Err(told("opening")(error)),
+        };
+        let opened = device.recorded();
+        let contents = load::read(&db).map_err(told("reading"))?;
+        check(self.seed, self.scale, expected, &contents)?;
+        if contents.history.keys().any(|&(client, _)| client == AFTER) {
+            return Ok(Some(Found {
+                contents,
+                opened,
+                acknowledged: opened,
+            }));
+        }
+        load::load(&db, self.scale).map_err(told("loading"))?;
+        load::run(&db, self.seed, (AFTER, 1), self.scale, Durability::Sync)
+            .map_err(told("writing"))?;
+        let acknowledged = device.recorded();
+        Ok(Some(Found {
+            contents,
+            opened,
+            acknowledged,
+        }))
+    }
+}

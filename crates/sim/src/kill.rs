@@ -1,0 +1,311 @@
+//! Kill and restart: a process dies at a random moment, and what it promised is looked for.
+//!
+//! A cycle starts a victim, waits a random time, kills it with `SIGKILL`, reads the notebook,
+//! opens the database, compares, closes it, opens it again and wants to find the same. Every fourth
+//! kill comes within the first milliseconds, while the victim still recovers from the kill before.
+//! After a few cycles a new database begins, so that creation and the first load are killed too.
+//!
+//! Each cycle draws from (seed, cycle), so that a failing cycle is named by the two; when the kill
+//! lands is the machine's business and cannot be repeated exactly.
+
+use crate::{
+    ledger::{Contents, Expectations, Scale, check, is_abandoned, mix},
+    load,
+    notebook::{Notebook, Slot},
+    victim::{self, Honesty, Orders, durability},
+};
+use foxton::Durability;
+use std::{
+    error, fmt, fs, io,
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// How many kills.
+    pub cycles: u64,
+    /// What every cycle draws from.
+    pub seed: u64,
+    /// Clients of a victim.
+    pub clients: u32,
+    /// A victim lives at most so long.
+    pub life: Duration,
+    /// Cycles until a new database begins.
+    pub fresh: u64,
+    /// Whether the victims tell the truth.
+    pub honesty: Honesty,
+}
+
+impl Plan {
+    /// `cycles` kills with what is usual for the rest.
+    pub fn new(cycles: u64, seed: u64) -> Plan {
+        let life = Duration::from_millis(150);
+        Plan {
+            cycles,
+            seed,
+            clients: 8,
+            life,
+            fresh: 20,
+            honesty: Honesty::Honest,
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Kills.
+    pub kills: u64,
+    /// Kills before the victim's load was acknowledged.
+    pub before_load: u64,
+    /// Kills before any client of that victim had begun.
+    pub before_clients: u64,
+    /// Commits that were acknowledged and had to survive; every one was found.
+    pub acknowledged: u64,
+    /// Commits that were pending when the kill came, or promised nothing, and were found.
+    pub pending_found: u64,
+    /// The same, and were not found.
+    pub pending_lost: u64,
+    /// Transactions rolled back by their client; none was found.
+    pub rolled_back: u64,
+    /// The longest time one opening of the database took.
+    pub slowest_open: Duration,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kills                              {:>10}", self.kills)?;
+        writeln!(
+            f,
+            "  before the load was acknowledged {:>10}",
+            self.before_load
+        )?;
+        writeln!(
+            f,
+            "  later, before any client began   {:>10}",
+            self.before_clients
+        )?;
+        writeln!(
+            f,
+            "acknowledged commits, all found    {:>10}",
+            self.acknowledged
+        )?;
+        writeln!(
+            f,
+            "pending or unpromised, found       {:>10}",
+            self.pending_found
+        )?;
+        writeln!(
+            f,
+            "pending or unpromised, not found   {:>10}",
+            self.pending_lost
+        )?;
+        writeln!(
+            f,
+            "rolled back, none found            {:>10}",
+            self.rolled_back
+        )?;
+        write!(
+            f,
+            "slowest open                       {:>7} ms",
+            self.slowest_open.as_millis()
+        )
+    }
+}
+
+/// A cycle after which something was not as it must be.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which cycle.
+    pub cycle: u64,
+    /// The plan's seed.
+    pub seed: u64,
+    /// What was wrong.
+    pub faults: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "cycle {} of seed {}:", self.cycle, self.seed)?;
+        self.faults
+            .iter()
+            .try_for_each(|fault| writeln!(f, "  {fault}"))
+    }
+}
+
+impl error::Error for Failure {}
+
+/// Runs `plan` in `folder`. `victim` makes the command that will be given its orders and must run
+/// [`victim::run`] with them; `progress` is told after each cycle.
+///
+/// # Errors
+///
+/// The first cycle after which something was not as it must be. Its database stays in `folder`.
+pub fn run(
+    plan: &Plan,
+    folder: &Path,
+    victim: impl Fn() -> Command,
+    mut progress: impl FnMut(&Summary),
+) -> Result<Summary, Failure> {
+    let mut summary = Summary::default();
+    let mut expected = Expectations::default();
+    for cycle in 0..plan.cycles {
+        let orders = Orders {
+            folder: folder.join(format!("database-{}", cycle / plan.fresh)),
+            seed: mix(plan.seed ^ mix(cycle / plan.fresh)),
+            clients: plan.clients,
+            honesty: plan.honesty,
+        };
+        if cycle.is_multiple_of(plan.fresh) {
+            expected = Expectations::default();
+        }
+        let last = (cycle + 1).is_multiple_of(plan.fresh) || cycle + 1 == plan.cycles;
+        one(plan, cycle, &orders, victim(), &mut expected, &mut summary)
+            .and_then(|()| {
+                if last {
+                    Ok(fs::remove_dir_all(&orders.folder)?)
+                } else {
+                    Ok(())
+                }
+            })
+            .map_err(|fault| match fault.downcast::<Faults>() {
+                Ok(faults) => Failure {
+                    cycle,
+                    seed: plan.seed,
+                    faults: faults.0,
+                },
+                Err(other) => Failure {
+                    cycle,
+                    seed: plan.seed,
+                    faults: vec![other.to_string()],
+                },
+            })?;
+        progress(&summary);
+    }
+    Ok(summary)
+}
+
+/// What [`check`] found.
+#[derive(Debug)]
+struct Faults(Vec<String>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+impl error::Error for Faults {}
+
+type Any = Box<dyn error::Error + Send + Sync>;
+
+fn one(
+    plan: &Plan,
+    cycle: u64,
+    orders: &Orders,
+    command: Command,
+    expected: &mut Expectations,
+    summary: &mut Summary,
+) -> Result<(), Any> {
+    fs::create_dir_all(&orders.folder)?;
+    let notebook = Notebook::open(&orders.notebook())?;
+    let before = slots(&notebook, plan.clients)?;
+    kill(orders, command, lifetime(plan, cycle))?;
+
+    let after = slots(&notebook, plan.clients)?;
+    summary.kills += 1;
+    summary.before_load += u64::from(!notebook.is_loaded()?);
+    summary.before_clients += u64::from(notebook.is_loaded()? && before == after);
+    expected.loaded |= notebook.is_loaded()?;
+    expect(&before, &after, expected, summary);
+
+    let found = reopen(orders, summary)?;
+    check(orders.seed, Scale::SMALL, expected, &found).map_err(Faults)?;
+    if reopen(orders, summary)? != found {
+        return Err("opening again without a crash between found something else".into());
+    }
+    let pending: usize = expected
+        .clients
+        .values()
+        .map(|client| client.may.len())
+        .sum();
+    let known: usize = expected
+        .clients
+        .values()
+        .map(|client| client.must.len())
+        .sum();
+    let surprises = (found.history.len() - known) as u64;
+    summary.pending_found += surprises;
+    summary.pending_lost += pending as u64 - surprises;
+    expected.settle(&found);
+    Ok(())
+}
+
+/// Lets the victim live for `life` and kills it.
+fn kill(orders: &Orders, mut command: Command, life: Duration) -> Result<(), Any> {
+    orders.give(&mut command);
+    let mut victim = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    thread::sleep(life);
+    victim.kill()?;
+    let output = victim.wait_with_output()?;
+    match output.status.signal() {
+        Some(9) => Ok(()),
+        _ => {
+            let told = String::from_utf8_lossy(&output.stderr);
+            Err(format!(
+                "the victim did not live to be killed: {}: {told}",
+                output.status
+            )
+            .into())
+        }
+    }
+}
+
+/// How long the victim of `cycle` lives: every fourth dies young.
+fn lifetime(plan: &Plan, cycle: u64) -> Duration {
+    let draw = mix(mix(plan.seed) ^ cycle);
+    let most = if draw.is_multiple_of(4) {
+        plan.life / 8
+    } else {
+        plan.life
+    };
+    most.mul_f64((mix(draw) >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+fn slots(notebook: &Notebook, clients: u32) -> io::Result<Vec<Slot>> {
+    (0..clients).map(|client| notebook.client(client)).collect()
+}
+
+/// Adds what the last victim noted to what is expected.
+fn expect(before: &[Slot], after: &[Slot], expected: &mut Expectations, summary: &mut Summary) {
+    for (client, (before, after)) in (0..).zip(before.iter().zip(after)) {
+        let expectation = expected.clients.entry(client).or_default();
+        for n in before.begun + 1..=after.begun {
+            let promised = durability(client) != Durability::None && n <= after.acknowledged;
+            if is_abandoned(n) {
+                summary.rolled_back += 1;
+            } else if promised {
+                summary.acknowledged += 1;
+                expectation.must.insert(n);
+            } else {
+                expectation.may.insert(n);
+            }
+        }
+    }
+}
+
+/// Opens, reads everything, and closes.
+fn reopen(orders: &Orders, summary: &mut Summary) -> Result<Contents, Any> {
+    let start = Instant::now();
+    let db = victim::open(&orders.database())?;
+    summary.slowest_open = summary.slowest_open.max(start.elapsed());
+    Ok(load::read(&db)?)
+}

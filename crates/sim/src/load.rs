@@ -1,0 +1,119 @@
+//! The ledger's transactions on a database.
+
+use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
+use foxton::{Database, Durability, Error, Result, Table, Transaction};
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+const TELLERS: Table<u64, i64> = Table::new("tellers");
+const BRANCHES: Table<u64, i64> = Table::new("branches");
+const HISTORY: Table<Number, (u64, u64, u64, i64)> = Table::new("history");
+const BOOKMARKS: Table<Number, ()> = Table::new("bookmarks");
+
+/// Fills the tables with zeros, in one transaction, unless they are there.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn load(db: &Database, scale: Scale) -> Result<()> {
+    db.run(|tx| {
+        if tx.get_for_update(&BRANCHES, &0)?.is_some() {
+            return Ok(());
+        }
+        let tables = [
+            (ACCOUNTS, scale.accounts),
+            (TELLERS, scale.tellers),
+            (BRANCHES, scale.branches),
+        ];
+        for (table, rows) in tables {
+            for id in 0..rows {
+                tx.insert(&table, &id, &0)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs transaction `number`. It returns when the commit was acknowledged, or when the
+/// transaction was rolled back, if it is one of those that are.
+///
+/// # Errors
+///
+/// Whatever the database answers, except conflicts: those run again.
+pub fn run(
+    db: &Database,
+    seed: u64,
+    number: Number,
+    scale: Scale,
+    durability: Durability,
+) -> Result<()> {
+    let entry = entry(seed, number, scale);
+    let abandoned = is_abandoned(number.1);
+    let done = db.run(|tx| {
+        tx.set_durability(durability);
+        change(tx, number, entry)?;
+        if abandoned {
+            Err(Error::other("rolled back by its client"))
+        } else {
+            Ok(())
+        }
+    });
+    match done {
+        Err(error) if abandoned && error.code() == "other" => Ok(()),
+        done => done,
+    }
+}
+
+fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
+    let rows = [
+        (ACCOUNTS, entry.account),
+        (TELLERS, entry.teller),
+        (BRANCHES, entry.branch),
+    ];
+    for (table, id) in rows {
+        let balance = tx
+            .get_for_update(&table, &id)?
+            .expect("the load made every row");
+        tx.put(&table, &id, &(balance + entry.amount))?;
+    }
+    let row = (entry.account, entry.teller, entry.branch, entry.amount);
+    tx.insert(&HISTORY, &number, &row)?;
+    // The last one that is there: a pending one may have been lost with the process.
+    let (client, n) = number;
+    let before = tx
+        .range(&BOOKMARKS, (client, 0)..(client, n))
+        .reversed()
+        .limit(1)
+        .collect()?;
+    for (bookmark, ()) in before {
+        tx.delete(&BOOKMARKS, &bookmark)?;
+    }
+    tx.insert(&BOOKMARKS, &number, &())
+}
+
+/// Reads everything, in one transaction.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn read(db: &Database) -> Result<Contents> {
+    db.run(|tx| {
+        let entry = |(account, teller, branch, amount)| Entry {
+            account,
+            teller,
+            branch,
+            amount,
+        };
+        let history = tx.range(&HISTORY, ..).collect()?;
+        let bookmarks = tx.range(&BOOKMARKS, ..).collect()?;
+        Ok(Contents {
+            accounts: tx.range(&ACCOUNTS, ..).collect()?.into_iter().collect(),
+            tellers: tx.range(&TELLERS, ..).collect()?.into_iter().collect(),
+            branches: tx.range(&BRANCHES, ..).collect()?.into_iter().collect(),
+            history: history
+                .into_iter()
+                .map(|(number, row)| (number, entry(row)))
+                .collect(),
+            bookmarks: bookmarks.into_iter().map(|(number, ())| number).collect(),
+        })
+    })
+}

@@ -1,0 +1,157 @@
+//! The process that is killed: clients that never stop.
+//!
+//! A client's promise depends on its number, so that all three are tried against each other: of
+//! four clients two commit *sync*, one *buffered*, one with durability *none*.
+
+use crate::{ledger::Scale, load, notebook::Notebook};
+use foxton::{Database, Durability, Options};
+use std::{
+    error,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+/// What a victim is told to do.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    /// Where the database and the notebook lie.
+    pub folder: PathBuf,
+    /// What decides every transaction.
+    pub seed: u64,
+    /// How many clients run, each on a thread.
+    pub clients: u32,
+    /// When the notebook is told of a commit.
+    pub honesty: Honesty,
+}
+
+/// When a client notes that its commit was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Honesty {
+    /// When it was.
+    Honest,
+    /// Before it asks for it: a fault, planted to see that the check finds it.
+    Early,
+}
+
+impl Orders {
+    /// Where the database lies.
+    pub fn database(&self) -> PathBuf {
+        self.folder.join("database")
+    }
+
+    /// Where the notebook lies.
+    pub fn notebook(&self) -> PathBuf {
+        self.folder.join("notebook")
+    }
+
+    /// The arguments that say the same to another process.
+    pub fn give(&self, command: &mut Command) {
+        command
+            .arg(&self.folder)
+            .arg(self.seed.to_string())
+            .arg(self.clients.to_string());
+        command.arg(if self.honesty == Honesty::Honest {
+            "honest"
+        } else {
+            "early"
+        });
+    }
+
+    /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are not those.
+    pub fn take(mut arguments: impl Iterator<Item = OsString>) -> Option<Orders> {
+        let folder = PathBuf::from(arguments.next()?);
+        let mut text = || arguments.next()?.into_string().ok();
+        Some(Orders {
+            folder,
+            seed: text()?.parse().ok()?,
+            clients: text()?.parse().ok()?,
+            honesty: if text()? == "early" {
+                Honesty::Early
+            } else {
+                Honesty::Honest
+            },
+        })
+    }
+}
+
+/// What a client's commits promise.
+pub fn durability(client: u32) -> Durability {
+    match client % 4 {
+        2 => Durability::Buffered,
+        3 => Durability::None,
+        _ => Durability::Sync,
+    }
+}
+
+/// The options of every database here: small segments, so that they fill.
+pub fn options() -> Options {
+    Options::tiny()
+}
+
+/// Opens the database at `path` as victims and their checkers do.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn open(path: &Path) -> foxton::Result<Database> {
+    Database::open_with(path, options())
+}
+
+/// Runs until killed.
+///
+/// # Errors
+///
+/// Whatever goes wrong; being killed is all that should.
+pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
+    let notebook = Notebook::open(&orders.notebook())?;
+    let db = open(&orders.database())?;
+    load::load(&db, scale)?;
+    notebook.acknowledge_load()?;
+    let run = |client| run_client(orders, &db, &notebook, client, scale);
+    thread::scope(|scope| {
+        let run = &run;
+        let clients: Vec<_> = (0..orders.clients)
+            .map(|client| scope.spawn(move || run(client)))
+            .collect();
+        clients
+            .into_iter()
+            .try_for_each(|client| match client.join() {
+                Ok(done) => done,
+                Err(_) => Err(Box::from("a client panicked")),
+            })
+    })
+}
+
+fn run_client(
+    orders: &Orders,
+    db: &Database,
+    notebook: &Notebook,
+    client: u32,
+    scale: Scale,
+) -> Result<(), Box<dyn error::Error + Send + Sync>> {
+    let first = notebook.client(client)?.begun + 1;
+    for n in first.. {
+        notebook.begin(client, n)?;
+        if orders.honesty == Honesty::Early {
+            notebook.acknowledge(client, n)?;
+        }
+        load::run(db, orders.seed, (client, n), scale, durability(client))?;
+        notebook.acknowledge(client, n)?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Orders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}, {} clients, {}",
+            self.seed,
+            self.clients,
+            self.folder.display()
+        )
+    }
+}

@@ -1,0 +1,53 @@
+//! A process killed at a random moment has kept what it promised.
+//!
+//! The quick form of `examples/kill.rs`, and the proof that it can fail: a victim that notes its
+//! commits before they are acknowledged is found out.
+
+use foxton_sim::{
+    kill::{Plan, run},
+    victim::Honesty,
+};
+use std::{fs, path::PathBuf, process::Command};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("foxton-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    folder
+}
+
+fn victim() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_victim"))
+}
+
+#[test]
+fn killed_25_times_no_acknowledged_commit_is_lost_and_none_is_half_there() {
+    let folder = folder("kill");
+    let plan = Plan {
+        fresh: 12,
+        ..Plan::new(25, 1)
+    };
+    let summary = run(&plan, &folder, victim, |_| ()).unwrap_or_else(|failure| {
+        panic!("{failure}kept in {}", folder.display());
+    });
+    println!("{summary}");
+    assert!(
+        summary.acknowledged > 100,
+        "the victims did not get to work:\n{summary}"
+    );
+    fs::remove_dir_all(folder).expect("the folder is ours");
+}
+
+#[test]
+fn a_victim_that_lies_about_its_commits_is_found_out() {
+    let folder = folder("lie");
+    let plan = Plan {
+        honesty: Honesty::Early,
+        ..Plan::new(100, 2)
+    };
+    let failure = run(&plan, &folder, victim, |_| ()).expect_err("nobody noticed");
+    assert!(
+        failure.faults.iter().all(|fault| fault.starts_with("I1")),
+        "{failure}"
+    );
+    fs::remove_dir_all(folder).expect("the folder is ours");
+}
