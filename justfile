@@ -26,7 +26,7 @@ account:
 
 # The models of every memory ordering, under loom.
 model *args:
-    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store {{args}}
+    RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}
 
 # Weakens each ordering in turn and wants a model to turn red.
 weaken *args:

@@ -76,11 +76,6 @@ pub fn is_abandoned(n: u64) -> bool {
     n.is_multiple_of(13)
 }
 
-/// The last of a client's transactions before the `n`-th that was not rolled back; 0 if none.
-pub fn previous(n: u64) -> u64 {
-    (1..n).rev().find(|&n| !is_abandoned(n)).unwrap_or(0)
-}
-
 /// Scatters the bits of `word`: neighbours get nothing in common.
 pub fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -148,6 +143,14 @@ pub struct Expectations {
 }
 
 impl Expectations {
+    /// Takes every promise back: what must be there only may.
+    pub fn promise_nothing(&mut self) {
+        self.loaded = false;
+        for expectation in self.clients.values_mut() {
+            expectation.may.append(&mut expectation.must);
+        }
+    }
+
     /// Takes what was found, and found right, as what must be there from now on.
     pub fn settle(&mut self, found: &Contents) {
         self.loaded |= !found.accounts.is_empty();

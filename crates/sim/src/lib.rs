@@ -2,11 +2,28 @@
 //! Faults, crashes and checkers.
 //!
 //! A load whose every transaction is known beforehand ([`ledger`]) runs on a database while
-//! expectations are kept outside it ([`notebook`]). Then the database is killed, or its device
-//! fails, and what a restart finds is compared with what was expected.
+//! expectations are kept outside it. Then the database's process is killed ([`kill`]), or its
+//! device fails or loses power, and what a restart finds is compared with what was expected.
 
 /// What the load does, and what must be found afterwards.
 pub mod ledger;
 
+/// The ledger's transactions on a database.
+pub mod load;
+
 /// Expectations kept in a file that survives a kill.
 pub mod notebook;
+
+/// The process that is killed.
+pub mod victim;
+
+/// Kill and restart.
+pub mod kill;
+
+/// Power cuts at every moment of a recorded run.
+pub mod crash;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
