@@ -1,6 +1,6 @@
 //! Time: exact, or cheap.
 //!
-//! [`now`] asks the processor's counter and costs some 20 ns. [`coarse_now`] reads what the kernel
+//! `now` asks the processor's counter and costs some 20 ns. `coarse_now` reads what the kernel
 //! noted at its last tick: a few nanoseconds, and up to a tick (1 to 10 ms) behind. Waits that
 //! are to be measured take the exact clock, since waiting is expensive anyway; ages and
 //! rare-enough checks take the cheap one.

@@ -2,7 +2,7 @@
 //!
 //! A latch protects a few words for a few dozen instructions; it knows no deadlock detection, no
 //! owners and no modes beyond shared and exclusive. Every family member keeps one contract, and
-//! [`Latched`] chooses the member at run time, so that what is latched and how can be varied
+//! `Latched` chooses the member at run time, so that what is latched and how can be varied
 //! independently.
 //!
 //! # Contract
@@ -21,7 +21,7 @@
 //! # Invariants
 //!
 //! * I1  A node handed to `acquire` stays where it is until `release`: it lives in the frame of
-//!   [`Latched::with`], which releases before it returns or unwinds.
+//!   `Latched::with`, which releases before it returns or unwinds.
 //! * I2  The value is reached only by the holder, by `&mut self`, or by value.
 
 mod queue;

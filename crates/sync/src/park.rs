@@ -1,6 +1,6 @@
 //! Sleeping and waking: a thread or an async task, exactly once.
 //!
-//! A [`Parker`] has one sleeper at a time and any number of threads that may end its wait. Which
+//! A `Parker` has one sleeper at a time and any number of threads that may end its wait. Which
 //! of them does is decided by one compare-and-exchange, so that of a grant, a timeout, a deadlock
 //! victim and a cancellation arriving together exactly one happens.
 //!
@@ -20,7 +20,7 @@
 //!
 //! * I1  The word's sequence only grows, by `arm`, which only the sleeper calls.
 //! * I2  A wait leaves *open* once: `resolve` and `disarm` both compare-and-exchange from it. So
-//!   of all callers of `resolve` with one ticket at most one gets a [`Wake`], and a ticket of an
+//!   of all callers of `resolve` with one ticket at most one gets a `Wake`, and a ticket of an
 //!   earlier wait gets none.
 //! * I3  A `Wake` wakes only a sleeper that registered under its own ticket.
 //!
@@ -43,10 +43,22 @@
 
 use crate::clock;
 use crate::shim::{AtomicU64, Mutex, Ordering, lock, thread};
+use crate::site::{Component, Pattern, Site};
 use std::fmt;
 use std::num::NonZeroU32;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
+
+/// Ending a wait: sleeper and waker meet at the parker, two at a time. A parker knows no worker, so
+/// whoever calls [`Parker::resolve`] counts it.
+///
+/// ```
+/// use foxton_sync::{park, worker::Workers};
+///
+/// let worker = Workers::new().worker();
+/// worker.account().passed(&park::WAKING);
+/// ```
+pub static WAKING: Site = Site::new(Component::Message, Pattern::Fixed, "waking");
 
 const CODE_BITS: u32 = 24;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;

@@ -5,8 +5,8 @@
 //! code in this workspace imports from here and nowhere else; a test reads the sources and says
 //! so.
 //!
-//! Differences between the worlds are hidden here: [`UnsafeCell`] has the closure form of the model
-//! checker, and under the model checker [`thread::park_timeout`] is a yield, since a model has no
+//! Differences between the worlds are hidden here: `UnsafeCell` has the closure form of the model
+//! checker, and under the model checker `thread::park_timeout` is a yield, since a model has no
 //! time.
 
 #[cfg(not(loom))]

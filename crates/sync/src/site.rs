@@ -1,13 +1,13 @@
 //! Critical sections, and how often each was passed.
 //!
 //! Every place where two threads can meet (a latch, a read-modify-write on a shared cache line, a
-//! queue of messages) is a static [`Site`]. What it is part of is its [`Component`]; how many
-//! threads can meet there is its [`Pattern`]. Johnson, Pandis and Ailamaki showed that scaling is
+//! queue of messages) is a static `Site`. What it is part of is its `Component`; how many
+//! threads can meet there is its `Pattern`. Johnson, Pandis and Ailamaki showed that scaling is
 //! lost where the pattern is unbounded, whatever the latch: so the number of passages by component
 //! and pattern predicts machines larger than the one at hand. The account must be complete. A
 //! shared counter that no site declares is a defect.
 //!
-//! With the feature `account` each worker counts its own passages in an [`Account`]; without it an
+//! With the feature `account` each worker counts its own passages in an `Account`; without it an
 //! account has no size and counting is an empty function.
 //!
 //! # State

@@ -1,6 +1,6 @@
 //! Everything that belongs to one thread, passed explicitly.
 //!
-//! A [`Worker`] is what other engines keep in thread-locals and globals: an identity, a random
+//! A `Worker` is what other engines keep in thread-locals and globals: an identity, a random
 //! number generator, an epoch participant, an account. Here it is a value with an owner. A
 //! transaction that moves to another thread takes its worker along or borrows another; two
 //! databases in one process share nothing.

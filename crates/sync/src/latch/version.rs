@@ -26,6 +26,9 @@
 //! the same reason the fences here are harmless to race detectors that do not understand fences:
 //! between atomics there is no race to report.
 //!
+//! A version latch has eight bytes and so no site; whoever takes it counts the passage. Reading is no
+//! passage: it writes nothing that anybody shares.
+//!
 //! # Differences from the paper
 //!
 //! Leis et al., "The ART of Practical Synchronization", 2016, keeps an obsolete bit beside the lock
