@@ -387,6 +387,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
 
     /// Latches `node` if it still is at version `seen`. Never waits.
     pub(super) fn hold(self, node: &'g Node<N>, seen: Version) -> Option<Hold<'g, N>> {
+        // Lazily: a `Hold` gives the latch back when it is dropped.
         node.latch.try_lock(seen).then(|| Hold {
             node,
             tree: self,
@@ -601,5 +602,62 @@ impl<'g, const N: usize> Hold<'g, N> {
             // SAFETY: out of its slot and its neighbours' links, latched and empty (I4).
             unsafe { self.tree.retire_node(hold.node) };
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    //! The ordering O1, on nodes alone: pointers are followed without asking any version.
+
+    use super::*;
+    use foxton_sync::shim::{Arc, thread};
+
+    /// Fills the leaf in another thread while `look` reads it in this one.
+    fn meet(look: impl Fn(Pinned<'_, 4>) + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            let domain = Domain::new();
+            let (ours, theirs) = (domain.participant(), domain.participant());
+            let root = Arc::new(Root::<4>::new(&domain));
+            let writer = {
+                let root = root.clone();
+                thread::spawn(move || {
+                    let guard = theirs.pin();
+                    let tree = root.pin(&guard);
+                    let leaf = tree.root();
+                    let seen = leaf.latch().version().expect("nobody holds it");
+                    let mut hold = tree.hold(leaf, seen).expect("nobody else writes");
+                    let record = NewRecord::new(b"key", None).expect("short");
+                    hold.insert_record(0, record);
+                    assert!(hold.grow_root());
+                })
+            };
+            look(root.pin(&ours.pin()));
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn o1_who_finds_a_record_sees_it_as_it_was_made() {
+        meet(|tree| {
+            let node = tree.root();
+            if node.level() == 0
+                && let Some(pointer) = node.pointer(0)
+            {
+                assert!(pointer.record().is_linked());
+            }
+        });
+    }
+
+    #[test]
+    fn o1_who_finds_a_node_sees_it_as_it_was_made() {
+        meet(|tree| {
+            let node = tree.root();
+            if node.level() == 1 {
+                assert_eq!(node.count(), 1);
+                assert!(node.child(0).is_some());
+            }
+        });
     }
 }

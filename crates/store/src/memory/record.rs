@@ -55,8 +55,8 @@
 //! * O1  exchange in `swap` (Release) to the load in `value` (Acquire): who finds a block sees its
 //!   bytes.
 //! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): who takes a block
-//!   out comes after its making, so that putting it back publishes it whole, and freeing it comes
-//!   last.
+//!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
+//!   every change after the first is an exchange, and exchanges continue each other's release.)
 
 use super::value::{self, Block, Origin, ValueBlock};
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};

@@ -207,6 +207,14 @@ impl ValueBlock {
         Ok(fresh)
     }
 
+    /// The bytes. `None` for a record's first value, whose memory belongs to the record: ask the
+    /// record, before exchanging it.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let own = !matches!(self.origin, Origin::Inside { .. });
+        // SAFETY: whole, and ours (I2) for as long as we are borrowed.
+        own.then(|| unsafe { bytes(self.block) })
+    }
+
     /// Gives up the block. If readers may have seen it, it is freed once `guard`'s epoch says that
     /// nobody looks any more; if not, at once.
     ///

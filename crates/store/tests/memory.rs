@@ -1,0 +1,164 @@
+//! Memory comes back: what is taken out of a table, and what a table has when it is dropped.
+//!
+//! One test to a process, since it is the process that is measured. Without `/proc` nothing is
+//! measured, and only the rest is tested.
+
+#![cfg(not(loom))]
+
+use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
+use foxton_sync::worker::{Worker, Workers};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+const VALUE_BYTES: usize = 2000;
+
+/// What may be in memory beside what is in the table: bags that are not due yet, the allocator's
+/// own ideas.
+const SLACK_BYTES: u64 = 48 << 20;
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+fn append(table: &Table, worker: &Worker, number: u64) {
+    let guard = worker.pin();
+    let value = [number as u8; VALUE_BYTES];
+    let record = NewRecord::new(&number.to_be_bytes(), Some(&value)).expect("short");
+    table
+        .insert(&guard, record, Next::Any)
+        .expect("every number once");
+}
+
+/// Takes the first record. Returns whether it was ours.
+fn take(table: &Table, worker: &Worker) -> bool {
+    let guard = worker.pin();
+    let Some(first) = table.forward(&guard, Bound::Unbounded).advance().record else {
+        return false;
+    };
+    let value = first.swap(None);
+    let _ = table.remove(&guard, first, Next::Any);
+    // The first value is the record's own memory.
+    value.is_some()
+}
+
+/// Two threads append at one end, two delete at the other.
+fn queue(items: u64) {
+    let workers = Workers::new();
+    let table: Table = Table::new(workers.domain());
+    let (taken, tail) = (AtomicU64::new(0), AtomicU64::new(0));
+    let most = AtomicU64::new(0);
+    let before = resident_bytes();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let (table, taken, tail, most) = (&table, &taken, &tail, &most);
+            let workers = &workers;
+            scope.spawn(move || {
+                let worker = workers.worker();
+                while taken.load(SeqCst) < items {
+                    if thread % 2 == 1 {
+                        taken.fetch_add(u64::from(take(table, &worker)), SeqCst);
+                    } else if tail.load(SeqCst) < taken.load(SeqCst) + 1000 {
+                        append(table, &worker, tail.fetch_add(1, SeqCst));
+                    } else {
+                        thread::yield_now();
+                    }
+                    if worker.random_below(512) == 0 {
+                        most.fetch_max(resident_bytes(), SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    let worker = workers.worker();
+    let left = table.verify(&worker.pin());
+    let grown = most.into_inner().saturating_sub(before);
+    println!(
+        "{items} items through a queue, {left} left: at most {} KiB",
+        grown >> 10
+    );
+    assert!(
+        grown < SLACK_BYTES,
+        "{items} items grew memory by {} KiB",
+        grown >> 10
+    );
+}
+
+/// Tables are filled, changed and dropped.
+fn drops(rounds: u64) {
+    let before = resident_bytes();
+    for _ in 0..rounds {
+        let workers = Workers::new();
+        let table: Table = Table::new(workers.domain());
+        let worker = workers.worker();
+        for number in 0..4000 {
+            append(&table, &worker, number);
+            let guard = worker.pin();
+            let record = table
+                .get(&guard, &number.to_be_bytes())
+                .expect("just inserted");
+            let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
+            record.swap(Some(value)).expect("a value").retire(&guard);
+        }
+        (0..2000).for_each(|_| assert!(take_retiring(&table, &worker)));
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{rounds} tables dropped: {} KiB more", grown >> 10);
+    assert!(
+        grown < SLACK_BYTES,
+        "{rounds} tables left {} KiB",
+        grown >> 10
+    );
+}
+
+fn take_retiring(table: &Table, worker: &Worker) -> bool {
+    let guard = worker.pin();
+    let first = table
+        .forward(&guard, Bound::Unbounded)
+        .advance()
+        .record
+        .expect("not empty");
+    first.swap(None).expect("a value").retire(&guard);
+    table.remove(&guard, first, Next::Any).is_ok()
+}
+
+/// Values of one record are replaced again and again.
+fn updates(count: u64) {
+    let workers = Workers::new();
+    let table: Table = Table::new(workers.domain());
+    let worker = workers.worker();
+    append(&table, &worker, 0);
+    let before = resident_bytes();
+    for _ in 0..count {
+        let guard = worker.pin();
+        let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
+        let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
+        record.swap(Some(value)).expect("a value").retire(&guard);
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{count} updates: {} KiB more", grown >> 10);
+    assert!(
+        grown < SLACK_BYTES,
+        "{count} updates left {} KiB",
+        grown >> 10
+    );
+}
+
+#[test]
+fn memory_comes_back() {
+    // Each of these would take some 400 MB if nothing came back.
+    queue(200_000);
+    updates(200_000);
+    drops(20);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn ten_million_items_through_a_queue() {
+    queue(10_000_000);
+}

@@ -1,0 +1,489 @@
+//! Many threads on one table.
+//!
+//! Values are patterns of their keys, so that a reader who gets memory that was freed or is another's
+//! sees it; in debug builds whatever is freed is filled with 0xDD first. Nodes are small, so that
+//! threads meet in splits and in leaves that are taken out. Each test has a long form, `ignored`.
+
+#![cfg(not(loom))]
+
+use foxton_store::memory::{InsertRefused, NewRecord, Next, Place, Record, Table, ValueBlock};
+use foxton_sync::epoch::Guard;
+use foxton_sync::worker::{Worker, Workers};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Small = Table<4>;
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn number(record: &Record) -> u64 {
+    u64::from_be_bytes(record.key().try_into().expect("keys here have eight bytes"))
+}
+
+/// A value that only `key` has: its length and every byte follow from the key and `turn`.
+fn pattern(key: u64, turn: u64) -> Vec<u8> {
+    let mut value = vec![(key ^ turn) as u8 | 1; 24 + (turn % 40) as usize];
+    value[..8].copy_from_slice(&key.to_be_bytes());
+    value[8..16].copy_from_slice(&turn.to_be_bytes());
+    value
+}
+
+/// Panics if a record's value is not whole.
+fn check(record: &Record) {
+    let Some(value) = record.value() else { return };
+    let key = number(record);
+    let turn = u64::from_be_bytes(value[8..16].try_into().expect("eight bytes"));
+    assert_eq!(value, pattern(key, turn), "the value of {key}");
+}
+
+fn insert<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64, turn: u64) -> bool {
+    let record = NewRecord::new(&key(number), Some(&pattern(number, turn))).expect("short");
+    match table.insert(guard, record, Next::Any) {
+        Ok(_) => true,
+        Err(InsertRefused::Exists(there, _)) => {
+            assert_eq!(there.key(), key(number));
+            false
+        }
+        Err(InsertRefused::NextChanged(_)) => panic!("any successor is right"),
+    }
+}
+
+fn remove<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64) -> bool {
+    let Some(record) = table.get(guard, &key(number)) else {
+        return false;
+    };
+    check(record);
+    if let Some(value) = record.swap(None) {
+        value.retire(guard);
+    }
+    table.remove(guard, record, Next::Any).is_ok()
+}
+
+/// Runs `body(thread, worker)` on so many threads until it returns, and `verify`s the table.
+fn on_threads<const N: usize>(
+    workers: &Workers,
+    table: &Table<N>,
+    count: u64,
+    body: impl Fn(u64, &Worker) + Sync,
+) -> usize {
+    thread::scope(|scope| {
+        for index in 0..count {
+            let body = &body;
+            scope.spawn(move || body(index, &workers.worker()));
+        }
+    });
+    let worker = workers.worker();
+    let guard = worker.pin();
+    table.verify(&guard)
+}
+
+fn until(end: Instant, mut step: impl FnMut()) {
+    while Instant::now() < end {
+        (0..20).for_each(|_| step());
+    }
+}
+
+/// Each thread has keys of its own, among those of the others.
+fn own_keys(threads: u64, time: Duration) {
+    let workers = Workers::new();
+    let table = Small::with_slots(workers.domain());
+    let left = AtomicU64::new(0);
+    let end = Instant::now() + time;
+    let records = on_threads(&workers, &table, threads, |thread, worker| {
+        let mut mine = BTreeMap::new();
+        until(end, || {
+            let guard = worker.pin();
+            let number = worker.random_below(40) * threads + thread;
+            let there = table.get(&guard, &key(number));
+            assert_eq!(there.is_some(), mine.contains_key(&number), "key {number}");
+            if let Some(there) = there {
+                assert_eq!(there.value(), Some(&pattern(number, mine[&number])[..]));
+            }
+            match worker.random_below(4) {
+                0 | 1 => {
+                    let turn = worker.random();
+                    let new = insert(&table, &guard, number, turn);
+                    assert_eq!(new, !mine.contains_key(&number));
+                    mine.entry(number).or_insert(turn);
+                }
+                2 => assert_eq!(
+                    remove(&table, &guard, number),
+                    mine.remove(&number).is_some()
+                ),
+                _ => {
+                    let start = key(worker.random_below(40 * threads));
+                    let place = table.successor(&guard, &start, true);
+                    assert!(place.record.is_none_or(|record| record.key() >= &start[..]));
+                }
+            }
+        });
+        left.fetch_add(mine.len() as u64, SeqCst);
+    });
+    assert_eq!(records as u64, left.into_inner());
+}
+
+#[test]
+fn threads_with_keys_of_their_own_do_not_disturb_each_other() {
+    own_keys(8, Duration::from_secs(2));
+}
+
+#[test]
+fn sixty_four_threads_with_keys_of_their_own() {
+    own_keys(64, Duration::from_secs(2));
+}
+
+/// All threads fight for the same few keys: every insert that succeeds is matched by one removal.
+fn same_keys(threads: u64, time: Duration) {
+    const KEYS: u64 = 24;
+    let workers = Workers::new();
+    let table = Small::with_slots(workers.domain());
+    let balance: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let end = Instant::now() + time;
+    let records = on_threads(&workers, &table, threads, |_, worker| {
+        until(end, || {
+            let guard = worker.pin();
+            let number = worker.random_below(KEYS);
+            match worker.random_below(4) {
+                0 => {
+                    if insert(&table, &guard, number, worker.random()) {
+                        balance[number as usize].fetch_add(1, SeqCst);
+                    }
+                }
+                1 => {
+                    if remove(&table, &guard, number) {
+                        balance[number as usize].fetch_sub(1, SeqCst);
+                    }
+                }
+                2 => {
+                    // Two writers without locks: updates are lost, memory is not.
+                    let Some(record) = table.get(&guard, &key(number)) else {
+                        return;
+                    };
+                    let value = pattern(number, worker.random());
+                    let old = record.swap(Some(ValueBlock::new(&value).expect("short")));
+                    check(record);
+                    let undone = worker.random_below(2) == 0;
+                    let gone = if undone { record.swap(old) } else { old };
+                    if let Some(gone) = gone {
+                        gone.retire(&guard);
+                    }
+                }
+                _ => table.get(&guard, &key(number)).into_iter().for_each(check),
+            }
+        });
+    });
+    let balance: Vec<u64> = balance.into_iter().map(AtomicU64::into_inner).collect();
+    assert!(balance.iter().all(|&there| there <= 1), "{balance:?}");
+    assert_eq!(records as u64, balance.iter().sum::<u64>());
+}
+
+#[test]
+fn threads_that_fight_for_the_same_keys() {
+    same_keys(8, Duration::from_secs(2));
+}
+
+#[test]
+fn sixty_four_threads_that_fight_for_the_same_keys() {
+    same_keys(64, Duration::from_secs(2));
+}
+
+/// Every tenth key stays; the others come and go. Scans in both directions find all that stay.
+fn scans_find_what_stays(threads: u64, time: Duration) {
+    const KEYS: u64 = 600;
+    let workers = Workers::new();
+    let table = Small::with_slots(workers.domain());
+    {
+        let worker = workers.worker();
+        (0..KEYS)
+            .step_by(10)
+            .for_each(|n| assert!(insert(&table, &worker.pin(), n, n)));
+    }
+    let end = Instant::now() + time;
+    on_threads(&workers, &table, threads, |thread, worker| {
+        until(end, || {
+            let guard = worker.pin();
+            if thread % 4 > 0 {
+                // Emptying whole stretches takes leaves out under the scans.
+                let start = worker.random_below(KEYS);
+                let fill = worker.random_below(2) == 0;
+                for n in (start..(start + 30).min(KEYS)).filter(|n| n % 10 > 0) {
+                    if fill {
+                        insert(&table, &guard, n, n);
+                    } else {
+                        remove(&table, &guard, n);
+                    }
+                }
+                return;
+            }
+            let start = worker.random_below(KEYS);
+            let from = key(start);
+            let stay = |record: &&Record| number(record).is_multiple_of(10);
+            let mut cursor = table.forward(&guard, Bound::Included(&from));
+            let records = std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(r));
+            let found = records.filter(stay).map(number);
+            assert!(
+                found.eq((start..KEYS).filter(|n| n % 10 == 0)),
+                "up from {start}"
+            );
+            let mut cursor = table.backward(&guard, Bound::Excluded(&from));
+            let records = std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(r));
+            let found = records.filter(stay).map(number);
+            assert!(
+                found.eq((0..start).rev().filter(|n| n % 10 == 0)),
+                "down from {start}"
+            );
+        });
+    });
+}
+
+#[test]
+fn a_scan_finds_every_key_that_stays() {
+    scans_find_what_stays(8, Duration::from_secs(3));
+}
+
+/// What the owner of a key says about it: bit 0 whether it is sure, bit 1 whether it is there, and
+/// a count above.
+struct Claims(Vec<AtomicU64>);
+
+const SURE: u64 = 1;
+const THERE: u64 = 2;
+
+impl Claims {
+    fn change(&self, number: u64, there: bool, change: impl FnOnce()) {
+        let claim = &self.0[number as usize];
+        let before = claim.fetch_add(4 - SURE, SeqCst);
+        change();
+        let after = (before + 4) & !(SURE | THERE) | SURE | if there { THERE } else { 0 };
+        claim.store(after, SeqCst);
+    }
+
+    fn now(&self) -> Vec<u64> {
+        self.0.iter().map(|claim| claim.load(SeqCst)).collect()
+    }
+}
+
+/// Whoever finds a token unchanged must have seen everything: no key that was there all the time
+/// around that moment may lie in the gap, and the record found may not have been absent.
+fn tokens_tell_the_truth(threads: u64, time: Duration) {
+    const KEYS: u64 = 48;
+    let workers = Workers::new();
+    let table = Small::with_slots(workers.domain());
+    let claims = Claims((0..KEYS).map(|_| AtomicU64::new(SURE)).collect());
+    let confirmed = AtomicU64::new(0);
+    let crossing = AtomicU64::new(0);
+    let end = Instant::now() + time;
+    on_threads(&workers, &table, threads, |thread, worker| {
+        until(end, || {
+            let guard = worker.pin();
+            if thread % 2 == 0 {
+                let number = worker.random_below(KEYS / threads) * threads + thread;
+                if worker.random_below(2) == 0 {
+                    if table.get(&guard, &key(number)).is_none() {
+                        claims.change(number, true, || {
+                            assert!(insert(&table, &guard, number, number));
+                        });
+                    }
+                } else if table.get(&guard, &key(number)).is_some() {
+                    claims.change(number, false, || assert!(remove(&table, &guard, number)));
+                }
+                return;
+            }
+            let up = worker.random_below(2) == 0;
+            let start = worker.random_below(KEYS);
+            let from = key(start);
+            let mut cursor = match up {
+                true => table.forward(&guard, Bound::Included(&from)),
+                false => table.backward(&guard, Bound::Included(&from)),
+            };
+            let mut at = Some(start);
+            for _ in 0..6 {
+                let place = cursor.advance();
+                let before = claims.now();
+                let unchanged = table.unchanged(&place.token);
+                let after = claims.now();
+                if !unchanged {
+                    cursor.step_back();
+                    continue;
+                }
+                confirmed.fetch_add(1, SeqCst);
+                crossing.fetch_add(u64::from(leaves(&place) > 1), SeqCst);
+                let found = place.record.map(number);
+                let gap = match (up, at) {
+                    (true, Some(at)) => at..found.unwrap_or(KEYS),
+                    (false, Some(at)) => found.map_or(0, |found| found + 1)..at + 1,
+                    (_, None) => 0..0,
+                };
+                for n in gap {
+                    let (before, after) = (before[n as usize], after[n as usize]);
+                    let sure = before == after && before & SURE != 0;
+                    assert!(!sure || before & THERE == 0, "{n} was there and not seen");
+                }
+                let Some(found) = found else { break };
+                let (before, after) = (before[found as usize], after[found as usize]);
+                let sure = before == after && before & SURE != 0;
+                assert!(
+                    !sure || before & THERE != 0,
+                    "{found} was seen and not there"
+                );
+                at = if up {
+                    Some(found + 1)
+                } else {
+                    found.checked_sub(1)
+                };
+            }
+        });
+    });
+    assert!(confirmed.into_inner() > 0);
+    println!("tokens over several leaves: {}", crossing.into_inner());
+}
+
+/// How many leaves a token covers.
+fn leaves(place: &Place<'_>) -> u32 {
+    let text = format!("{:?}", place.token);
+    text.chars()
+        .find_map(|c| c.to_digit(10))
+        .expect("a token says how many leaves it has")
+}
+
+#[test]
+fn tokens_never_lie() {
+    tokens_tell_the_truth(4, Duration::from_secs(2));
+}
+
+#[test]
+fn tokens_never_lie_to_sixteen_threads() {
+    tokens_tell_the_truth(16, Duration::from_secs(2));
+}
+
+/// The plainest gap locks: for each gap, named by its right end, how many scan it and how many
+/// insert into it. Nobody waits.
+#[derive(Default)]
+struct Gaps(Mutex<BTreeMap<Option<u64>, (u32, u32)>>);
+
+impl Gaps {
+    fn scan(&self, end: Option<u64>) -> bool {
+        let mut gaps = self.0.lock().unwrap();
+        let (scanners, inserters) = gaps.entry(end).or_default();
+        let free = *inserters == 0;
+        *scanners += u32::from(free);
+        free
+    }
+
+    fn intend(&self, end: Option<u64>) -> bool {
+        let mut gaps = self.0.lock().unwrap();
+        let (scanners, inserters) = gaps.entry(end).or_default();
+        let free = *scanners == 0;
+        *inserters += u32::from(free);
+        free
+    }
+
+    fn scanned(&self, end: Option<u64>) {
+        self.0.lock().unwrap().entry(end).or_default().0 -= 1;
+    }
+
+    fn intended(&self, end: Option<u64>) {
+        self.0.lock().unwrap().entry(end).or_default().1 -= 1;
+    }
+}
+
+/// The protocol that the table is for, with locks as plain as can be: scanners lock the gap before
+/// each record and past the range and validate their tokens; inserters lock the gap before the successor
+/// and name it. Then nothing comes into a range while it is locked. Removals happen between rounds only:
+/// a lock on a removed key is another matter.
+fn no_phantoms(threads: u64, time: Duration) {
+    const KEYS: u64 = 64;
+    let workers = Workers::new();
+    let table = Small::with_slots(workers.domain());
+    let gaps = Gaps::default();
+    let end = Instant::now() + time;
+    let (locked, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    while Instant::now() < end {
+        stop.store(false, SeqCst);
+        on_threads(&workers, &table, threads, |thread, worker| {
+            for _ in 0..40 {
+                let guard = worker.pin();
+                let from = worker.random_below(KEYS);
+                if thread % 2 == 0 {
+                    let place = table.successor(&guard, &key(from), false);
+                    let next = place.record.map(number);
+                    if !gaps.intend(next) {
+                        continue;
+                    }
+                    if worker.random_below(4) == 0 {
+                        thread::yield_now();
+                    }
+                    let record = NewRecord::new(&key(from), Some(&pattern(from, 0))).unwrap();
+                    let refusal = table.insert(&guard, record, place.record.into()).err();
+                    let changed = matches!(refusal, Some(InsertRefused::NextChanged(_)));
+                    refused.fetch_add(u64::from(changed), SeqCst);
+                    gaps.intended(next);
+                    continue;
+                }
+                let mut held = Vec::new();
+                let from_key = key(from);
+                let mut cursor = table.forward(&guard, Bound::Excluded(&from_key));
+                let mut failed = false;
+                while held.len() < 12 {
+                    let place = cursor.advance();
+                    let name = place.record.map(number);
+                    if !gaps.scan(name) {
+                        failed = true;
+                        break;
+                    }
+                    held.push(name);
+                    if !table.unchanged(&place.token) {
+                        failed = true;
+                        break;
+                    }
+                    if name.is_none() {
+                        break;
+                    }
+                }
+                if !failed {
+                    locked.fetch_add(1, SeqCst);
+                    for _ in 0..3 {
+                        let mut cursor = table.forward(&guard, Bound::Excluded(&from_key));
+                        let again =
+                            std::iter::from_fn(|| Some(cursor.advance().record.map(number)));
+                        let again: Vec<_> = again.take(held.len()).collect();
+                        assert_eq!(again, held, "a phantom");
+                        thread::yield_now();
+                    }
+                }
+                held.into_iter().for_each(|name| gaps.scanned(name));
+            }
+        });
+        let worker = workers.worker();
+        let guard = worker.pin();
+        for n in (0..KEYS).filter(|_| worker.random_below(4) > 0) {
+            remove(&table, &guard, n);
+        }
+    }
+    let (locked, refused) = (locked.into_inner(), refused.into_inner());
+    println!("{locked} ranges locked, {refused} inserts refused since their successor changed");
+    assert!(locked > 0 && refused > 0);
+}
+
+#[test]
+fn nothing_comes_into_a_locked_gap() {
+    no_phantoms(4, Duration::from_secs(3));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn everything_for_longer() {
+    for threads in [4, 16, 64] {
+        own_keys(threads, Duration::from_secs(20));
+        same_keys(threads, Duration::from_secs(20));
+        scans_find_what_stays(threads, Duration::from_secs(20));
+        tokens_tell_the_truth(threads.min(16), Duration::from_secs(20));
+        no_phantoms(threads, Duration::from_secs(20));
+    }
+}
