@@ -63,9 +63,19 @@ impl State {
 
     /// Puts the changes into the log. `None` if there are none. After an error the transaction is
     /// rolled back: nothing that commits it is in the log.
+    ///
+    /// A transaction that only read is told of a failed log, too. A commit that failed has given
+    /// its locks back and left its changes, so what was read may be what the next restart does not
+    /// find.
     pub(crate) fn log_changes(&mut self) -> Result<Option<Lsn>> {
         if self.changes.is_empty() {
-            return Ok(None);
+            return match self.engine.check() {
+                Ok(()) => Ok(None),
+                Err(error) => {
+                    self.undo_all();
+                    Err(error)
+                }
+            };
         }
         let State {
             engine,
@@ -114,11 +124,12 @@ impl State {
 
     /// What the wait for the log came to. If the log failed, the record may be in it or not: only
     /// the next restart can tell. The changes stay in memory until then, and nobody can commit
-    /// anything on top of them.
+    /// anything on top of them: the failure is noted before the locks go.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
         reached.map_err(|error| {
+            let error = self.engine.log_failed(error);
             self.finish();
-            self.engine.log_failed(error)
+            error
         })
     }
 
@@ -209,12 +220,14 @@ impl Drop for Logged {
                 durability,
                 ..
             } = &mut *state;
-            // Nobody is there to be told of a failure.
-            let _ = match *durability {
+            let reached = match *durability {
                 Durability::Sync => engine.log.wait_durable(worker, end),
                 _ => engine.log.wait_written(worker, end),
             };
-            state.finish();
+            // Nobody is there to be told of a failure; whoever comes next is.
+            if state.acknowledge(reached).is_ok() {
+                state.finish();
+            }
             State::put_away(state);
         }));
     }
