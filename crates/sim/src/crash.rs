@@ -122,10 +122,25 @@ pub fn open(device: impl Device + 'static) -> foxton::Result<Database> {
 ///
 /// Whatever the database answers.
 pub fn record(seed: u64, clients: u32, count: u64, honesty: Honesty) -> foxton::Result<Run> {
+    record_on(|device| Arc::new(device), seed, clients, count, honesty)
+}
+
+/// As [`record`], on a device that stands before the one that records.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn record_on(
+    before: impl FnOnce(FaultDevice) -> Arc<dyn Device>,
+    seed: u64,
+    clients: u32,
+    count: u64,
+    honesty: Honesty,
+) -> foxton::Result<Run> {
     let scale = Scale::SMALL;
     let device = FaultDevice::new();
     device.record();
-    let db = open(device.clone())?;
+    let db = Database::open_on(before(device.clone()), options())?;
     load::load(&db, scale)?;
     let loaded = device.recorded();
     let run = |client| {
