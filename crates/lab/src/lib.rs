@@ -22,5 +22,11 @@ pub mod report;
 /// Telling a person how far it is.
 pub mod progress;
 
+/// What is compared: configurations of the engine.
+pub mod system;
+
+/// Tables, loads, transactions and checks of the workloads.
+pub mod workload;
+
 /// The experiments behind `foxton bench`.
 pub mod bench;

@@ -1,4 +1,25 @@
 //! The experiments behind `foxton bench`.
 
+/// Why an experiment could not be made.
+pub mod error;
+
+/// What every sweep over clients is told.
+pub mod runs;
+
+/// A database for one experiment.
+pub mod scratch;
+
 /// Points interleaved over everything compared.
 pub mod sweep;
+
+/// txbench loaded into a database, ready for clients.
+pub mod loaded;
+
+/// txbench over a sweep of clients, or over time with a stalled transaction.
+pub mod txbench;
+
+/// tpcb over a sweep of clients.
+pub mod tpcb;
+
+/// What locking costs a transaction, and a lock alone.
+pub mod lock_cost;

@@ -94,6 +94,7 @@ impl Sweep {
             lock_manager,
             latch,
             points: mpls.map(|&mpl| Point::new(mpl)).collect(),
+            facts: Vec::new(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Points and curves: throughput over the number of clients.
 
+use serde_json::Value;
+
 use super::{
     latency::Latency,
     outcome::{Outcome, Tally},
@@ -90,6 +92,8 @@ pub struct Curve {
     pub latch: String,
     /// By number of clients, ascending.
     pub points: Vec<Point>,
+    /// What else was found of this variant, for the records of all its points.
+    pub facts: Vec<(&'static str, Value)>,
 }
 
 impl Curve {
@@ -156,6 +160,7 @@ mod tests {
             lock_manager: "global".into(),
             latch: "-".into(),
             points,
+            facts: Vec::new(),
         };
         assert_eq!(curve.peak().unwrap().mpl, 2);
         assert_eq!(curve.no_collapse_ratio(), Some(0.25));

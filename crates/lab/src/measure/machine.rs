@@ -39,14 +39,11 @@ impl Machine {
             )
         };
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let memory_kib: u64 = line("/proc/meminfo", "MemTotal")
-            .and_then(|text| text.trim_end_matches("kB").trim().parse().ok())
-            .unwrap_or(0);
         Machine {
             processor: line("/proc/cpuinfo", "model name")
                 .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory_kib * 1024,
+            memory_bytes: memory("MemTotal").unwrap_or(0),
             system: format!("{} {}", std::env::consts::OS, release.trim())
                 .trim()
                 .to_owned(),
@@ -84,6 +81,27 @@ impl Machine {
             "started_utc": self.started,
         })
     }
+}
+
+/// Memory that programs could still have; `None` where the system does not tell.
+pub fn available_bytes() -> Option<u64> {
+    memory("MemAvailable")
+}
+
+fn memory(key: &str) -> Option<u64> {
+    let text = line("/proc/meminfo", key)?;
+    Some(text.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+}
+
+fn line(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(
+        line[key.len()..]
+            .trim_start_matches([' ', '\t', ':'])
+            .trim()
+            .to_owned(),
+    )
 }
 
 fn utc_now() -> String {

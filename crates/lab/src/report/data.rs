@@ -133,7 +133,11 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "machine": findings.machine.to_json(),
     });
     match value {
-        Value::Object(record) => record,
+        Value::Object(mut record) => {
+            let facts = curve.facts.iter().cloned();
+            record.extend(facts.map(|(name, value)| (name.to_owned(), value)));
+            record
+        }
         _ => unreachable!("the literal above is an object"),
     }
 }

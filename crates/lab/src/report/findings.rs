@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::table::Table;
 use crate::measure::{curve::Curve, machine::Machine, timeline::Timeline};
 
 /// One experiment: what was asked, on what, and what came out.
@@ -29,6 +30,19 @@ pub struct Findings {
     pub timelines: Vec<Timeline>,
     /// Something that happened at a second of the timelines.
     pub event: Option<(f64, String)>,
+    /// Tables of their own, for experiments that are more than curves.
+    pub blocks: Vec<Block>,
+}
+
+/// A table with a title and a sentence.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub note: String,
+    /// The table.
+    pub table: Table,
 }
 
 impl Findings {

@@ -33,6 +33,7 @@ pub fn page(findings: &Findings) -> String {
     for figure in figures::of(findings) {
         let _ = write!(out, "<figure>{}</figure>", figure.chart.svg());
     }
+    blocks(&mut out, findings);
     points(&mut out, findings);
     samples(&mut out, findings);
     about(&mut out, findings);
@@ -46,6 +47,31 @@ fn headline(out: &mut String, findings: &Findings) {
         let _ = write!(out, "<li>{}</li>", escape(&sentence));
     }
     *out += "</ul>";
+}
+
+fn blocks(out: &mut String, findings: &Findings) {
+    for block in &findings.blocks {
+        let _ = write!(
+            out,
+            "<h2>{}</h2><div class=\"wide\"><table>",
+            escape(&block.title)
+        );
+        let mut row = |tag: &str, cells: &[String]| {
+            *out += "<tr>";
+            for (index, cell) in cells.iter().enumerate() {
+                let tag = if index == 0 { "th" } else { tag };
+                let _ = write!(out, "<{tag}>{}", escape(cell));
+            }
+            *out += "</tr>";
+        };
+        row("th", block.table.heads());
+        block.table.rows().iter().for_each(|cells| row("td", cells));
+        let _ = write!(
+            out,
+            "</table></div><p class=\"soft\">{}</p>",
+            escape(&block.note)
+        );
+    }
 }
 
 fn points(out: &mut String, findings: &Findings) {

@@ -50,6 +50,7 @@ fn curve(lock_manager: &str, latch: &str, fall: f64) -> Curve {
         lock_manager: lock_manager.into(),
         latch: latch.into(),
         points,
+        facts: Vec::new(),
     }
 }
 
@@ -69,6 +70,7 @@ pub(super) fn findings() -> Findings {
         ],
         timelines: Vec::new(),
         event: None,
+        blocks: Vec::new(),
     }
 }
 

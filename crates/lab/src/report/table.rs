@@ -26,6 +26,16 @@ impl Table {
         self.rows.push(Vec::new());
     }
 
+    /// The column heads.
+    pub fn heads(&self) -> &[String] {
+        &self.heads
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -15,6 +15,14 @@ use crate::measure::{
 pub fn text(findings: &Findings) -> String {
     let mut text = format!("\n{}\n", findings.title);
     text += &format!("{}\n\n", findings.machine.sentence());
+    for block in &findings.blocks {
+        text += &format!(
+            "{}\n\n{}\n{}\n\n",
+            block.title,
+            block.table.render(),
+            block.note
+        );
+    }
     text += &points(findings).render();
     let ratios = ratios(findings);
     if !ratios.is_empty() {

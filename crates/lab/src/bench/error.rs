@@ -1,0 +1,43 @@
+//! Why an experiment could not be made, and what to do about it.
+
+use std::{fmt, io, path::PathBuf};
+
+/// Why an experiment could not be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The settings contradict each other or the machine; the text says what to change.
+    Settings(String),
+    /// A file or directory could not be used.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The engine refused what the experiment needs.
+    Engine {
+        /// What was being done.
+        doing: String,
+        /// What the engine said.
+        cause: foxton::Error,
+    },
+}
+
+impl fmt::Display for BenchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BenchError::Settings(what) => f.write_str(what),
+            BenchError::File { path, cause } => {
+                write!(
+                    f,
+                    "{} cannot be used ({cause}): name another place",
+                    path.display()
+                )
+            }
+            BenchError::Engine { doing, cause } => write!(f, "{doing}: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for BenchError {}

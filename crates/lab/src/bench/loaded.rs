@@ -1,0 +1,131 @@
+//! txbench loaded into a database of its own, ready for clients.
+
+use std::{path::Path, sync::Arc};
+
+use foxton::{Database, Durability};
+
+use super::{error::BenchError, scratch::Scratch, sweep::Subject};
+use crate::{
+    driver::Client,
+    progress::Audience,
+    system::System,
+    workload::txbench::{
+        Shape, TABLES,
+        check::check,
+        client::{KINDS, Stamper, TxbenchClient},
+        load::load,
+        row::Sums,
+        stamp::Book,
+    },
+};
+
+/// txbench in a database of one system.
+#[derive(Debug)]
+pub struct Loaded {
+    scratch: Scratch,
+    shape: Arc<Shape>,
+    sums: Arc<Sums>,
+    book: Option<Book>,
+    run: u16,
+}
+
+/// What to load.
+#[derive(Debug, Clone)]
+pub struct Load<'a> {
+    /// The workload's variant.
+    pub shape: &'a Shape,
+    /// What a commit waits for while measuring.
+    pub durability: Durability,
+    /// Keep stamps.
+    pub stamp: bool,
+    /// Load one wrong value.
+    pub plant: bool,
+    /// Where the database's directory is made; the system's place for temporary files if `None`.
+    pub directory: Option<&'a Path>,
+}
+
+impl Loaded {
+    /// Makes a database for `system` in a new directory and loads it.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or the engine refuses.
+    pub fn new(system: System, what: &Load<'_>, audience: Audience) -> Result<Loaded, BenchError> {
+        let scratch = Scratch::new(system, what.durability, what.directory)?;
+        let (shape, system) = (what.shape, &scratch.system);
+        let rows = u64::from(shape.rows) * TABLES.len() as u64;
+        let progress = audience.count(&format!("loading {system}"), rows, "rows");
+        load(
+            &scratch.db,
+            shape,
+            scratch.loading_threads(),
+            what.plant,
+            &progress,
+        )
+        .map_err(|cause| BenchError::Engine {
+            doing: format!("loading {system}"),
+            cause,
+        })?;
+        Ok(Loaded {
+            shape: Arc::new(shape.clone()),
+            sums: Arc::new(Sums::new(shape.seed, shape.rows)),
+            book: what.stamp.then(|| Book::new(shape.rows)),
+            run: 0,
+            scratch,
+        })
+    }
+
+    /// The database, for those who want to disturb it.
+    pub fn database(&self) -> &Database {
+        &self.scratch.db
+    }
+}
+
+impl Subject for Loaded {
+    fn names(&self) -> (String, String) {
+        self.scratch.names()
+    }
+
+    fn largest_mpl(&self) -> u32 {
+        self.scratch.largest_mpl()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        KINDS
+    }
+
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+        self.run += 1;
+        let run = self.run;
+        let client = |number: u32| {
+            let stamper = self.book.as_ref().map(|book| Stamper {
+                run,
+                client: number as u16,
+                notes: book.notes(),
+            });
+            let who = (u64::from(run), u64::from(number));
+            let client = TxbenchClient::new(
+                self.scratch.db.clone(),
+                self.shape.clone(),
+                self.sums.clone(),
+                who,
+                stamper,
+            );
+            Box::new(client) as Box<dyn Client>
+        };
+        (0..mpl).map(client).collect()
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        check(
+            &self.scratch.db,
+            &self.shape,
+            &self.sums,
+            self.book.as_mut(),
+        )
+    }
+
+    fn diagnose(&self) -> String {
+        self.scratch.diagnose()
+    }
+}

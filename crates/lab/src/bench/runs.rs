@@ -1,0 +1,85 @@
+//! What every sweep over clients is told: systems, points, times, durability, places.
+
+use std::{path::PathBuf, time::Duration};
+
+use foxton::Durability;
+use serde_json::{Value, json};
+
+use super::error::BenchError;
+use crate::{driver::Plan, measure::machine, report::number::bytes, system::System};
+
+/// What is compared, at which points, for how long, where.
+#[derive(Debug, Clone)]
+pub struct Runs {
+    /// What is compared.
+    pub systems: Vec<System>,
+    /// Numbers of clients.
+    pub mpls: Vec<u32>,
+    /// Times each point is measured.
+    pub reps: u32,
+    /// Time before each measurement.
+    pub ramp: Duration,
+    /// Time of each measurement.
+    pub window: Duration,
+    /// What a commit waits for.
+    pub durability: Durability,
+    /// Where the databases are made; the system's place for temporary files if `None`.
+    pub directory: Option<PathBuf>,
+    /// The command that does this again.
+    pub command: String,
+}
+
+// Generous: at a thousand clients on two cores a transaction may take a second.
+const GRACE: Duration = Duration::from_secs(60);
+// A row beside its bytes: header, key, its share of the index, slack in the allocator.
+const BYTES_BESIDE_A_ROW: u64 = 250;
+
+impl Runs {
+    /// The same with its points in order, or what is wrong with it. Each system's tables have so
+    /// many rows of so many bytes.
+    pub(super) fn tidied(&self, rows: u64, row_bytes: u64) -> Result<Runs, BenchError> {
+        let mut runs = self.clone();
+        runs.mpls.sort_unstable();
+        runs.mpls.dedup();
+        let refuse = |what: &str| Err(BenchError::Settings(what.to_owned()));
+        let all_lock = runs.systems.iter().all(System::is_locking);
+        if !all_lock && runs.mpls.first().is_none_or(|&least| least > 1) {
+            return refuse("--locks none runs one client only: add 1 to --mpl, or leave none out");
+        }
+        if runs.window.is_zero() {
+            return refuse("--seconds 0 measures nothing: say 0.1 or more");
+        }
+        let each = rows * (row_bytes + BYTES_BESIDE_A_ROW);
+        let wanted = each * runs.systems.len() as u64;
+        match machine::available_bytes() {
+            Some(free) if wanted > free => Err(BenchError::Settings(format!(
+                "{} databases of {} each need more memory than is free, {}: compare fewer at once, \
+                 or use fewer rows",
+                runs.systems.len(),
+                bytes(each),
+                bytes(free)
+            ))),
+            _ => Ok(runs),
+        }
+    }
+
+    /// How long each run takes.
+    pub(super) fn plan(&self) -> Plan {
+        Plan {
+            ramp: self.ramp,
+            window: self.window,
+            slice: None,
+            grace: GRACE,
+        }
+    }
+
+    /// The settings for results.
+    pub(super) fn listed(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("durability", json!(self.durability.to_string())),
+            ("ramp_seconds", json!(self.ramp.as_secs_f64())),
+            ("seconds", json!(self.window.as_secs_f64())),
+            ("reps", json!(self.reps)),
+        ]
+    }
+}

@@ -1,0 +1,146 @@
+//! What is compared: one configuration of the engine.
+
+use std::{fmt, str::FromStr};
+
+use foxton_lock::any::Any;
+
+use foxton::{Durability, LatchKind, LockManagerKind, Locking, Options};
+
+/// Which locks, as said on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locks {
+    /// This lock manager.
+    Manager(LockManagerKind),
+    /// The engine's default lock manager.
+    Default,
+    /// No locking at all: one client only.
+    None,
+}
+
+impl FromStr for Locks {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Locks, String> {
+        match text {
+            "default" => Ok(Locks::Default),
+            "none" => Ok(Locks::None),
+            _ => text.parse().map(Locks::Manager).map_err(|_| {
+                format!(
+                    "\"{text}\" is no lock manager: say {}, default or none",
+                    managers()
+                )
+            }),
+        }
+    }
+}
+
+fn managers() -> String {
+    LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
+}
+
+/// One configuration of the engine, compared with others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct System {
+    locks: Locks,
+    manager: LockManagerKind,
+    latch: LatchKind,
+}
+
+impl System {
+    /// These locks, over this latch or the one that is the engine's default.
+    pub fn new(locks: Locks, latch: Option<LatchKind>) -> System {
+        let usual = Options::default();
+        let manager = match locks {
+            Locks::Manager(manager) => manager,
+            Locks::Default | Locks::None => usual.lock_manager,
+        };
+        System {
+            locks,
+            manager,
+            latch: latch.unwrap_or(usual.latch),
+        }
+    }
+
+    /// Every combination of the locks and latches given, each once; without latches, each manager
+    /// with its default.
+    pub fn all(locks: &[Locks], latches: &[LatchKind]) -> Vec<System> {
+        let choices: Vec<Option<LatchKind>> = match latches {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        };
+        let mut systems: Vec<System> = Vec::new();
+        for &locks in locks {
+            for &latch in &choices {
+                let system = System::new(locks, latch);
+                if !systems
+                    .iter()
+                    .any(|other| other.to_string() == system.to_string())
+                {
+                    systems.push(system);
+                }
+            }
+        }
+        systems
+    }
+
+    /// Whether it locks; without locking only one client can run.
+    pub fn is_locking(&self) -> bool {
+        self.locks != Locks::None
+    }
+
+    /// The lock manager's name for results: `none` without locking.
+    pub fn manager_name(&self) -> String {
+        if self.is_locking() {
+            self.manager.to_string()
+        } else {
+            "none".to_owned()
+        }
+    }
+
+    /// The latch's name for results: `-` without locking, and for the reference, which has a mutex
+    /// of its own.
+    pub fn latch_name(&self) -> String {
+        let has_one = self.is_locking() && self.manager != LockManagerKind::Reference;
+        if has_one {
+            self.latch.to_string()
+        } else {
+            "-".to_owned()
+        }
+    }
+
+    /// No locking at all.
+    pub fn without_locking() -> System {
+        System::new(Locks::None, None)
+    }
+
+    /// The lock manager alone, as a database of this configuration has it.
+    pub fn manager(&self) -> Any {
+        let mut options = foxton_lock::any::Options::default();
+        options.kind = self.manager;
+        options.latch = self.latch;
+        options.bucket_count = Options::default().lock_buckets.next_power_of_two();
+        Any::new(&options)
+    }
+
+    /// The options a database of this configuration is opened with.
+    pub fn options(&self, durability: Durability) -> Options {
+        let mut options = Options::default();
+        options.lock_manager = self.manager;
+        options.latch = self.latch;
+        options.locking = if self.is_locking() {
+            Locking::On
+        } else {
+            Locking::Off
+        };
+        options.durability = durability;
+        options
+    }
+}
+
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.latch_name().as_str() {
+            "-" => f.write_str(&self.manager_name()),
+            latch => write!(f, "{}/{latch}", self.manager),
+        }
+    }
+}

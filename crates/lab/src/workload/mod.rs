@@ -1,0 +1,10 @@
+//! The workloads: each one's tables, load, transactions and checks.
+
+/// One transaction, run until it commits.
+pub mod attempt;
+
+/// Range reads and point updates.
+pub mod txbench;
+
+/// A bank's branches, tellers, accounts and history.
+pub mod tpcb;

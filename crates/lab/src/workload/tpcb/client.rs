@@ -1,0 +1,169 @@
+//! The transaction, and the client that runs one after another.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use foxton::{Database, Table, Transaction};
+
+use super::{
+    ACCOUNTS, BRANCHES, HISTORY, Scale, TELLERS, TELLERS_A_BRANCH,
+    row::{self, Booking},
+};
+use crate::{
+    driver::Client,
+    measure::outcome::{Ended, Outcome},
+    random::Random,
+    workload::attempt::{Failure, until_committed},
+};
+
+/// The types of transaction, as they are named in results.
+pub const KINDS: &[&str] = &["book"];
+const LARGEST_DELTA: u64 = 999_999;
+/// Of a hundred transactions, those whose account is of the teller's own branch.
+const HOME_PERCENT: u32 = 85;
+
+/// Draws what one transaction books.
+pub fn draw(random: &mut Random, scale: Scale) -> Booking {
+    let teller = random.uniform(1, u64::from(scale.branches * TELLERS_A_BRANCH)) as u32;
+    let branch = scale.branch_of(teller);
+    let each = u64::from(scale.accounts_a_branch);
+    let home = scale.branches == 1 || random.percent(HOME_PERCENT);
+    let of = if home {
+        branch
+    } else {
+        // Uniform among the others: one fewer to draw from, then step over the own.
+        let other = random.uniform(1, u64::from(scale.branches - 1)) as u32;
+        if other < branch { other } else { other + 1 }
+    };
+    let account = (u64::from(of - 1) * each + random.uniform(1, each)) as u32;
+    let delta = random.uniform(0, 2 * LARGEST_DELTA) as i64 - LARGEST_DELTA as i64;
+    Booking {
+        branch,
+        teller,
+        account,
+        delta,
+    }
+}
+
+/// Books it, as `number`, and returns the account's new balance. Does not commit.
+///
+/// # Errors
+///
+/// What the engine refused, or which row is missing.
+pub fn book(tx: &mut Transaction, booking: &Booking, number: (u32, u64)) -> Result<i64, Failure> {
+    let balance = add(tx, &ACCOUNTS, booking.account, booking.delta)?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    tx.insert(&HISTORY, &number, &booking.encode(now))?;
+    add(tx, &TELLERS, booking.teller, booking.delta)?;
+    add(tx, &BRANCHES, booking.branch, booking.delta)?;
+    Ok(balance)
+}
+
+fn add(
+    tx: &mut Transaction,
+    table: &Table<u32, [u8]>,
+    key: u32,
+    delta: i64,
+) -> Result<i64, Failure> {
+    let found = tx.get_for_update(table, &key)?;
+    let missing = || Failure::Wrong(format!("row {key} of {} is gone", table.name()));
+    let mut row = found.ok_or_else(missing)?;
+    let balance = row::balance(&row).ok_or_else(missing)? + delta;
+    row::set_balance(&mut row, balance);
+    tx.put(table, &key, &row)?;
+    Ok(balance)
+}
+
+/// How many transactions were acknowledged; each client adds its own when it is dropped.
+#[derive(Debug, Clone, Default)]
+pub struct Acknowledged(Arc<Mutex<u64>>);
+
+impl Acknowledged {
+    /// The count of all clients dropped so far.
+    pub fn count(&self) -> u64 {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A client of tpcb.
+#[derive(Debug)]
+pub struct TpcbClient {
+    db: Database,
+    scale: Scale,
+    random: Random,
+    number: u32,
+    sequence: u64,
+    committed: u64,
+    acknowledged: Acknowledged,
+}
+
+impl TpcbClient {
+    /// Client `number`; no two that ever run on one database may share it.
+    pub fn new(
+        db: Database,
+        scale: Scale,
+        seed: u64,
+        number: u32,
+        acknowledged: Acknowledged,
+    ) -> TpcbClient {
+        let workload = u64::from_be_bytes(*b"____tpcb");
+        let random = Random::seeded(&[seed, workload, u64::from(number)]);
+        TpcbClient {
+            db,
+            scale,
+            random,
+            number,
+            sequence: 0,
+            committed: 0,
+            acknowledged,
+        }
+    }
+}
+
+impl Client for TpcbClient {
+    fn transaction(&mut self) -> Ended {
+        let booking = draw(&mut self.random, self.scale);
+        self.sequence += 1;
+        let number = (self.number, self.sequence);
+        let ended = until_committed(&self.db, 0, &mut self.random, |tx| {
+            book(tx, &booking, number).map(drop)
+        });
+        self.committed += u64::from(ended.outcome == Outcome::Ok);
+        ended
+    }
+}
+
+impl Drop for TpcbClient {
+    fn drop(&mut self) {
+        *self
+            .acknowledged
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) += self.committed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_fifteen_in_a_hundred_accounts_are_of_another_branch_and_never_of_the_own() {
+        let scale = Scale {
+            branches: 4,
+            accounts_a_branch: 50,
+        };
+        let mut random = Random::seeded(&[3]);
+        let remote = (0..20_000).filter(|_| {
+            let booking = draw(&mut random, scale);
+            assert!((1..=40).contains(&booking.teller) && (1..=200).contains(&booking.account));
+            booking.account.div_ceil(50) != booking.branch
+        });
+        let remote = remote.count();
+        assert!((2_800..=3_200).contains(&remote), "{remote}");
+    }
+}
