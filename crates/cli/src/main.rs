@@ -1,4 +1,37 @@
 #![forbid(unsafe_code)]
-//! The foxton command.
+//! The foxton command: measure the engine, look into a database, try one by hand.
+//!
+//! Exit codes: 0 all went well; 1 something failed, a workload's check among it; 2 the command line
+//! makes no sense.
 
-fn main() {}
+/// The command line and its help.
+mod arguments;
+
+/// `foxton bench`.
+mod bench;
+
+/// `foxton inspect`.
+mod inspect;
+
+/// `foxton shell`.
+mod shell;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Bench(what) => bench::run(what),
+        Command::Inspect { directory } => inspect::run(&directory),
+        Command::Shell { directory, wait } => shell::run(&directory, wait),
+    };
+    match result {
+        Ok(code) => code,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The command line, and the help that teaches it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use foxton::{Durability, LatchKind};
+use foxton_lab::system::Locks;
+
+/// An embeddable transactional storage engine: try it by hand, look into a database, measure it.
+#[derive(Debug, Parser)]
+#[command(name = "foxton", version, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  foxton bench txbench                 the curve of throughput over clients, in about three minutes
+  foxton shell /tmp/play               put and get by hand, and watch one session wait for another
+  foxton inspect /tmp/play             which tables a database has, how large, and its log";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure the engine, check what it did, and draw the result.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Say what is in a database: tables, sizes, the state of the log.
+    #[command(after_help = "\
+A database that is open elsewhere is refused; nothing is written unless the log must be repaired
+after a crash, which opening always does.
+
+Example:
+  foxton inspect /tmp/play")]
+    Inspect {
+        /// The database's directory.
+        directory: PathBuf,
+    },
+    /// Try a database by hand: get, put, delete, scan, begin, commit, roll back, see locks.
+    #[command(after_help = "\
+Statements come from the keyboard or from a pipe, one a line; `help` lists them. Several sessions
+live side by side: `@b get accounts 1` runs in session b. A session that waits for a lock does not
+hold up the others, so one keyboard can show a conflict:
+
+  $ foxton shell /tmp/play
+  a> put accounts 1 100
+  a> begin
+  a> put accounts 1 90
+  a> @b get accounts 1
+  b waits: accounts/1 is held by a
+  a> commit
+  b: 90
+
+A command that fails makes a piped shell end with exit code 1 once its input is done.
+
+Examples:
+  foxton shell /tmp/play
+  printf 'put fruit apple red\\nscan fruit\\n' | foxton shell /tmp/play")]
+    Shell {
+        /// The database's directory; it is created if it is not there.
+        directory: PathBuf,
+        /// How long a session waits for a lock before it gives up, in seconds.
+        #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+        wait: f64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Range reads and point updates over a sweep of clients.
+    Txbench(Txbench),
+    /// A bank: three balances and a row of history in each transaction.
+    Tpcb(Tpcb),
+    /// What locking costs: the same work without locks, and nanoseconds per lock.
+    LockCost(LockCost),
+}
+
+/// A transaction reads SIZE consecutive rows of one of three tables of 100,000 rows and adds up a
+/// column; an updating one then changes a string in a fifth as many rows of the next table. Every
+/// sum is compared with the one known beforehand, and the tables are checked after each run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench txbench
+      global against bucket, 1 to 512 clients, read-only, about three minutes
+  foxton bench txbench --updates 20 --hotspot
+      a fifth of the transactions write, all of them in 5 % of the rows
+  foxton bench txbench --locks bucket --latch tas,tas-t,queue,parking --mpl 1,2,8,64,512
+      one lock manager over each latch
+  foxton bench txbench --locks none,bucket --mpl 1
+      what locking costs one client
+  foxton bench txbench --stalled --locks bucket
+      throughput and memory while one transaction never ends
+  foxton bench txbench --mpl 1,4 --seconds 0.3 --reps 1
+      a quick look")]
+pub(crate) struct Txbench {
+    /// Rows a transaction reads.
+    #[arg(long, default_value = "10", value_parser = ["10", "100"])]
+    pub(crate) size: String,
+    /// Percent of transactions that also update.
+    #[arg(long, default_value = "0", value_parser = ["0", "20", "25"])]
+    pub(crate) updates: String,
+    /// Use 5 % of the rows only: conflicts are twenty times as likely.
+    #[arg(long)]
+    pub(crate) hotspot: bool,
+    /// Let one more transaction begin and never end, and sample throughput and memory over time.
+    /// Changes the defaults: 200 clients, 100 seconds, once.
+    #[arg(long, conflicts_with_all = ["hotspot", "reps"])]
+    pub(crate) stalled: bool,
+    /// Update rows in the order drawn, not by key: two transactions can then deadlock.
+    #[arg(long)]
+    pub(crate) unordered: bool,
+    /// Write who wrote into every string, and check afterwards that no write was lost or dirty.
+    #[arg(long)]
+    pub(crate) stamp: bool,
+    /// Rows of each table.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
+    pub(crate) rows: u32,
+    #[command(flatten)]
+    pub(crate) sweep: Sweep,
+    /// Load one wrong value, so that the checks must fail (a test of the checks).
+    #[arg(long, hide = true)]
+    pub(crate) plant: bool,
+}
+
+/// A transaction adds an amount to an account, its teller and the teller's branch, and writes a row
+/// of history. Afterwards every balance must be the sum of its history.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench tpcb
+  foxton bench tpcb --branches 1 --mpl 1,8,64 --seconds 1
+      every transaction updates the same row
+  foxton bench tpcb --durability sync --mpl 1,16,128
+      group commit: many transactions share one write to the device")]
+pub(crate) struct Tpcb {
+    /// Branches, each with ten tellers.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) branches: u32,
+    /// Accounts of each branch. The benchmark has 100,000.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) accounts: u32,
+    #[command(flatten)]
+    pub(crate) sweep: Sweep,
+}
+
+/// What is compared, at which points, for how long, and where everything goes.
+#[derive(Debug, Args)]
+pub(crate) struct Sweep {
+    /// Lock managers to compare, separated by commas: global, bucket, reference, default, or none
+    /// (no locking, one client).
+    #[arg(long, value_delimiter = ',', default_value = "global,bucket")]
+    pub(crate) locks: Vec<Locks>,
+    /// Latches to compare under each lock manager: tas, tas-t, queue, parking. Without this, the
+    /// engine's default.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) latch: Vec<LatchKind>,
+    /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) mpl: Vec<u32>,
+    /// Seconds measured for each point and repetition [default: 1.9].
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Seconds clients run before each measurement.
+    #[arg(long, default_value_t = 0.4, value_parser = seconds)]
+    pub(crate) ramp: f64,
+    /// Times each point is measured [default: 3].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: Option<u32>,
+    /// What a commit waits for: none, buffered (written), or sync (on the device).
+    #[arg(long, default_value_t = Durability::Buffered)]
+    pub(crate) durability: Durability,
+    /// Seed of everything drawn.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the databases measured lie while they are; by default the system's directory for
+    /// temporary files. They are removed afterwards.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the results go [default: results/WORKLOAD-VARIANT-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// The read-only transactions of txbench by one client, with locking off and then with each lock
+/// manager and latch; and a lock and its release alone, for several numbers of locks held.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Instructions per lock and release are counted by valgrind's callgrind, where it is installed:
+
+  foxton bench lock-cost --instructions
+
+Examples:
+  foxton bench lock-cost
+  foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5")]
+pub(crate) struct LockCost {
+    /// Lock managers to compare, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "global,bucket")]
+    pub(crate) locks: Vec<Locks>,
+    /// Latches to compare under each lock manager [default: all].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) latch: Vec<LatchKind>,
+    /// Seconds measured for each line of the table and repetition.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Times each line is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Rows of each table.
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
+    pub(crate) rows: u32,
+    /// Count instructions as well, with callgrind.
+    #[arg(long)]
+    pub(crate) instructions: bool,
+    /// Where the databases measured lie while they are.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the results go [default: results/lock-cost-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Only lock and release so often and print nothing: what callgrind watches.
+    #[arg(long, hide = true)]
+    pub(crate) bare: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=86_400.0).contains(&value) => Ok(value),
+        _ => Err("say a number of seconds from 0 to 86400, such as 0.5".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

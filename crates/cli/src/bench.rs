@@ -1,0 +1,187 @@
+//! `foxton bench`: run an experiment, show it, write it down.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use foxton::LatchKind;
+use foxton_lab::{
+    bench::{lock_cost, runs::Runs, tpcb, txbench},
+    progress::Audience,
+    report::{self, findings::Findings, terminal},
+    system::System,
+    workload::{tpcb::Scale, txbench::Shape},
+};
+
+use crate::arguments::{Bench, LockCost, Sweep, Tpcb, Txbench};
+
+/// Runs the experiment asked for.
+pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
+    match what {
+        Bench::Txbench(arguments) => run_txbench(arguments),
+        Bench::Tpcb(arguments) => run_tpcb(arguments),
+        Bench::LockCost(arguments) => run_lock_cost(arguments),
+    }
+}
+
+fn run_txbench(mut arguments: Txbench) -> Result<ExitCode, String> {
+    let out = arguments.sweep.out.take();
+    let findings = txbench::run(&settings(arguments), Audience::here());
+    finish(
+        "txbench",
+        out,
+        &findings.map_err(|error| error.to_string())?,
+    )
+}
+
+fn settings(arguments: Txbench) -> txbench::Settings {
+    let stalled = arguments.stalled;
+    txbench::Settings {
+        shape: Shape {
+            rows: arguments.rows,
+            // The parsers admit nothing but numbers.
+            size: arguments.size.parse().unwrap_or(10),
+            updates: arguments.updates.parse().unwrap_or(0),
+            hotspot: arguments.hotspot,
+            unordered: arguments.unordered,
+            seed: arguments.sweep.seed,
+        },
+        stalled,
+        stamp: arguments.stamp,
+        runs: runs(arguments.sweep, stalled),
+        plant: arguments.plant,
+    }
+}
+
+fn run_tpcb(mut arguments: Tpcb) -> Result<ExitCode, String> {
+    let out = arguments.sweep.out.take();
+    let settings = tpcb::Settings {
+        scale: Scale {
+            branches: arguments.branches,
+            accounts_a_branch: arguments.accounts,
+        },
+        seed: arguments.sweep.seed,
+        runs: runs(arguments.sweep, false),
+    };
+    let findings = tpcb::run(&settings, Audience::here());
+    finish("tpcb", out, &findings.map_err(|error| error.to_string())?)
+}
+
+fn runs(sweep: Sweep, stalled: bool) -> Runs {
+    let usual = || match stalled {
+        true => vec![200],
+        false => (0..10).map(|step| 1 << step).collect(),
+    };
+    let seconds = sweep.seconds.unwrap_or(if stalled { 100.0 } else { 1.9 });
+    Runs {
+        systems: System::all(&sweep.locks, &sweep.latch),
+        mpls: if sweep.mpl.is_empty() {
+            usual()
+        } else {
+            sweep.mpl
+        },
+        reps: sweep.reps.unwrap_or(3),
+        ramp: Duration::from_secs_f64(sweep.ramp),
+        window: Duration::from_secs_f64(seconds),
+        durability: sweep.durability,
+        directory: sweep.dir,
+        command: command_line(),
+    }
+}
+
+/// Shows the findings, writes them down, and says whether they count.
+fn finish(workload: &str, out: Option<PathBuf>, findings: &Findings) -> Result<ExitCode, String> {
+    print!("{}", terminal::text(findings));
+    write(
+        findings,
+        &out.unwrap_or_else(|| fresh_directory(workload, findings)),
+    )?;
+    Ok(verdict(findings))
+}
+
+fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
+    let latches = match arguments.latch.as_slice() {
+        [] => LatchKind::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    let systems = System::all(&arguments.locks, &latches);
+    if let Some(rounds) = arguments.bare {
+        systems
+            .iter()
+            .for_each(|system| lock_cost::bare(system, rounds));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| format!("this program does not find itself: {error}"))?;
+    let settings = lock_cost::Settings {
+        systems,
+        window: Duration::from_secs_f64(arguments.seconds),
+        reps: arguments.reps,
+        rows: arguments.rows,
+        instructions: arguments.instructions.then_some(program),
+        directory: arguments.dir,
+        command: command_line(),
+    };
+    let findings = lock_cost::run(&settings, Audience::here());
+    finish(
+        "lock-cost",
+        arguments.out,
+        &findings.map_err(|error| error.to_string())?,
+    )
+}
+
+/// The command as it was given, as somebody would type it again.
+fn command_line() -> String {
+    let words = std::env::args()
+        .skip(1)
+        .map(|word| match word.contains([' ', '\'', '"', '\\']) {
+            true => format!("'{}'", word.replace('\'', "'\\''")),
+            false => word,
+        });
+    std::iter::once("foxton".to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn fresh_directory(workload: &str, findings: &Findings) -> PathBuf {
+    let time: String = findings
+        .machine
+        .started
+        .replace([':', '-'], "")
+        .replace(' ', "-");
+    let mut name = format!("{workload}-{}-{time}", findings.variant);
+    name = name.trim_matches('-').replace("--", "-");
+    Path::new("results").join(name)
+}
+
+fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
+    let written = report::write(findings, directory).map_err(|error| {
+        format!(
+            "the results cannot be written to {} ({error}): name another place with --out",
+            directory.display()
+        )
+    })?;
+    println!("\nWritten:");
+    for path in written {
+        println!("  {}", path.display());
+    }
+    Ok(())
+}
+
+fn verdict(findings: &Findings) -> ExitCode {
+    if !findings.machine.optimised {
+        eprintln!(
+            "note: built without optimisation, so these are not numbers to compare: use --release"
+        );
+    }
+    match findings.failure() {
+        None => ExitCode::SUCCESS,
+        Some(what) => {
+            eprintln!("error: a check failed, so the numbers are void: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! `foxton shell`: a database by hand, line by line.
+//!
+//! Sessions live side by side. A line goes to one of them, and the shell waits until it is answered
+//! or until the session waits for a lock; then it goes on with the next line, and the answer is
+//! shown when it comes. What is printed does not depend on how quick anything is: only on whether
+//! a session waits for a lock.
+
+/// What a line means.
+mod statement;
+
+/// Keys and values as a person types and reads them.
+mod rows;
+
+/// A thread with at most one open transaction.
+mod session;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    io::{self, BufRead, IsTerminal, Write},
+    path::Path,
+    process::ExitCode,
+    time::Duration,
+};
+
+use crate::inspect;
+use foxton::{Database, Options};
+use session::{Answer, Session};
+use statement::{About, FORMS, Line, Statement, Work, parse};
+
+/// How often a session that has not answered is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+const FIRST_SESSION: &str = "a";
+
+/// Opens the database and does what standard input says.
+pub(crate) fn run(directory: &Path, wait_seconds: f64) -> Result<ExitCode, String> {
+    let mut options = Options::default();
+    options.lock_wait = Duration::from_secs_f64(wait_seconds);
+    let db = Database::open_with(directory, options).map_err(|error| error.to_string())?;
+    let terminal = io::stdin().is_terminal();
+    let mut shell = Shell {
+        sessions: BTreeMap::new(),
+        current: FIRST_SESSION.to_owned(),
+        failed: false,
+        db,
+    };
+    shell.enter(FIRST_SESSION);
+    if terminal {
+        println!(
+            "{} is open. `help` lists the commands.",
+            directory.display()
+        );
+    }
+    let mut input = io::stdin().lock();
+    loop {
+        shell.settle();
+        if terminal {
+            print!("{}> ", shell.prompt());
+            io::stdout().flush().map_err(|error| error.to_string())?;
+        }
+        let mut line = String::new();
+        let read = input
+            .read_line(&mut line)
+            .map_err(|error| format!("no more input: {error}"))?;
+        if read == 0 || !shell.line(&line) {
+            break;
+        }
+    }
+    let failed = shell.leave();
+    Ok(if failed && !terminal {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+struct Shell {
+    sessions: BTreeMap<String, Session>,
+    current: String,
+    failed: bool,
+    db: Database,
+}
+
+impl Shell {
+    fn enter(&mut self, name: &str) -> &mut Session {
+        let db = &self.db;
+        self.sessions
+            .entry(name.to_owned())
+            .or_insert_with(|| Session::begin(db.clone(), name))
+    }
+
+    fn prompt(&self) -> String {
+        let open = self
+            .sessions
+            .get(&self.current)
+            .is_some_and(Session::is_open);
+        format!("{}{}", self.current, if open { "*" } else { "" })
+    }
+
+    /// Does what a line says; false if it says to leave.
+    fn line(&mut self, text: &str) -> bool {
+        match parse(text) {
+            Ok(None) => {}
+            Ok(Some(Line {
+                statement: Statement::About(About::Quit),
+                ..
+            })) => return false,
+            Ok(Some(Line {
+                statement: Statement::About(what),
+                ..
+            })) => self.about(what),
+            Ok(Some(Line {
+                session,
+                statement: Statement::Work(work),
+            })) => {
+                let name = session.unwrap_or_else(|| self.current.clone());
+                self.work(&name, work);
+            }
+            Err(what) => self.fail(&what.to_string()),
+        }
+        true
+    }
+
+    fn work(&mut self, name: &str, work: Work) {
+        let session = self.enter(name);
+        if session.is_busy() {
+            let what = "waits for a lock still, and takes no statement until it has it";
+            return self.fail(&format!("{name} {what}"));
+        }
+        session.send(work);
+        match self.answer_or_wait(name) {
+            Some(answer) => self.show(name, answer),
+            None => println!("{}", self.waiting(name).unwrap_or_default()),
+        }
+        // Somebody may have been let go by what was just done.
+        self.settle();
+    }
+
+    /// The session's answer, or `None` once it waits for a lock.
+    fn answer_or_wait(&mut self, name: &str) -> Option<Answer> {
+        loop {
+            if let Some(answer) = self.sessions.get_mut(name)?.answer(LOOK) {
+                return Some(answer);
+            }
+            if self.waiting(name).is_some() {
+                return None;
+            }
+        }
+    }
+
+    /// Shows the answers of all sessions that no longer wait for a lock.
+    fn settle(&mut self) {
+        let busy = self.sessions.values().filter(|session| session.is_busy());
+        let busy: Vec<String> = busy.map(|session| session.name().to_owned()).collect();
+        for name in busy {
+            if let Some(answer) = self.answer_or_wait(&name) {
+                self.show(&name, answer);
+            }
+        }
+    }
+
+    fn show(&mut self, name: &str, answer: Answer) {
+        let other = name != self.current;
+        for line in answer.lines {
+            let line = if answer.ok {
+                line
+            } else {
+                format!("error: {line}")
+            };
+            match other {
+                true => println!("{name}: {line}"),
+                false => println!("{line}"),
+            }
+        }
+        self.failed |= !answer.ok;
+    }
+
+    fn fail(&mut self, what: &str) {
+        self.failed = true;
+        println!("error: {what}");
+    }
+
+    /// What the session waits for, if it does.
+    fn waiting(&self, name: &str) -> Option<String> {
+        let waits = self.db.waits();
+        let wait = waits.iter().find(|wait| wait.lock.label == name)?;
+        let blockers: Vec<String> = wait
+            .blockers
+            .iter()
+            .map(|(_, label)| label.to_string())
+            .collect();
+        Some(format!(
+            "{name} waits: {} of {} is held by {}",
+            wait.lock.name,
+            wait.lock.table,
+            blockers.join(" and ")
+        ))
+    }
+
+    fn about(&mut self, what: About) {
+        match what {
+            About::Tables => self.tables(),
+            About::Locks => list(self.db.locks(), "nobody holds a lock"),
+            About::Waits => list(self.db.waits(), "nobody waits"),
+            About::Deadlocks => list(self.db.deadlocks(), "there was no deadlock"),
+            About::Stats => self.stats(),
+            About::Sessions => self.list_sessions(),
+            About::Use(name) => {
+                self.enter(&name);
+                self.current = name;
+            }
+            About::Help => help(),
+            About::Quit => {}
+        }
+    }
+
+    fn tables(&self) {
+        match self.db.stats().tables {
+            tables if tables.is_empty() => println!("there are no tables: put makes one"),
+            tables => print!("{}", inspect::table_of(tables).render()),
+        }
+    }
+
+    fn stats(&self) {
+        let stats = self.db.stats();
+        let locks = &stats.locks;
+        for (what, count) in [
+            ("commits with changes", stats.commits),
+            ("commits without", stats.read_only_commits),
+            ("rollbacks", stats.rollbacks),
+            ("deadlocks", stats.deadlocks),
+            ("locks taken", locks.acquisitions),
+            ("waits for a lock", locks.waits),
+            ("waits that timed out", locks.timeouts),
+            ("microseconds waited", locks.wait_micros),
+        ] {
+            println!("{count:>12}  {what}");
+        }
+    }
+
+    fn list_sessions(&self) {
+        for (name, session) in &self.sessions {
+            let at = match (session.is_busy(), session.is_open()) {
+                (true, _) => "waits for a lock",
+                (false, true) => "has an open transaction",
+                (false, false) => "idle",
+            };
+            println!(
+                "{name}{}  {at}",
+                if *name == self.current {
+                    " (this one)"
+                } else {
+                    ""
+                }
+            );
+        }
+    }
+
+    /// Rolls back what is open and says whether anything failed. Sessions that wait go last: who
+    /// they wait for lets them go.
+    fn leave(mut self) -> bool {
+        while !self.sessions.is_empty() {
+            let idle = self.sessions.values().find(|session| !session.is_busy());
+            // If all are busy, every wait still ends by its time.
+            let next = idle.or_else(|| self.sessions.values().next());
+            let name = next
+                .map(|session| session.name().to_owned())
+                .unwrap_or_default();
+            let Some(session) = self.sessions.remove(&name) else {
+                break;
+            };
+            // A thread that panicked has said so already.
+            let _ = session.end().join();
+            self.settle();
+        }
+        self.failed
+    }
+}
+
+fn list<T: Display>(all: Vec<T>, nothing: &str) {
+    if all.is_empty() {
+        println!("{nothing}");
+    }
+    all.iter()
+        .for_each(|one| println!("{}", one.to_string().trim_end()));
+}
+
+fn help() {
+    let width = FORMS
+        .iter()
+        .map(|(_, form, _)| form.chars().count())
+        .max()
+        .unwrap_or(0);
+    for (_, form, what) in FORMS {
+        println!("  {form:<width$}  {what}");
+    }
+    println!("\nA conflict, to try:  begin / put fruit apple red / @b get fruit apple / commit");
+}

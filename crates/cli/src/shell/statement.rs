@@ -1,0 +1,313 @@
+//! What a line means.
+//!
+//! ```text
+//! [@SESSION] COMMAND WORDS...
+//! ```
+//!
+//! Words are separated by blanks; double quotes keep blanks inside a word.
+
+use std::fmt;
+
+/// A line understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The session it is for; the current one if `None`.
+    pub(crate) session: Option<String>,
+    /// What to do.
+    pub(crate) statement: Statement,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// Something a session does.
+    Work(Work),
+    /// Something about the whole database or the shell.
+    About(About),
+}
+
+/// What a session does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Work {
+    Get {
+        table: String,
+        key: String,
+        strength: Strength,
+    },
+    Put {
+        table: String,
+        key: String,
+        value: String,
+    },
+    Insert {
+        table: String,
+        key: String,
+        value: String,
+    },
+    Delete {
+        table: String,
+        key: String,
+    },
+    Scan {
+        table: String,
+        from: Option<String>,
+        to: Option<String>,
+        backward: bool,
+    },
+    Begin,
+    Commit,
+    Rollback,
+}
+
+/// How strongly a get locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strength {
+    Shared,
+    Update,
+    Exclusive,
+}
+
+/// What is said about the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum About {
+    Tables,
+    Locks,
+    Waits,
+    Deadlocks,
+    Stats,
+    Sessions,
+    Use(String),
+    Help,
+    Quit,
+}
+
+/// Why a line was not understood, with what would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misunderstood(String);
+
+impl fmt::Display for Misunderstood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The commands, their forms and what they do: the help, and what a wrong form is answered with.
+pub(crate) const FORMS: [(&str, &str, &str); 19] = [
+    (
+        "get",
+        "get TABLE KEY [for update|for exclusive]",
+        "the value, and a lock on it until the end",
+    ),
+    (
+        "put",
+        "put TABLE KEY VALUE",
+        "sets a value; makes the table if there is none",
+    ),
+    (
+        "insert",
+        "insert TABLE KEY VALUE",
+        "as put, but refused if the key is there",
+    ),
+    ("delete", "delete TABLE KEY", "takes a key away"),
+    (
+        "scan",
+        "scan TABLE [FROM [TO]]",
+        "rows in order, both ends included",
+    ),
+    (
+        "scanback",
+        "scanback TABLE [FROM [TO]]",
+        "the same from the last to the first",
+    ),
+    (
+        "begin",
+        "begin",
+        "opens a transaction; without it each statement is one",
+    ),
+    ("commit", "commit", "keeps what the transaction did"),
+    ("rollback", "rollback", "undoes it"),
+    ("tables", "tables", "every table, its types and size"),
+    ("locks", "locks", "who holds and awaits what"),
+    ("waits", "waits", "who waits for whom"),
+    (
+        "deadlocks",
+        "deadlocks",
+        "the last deadlocks and who gave way",
+    ),
+    ("stats", "stats", "how much there was of everything"),
+    ("sessions", "sessions", "the sessions and what they are at"),
+    (
+        "use",
+        "use SESSION",
+        "the session that lines without @ are for",
+    ),
+    (
+        "@",
+        "@SESSION STATEMENT",
+        "one statement in another session; made if there is none",
+    ),
+    ("help", "help", "this"),
+    ("quit", "quit", "rolls back what is open and leaves"),
+];
+
+/// The line's meaning; `None` for an empty line or a comment, which begins with `#`.
+pub(crate) fn parse(line: &str) -> Result<Option<Line>, Misunderstood> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let mut words = words(line)?;
+    let session = match words[0].strip_prefix('@') {
+        Some("") => return Err(form("@")),
+        Some(name) => {
+            let name = name.to_owned();
+            words.remove(0);
+            Some(name)
+        }
+        None => None,
+    };
+    let Some(command) = words.first().cloned() else {
+        return Err(form("@"));
+    };
+    let statement = statement(&command.to_lowercase(), &words[1..])?;
+    Ok(Some(Line { session, statement }))
+}
+
+fn statement(command: &str, words: &[String]) -> Result<Statement, Misunderstood> {
+    use Statement::{About as A, Work as W};
+    let word = |index: usize| words[index].clone();
+    Ok(match (command, words.len()) {
+        ("get", 2 | 4) => W(Work::Get {
+            table: word(0),
+            key: word(1),
+            strength: strength(&words[2..])?,
+        }),
+        ("put", 3..) => W(Work::Put {
+            table: word(0),
+            key: word(1),
+            value: words[2..].join(" "),
+        }),
+        ("insert", 3..) => W(Work::Insert {
+            table: word(0),
+            key: word(1),
+            value: words[2..].join(" "),
+        }),
+        ("delete" | "del", 2) => W(Work::Delete {
+            table: word(0),
+            key: word(1),
+        }),
+        ("scan" | "scanback", 1..=3) => W(Work::Scan {
+            table: word(0),
+            from: words.get(1).cloned(),
+            to: words.get(2).cloned(),
+            backward: command == "scanback",
+        }),
+        ("begin", 0) => W(Work::Begin),
+        ("commit", 0) => W(Work::Commit),
+        ("rollback", 0) => W(Work::Rollback),
+        ("tables", 0) => A(About::Tables),
+        ("locks", 0) => A(About::Locks),
+        ("waits", 0) => A(About::Waits),
+        ("deadlocks", 0) => A(About::Deadlocks),
+        ("stats", 0) => A(About::Stats),
+        ("sessions", 0) => A(About::Sessions),
+        ("use", 1) => A(About::Use(word(0).trim_start_matches('@').to_owned())),
+        ("help" | "?", _) => A(About::Help),
+        ("quit" | "exit", 0) => A(About::Quit),
+        _ => return Err(form(command)),
+    })
+}
+
+fn strength(words: &[String]) -> Result<Strength, Misunderstood> {
+    match words {
+        [] => Ok(Strength::Shared),
+        [by, what] if by == "for" && what == "update" => Ok(Strength::Update),
+        [by, what] if by == "for" && what == "exclusive" => Ok(Strength::Exclusive),
+        _ => Err(form("get")),
+    }
+}
+
+fn form(command: &str) -> Misunderstood {
+    let name = if command == "del" { "delete" } else { command };
+    let form = FORMS.iter().find(|(known, ..)| *known == name);
+    Misunderstood(match form {
+        Some((_, form, _)) => format!("say: {form}"),
+        None => format!("\"{command}\" is no command: `help` lists them"),
+    })
+}
+
+fn words(line: &str) -> Result<Vec<String>, Misunderstood> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            c if c.is_whitespace() && !quoted => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    if quoted {
+        return Err(Misunderstood("a quotation mark is missing".to_owned()));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(line: &str) -> Work {
+        match parse(line).unwrap().unwrap().statement {
+            Statement::Work(work) => work,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn quotes_keep_blanks_and_a_value_takes_the_rest_of_the_line() {
+        let put = Work::Put {
+            table: "fruit".into(),
+            key: "big apple".into(),
+            value: "red and round".into(),
+        };
+        assert_eq!(work("put fruit \"big apple\" red and round"), put);
+        assert_eq!(work("  PUT fruit  \"big apple\"  \"red and round\" "), put);
+    }
+
+    #[test]
+    fn a_session_comes_first() {
+        let line = parse("@b get accounts 1 for update").unwrap().unwrap();
+        assert_eq!(line.session.as_deref(), Some("b"));
+        let get = Work::Get {
+            table: "accounts".into(),
+            key: "1".into(),
+            strength: Strength::Update,
+        };
+        assert_eq!(line.statement, Statement::Work(get));
+    }
+
+    #[test]
+    fn a_wrong_form_is_answered_with_the_right_one() {
+        for (line, answer) in [
+            ("put accounts 1", "say: put TABLE KEY VALUE"),
+            (
+                "get accounts 1 for fun",
+                "say: get TABLE KEY [for update|for exclusive]",
+            ),
+            (
+                "fetch accounts",
+                "\"fetch\" is no command: `help` lists them",
+            ),
+            ("@ get a 1", "say: @SESSION STATEMENT"),
+            ("put a 1 \"x", "a quotation mark is missing"),
+        ] {
+            assert_eq!(parse(line).unwrap_err().to_string(), answer, "{line}");
+        }
+        assert_eq!(parse("  # a remark"), Ok(None));
+    }
+}

@@ -1,0 +1,267 @@
+//! The command as people and programs use it: exit codes, files, words.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+fn foxton(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program runs")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foxton"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn shell(directory: &Path, script: &str) -> Output {
+    let mut child = command(&["shell", &directory.to_string_lossy(), "--wait", "30"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(script.as_bytes())
+        .expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+fn said(output: &Output) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8(text).expect("it speaks UTF-8")
+}
+
+#[test]
+fn a_benchmark_prints_a_table_and_leaves_results_that_programs_can_read() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().join("results");
+    let output = foxton(&[
+        "bench",
+        "txbench",
+        "--rows",
+        "2000",
+        "--mpl",
+        "1,2",
+        "--seconds",
+        "0.05",
+        "--ramp",
+        "0",
+        "--reps",
+        "2",
+        "--locks",
+        "global,bucket",
+        "--updates",
+        "20",
+        "--out",
+        &path.to_string_lossy(),
+    ]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    for words in ["No-collapse ratio", "global/", "bucket/", "report.html"] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    for file in ["report.html", "throughput.svg", "results.csv"] {
+        assert!(path.join(file).is_file(), "no {file}");
+    }
+    let json = fs::read_to_string(path.join("results.json")).unwrap();
+    let records: Value = serde_json::from_str(&json).unwrap();
+    let records = records.as_array().unwrap();
+    assert_eq!(records.len(), 4);
+    for record in records {
+        assert_eq!(record["workload"], "txbench");
+        assert_eq!(record["variant"], "updates20-s10");
+        assert_eq!(record["checks"], "ok");
+        assert_eq!(record["settings"]["rows"], 2000);
+        assert!(record["tps"].as_f64().unwrap() > 0.0, "{record}");
+        for field in ["tps_min", "tps_max", "aborts", "p50_us", "p99_us", "mpl"] {
+            assert!(record[field].is_number(), "{field} of {record}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_check_fails_the_command() {
+    let out = tempfile::tempdir().unwrap();
+    let output = foxton(&[
+        "bench",
+        "txbench",
+        "--rows",
+        "2000",
+        "--mpl",
+        "1",
+        "--seconds",
+        "0.05",
+        "--ramp",
+        "0",
+        "--reps",
+        "1",
+        "--locks",
+        "bucket",
+        "--plant",
+        "--out",
+        &out.path().to_string_lossy(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said(&output).contains("a check failed"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() {
+    for (arguments, code, words) in [
+        (&["bench", "txbench", "--locks", "glob"][..], 2, "global"),
+        (&["bench", "txbench", "--latch", "mutex"], 2, "parking"),
+        (&["bench", "txbench", "--size", "7"], 2, "10"),
+        (&["bench", "txbench", "--mpl", "0"], 2, "1..=4096"),
+        (&["bench", "txbench", "--durability", "disk"], 2, "buffered"),
+        (
+            &["bench", "txbench", "--locks", "none", "--mpl", "4"],
+            1,
+            "add 1 to --mpl",
+        ),
+        (
+            &["bench", "txbench", "--stalled", "--updates", "20"],
+            1,
+            "Leave --updates out",
+        ),
+        (
+            &["bench", "txbench", "--dir", "/no/such/place"],
+            1,
+            "/no/such/place",
+        ),
+        (&["inspect", "/no/such/place"], 1, "/no/such/place"),
+        (&["measure"], 2, "--help"),
+    ] {
+        let output = foxton(arguments);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(words), "{arguments:?} says {text}");
+        assert!(!text.contains("panicked"), "{arguments:?} says {text}");
+    }
+}
+
+#[test]
+fn help_teaches_with_examples() {
+    for arguments in [
+        &["--help"][..],
+        &["bench", "txbench", "--help"],
+        &["bench", "lock-cost", "--help"],
+        &["shell", "--help"],
+        &["inspect", "--help"],
+    ] {
+        let output = foxton(arguments);
+        assert!(output.status.success());
+        assert!(
+            said(&output).contains("Example"),
+            "{arguments:?}: {}",
+            said(&output)
+        );
+    }
+}
+
+#[test]
+fn a_script_in_the_shell_does_what_it_says_and_inspect_finds_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = directory.path().join("play");
+    let output = shell(
+        &db,
+        "# a remark\n\
+         put fruit apple red\n\
+         put fruit pear \"yellow and soft\"\n\
+         begin\n\
+         put fruit plum blue\n\
+         rollback\n\
+         get fruit plum\n\
+         scanback fruit\n\
+         delete fruit apple\n\
+         scan fruit a z\n",
+    );
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(
+        text,
+        "ok\nok\nopen\nok\nrolled back\n(none)\n\
+         pear   yellow and soft\napple  red\n(2 rows)\n\
+         deleted\npear  yellow and soft\n(1 row)\n"
+    );
+    let inspected = foxton(&["inspect", &db.to_string_lossy()]);
+    let text = said(&inspected);
+    assert!(inspected.status.success(), "{text}");
+    assert!(text.contains("fruit") && text.contains("str"), "{text}");
+}
+
+#[test]
+fn one_session_waits_for_another_and_goes_on_when_it_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = shell(
+        &directory.path().join("play"),
+        "put accounts 1 100\n\
+         begin\n\
+         put accounts 1 90\n\
+         @b get accounts 1\n\
+         waits\n\
+         commit\n",
+    );
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("b waits"), "{text}");
+    assert!(text.ends_with("committed\nb: 90\n"), "{text}");
+}
+
+#[test]
+fn a_deadlock_in_the_shell_ends_one_session_and_lets_the_other_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = shell(
+        &directory.path().join("play"),
+        "put t x 1\n\
+         put t y 1\n\
+         begin\n\
+         put t x 2\n\
+         @b begin\n\
+         @b put t y 2\n\
+         put t y 3\n\
+         @b put t x 3\n\
+         deadlocks\n",
+    );
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("deadlock"), "{text}");
+}
+
+#[test]
+fn a_waiting_session_does_not_keep_the_shell_from_leaving() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = shell(
+        &directory.path().join("play"),
+        "put t x 1\nbegin\nput t x 2\n@b get t x\n",
+    );
+    assert!(said(&output).contains("b waits"), "{}", said(&output));
+}
+
+#[test]
+fn a_statement_that_fails_fails_the_script_and_the_rest_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = shell(
+        &directory.path().join("play"),
+        "fetch x\nget nothing 1\nput t 1 2\n",
+    );
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text.contains("`help` lists them") && text.contains("no table"),
+        "{text}"
+    );
+    assert!(text.ends_with("ok\n"), "{text}");
+}
