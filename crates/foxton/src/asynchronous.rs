@@ -12,6 +12,7 @@ use std::ops::{ControlFlow, RangeBounds};
 use foxton_lock::request::Label;
 
 use crate::codec::{Key, Value};
+use crate::engine::Count;
 use crate::error::Result;
 use crate::lock::{Lock, LockOptions, LockWait};
 use crate::options::Durability;
@@ -68,7 +69,14 @@ impl AsyncTransaction {
         AsyncTransaction { state: Some(state) }
     }
 
-    pub(crate) fn state_mut(&mut self) -> &mut State {
+    pub(crate) fn count(&self, count: Count) {
+        let state = self.state.as_ref();
+        state
+            .expect("taken only by what ends the transaction")
+            .count(count);
+    }
+
+    fn state_mut(&mut self) -> &mut State {
         self.state
             .as_mut()
             .expect("taken only by what ends the transaction")

@@ -47,7 +47,9 @@ impl Database {
         }
     }
 
-    /// As [`run`](Self::run), for tasks: `body` is an async closure.
+    /// As [`run`](Self::run), for tasks. `body` is given the transaction and commits it itself; it is
+    /// called again, with another one, if what it returns is a conflict. A transaction that it does
+    /// not commit is rolled back.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -56,9 +58,10 @@ impl Database {
     /// # let db = Database::in_memory(Options::default())?;
     /// # runtime.block_on(async {
     /// let count = db
-    ///     .run_async(async |tx| {
+    ///     .run_async(|mut tx| async move {
     ///         let count = tx.get_for_update(&COUNTERS, "visits").await?.unwrap_or(0) + 1;
     ///         tx.put(&COUNTERS, "visits", &count).await?;
+    ///         tx.commit().await?;
     ///         Ok(count)
     ///     })
     ///     .await?;
@@ -70,25 +73,19 @@ impl Database {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub async fn run_async<T>(
-        &self,
-        mut body: impl AsyncFnMut(&mut AsyncTransaction) -> Result<T>,
-    ) -> Result<T> {
+    pub async fn run_async<T, F>(&self, mut body: impl FnMut(AsyncTransaction) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let mut attempt = 1;
         loop {
-            let mut tx = self.begin_async()?;
+            let tx = self.begin_async()?;
             if attempt > 1 {
-                tx.state_mut().count(Count::Reruns);
+                tx.count(Count::Reruns);
             }
-            let error = match body(&mut tx).await {
-                Ok(content) => match tx.commit().await {
-                    Ok(()) => return Ok(content),
-                    Err(error) => error,
-                },
-                Err(error) => {
-                    drop(tx);
-                    error
-                }
+            let error = match body(tx).await {
+                Ok(content) => return Ok(content),
+                Err(error) => error,
             };
             if !error.is_retryable() || attempt >= self.options().run_attempts {
                 return Err(error);

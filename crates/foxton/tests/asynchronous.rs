@@ -1,0 +1,167 @@
+//! Tasks: many on few threads, and futures dropped at any moment.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use foxton::{Database, Durability, Lock, Options, Table};
+use foxton_log::device::fault::FaultDevice;
+use foxton_log::device::memory::MemoryDevice;
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap()
+}
+
+fn memory(durability: Durability) -> Database {
+    let mut options = Options::tiny();
+    options.durability = durability;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| (0..100).try_for_each(|key| tx.put(&ACCOUNTS, &key, &100)))
+        .unwrap();
+    db
+}
+
+fn total(db: &Database) -> i64 {
+    let mut total = 0;
+    let sum = |tx: &mut foxton::Transaction| {
+        total = 0;
+        tx.range(&ACCOUNTS, ..)
+            .for_each(|_, balance| total += balance)
+    };
+    db.run(sum).unwrap();
+    total
+}
+
+#[test]
+fn many_tasks_on_two_threads_keep_the_sum() {
+    for durability in Durability::ALL {
+        let db = memory(durability);
+        runtime().block_on(async {
+            let tasks: Vec<_> = (0..400u64)
+                .map(|number| {
+                    let db = db.clone();
+                    tokio::spawn(async move {
+                        let (from, to) = (number % 100, (number * 7 + 3) % 100);
+                        db.run_async(|mut tx| async move {
+                            let balance = tx.get_for_update(&ACCOUNTS, &from).await?.unwrap();
+                            tx.put(&ACCOUNTS, &from, &(balance - 1)).await?;
+                            tokio::task::yield_now().await;
+                            let balance = tx.get_for_update(&ACCOUNTS, &to).await?.unwrap();
+                            tx.put(&ACCOUNTS, &to, &(balance + 1)).await?;
+                            tx.commit().await
+                        })
+                        .await
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+        });
+        assert_eq!(total(&db), 10_000);
+        assert!(db.locks().is_empty());
+    }
+}
+
+#[test]
+fn tasks_that_are_aborted_anywhere_leave_no_locks_and_no_half_transactions() {
+    let db = memory(Durability::Sync);
+    runtime().block_on(async {
+        for round in 0..20u64 {
+            let tasks: Vec<_> = (0..30u64)
+                .map(|number| {
+                    let db = db.clone();
+                    tokio::spawn(async move {
+                        let mut tx = db.begin_async()?;
+                        for key in [number % 5, 10 + number % 7] {
+                            let amount = if key < 10 { -1 } else { 1 };
+                            let balance = tx.get_for_update(&ACCOUNTS, &key).await?.unwrap();
+                            tx.put(&ACCOUNTS, &key, &(balance + amount)).await?;
+                        }
+                        tx.commit().await
+                    })
+                })
+                .collect();
+            tokio::time::sleep(Duration::from_micros(round * 50)).await;
+            for (index, task) in tasks.into_iter().enumerate() {
+                if index % 3 > 0 {
+                    task.abort();
+                }
+                let _ = task.await;
+            }
+        }
+    });
+    // A commit whose future was dropped is finished by another thread.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !db.locks().is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "locks are left: {:?}",
+            db.locks()
+        );
+        std::thread::yield_now();
+    }
+    assert_eq!(total(&db), 10_000);
+    db.verify();
+}
+
+#[test]
+fn a_task_waits_for_a_lock_no_longer_than_it_said() {
+    let db = memory(Durability::None);
+    let mut holder = db.begin().unwrap();
+    holder.put(&ACCOUNTS, &1, &0).unwrap();
+    runtime().block_on(async {
+        let mut tx = db.begin_async().unwrap();
+        let brief = Lock::Shared.timeout(Duration::from_millis(30));
+        let begun = Instant::now();
+        let error = tx.get_locked(&ACCOUNTS, &1, brief).await.unwrap_err();
+        assert_eq!(error.code(), "lock_timeout");
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+        // The transaction goes on.
+        assert_eq!(tx.get(&ACCOUNTS, &2).await.unwrap(), Some(100));
+        tx.commit().await.unwrap();
+    });
+}
+
+#[test]
+fn a_commit_whose_future_is_dropped_happens_if_it_had_begun() {
+    let device = FaultDevice::holding(&MemoryDevice::new());
+    device.slow_sync(Duration::from_millis(20));
+    let db = Database::open_on(Arc::new(device), Options::tiny()).unwrap();
+    db.run(|tx| tx.put(&ACCOUNTS, &1, &1)).unwrap();
+    for (polls, expected) in [(0, 1), (1, 2)] {
+        let mut tx = db.begin_async().unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        let put = tx.put(&ACCOUNTS, &1, &2);
+        assert!(matches!(pin!(put).poll(&mut context), Poll::Ready(Ok(()))));
+        let mut commit = Box::pin(tx.commit());
+        for _ in 0..polls {
+            assert!(
+                commit.as_mut().poll(&mut context).is_pending(),
+                "the device is slow"
+            );
+        }
+        drop(commit);
+        // Waits for the lock, and so for the commit.
+        assert_eq!(db.run(|tx| tx.get(&ACCOUNTS, &1)).unwrap(), Some(expected));
+    }
+    assert!(db.locks().is_empty());
+}
+
+#[test]
+fn futures_can_be_sent() {
+    fn assert_send(_: &impl Send) {}
+    let db = memory(Durability::None);
+    let mut tx = db.begin_async().unwrap();
+    assert_send(&tx.get(&ACCOUNTS, &1));
+    assert_send(&tx.put(&ACCOUNTS, &1, &1));
+    assert_send(&tx.range(&ACCOUNTS, ..).collect());
+    assert_send(&tx.commit());
+}

@@ -1,0 +1,231 @@
+//! Sessions driven step by step: no threads, no clocks, no sleeping.
+//!
+//! A session is one transaction whose operations are futures, polled by hand. An operation that
+//! must wait says so ([`Saw::Waits`]); `resume` polls it again, but only if somebody has woken it, so
+//! a wake-up that is lost shows as a wait that never ends.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part"
+)]
+
+use std::ops::{Bound, ControlFlow};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use foxton::{AsyncTransaction, Database, Durability, Error, Lock, LockOptions, Options, Table};
+
+pub const TABLE: Table<u64, i64> = Table::new("test");
+
+/// What an operation came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saw {
+    Waits,
+    Done,
+    Value(Option<i64>),
+    Rows(Vec<(u64, i64)>),
+    Refused(&'static str),
+}
+
+pub use Saw::{Done, Refused, Rows, Value, Waits};
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+type Running = Pin<Box<dyn Future<Output = (Option<AsyncTransaction>, Saw)> + Send>>;
+
+/// One transaction, step by step.
+pub struct Session {
+    idle: Option<AsyncTransaction>,
+    running: Option<Running>,
+    woken: Arc<Flag>,
+}
+
+type Bounds = (Bound<u64>, Bound<u64>);
+
+impl Session {
+    pub fn new(db: &Database, label: &'static str) -> Session {
+        let mut tx = db.begin_async().unwrap();
+        tx.set_label(label);
+        Session {
+            idle: Some(tx),
+            running: None,
+            woken: Arc::new(Flag(AtomicBool::new(false))),
+        }
+    }
+
+    fn start<F>(&mut self, operation: impl FnOnce(AsyncTransaction) -> F) -> Saw
+    where
+        F: Future<Output = (Option<AsyncTransaction>, Saw)> + Send + 'static,
+    {
+        let tx = self.idle.take().expect("the session is idle");
+        self.running = Some(Box::pin(operation(tx)));
+        self.woken.0.store(true, Ordering::SeqCst);
+        self.resume()
+    }
+
+    /// Goes on if somebody woke us.
+    pub fn resume(&mut self) -> Saw {
+        if !self.woken.0.swap(false, Ordering::SeqCst) {
+            return Waits;
+        }
+        let waker = Waker::from(self.woken.clone());
+        let running = self.running.as_mut().expect("something runs");
+        match running.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => Waits,
+            Poll::Ready((tx, saw)) => {
+                (self.idle, self.running) = (tx, None);
+                saw
+            }
+        }
+    }
+
+    /// Drops the operation that waits, and with it the transaction.
+    pub fn give_up(&mut self) {
+        self.running = None;
+        self.idle = None;
+    }
+
+    pub fn get(&mut self, key: u64) -> Saw {
+        self.get_as(key, Lock::Shared)
+    }
+
+    pub fn get_for_update(&mut self, key: u64) -> Saw {
+        self.get_as(key, Lock::Update)
+    }
+
+    pub fn get_as(&mut self, key: u64, lock: impl Into<LockOptions>) -> Saw {
+        let lock = lock.into();
+        self.start(move |mut tx| async move {
+            let saw = tx
+                .get_locked(&TABLE, &key, lock)
+                .await
+                .map_or_else(refused, Value);
+            (Some(tx), saw)
+        })
+    }
+
+    pub fn put(&mut self, key: u64, value: i64) -> Saw {
+        self.start(move |mut tx| async move {
+            let saw = tx
+                .put(&TABLE, &key, &value)
+                .await
+                .map_or_else(refused, |()| Done);
+            (Some(tx), saw)
+        })
+    }
+
+    pub fn insert(&mut self, key: u64, value: i64) -> Saw {
+        self.start(move |mut tx| async move {
+            let saw = tx
+                .insert(&TABLE, &key, &value)
+                .await
+                .map_or_else(refused, |()| Done);
+            (Some(tx), saw)
+        })
+    }
+
+    pub fn delete(&mut self, key: u64) -> Saw {
+        self.start(move |mut tx| async move {
+            let saw = tx.delete(&TABLE, &key).await.map_or_else(refused, |_| Done);
+            (Some(tx), saw)
+        })
+    }
+
+    pub fn scan(&mut self, range: impl std::ops::RangeBounds<u64>) -> Saw {
+        self.scan_as(range, false, u64::MAX, Lock::Shared)
+    }
+
+    pub fn scan_as(
+        &mut self,
+        range: impl std::ops::RangeBounds<u64>,
+        reversed: bool,
+        limit: u64,
+        lock: impl Into<LockOptions>,
+    ) -> Saw {
+        let lock = lock.into();
+        let range: Bounds = (range.start_bound().cloned(), range.end_bound().cloned());
+        self.start(move |mut tx| async move {
+            let mut rows = Vec::new();
+            let mut all = tx.range(&TABLE, range).limit(limit).locked(lock);
+            if reversed {
+                all = all.reversed();
+            }
+            let read = all.try_for_each_bytes(|key, value| {
+                let key = u64::from_be_bytes(key.try_into().unwrap());
+                rows.push((key, i64::from_le_bytes(value.try_into().unwrap())));
+                ControlFlow::Continue(())
+            });
+            let saw = read.await.map_or_else(refused, |()| Rows(rows));
+            (Some(tx), saw)
+        })
+    }
+
+    pub fn commit(&mut self) -> Saw {
+        self.start(|tx| async { (None, tx.commit().await.map_or_else(refused, |()| Done)) })
+    }
+
+    pub fn abort(&mut self) {
+        self.idle = None;
+    }
+}
+
+fn refused(error: Error) -> Saw {
+    Refused(error.code())
+}
+
+/// A database in memory with these rows.
+pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
+    options.durability = Durability::None;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| {
+        rows.iter()
+            .try_for_each(|(key, value)| tx.put(&TABLE, key, value))
+    })
+    .unwrap();
+    db
+}
+
+/// Everything in the table.
+pub fn rows(db: &Database) -> Vec<(u64, i64)> {
+    db.run(|tx| tx.range(&TABLE, ..).collect()).unwrap()
+}
+
+/// Both were waiting for each other: exactly one was ended, and the other goes on. Says which one
+/// was ended, given what the second saw.
+pub fn one_gives_way(one: &mut Session, other: &mut Session, other_saw: Saw) -> (bool, Saw) {
+    let other_saw = if other_saw == Waits {
+        other.resume()
+    } else {
+        other_saw
+    };
+    let one_saw = one.resume();
+    match (&one_saw, &other_saw) {
+        (Refused("deadlock"), Waits) => (true, other.resume()),
+        (Refused("deadlock"), saw) => (true, saw.clone()),
+        (Waits, Refused("deadlock")) => (false, one.resume()),
+        (saw, Refused("deadlock")) => (false, saw.clone()),
+        both => panic!("nobody gave way: {both:?}"),
+    }
+}
+
+/// Runs a test over every lock manager, with few buckets and with many.
+pub fn over_all_managers(test: impl Fn(Options)) {
+    for kind in foxton::LockManagerKind::ALL {
+        for buckets in [1, 1024] {
+            let mut options = Options::tiny();
+            options.lock_manager = kind;
+            options.lock_buckets = buckets;
+            println!("{kind} with {buckets} buckets");
+            test(options);
+        }
+    }
+}
