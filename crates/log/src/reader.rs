@@ -35,7 +35,7 @@ use crate::lsn::Lsn;
 use crate::record::{
     ALIGNMENT, CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes,
 };
-use crate::segment::{self, HeaderFlaw, Segment};
+use crate::segment::{self, Extent, HeaderFlaw, Segment};
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
@@ -111,7 +111,7 @@ pub fn read<E>(
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) summary: Summary,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Vec<Extent>,
     /// Files of ours that hold nothing and are in the way.
     pub(crate) leftovers: Vec<String>,
     /// Where the last record begins, if it says that the log was closed and nothing follows it.
@@ -124,7 +124,7 @@ pub(crate) fn find<E>(
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
 ) -> Result<Found, OpenError<E>> {
     let (segments, leftovers) = catalogue(device, identity)?;
-    let mut stream = Stream::over(segments)?;
+    let mut stream = Stream::over(device, segments);
     let seal = Seal::new(identity);
     let (mut at, mut records, mut closed_at) = (Lsn::ZERO, 0, None);
     let flaw = loop {
@@ -176,7 +176,7 @@ pub(crate) fn find<E>(
 fn catalogue<E>(
     device: &dyn Device,
     identity: &[u8; 16],
-) -> Result<(Vec<Segment>, Vec<String>), OpenError<E>> {
+) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
     let names = device
         .list()
         .map_err(Failure::of("list", "the directory"))?;
@@ -189,7 +189,7 @@ fn catalogue<E>(
         .into_iter()
         .filter(|name| segment::is_unfinished(name))
         .collect();
-    let mut segments: Vec<Segment> = Vec::with_capacity(firsts.len());
+    let mut segments: Vec<Extent> = Vec::with_capacity(firsts.len());
     for (index, &first) in firsts.iter().enumerate() {
         let name = segment::name(first);
         let damaged = |lsn: Lsn, damage| {
@@ -201,23 +201,18 @@ fn catalogue<E>(
             }
             .into()
         };
-        let expected = segments.last().map_or(Lsn::ZERO, Segment::limit);
+        let expected = segments.last().map_or(Lsn::ZERO, Extent::limit);
         if first > expected {
             return Err(damaged(expected, Damage::Missing));
         }
         if first < expected {
             return Err(damaged(first, Damage::Overlap));
         }
-        if let Some(last) = segments.last() {
-            let stored = last
-                .stored()
-                .map_err(Failure::of("read", &segment::name(last.first)))?;
-            if stored < last.limit() {
-                return Err(damaged(last.first, Damage::Short));
-            }
+        if let Some(last) = segments.last().filter(|last| last.stored < last.limit()) {
+            return Err(damaged(last.first, Damage::Short));
         }
         let file = device.open(&name).map_err(Failure::of("open", &name))?;
-        let opened = Segment::open(file.clone(), identity, first);
+        let opened = Extent::of(&*file, identity, first);
         match opened.map_err(Failure::of("read", &name))? {
             Ok(segment) => segments.push(segment),
             Err(HeaderFlaw::Foreign) => return Err(OpenError::Foreign { file: name }),
@@ -252,28 +247,28 @@ enum Rest {
 }
 
 /// The stream of several segments through a window.
-struct Stream {
-    segments: Vec<Segment>,
+struct Stream<'d> {
+    device: &'d dyn Device,
+    segments: Vec<Extent>,
+    /// The segment that was read last: one open file is enough, however long the log.
+    open: Option<Segment>,
     /// Where the bytes in the last file end.
     end: Lsn,
     window: Vec<u8>,
     window_at: Lsn,
 }
 
-impl Stream {
-    fn over(segments: Vec<Segment>) -> Result<Self, Failure> {
-        let end = match segments.last() {
-            Some(last) => last
-                .stored()
-                .map_err(Failure::of("read", &segment::name(last.first)))?,
-            None => Lsn::ZERO,
-        };
-        Ok(Stream {
+impl<'d> Stream<'d> {
+    fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
+        let end = segments.last().map_or(Lsn::ZERO, |last| last.stored);
+        Stream {
+            device,
             segments,
+            open: None,
             end,
             window: Vec::new(),
             window_at: Lsn::ZERO,
-        })
+        }
     }
 
     /// The record at `at`, or what is wrong with the bytes there.
@@ -398,15 +393,27 @@ impl Stream {
         let mut done = 0;
         while done < size {
             let lsn = at.plus(done as u64);
-            let segment = self
-                .segment_of(lsn)
+            let extent = self
+                .extent_of(lsn)
                 .expect("views end before the last segment does");
-            let room = segment.limit().since(lsn).min((size - done) as u64) as usize;
+            let name = segment::name(extent.first);
+            if self
+                .open
+                .as_ref()
+                .is_none_or(|open| open.first != extent.first)
+            {
+                self.open = Some(
+                    extent
+                        .open(self.device)
+                        .map_err(Failure::of("open", &name))?,
+                );
+            }
+            let open = self.open.as_ref().expect("it was opened just now");
+            let room = extent.limit().since(lsn).min((size - done) as u64) as usize;
             let target = &mut self.window[done..done + room];
-            let name = segment::name(segment.first);
-            let count = segment
+            let count = open
                 .file
-                .read_at(target, segment.offset_of(lsn))
+                .read_at(target, extent.offset_of(lsn))
                 .map_err(Failure::of("read", &name))?;
             if count < room {
                 let shrunk = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -417,17 +424,17 @@ impl Stream {
         Ok(())
     }
 
-    fn segment_of(&self, lsn: Lsn) -> Option<Segment> {
+    fn extent_of(&self, lsn: Lsn) -> Option<Extent> {
         let index = self
             .segments
             .partition_point(|segment| segment.first <= lsn);
-        self.segments.get(index.checked_sub(1)?).cloned()
+        self.segments.get(index.checked_sub(1)?).copied()
     }
 
     /// The file and the offset in it where `lsn` lies.
     fn place(&self, lsn: Lsn) -> (String, u64) {
-        match self.segment_of(lsn) {
-            Some(segment) => (segment::name(segment.first), segment.offset_of(lsn)),
+        match self.extent_of(lsn) {
+            Some(extent) => (segment::name(extent.first), extent.offset_of(lsn)),
             None => (String::new(), 0),
         }
     }

@@ -29,7 +29,7 @@ use crate::lsn::Lsn;
 use crate::output::{Output, closed, create, tell};
 use crate::reader::Found;
 use crate::record::Seal;
-use crate::segment::{self, Segment};
+use crate::segment::{self, Extent, Segment};
 
 /// Bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -63,7 +63,7 @@ pub(crate) fn prepare(
 /// Removes what holds nothing of the log, and returns the segment that the log ends in.
 fn remove_behind(
     device: &dyn Device,
-    mut segments: Vec<Segment>,
+    mut segments: Vec<Extent>,
     leftovers: &[String],
     end: Lsn,
 ) -> Result<Option<Segment>, Failure> {
@@ -84,7 +84,13 @@ fn remove_behind(
             .sync_dir()
             .map_err(Failure::of("sync", "the directory"))?;
     }
-    Ok(segments.pop())
+    let Some(last) = segments.pop() else {
+        return Ok(None);
+    };
+    let name = segment::name(last.first);
+    last.open(device)
+        .map(Some)
+        .map_err(Failure::of("open", &name))
 }
 
 fn rewrite_closed(last: Segment, identity: &[u8; 16], lsn: Lsn) -> Result<Segment, Failure> {

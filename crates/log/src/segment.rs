@@ -75,7 +75,61 @@ pub(crate) enum HeaderFlaw {
     Version(u32),
 }
 
-/// One segment file.
+/// The part of the stream that one segment file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The LSN of its first byte of stream.
+    pub(crate) first: Lsn,
+    /// Bytes of stream that it may hold.
+    pub(crate) capacity: u64,
+    /// Where the bytes in the file end, whatever they are.
+    pub(crate) stored: Lsn,
+}
+
+impl Extent {
+    /// What the header and the length of `file`, called after `first`, say of it.
+    pub(crate) fn of(
+        file: &dyn DeviceFile,
+        identity: &[u8; 16],
+        first: Lsn,
+    ) -> io::Result<Result<Self, HeaderFlaw>> {
+        let mut header = vec![0; HEADER];
+        let length = file.read_at(&mut header, 0)?;
+        header.truncate(length);
+        let bytes = file.len()?.saturating_sub(HEADER_BYTES);
+        Ok(decode(&header, identity, first).map(|capacity| {
+            let stored = first.plus(bytes.min(capacity));
+            Extent {
+                first,
+                capacity,
+                stored,
+            }
+        }))
+    }
+
+    /// Where the next segment begins.
+    pub(crate) fn limit(&self) -> Lsn {
+        self.first.plus(self.capacity)
+    }
+
+    /// Where in the file the byte at `lsn` lies.
+    pub(crate) fn offset_of(&self, lsn: Lsn) -> u64 {
+        debug_assert!(lsn >= self.first);
+        HEADER_BYTES + lsn.since(self.first)
+    }
+
+    /// Its file, open.
+    pub(crate) fn open(&self, device: &dyn Device) -> io::Result<Segment> {
+        let file = device.open(&name(self.first))?;
+        Ok(Segment {
+            file,
+            first: self.first,
+            capacity: self.capacity,
+        })
+    }
+}
+
+/// One segment file that is open.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) file: Arc<dyn DeviceFile>,
@@ -122,23 +176,6 @@ impl Segment {
         })
     }
 
-    /// The segment in `file`, called after `first`, if its header is good.
-    pub(crate) fn open(
-        file: Arc<dyn DeviceFile>,
-        identity: &[u8; 16],
-        first: Lsn,
-    ) -> io::Result<Result<Self, HeaderFlaw>> {
-        let mut header = vec![0; HEADER];
-        let length = file.read_at(&mut header, 0)?;
-        header.truncate(length);
-        let decoded = decode(&header, identity, first);
-        Ok(decoded.map(|capacity| Segment {
-            file,
-            first,
-            capacity,
-        }))
-    }
-
     /// Where the next segment begins.
     pub(crate) fn limit(&self) -> Lsn {
         self.first.plus(self.capacity)
@@ -148,12 +185,6 @@ impl Segment {
     pub(crate) fn offset_of(&self, lsn: Lsn) -> u64 {
         debug_assert!(lsn >= self.first);
         HEADER_BYTES + lsn.since(self.first)
-    }
-
-    /// Where the bytes of stream that the file holds end, whatever is in them.
-    pub(crate) fn stored(&self) -> io::Result<Lsn> {
-        let bytes = self.file.len()?.saturating_sub(HEADER_BYTES);
-        Ok(self.first.plus(bytes.min(self.capacity)))
     }
 }
 

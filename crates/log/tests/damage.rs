@@ -135,6 +135,37 @@ fn a_flipped_bit_in_a_log_that_was_not_closed_never_gives_wrong_records() {
     assert_eq!(shortest, inserted.len() - 1);
 }
 
+/// Nothing was known to be durable when these were inserted, so no record vouches for another;
+/// but a segment is made only when the one before it is durable.
+#[test]
+fn a_flipped_bit_in_a_segment_that_has_a_successor_is_damage_whatever_its_records_say() {
+    let device = Arc::new(MemoryDevice::new());
+    let worker = Workers::new().worker();
+    let mut options = support::options();
+    options.buffer_bytes = 64 << 10;
+    let (log, ..) = open_as(device.clone(), options, IDENTITY).unwrap();
+    for _ in 0..60 {
+        log.insert(&worker, 1, &[&[5; 150]]).unwrap();
+    }
+    log.wait_written(&worker, log.end(&worker)).unwrap();
+    let files = files(&device);
+    std::mem::forget(log);
+    for at in 0..4096 - 176 {
+        let mut flipped = files.clone();
+        flipped[0].1[4096 + at] ^= 2;
+        assert!(
+            matches!(read(&self::device(flipped)), Err(OpenError::Corrupt(_))),
+            "byte {at}"
+        );
+    }
+    let mut torn = files.clone();
+    torn.last_mut().unwrap().1[4096 + 500] ^= 2;
+    assert!(matches!(
+        read(&self::device(torn)).unwrap().0.ended,
+        Ended::Torn(_)
+    ));
+}
+
 #[test]
 fn a_lost_segment_is_missed() {
     let (files, inserted) = log(true);

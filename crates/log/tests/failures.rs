@@ -10,7 +10,7 @@
 mod support;
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Times};
@@ -294,4 +294,47 @@ fn every_waiter_is_told_of_a_failed_sync() {
         committers.into_iter().all(|thread| thread.join().unwrap())
     });
     assert!(told, "somebody was not told");
+}
+
+/// The operating system tells of a failed sync once. Somebody whose segment ends just then syncs
+/// the same file, is told that all is well, and must not believe it.
+#[test]
+fn a_sync_that_fails_while_a_segment_ends_is_not_made_up_for() {
+    for nth in 1..12 {
+        let device = FaultDevice::new();
+        let workers = Workers::new();
+        let (log, ..) = open(Arc::new(device.clone())).unwrap();
+        device.slow_sync(std::time::Duration::from_millis(2));
+        device.fail(Call::Sync, nth, Times::Once, ErrorKind::Other);
+        let ends = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (log, ends, worker) = (&log, &ends, workers.worker());
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let Ok(end) = log.insert(&worker, 1, &[&[thread; 400]]) else {
+                            break;
+                        };
+                        ends.lock().unwrap().push(end);
+                        let waited = match thread {
+                            0 => log.wait_durable(&worker, end),
+                            _ => log.wait_written(&worker, end),
+                        };
+                        if waited.is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        assert!(log.check().is_err());
+        let (summary, _) = read(&device.crash(Damage::DropAll, 0)).unwrap();
+        let durable = log.durable();
+        let lost = ends
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|end| *end <= durable && *end > summary.end);
+        assert!(!lost, "sync {nth}: {durable} was durable, found {summary}");
+    }
 }

@@ -101,8 +101,9 @@ pub enum Event {
     SetLen(FileNumber, u64),
     /// The changes of a file that came before event number `.1` became durable.
     Sync(FileNumber, usize),
-    /// The system gave up writing the changes of a file: they are seen, but never get to the disk.
-    Lose(FileNumber),
+    /// The system gave up writing the changes of a file that came before event number `.1`: they
+    /// are seen, but never get to the disk.
+    Lose(FileNumber, usize),
 }
 
 #[derive(Debug, Clone)]
@@ -237,7 +238,10 @@ impl Disk {
                     change.apply(&mut file.durable);
                 }
             }
-            Event::Lose(file) => self.files[*file].unsynced.clear(),
+            Event::Lose(file, before) => {
+                let unsynced = &mut self.files[*file].unsynced;
+                unsynced.retain(|(number, _)| number >= before);
+            }
         }
     }
 

@@ -356,20 +356,24 @@ impl DeviceFile for FaultFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // A sync covers what came before it began, however long it takes.
-        let (before, time) = {
+        // A sync covers what came before it began, however long it takes, well or badly.
+        let (outcome, before, time) = {
             let state = &mut *self.device.state();
-            if let Err(error) = state.enter(Call::Sync) {
-                state.feed(Event::Lose(self.number));
-                return Err(error);
-            }
-            (state.disk.events(), state.sync_time)
+            (
+                state.enter(Call::Sync),
+                state.disk.events(),
+                state.sync_time,
+            )
         };
         if !time.is_zero() {
             std::thread::sleep(time);
         }
-        self.device.state().feed(Event::Sync(self.number, before));
-        Ok(())
+        let event = match &outcome {
+            Ok(()) => Event::Sync(self.number, before),
+            Err(_) => Event::Lose(self.number, before),
+        };
+        self.device.state().feed(event);
+        outcome
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
