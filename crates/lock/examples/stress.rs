@@ -1,0 +1,51 @@
+//! The stress of the tests, for as long as you like:
+//! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
+
+use foxton_lock::any::{Kind, Options};
+use foxton_sync::latch;
+use std::time::Duration;
+
+#[path = "../tests/stress/run.rs"]
+mod run;
+
+/// The number after `--name`, or the default.
+fn number(name: &str, default: u64) -> u64 {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    arguments
+        .nth(1)
+        .map_or(default, |value| value.parse().expect("a number"))
+}
+
+fn main() {
+    let seconds = number("--seconds", 30);
+    let (threads, keys) = (
+        number("--threads", 512) as usize,
+        number("--keys", 64) as usize,
+    );
+    let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
+    for kind in [Kind::Global, Kind::Bucket] {
+        pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
+    }
+    let duration = Duration::from_secs(seconds) / pairs.len() as u32 / 2;
+    for (kind, latch) in pairs {
+        let mut options = Options::default();
+        (options.kind, options.latch) = (kind, latch);
+        let seed = number("--seed", 1);
+        let mut settings = run::Settings {
+            options,
+            threads,
+            keys,
+            duration,
+            seed,
+        };
+        println!(
+            "{kind:<9} over {latch:<7} threads: {}",
+            run::threads(&settings)
+        );
+        settings.threads = threads.min(16);
+        println!(
+            "{kind:<9} over {latch:<7} tasks:   {}",
+            run::tasks(&settings)
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! Far more threads than cores, on every manager over every latch; quick here, as long as you like
+//! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
+
+use foxton_lock::any::{Kind, Options};
+use foxton_sync::latch;
+use std::time::{Duration, Instant};
+
+mod run;
+
+/// Runs `run` on every manager over every latch, and sums what came of it.
+fn on_all(
+    millis: u64,
+    threads: usize,
+    keys: usize,
+    run: impl Fn(&run::Settings) -> run::Done,
+) -> run::Done {
+    let mut sum = run::Done::default();
+    for kind in Kind::ALL {
+        for latch in latch::Kind::ALL {
+            let mut options = Options::tiny();
+            (options.kind, options.latch) = (kind, latch);
+            let duration = Duration::from_millis(millis);
+            // A queue latch is handed over in strict order, so each pass costs a turn of the
+            // scheduler over all threads: the long form shows how slow that is.
+            let threads = if latch == latch::Kind::Queue {
+                threads.min(128)
+            } else {
+                threads
+            };
+            let start = Instant::now();
+            let done = run(&run::Settings {
+                options,
+                threads,
+                keys,
+                duration,
+                seed: 1,
+            });
+            println!("{kind} over {latch}: {done} in {:.1?}", start.elapsed());
+            assert!(done.transactions > 0, "somebody gets through");
+            sum.deadlocks += done.deadlocks;
+            sum.timeouts += done.timeouts;
+            sum.busy += done.busy;
+            if kind == Kind::Reference {
+                break; // It has no latch to choose.
+            }
+        }
+    }
+    sum
+}
+
+#[test]
+fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
+    let done = on_all(200, 512, 64, run::threads);
+    assert!(done.busy > 0 && done.timeouts > 0, "{done}");
+}
+
+#[test]
+fn a_deadlock_storm_hangs_nobody() {
+    let done = on_all(100, 64, 4, run::threads);
+    assert!(done.deadlocks > 100, "{done}");
+}
+
+#[test]
+fn tasks_that_are_dropped_at_any_moment_leave_no_trace_and_no_wakeup_is_lost() {
+    let done = on_all(100, 8, 8, run::tasks);
+    assert!(done.deadlocks > 0 && done.timeouts > 0, "{done}");
+}

@@ -1,0 +1,365 @@
+//! Many threads, few keys, and two counters under each key that every writer moves one after the
+//! other: were two writers inside at once, or a reader beside a writer, they would differ.
+
+use foxton_lock::{
+    any::{Any, Options},
+    manager::LockManager,
+    mode::{GapPart, KeyPart, Mode},
+    name::{KeyHasher, Name},
+    owner::{Owner, WaitTicket},
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::{
+    shim::{AtomicU64, Mutex, Ordering::Relaxed, lock},
+    worker::{Worker, Workers},
+};
+use std::{
+    fmt,
+    sync::{Arc, Barrier},
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What one run does.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) options: Options,
+    pub(crate) threads: usize,
+    pub(crate) keys: usize,
+    pub(crate) duration: Duration,
+    pub(crate) seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) transactions: u64,
+    pub(crate) deadlocks: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) busy: u64,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            transactions,
+            deadlocks,
+            timeouts,
+            busy,
+        } = self;
+        write!(
+            f,
+            "{transactions} done, {deadlocks} deadlocks, {timeouts} timeouts, {busy} busy"
+        )
+    }
+}
+
+/// The counters under one key. Relaxed loads and stores, not additions: it is the lock that keeps
+/// them together.
+#[derive(Debug, Default)]
+struct Pair {
+    first: AtomicU64,
+    second: AtomicU64,
+}
+
+impl Pair {
+    fn write(&self, worker: &Worker) {
+        let before = self.read();
+        self.first.store(before + 1, Relaxed);
+        if worker.random_below(8) == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(self.second.load(Relaxed), before, "L1: two writers at once");
+        self.second.store(before + 1, Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        let (second, first) = (self.second.load(Relaxed), self.first.load(Relaxed));
+        assert_eq!(first, second, "L1: a reader beside a writer");
+        first
+    }
+}
+
+struct World {
+    locks: Any,
+    pairs: Vec<Pair>,
+    names: Vec<Name>,
+    writes: AtomicU64,
+}
+
+const TABLE: Name = Name::table(1);
+
+impl World {
+    fn new(settings: &Settings) -> Self {
+        let hasher = KeyHasher::new(settings.seed);
+        let key = |at: usize| Name::key(1, &at.to_be_bytes(), &hasher);
+        Self {
+            locks: Any::new(&settings.options),
+            pairs: (0..settings.keys).map(|_| Pair::default()).collect(),
+            names: (0..settings.keys).map(key).collect(),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// What is done under the locks that `owner` holds.
+    fn work(&self, worker: &Worker, owner: &Owner) {
+        let whole = owner.held_mode(TABLE) == Some(Mode::X);
+        for (pair, &name) in self.pairs.iter().zip(&self.names) {
+            match owner.held_mode(name).map(Mode::key_part) {
+                Some(KeyPart::X) => {
+                    pair.write(worker);
+                    self.writes.fetch_add(1, Relaxed);
+                }
+                Some(KeyPart::S | KeyPart::U) => {
+                    pair.read();
+                }
+                _ if whole => {
+                    pair.read();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Nobody is left, and every write was made.
+    fn check(&self, worker: &Worker) {
+        self.locks.verify(worker);
+        let left = self.locks.inspect(worker);
+        assert!(left.queues.is_empty(), "L7: left behind\n{left}");
+        let written: u64 = self.pairs.iter().map(Pair::read).sum();
+        assert_eq!(written, self.writes.load(Relaxed), "a write was lost");
+    }
+
+    fn pick(&self, worker: &Worker) -> (Name, Mode) {
+        let key = worker.random_below(self.names.len() as u64) as usize;
+        let mode = match worker.random_below(6) {
+            0 => Mode::key(KeyPart::U, GapPart::None),
+            1 => Mode::key(KeyPart::S, GapPart::S),
+            2 | 3 => Mode::S,
+            _ => Mode::X,
+        };
+        (self.names[key], mode)
+    }
+}
+
+/// Threads that lock keys in random order and wait for them asleep: deadlocks, deadlines and
+/// refusals all the time, and every wait ends.
+pub(crate) fn threads(settings: &Settings) -> Done {
+    let world = World::new(settings);
+    let workers = Workers::with_seed(settings.seed);
+    let begin = Barrier::new(settings.threads);
+    let transactions = AtomicU64::new(0);
+    let end = Instant::now() + settings.duration;
+    thread::scope(|scope| {
+        for _ in 0..settings.threads {
+            let worker = workers.worker();
+            let (world, begin, transactions) = (&world, &begin, &transactions);
+            scope.spawn(move || {
+                let mut owner = world.locks.owner();
+                begin.wait();
+                while Instant::now() < end {
+                    owner.begin();
+                    if transaction(world, &worker, &mut owner) {
+                        transactions.fetch_add(1, Relaxed);
+                    }
+                    world.locks.release_all(&worker, &mut owner);
+                }
+            });
+        }
+    });
+    done(&world, &workers.worker(), transactions.into_inner())
+}
+
+fn done(world: &World, worker: &Worker, transactions: u64) -> Done {
+    world.check(worker);
+    let stats = world.locks.stats(worker);
+    let (deadlocks, timeouts, busy) = (stats.deadlocks, stats.timeouts, stats.busy);
+    Done {
+        transactions,
+        deadlocks,
+        timeouts,
+        busy,
+    }
+}
+
+/// Whether all its locks were granted.
+fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
+    let table = if worker.random_below(200) == 0 {
+        Mode::X
+    } else {
+        Mode::IX
+    };
+    if !world
+        .locks
+        .lock(worker, owner, TABLE, table, None)
+        .is_held()
+    {
+        return false;
+    }
+    for _ in 0..1 + worker.random_below(4) {
+        let (name, mode) = world.pick(worker);
+        let outcome = match worker.random_below(10) {
+            0 => world.locks.try_lock(worker, owner, name, mode),
+            1 => {
+                let deadline = Instant::now() + Duration::from_millis(1);
+                world.locks.lock(worker, owner, name, mode, Some(deadline))
+            }
+            _ => world.locks.lock(worker, owner, name, mode, None),
+        };
+        if !outcome.is_held() {
+            return false;
+        }
+    }
+    world.work(worker, owner);
+    true
+}
+
+/// A task's waker that only says that it was called.
+#[derive(Debug, Default)]
+struct Called(AtomicU64);
+
+impl Wake for Called {
+    fn wake(self: Arc<Self>) {
+        self.0.store(1, Relaxed);
+    }
+}
+
+struct Task {
+    owner: Owner,
+    called: Arc<Called>,
+    waker: Waker,
+    wanted: u64,
+}
+
+const TASKS: usize = 16;
+/// A wait that lasts longer than this was lost.
+const LOST: Duration = Duration::from_secs(60);
+
+/// Tasks, some per thread, whose futures are dropped at random and whose waits are ended at random by
+/// other threads. A task is polled only when its waker was called: a lost wake-up would hang it.
+pub(crate) fn tasks(settings: &Settings) -> Done {
+    let world = World::new(settings);
+    let workers = Workers::with_seed(settings.seed);
+    let tickets: Mutex<Vec<WaitTicket>> = Mutex::default();
+    let transactions = AtomicU64::new(0);
+    let end = Instant::now() + settings.duration;
+    thread::scope(|scope| {
+        for _ in 0..settings.threads {
+            let worker = workers.worker();
+            let (world, tickets, transactions) = (&world, &tickets, &transactions);
+            scope.spawn(move || {
+                let mut tasks: Vec<Task> = (0..TASKS).map(|_| new_task(world)).collect();
+                let mut running = true;
+                while running || tasks.iter().any(|task| task.owner.is_waiting()) {
+                    assert!(Instant::now() < end + LOST, "a task was never woken");
+                    running = Instant::now() < end;
+                    for task in &mut tasks {
+                        let done = turn(world, &worker, task, tickets, running);
+                        transactions.fetch_add(u64::from(done), Relaxed);
+                    }
+                    interrupt(world, &worker, tickets);
+                    thread::yield_now();
+                }
+                for task in &mut tasks {
+                    world.locks.release_all(&worker, &mut task.owner);
+                }
+            });
+        }
+    });
+    done(&world, &workers.worker(), transactions.into_inner())
+}
+
+fn new_task(world: &World) -> Task {
+    let called = Arc::new(Called::default());
+    let waker = Waker::from(called.clone());
+    Task {
+        owner: world.locks.owner(),
+        called,
+        waker,
+        wanted: 0,
+    }
+}
+
+/// One turn of one task; whether a transaction ended well.
+fn turn(
+    world: &World,
+    worker: &Worker,
+    task: &mut Task,
+    tickets: &Mutex<Vec<WaitTicket>>,
+    running: bool,
+) -> bool {
+    let Task {
+        owner,
+        called,
+        waker,
+        wanted,
+    } = task;
+    if owner.is_waiting() {
+        if worker.random_below(64) == 0 {
+            world.locks.cancel(worker, owner);
+            world.locks.release_all(worker, owner);
+            *wanted = 0;
+        } else if called.0.swap(0, Relaxed) == 1 {
+            match world
+                .locks
+                .poll_wait(worker, owner, &mut Context::from_waker(waker))
+            {
+                Poll::Ready(Outcome::Refused(_)) => {
+                    world.locks.release_all(worker, owner);
+                    *wanted = 0;
+                }
+                Poll::Ready(_) | Poll::Pending => {}
+            }
+        }
+        return false;
+    }
+    if owner.lock_count() as u64 >= *wanted {
+        world.work(worker, owner);
+        world.locks.release_all(worker, owner);
+        owner.begin();
+        let ended_well = *wanted > 0;
+        *wanted = if running {
+            1 + worker.random_below(4)
+        } else {
+            0
+        };
+        return ended_well;
+    }
+    if !running {
+        *wanted = 0;
+        return false;
+    }
+    let (name, mode) = world.pick(worker);
+    called.0.store(0, Relaxed);
+    if let Reply::Waiting = world
+        .locks
+        .request(worker, owner, name, mode, Patience::Wait)
+    {
+        lock(tickets).push(owner.wait_ticket().expect("a wait"));
+        // The first poll registers the waker; if the wait has ended by then, it says so.
+        if let Poll::Ready(Outcome::Refused(_)) =
+            world
+                .locks
+                .poll_wait(worker, owner, &mut Context::from_waker(waker))
+        {
+            world.locks.release_all(worker, owner);
+            *wanted = 0;
+        }
+    }
+    false
+}
+
+/// Ends some wait that somebody began, if it goes on.
+fn interrupt(world: &World, worker: &Worker, tickets: &Mutex<Vec<WaitTicket>>) {
+    let ticket = {
+        let mut tickets = lock(tickets);
+        let kept = tickets.len().saturating_sub(256);
+        tickets.drain(..kept);
+        let count = tickets.len() as u64;
+        (count > 0).then(|| tickets.swap_remove(worker.random_below(count) as usize))
+    };
+    if let Some(ticket) = ticket {
+        world.locks.end_wait(worker, ticket, Reason::TimedOut);
+    }
+}
