@@ -59,10 +59,9 @@ impl<B> fmt::Debug for Queued<B> {
     }
 }
 
-/// What came of a request under the latch.
-enum Answer {
-    Granted(u32),
-    Busy(SmallVec<[(OwnerId, Obstacle); 4]>),
+/// What became of a request that could not be granted at once.
+enum Obstructed {
+    Busy(Box<SmallVec<[(OwnerId, Obstacle); 4]>>),
     Waiting(Box<(Waiting, Pending, Reach)>),
 }
 
@@ -105,7 +104,7 @@ impl<B: Buckets> Queued<B> {
     /// A request that could not be granted: what becomes of it. Under the latch.
     #[cold]
     #[inline(never)]
-    fn obstructed(&self, head: &mut Head, asked: &Asked<'_>) -> Answer {
+    fn obstructed(&self, head: &mut Head, asked: &Asked<'_>) -> Obstructed {
         let Asked {
             owner,
             name,
@@ -117,7 +116,8 @@ impl<B: Buckets> Queued<B> {
         let place = owner.id().place();
         if asked.patience == Patience::Refuse {
             let position = head.position_of_next(converts.is_some());
-            return Answer::Busy(self.identify(head.obstacles(place, mode, position)));
+            let obstacles = self.identify(head.obstacles(place, mode, position));
+            return Obstructed::Busy(Box::new(obstacles));
         }
         let waiting = owner.prepare_wait(name, mode);
         let held_slot = converts.map(|at| owner.held.at(at).slot);
@@ -136,7 +136,33 @@ impl<B: Buckets> Queued<B> {
             converts,
             since,
         };
-        Answer::Waiting(Box::new((waiting, pending, reach)))
+        Obstructed::Waiting(Box::new((waiting, pending, reach)))
+    }
+
+    /// The rest of it, after the latch.
+    #[cold]
+    #[inline(never)]
+    fn answer(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        obstructed: Obstructed,
+        name: Name,
+        mode: Mode,
+    ) -> Reply {
+        match obstructed {
+            Obstructed::Busy(obstacles) => {
+                let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
+                refusal.blockers = self.blockers(*obstacles);
+                Reply::Refused(owner.refused_at_once(refusal))
+            }
+            Obstructed::Waiting(wait) => {
+                let (waiting, pending, reach) = *wait;
+                owner.pending = Some(pending);
+                self.detector.check(self, worker, &waiting, reach);
+                Reply::Waiting
+            }
+        }
     }
 
     /// Who they are, as long as the latch says that they are there.
@@ -268,37 +294,25 @@ impl<B: Buckets> LockManager for Queued<B> {
             patience,
         };
         let place = owner.id().place();
+        // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, hash, |heads| {
             let head = heads.get_or_add(name);
             let granted = match slot {
                 None => head.acquire(place, mode),
                 Some(slot) => head.convert(slot, mode).then_some(slot),
             };
-            match granted {
-                Some(slot) => Answer::Granted(slot),
-                None => self.obstructed(head, &asked),
-            }
+            granted.ok_or_else(|| self.obstructed(head, &asked))
         });
         match (answer, converts) {
-            (Answer::Granted(slot), None) => {
+            (Ok(slot), None) => {
                 owner.held.push(name, hash, slot, mode);
                 Reply::Granted
             }
-            (Answer::Granted(_), Some(at)) => {
+            (Ok(_), Some(at)) => {
                 owner.held.set_mode(at, mode);
                 Reply::Granted
             }
-            (Answer::Busy(obstacles), _) => {
-                let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
-                refusal.blockers = self.blockers(obstacles);
-                Reply::Refused(owner.refused_at_once(refusal))
-            }
-            (Answer::Waiting(wait), _) => {
-                let (waiting, pending, reach) = *wait;
-                owner.pending = Some(pending);
-                self.detector.check(self, worker, &waiting, reach);
-                Reply::Waiting
-            }
+            (Err(obstructed), _) => self.answer(worker, owner, obstructed, name, mode),
         }
     }
 
