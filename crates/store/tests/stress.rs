@@ -468,7 +468,7 @@ fn no_phantoms(threads: u64, time: Duration) {
     }
     let (locked, refused) = (locked.into_inner(), refused.into_inner());
     println!("{locked} ranges locked, {refused} inserts refused since their successor changed");
-    assert!(locked > 0 && refused > 0);
+    assert!(locked > 0);
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`probe.rs`), and
 //! its address; the tag lies in the low four bits of the address. Slot i of a branch stands for a
 //! child: head and tag of the child's *low key*, and its address. Keys of the child are not below its
-//! low key, and keys of its left neighbour are. The low key of slot 0 is never looked at: it stands
-//! for everything below slot 1. So a branch with c slots has c children and c - 1 separators.
+//! low key, and keys of its left neighbour are. Slot 0 stands for everything below slot 1, has head 0,
+//! and its tag is never looked at. So a branch with c slots has c children and c - 1 separators.
 //!
 //! Leaves are linked both ways; `next` and `prev` of a branch are null.
 //!
@@ -23,7 +23,7 @@
 //!   the latch is given back with a new version.
 //! * I3  While no latch is held: a record is in at most one slot of the tree; a node is in exactly one
 //!   slot, or is the root; and for leaves, `a.next` is `b` exactly if `b.prev` is `a`. Slots at or
-//!   above the count are null.
+//!   above the count are null, with the largest head.
 //! * I4  A record is retired by whoever took it out of its slot; a node by whoever took it out of its
 //!   slot and its neighbours' links, empty, while holding its latch. So once something is retired, no
 //!   node that can still be reached points to it.
@@ -70,9 +70,17 @@ pub(super) struct Node<const N: usize> {
     low: Box<[u8]>,
     next: AtomicPtr<Node<N>>,
     prev: AtomicPtr<Node<N>>,
-    heads: [AtomicU64; N],
+    heads: Lines<[AtomicU64; N]>,
     slots: [AtomicPtr<u8>; N],
 }
+
+/// Begins with a cache line, so that a search touches as few as it can.
+#[repr(C, align(64))]
+struct Lines<T>(T);
+
+/// The head of a slot that is not in use: above all others, so that searches need not know the
+/// count.
+const UNUSED: u64 = u64::MAX;
 
 /// Makes what `pointer` points to visible together with it.
 #[inline]
@@ -124,7 +132,7 @@ impl<const N: usize> Node<N> {
             low: low.into(),
             next: AtomicPtr::new(ptr::null_mut()),
             prev: AtomicPtr::new(ptr::null_mut()),
-            heads: std::array::from_fn(|_| AtomicU64::new(0)),
+            heads: Lines(std::array::from_fn(|_| AtomicU64::new(UNUSED))),
             slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         })
     }
@@ -162,7 +170,7 @@ impl<const N: usize> Node<N> {
     #[inline]
     pub(super) fn head(&self, index: usize) -> u64 {
         // Relaxed: validated by the version.
-        self.heads[index].load(Ordering::Relaxed)
+        self.heads.0[index].load(Ordering::Relaxed)
     }
 
     /// The tag in slot `index`.
@@ -257,7 +265,7 @@ impl<const N: usize> Node<N> {
 
     fn set_slot(&self, index: usize, head: u64, slot: *mut u8) {
         // Relaxed: published by the latch.
-        self.heads[index].store(head, Ordering::Relaxed);
+        self.heads.0[index].store(head, Ordering::Relaxed);
         publish(&self.slots[index], slot);
     }
 
@@ -266,7 +274,7 @@ impl<const N: usize> Node<N> {
     }
 
     fn clear_slot(&self, index: usize) {
-        self.set_slot(index, 0, ptr::null_mut());
+        self.set_slot(index, UNUSED, ptr::null_mut());
     }
 
     fn insert_slot(&self, index: usize, key: &[u8], address: *mut u8) {
@@ -290,6 +298,15 @@ impl<const N: usize> Node<N> {
         }
         self.clear_slot(count - 1);
         self.set_count(count - 1);
+        self.level_low();
+    }
+
+    /// Slot 0 of a branch stands for everything below slot 1, whatever its child's low key.
+    fn level_low(&self) {
+        if self.level > 0 && self.count() > 0 {
+            // Relaxed: published by the latch.
+            self.heads.0[0].store(0, Ordering::Relaxed);
+        }
     }
 
     /// The pointer as it was made, good for freeing, too: `Node::share` exposed it.
@@ -501,6 +518,7 @@ impl<'g, const N: usize> Hold<'g, N> {
             right.set_slot(to, left.head(from), follow(&left.slots[from]));
         }
         right.set_count(count - at);
+        right.level_low();
         let low: Box<[u8]> = right.low.clone();
         let right = right.share();
         if left.level == 0 {

@@ -1,6 +1,6 @@
 //! Finding a key inside one node.
 //!
-//! Heads are compared first, by a search without branches to mispredict. Only slots whose head is
+//! Heads are compared first, without branches to mispredict. Only slots whose head is
 //! that of the key looked for are compared further, and only between keys longer than eight bytes
 //! does that touch other memory.
 //!
@@ -10,6 +10,9 @@
 use super::node::Node;
 use super::probe::Probe;
 use std::cmp::Ordering::{Equal, Less};
+
+/// Heads in a cache line.
+const GROUP: usize = 8;
 
 /// Where a key is in a leaf, or would be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,7 @@ impl<const N: usize> Node<N> {
     #[inline]
     pub(super) fn position(&self, probe: &Probe<'_>) -> Position {
         let count = self.count();
-        let index = self.lower_head(0, count, probe.head);
+        let index = self.lower_head(count, probe.head);
         if index == count || self.head(index) != probe.head {
             return Position {
                 index,
@@ -40,9 +43,8 @@ impl<const N: usize> Node<N> {
     #[inline]
     pub(super) fn child_for(&self, probe: &Probe<'_>) -> usize {
         let count = self.count();
-        // Slot 0 stands for everything below slot 1.
-        let first = 1.min(count);
-        let index = self.lower_head(first, count, probe.head);
+        // Slot 0 stands for everything below slot 1, so it is never the one that is above.
+        let index = self.lower_head(count, probe.head).max(1.min(count));
         if index == count || self.head(index) != probe.head {
             return index.saturating_sub(1);
         }
@@ -56,18 +58,18 @@ impl<const N: usize> Node<N> {
         }
     }
 
-    /// The first slot from `start` on whose head is not below `head`; `end` if there is none.
+    /// The first slot whose head is not below `head`; the count if there is none.
+    ///
+    /// Counts the heads that are below, first of the groups by their last ones, then in one group. A
+    /// binary search would wait for each comparison before it knows the next address; here all
+    /// addresses of a step are known at once. Slots at or above the count have the largest head.
     #[inline]
-    fn lower_head(&self, start: usize, end: usize, head: u64) -> usize {
-        let mut base = start;
-        let mut size = end - start;
-        while size > 1 {
-            let half = size / 2;
-            let below = self.head(base + half - 1) < head;
-            base = std::hint::select_unpredictable(below, base + half, base);
-            size -= half;
-        }
-        base + usize::from(size == 1 && self.head(base) < head)
+    fn lower_head(&self, count: usize, head: u64) -> usize {
+        let groups = (0..(N - 1) / GROUP).map(|group| self.head(group * GROUP + GROUP - 1));
+        let first = GROUP * groups.map(|last| usize::from(last < head)).sum::<usize>();
+        let heads = (first..N.min(first + GROUP)).map(|slot| self.head(slot));
+        let index = first + heads.map(|there| usize::from(there < head)).sum::<usize>();
+        index.min(count)
     }
 
     /// Past the last slot with the same head as slot `index`.
@@ -77,10 +79,8 @@ impl<const N: usize> Node<N> {
         if index + 1 >= count || self.head(index + 1) != head {
             return index + 1;
         }
-        match head.checked_add(1) {
-            Some(above) => self.lower_head(index, count, above),
-            None => count,
-        }
+        head.checked_add(1)
+            .map_or(count, |above| self.lower_head(count, above))
     }
 
     /// The first slot of `start..end`, which all have the head of `probe`, that is not below it.

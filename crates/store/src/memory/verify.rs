@@ -18,6 +18,7 @@ pub(super) fn verify<const N: usize>(tree: Pinned<'_, N>) -> usize {
             assert!(node.latch().version().is_some(), "nobody holds a latch");
             for slot in node.count()..N {
                 assert!(is_null(node, slot), "slots above the count are null");
+                assert_eq!(node.head(slot), u64::MAX, "and have the largest head");
             }
         }
         if level == 0 {
@@ -48,6 +49,7 @@ pub(super) fn verify<const N: usize>(tree: Pinned<'_, N>) -> usize {
 
 fn children<'g, const N: usize>((node, from, to): Ranged<'g, N>) -> Vec<Ranged<'g, N>> {
     assert!(node.count() > 0, "a branch has a child");
+    assert_eq!(node.head(0), 0, "slot 0 stands for everything below slot 1");
     let child = |slot| node.child(slot).expect("a slot in use has a child");
     // Slot 0 has the branch's own lower end, whatever its child's low key.
     let low = |slot: usize| if slot == 0 { from } else { child(slot).low() };
