@@ -66,3 +66,74 @@ fn hold_now<'g, const N: usize>(
 ) -> Option<Hold<'g, N>> {
     tree.hold(node, node.latch().version()?)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::memory::node::{Node, Pinned, Root};
+    use crate::memory::record::NewRecord;
+    use crate::memory::{Next, index, verify};
+    use foxton_sync::epoch::Domain;
+
+    fn nodes<const N: usize>(tree: Pinned<'_, N>) -> usize {
+        let (mut open, mut count) = (vec![tree.root()], 0);
+        while let Some(node) = open.pop() {
+            count += 1;
+            if node.level() > 0 {
+                open.extend(node.children());
+            }
+        }
+        count
+    }
+
+    fn append(tree: Pinned<'_, 4>, number: u64) {
+        let record = NewRecord::new(&number.to_be_bytes(), None).expect("short");
+        index::insert::insert(tree, record, Next::End).expect("the largest key so far");
+    }
+
+    fn take(tree: Pinned<'_, 4>, leaf: fn(&Node<4>) -> usize, target: super::Target<'_>) {
+        let (node, _) = index::descend::leaf(tree, target);
+        let record = node
+            .pointer(leaf(node))
+            .expect("leaves in use are not empty")
+            .record();
+        index::remove::remove(tree, record, Next::Any).expect("a ghost");
+    }
+
+    #[test]
+    fn a_queue_keeps_few_nodes() {
+        let domain = Domain::new();
+        let participant = domain.participant();
+        let root = Root::<4>::new(&domain);
+        for number in 0..20_000 {
+            let guard = participant.pin();
+            let tree = root.pin(&guard);
+            append(tree, number);
+            if number >= 50 {
+                take(tree, |_| 0, super::Target::First);
+            }
+            if number % 1000 == 0 {
+                assert!(nodes(tree) < 60, "{} nodes for 50 records", nodes(tree));
+                verify::verify(tree);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_emptied_in_order_is_a_leaf_again() {
+        for end in [super::Target::First, super::Target::Last] {
+            let domain = Domain::new();
+            let participant = domain.participant();
+            let root = Root::<4>::new(&domain);
+            (0..1000).for_each(|number| append(root.pin(&participant.pin()), number));
+            let guard = participant.pin();
+            let tree = root.pin(&guard);
+            let slot: fn(&Node<4>) -> usize = match end {
+                super::Target::First => |_| 0,
+                _ => |leaf| leaf.count() - 1,
+            };
+            (0..1000).for_each(|_| take(tree, slot, end));
+            assert_eq!(verify::verify(tree), 0);
+            assert_eq!(nodes(tree), 1);
+        }
+    }
+}
