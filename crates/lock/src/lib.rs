@@ -1,6 +1,125 @@
 #![forbid(unsafe_code)]
 //! Who may: lock managers behind one contract.
 //!
+//! A lock manager decides which transactions may hold which *names* in which *modes*, and makes the
+//! others wait, in order, as threads or as tasks. It knows nothing of what the names stand for: no
+//! page, no record, no log. So it serves any engine, and this page shows how.
+//!
+//! | you give | it is | you get |
+//! |---|---|---|
+//! | a [`Name`](name::Name) | 24 bytes: a table, a key with the gap before it, a number | an order, a parent |
+//! | a [`Mode`](mode::Mode) | IS IX S SIX U X, or a key part with a gap part | the weakest mode that covers two |
+//! | an [`Owner`](owner::Owner) | what is kept for one transaction, used again for the next | what it holds, in order |
+//! | a [`Worker`](foxton_sync::worker::Worker) | everything per thread, passed explicitly | no globals, no thread-locals |
+//!
+//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`Any`](any::Any) is whichever
+//! manager keeps it for you, chosen when it is opened.
+//!
+//! # In somebody else's engine
+//!
+//! A store of numbers, whose transactions are serializable because they lock before they look and
+//! release at the end:
+//!
+//! ```
+//! use foxton_lock::{
+//!     any::{Any, Options},
+//!     manager::LockManager,
+//!     mode::Mode,
+//!     name::{KeyHasher, Name},
+//!     owner::Owner,
+//!     request::Refusal,
+//! };
+//! use foxton_sync::worker::{Worker, Workers};
+//! use std::{collections::BTreeMap, sync::Mutex, time::{Duration, Instant}};
+//!
+//! const ACCOUNTS: u32 = 1;
+//!
+//! struct Store {
+//!     locks: Any,
+//!     hasher: KeyHasher,
+//!     accounts: Mutex<BTreeMap<u64, i64>>,
+//! }
+//!
+//! impl Store {
+//!     /// The table first, in the mode that the key needs above it; then the key.
+//!     fn lock(&self, worker: &Worker, owner: &mut Owner, key: u64, mode: Mode) -> Result<(), Box<Refusal>> {
+//!         let name = Name::key(ACCOUNTS, &key.to_be_bytes(), &self.hasher);
+//!         let deadline = Some(Instant::now() + Duration::from_secs(1));
+//!         for (name, mode) in [(Name::table(ACCOUNTS), mode.parent_mode()), (name, mode)] {
+//!             if let Some(refusal) = self.locks.lock(worker, owner, name, mode, deadline).refusal() {
+//!                 return Err(refusal);
+//!             }
+//!         }
+//!         Ok(())
+//!     }
+//!
+//!     /// Moves `amount`. A deadlock or a deadline changes nothing: try again.
+//!     fn transfer(&self, worker: &Worker, owner: &mut Owner, from: u64, to: u64, amount: i64) -> Result<(), Box<Refusal>> {
+//!         owner.begin();
+//!         owner.set_label("transfer");
+//!         let locked = self.lock(worker, owner, from, Mode::X).and_then(|()| self.lock(worker, owner, to, Mode::X));
+//!         if locked.is_ok() {
+//!             let mut accounts = self.accounts.lock().unwrap();
+//!             *accounts.get_mut(&from).unwrap() -= amount;
+//!             *accounts.get_mut(&to).unwrap() += amount;
+//!         }
+//!         self.locks.release_all(worker, owner);
+//!         locked
+//!     }
+//! }
+//!
+//! let store = Store {
+//!     locks: Any::new(&Options::default()),
+//!     hasher: KeyHasher::new(7),
+//!     accounts: Mutex::new(BTreeMap::from([(1, 100), (2, 100)])),
+//! };
+//! let workers = Workers::new();
+//! std::thread::scope(|scope| {
+//!     for (from, to) in [(1, 2), (2, 1)] {
+//!         let (store, worker) = (&store, workers.worker());
+//!         scope.spawn(move || {
+//!             let mut owner = store.locks.owner();
+//!             for _ in 0..100 {
+//!                 while let Err(refusal) = store.transfer(&worker, &mut owner, from, to, 1) {
+//!                     // "deadlock: X on 1/0x..02 was not granted; in the way: transfer (owner 1.9) ..."
+//!                     eprintln!("{refusal}");
+//!                 }
+//!             }
+//!         });
+//!     }
+//! });
+//! assert_eq!(store.accounts.into_inner().unwrap().values().sum::<i64>(), 200);
+//! ```
+//!
+//! # Without blocking
+//!
+//! [`request`](manager::LockManager::request) never sleeps. When it answers `Waiting`, a thread calls
+//! `wait`, a task returns what `poll_wait` says, and whoever changes its mind calls `cancel`, which
+//! leaves no trace:
+//!
+//! ```
+//! use foxton_lock::{any::{Any, Options}, manager::LockManager, mode::Mode, name::Name};
+//! use foxton_lock::request::{Patience, Reply};
+//! use foxton_sync::worker::Workers;
+//!
+//! let locks = Any::new(&Options::default());
+//! let worker = Workers::new().worker();
+//! let (mut one, mut other) = (locks.owner(), locks.owner());
+//! let job = Name::advisory(42);
+//! assert!(locks.try_lock(&worker, &mut one, job, Mode::X).is_held());
+//! let reply = locks.request(&worker, &mut other, job, Mode::X, Patience::Wait);
+//! assert!(matches!(reply, Reply::Waiting));
+//! println!("{}", locks.inspect(&worker));
+//! locks.cancel(&worker, &mut other);
+//! locks.release_all(&worker, &mut one);
+//! # assert!(locks.inspect(&worker).queues.is_empty());
+//! ```
+//!
+//! # Where to read on
+//!
+//! `tests/scripts` tells what a lock manager does in some sixty small histories; [`reference`](mod@reference)
+//! does it in the plainest code; [`waits`] argues why no deadlock is missed and none has two victims.
+//!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
 /// What can be locked: 24 bytes, with a parent and an order.

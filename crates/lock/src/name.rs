@@ -17,7 +17,7 @@
 //!
 //! * I1  Two keys of at most sixteen bytes have one name only if they are equal; the length is part
 //!   of the name, so `"a"` is not `"a\0"`.
-//! * I2  A key always has the same name under the same [`KeyHasher`]. Two longer keys may share a
+//! * I2  A key always has the same name under the same [`KeyHasher`](crate::name::KeyHasher). Two longer keys may share a
 //!   name, with a probability of 2^-64 for two that share their first eight bytes: they then share a
 //!   lock, which is one wait too many, never one too few.
 //! * I3  Names of one table are ordered: the table, its keys, its end. Keys of up to sixteen bytes
@@ -27,7 +27,7 @@
 //!
 //! The gap between two neighbouring keys has no name of its own. It is locked under the name of the
 //! key at its right end, in the gap part of the mode; the gap after the last key under
-//! [`Name::end`].
+//! [`Name::end`](crate::name::Name::end).
 
 use std::{fmt, hash::BuildHasher};
 

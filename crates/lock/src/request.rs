@@ -1,7 +1,7 @@
 //! Asking for a lock, and the answers.
 //!
 //! A refused lock is an outcome, not an error: the caller decides whether to skip, to wait longer
-//! or to roll back. A [`Refusal`] says everything a person would ask next: what was wanted, for
+//! or to roll back. A [`Refusal`](crate::request::Refusal) says everything a person would ask next: what was wanted, for
 //! how long, and who stood in the way.
 
 use crate::{mode::Mode, name::Name};
