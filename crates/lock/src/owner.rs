@@ -162,14 +162,18 @@ impl Owner {
         self.registry.record(self.id.place())
     }
 
+    /// Panics unless I1 allows a request or a release, at the manager with `registry`.
     #[inline]
-    pub(crate) fn belongs_to(&self, registry: &Arc<Registry>) -> bool {
-        Arc::ptr_eq(&self.registry, registry)
+    pub(crate) fn assert_usable(&self, registry: &Arc<Registry>) {
+        assert!(
+            Arc::ptr_eq(&self.registry, registry),
+            "an owner of another manager"
+        );
+        self.assert_idle();
     }
 
-    /// Panics unless I1 allows a request or a release.
     #[inline]
-    pub(crate) fn assert_idle(&self) {
+    fn assert_idle(&self) {
         assert!(
             self.pending.is_none(),
             "a wait is in progress: wait for it or cancel it first"

@@ -274,7 +274,7 @@ impl LockManager for Reference {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         mode.assert_suits(name);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
@@ -366,7 +366,7 @@ impl LockManager for Reference {
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         let Some(at) = owner.held.find(name, name.hash() as u32) else {
             return false;
         };
@@ -379,7 +379,7 @@ impl LockManager for Reference {
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
             while let Some(entry) = owner.held.pop_since(savepoint.order()) {
@@ -389,7 +389,7 @@ impl LockManager for Reference {
     }
 
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
             for entry in owner.held.iter().rev() {

@@ -426,3 +426,49 @@ fn l7_after_release_all_nothing_is_remembered() {
         }
     });
 }
+
+#[test]
+#[should_panic(expected = "an owner of another manager")]
+fn an_owner_of_another_manager_is_turned_away() {
+    let workers = Workers::with_seed(1);
+    let (one, other) = (Any::new(&Options::tiny()), Any::new(&Options::tiny()));
+    let mut owner = one.owner();
+    let _ = other.try_lock(&workers.worker(), &mut owner, A, Mode::S);
+}
+
+#[test]
+#[should_panic(expected = "a wait is in progress")]
+fn nothing_is_asked_while_a_wait_is_in_progress() {
+    let workers = Workers::with_seed(1);
+    let (locks, worker) = (Any::new(&Options::tiny()), workers.worker());
+    let (mut one, mut other) = (locks.owner(), locks.owner());
+    let _ = locks.try_lock(&worker, &mut one, A, Mode::X);
+    let _ = locks.request(&worker, &mut other, A, Mode::X, Patience::Wait);
+    let _ = locks.try_lock(&worker, &mut other, B, Mode::X);
+}
+
+#[test]
+#[should_panic(expected = "gap parts are for keys")]
+fn a_mode_that_does_not_suit_the_name_is_a_programming_error() {
+    let workers = Workers::with_seed(1);
+    let locks = Any::new(&Options::tiny());
+    let mut owner = locks.owner();
+    let gap = "gapS".parse().unwrap();
+    let _ = locks.try_lock(&workers.worker(), &mut owner, A, gap);
+}
+
+#[test]
+fn counts_are_summed_over_owners_that_are_gone() {
+    on_all(|t| {
+        for _ in 0..3 {
+            let mut owner = t.owner("a");
+            t.granted(&mut owner, A, Mode::S);
+            assert!(matches!(t.ask(&mut owner, A, Mode::S), Reply::Held));
+            t.release_all(&mut owner);
+        }
+        let stats = t.locks.stats(&t.worker);
+        assert_eq!((stats.acquisitions, stats.re_asks, stats.waits), (3, 3, 0));
+        assert!(stats.memory_bytes > 0);
+        assert_eq!(stats.wait_quantile(0.5), Duration::ZERO);
+    });
+}

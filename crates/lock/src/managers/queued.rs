@@ -26,7 +26,11 @@ use crate::{
     request::{Blocker, Member, OwnerId, Patience, Reason, Refusal, Reply},
     waits::{Detector, Graph, Reach, VictimPolicy, Way},
 };
-use foxton_sync::{shim::Arc, worker::Worker};
+use foxton_sync::{
+    shim::Arc,
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
 use smallvec::SmallVec;
 use std::{fmt, time::Duration};
 
@@ -41,6 +45,9 @@ pub(crate) trait Buckets: Send + Sync {
     /// Memory of the empty table in bytes.
     fn memory_bytes(&self) -> usize;
 }
+
+/// A waiter and whoever ends its wait: the record and the parker between them.
+static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
 /// A manager over some arrangement of buckets.
 pub struct Queued<B> {
@@ -159,6 +166,7 @@ impl<B: Buckets> Queued<B> {
             Obstructed::Waiting(wait) => {
                 let (waiting, pending, reach) = *wait;
                 owner.pending = Some(pending);
+                worker.account().passed(&WAIT);
                 self.detector.check(self, worker, &waiting, reach);
                 Reply::Waiting
             }
@@ -191,9 +199,10 @@ impl<B: Buckets> Queued<B> {
 
     /// Grants all that can be granted now. Under the latch; the wakes are for after it.
     #[inline]
-    fn regrant<'m>(&'m self, head: &mut Head, wakes: &mut Wakes<'m>) {
+    fn regrant<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
         if head.is_awaited() {
             head.regrant(|Waiter { place, ticket, .. }| {
+                worker.account().passed(&WAIT);
                 let wake = self.registry.record(place).parker.resolve(ticket, GRANTED);
                 debug_assert!(wake.is_some(), "I1: the wait had ended before");
                 wakes.extend(wake);
@@ -213,7 +222,7 @@ impl<B: Buckets> Queued<B> {
         self.with(worker, hash, |heads| {
             heads.change(name, |head| {
                 head.release(slot);
-                self.regrant(head, wakes);
+                self.regrant(worker, head, wakes);
             });
         });
     }
@@ -227,6 +236,7 @@ impl<B: Buckets> Queued<B> {
         cycle: Vec<Member>,
     ) -> bool {
         let record = self.registry.record(wait.place);
+        worker.account().passed(&WAIT);
         let Some(waiting) = record
             .waiting()
             .filter(|waiting| waiting.ticket == wait.ticket)
@@ -248,7 +258,7 @@ impl<B: Buckets> Queued<B> {
                 refusal.blockers = self.blockers(obstacles);
                 refusal.cycle = cycle;
                 wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
-                self.regrant(head, &mut wakes);
+                self.regrant(worker, head, &mut wakes);
             });
             true
         })
@@ -269,11 +279,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        debug_assert!(
-            owner.belongs_to(&self.registry),
-            "an owner of another manager"
-        );
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         mode.assert_suits(name);
         let hash = name.hash() as u32;
         let converts = owner.held.find(name, hash);
@@ -320,6 +326,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         let Some(pending) = owner.pending.take() else {
             return;
         };
+        worker.account().passed(&WAIT);
         let wait = WaitTicket {
             place: owner.id().place(),
             ticket: pending.ticket,
@@ -339,7 +346,7 @@ impl<B: Buckets> LockManager for Queued<B> {
                     (Some(_), None) => head.release(pending.slot),
                     (Some(_), Some(former)) => head.revert(pending.slot, former),
                 }
-                self.regrant(head, &mut wakes);
+                self.regrant(worker, head, &mut wakes);
             });
         });
         drop(wakes);
@@ -351,11 +358,7 @@ impl<B: Buckets> LockManager for Queued<B> {
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        debug_assert!(
-            owner.belongs_to(&self.registry),
-            "an owner of another manager"
-        );
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         let Some(at) = owner.held.find(name, name.hash() as u32) else {
             return false;
         };
@@ -366,7 +369,7 @@ impl<B: Buckets> LockManager for Queued<B> {
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
             self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
@@ -375,11 +378,7 @@ impl<B: Buckets> LockManager for Queued<B> {
 
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        debug_assert!(
-            owner.belongs_to(&self.registry),
-            "an owner of another manager"
-        );
-        owner.assert_idle();
+        owner.assert_usable(&self.registry);
         // Woken together at the end: waking costs a system call each, and as long as it lasts the
         // rest would be held for nothing.
         let mut wakes = Wakes::new();
