@@ -3,10 +3,15 @@
 //!
 //! A load whose every transaction is known beforehand ([`ledger`]) runs on a database while
 //! expectations are kept outside it. Then the database's process is killed ([`kill`]), or its
-//! device fails or loses power, and what a restart finds is compared with what was expected.
+//! device fails or loses power ([`crash`]), and what a restart finds is compared with what was
+//! expected. Beside it, random transactions note every answer, and the whole [`history`] is replayed
+//! one transaction after the other.
 
 /// What the load does, and what must be found afterwards.
 pub mod ledger;
+
+/// What transactions saw, replayed one after the other.
+pub mod history;
 
 /// The ledger's transactions on a database.
 pub mod load;

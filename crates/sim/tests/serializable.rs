@@ -1,0 +1,43 @@
+//! Random transactions of many threads have the answers they would have had one after the other.
+//!
+//! Few keys make conflicts, many keys make gaps and leaves that split and go. Every lock manager
+//! is tried; a failure prints the transaction, the step, and what it should have seen.
+
+use foxton::{Database, LockManagerKind, Options};
+use foxton_sim::history::{Plan, replay, rows, run};
+
+fn try_all(keys: u64, count: u64, steps: u64) {
+    for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
+        let mut options = Options::tiny();
+        options.lock_manager = manager;
+        options.durability = foxton::Durability::None;
+        let db = Database::in_memory(options).unwrap();
+        let plan = Plan {
+            seed,
+            clients: 8,
+            count,
+            keys,
+            steps,
+        };
+        let history = run(&db, plan).unwrap();
+        assert_eq!(history.len() as u64, 8 * count);
+        let end =
+            replay(&history).unwrap_or_else(|anomaly| panic!("{manager}, {plan:?}\n{anomaly}"));
+        assert_eq!(rows(&db).unwrap(), end, "{manager}, {plan:?}");
+    }
+}
+
+#[test]
+fn on_eight_keys() {
+    try_all(8, 1_000, 4);
+}
+
+#[test]
+fn on_a_hundred_keys() {
+    try_all(100, 2_000, 6);
+}
+
+#[test]
+fn on_ten_thousand_keys() {
+    try_all(10_000, 1_500, 8);
+}
