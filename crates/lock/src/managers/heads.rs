@@ -60,31 +60,29 @@ impl Heads {
     /// Changes the head of `name`, which exists, and removes it if it is vacant then.
     #[inline]
     pub(crate) fn change<R>(&mut self, name: Name, change: impl FnOnce(&mut Head) -> R) -> R {
-        let at = self
-            .position(name)
-            .expect("a name that is held or awaited has a head");
-        let result = change(&mut self.heads[at]);
-        if self.heads[at].is_vacant() {
-            self.remove(at);
+        let heads = &mut self.heads[..self.live as usize];
+        let at = heads.iter().position(|head| head.name() == name);
+        let at = at.expect("a name that is held or awaited has a head");
+        let result = change(&mut heads[at]);
+        if heads[at].is_vacant() {
+            heads[at].reset();
+            let last = heads.len() - 1;
+            if at != last {
+                heads.swap(at, last);
+            }
+            self.live = last as u32;
+            if last > 0 || self.heads.len() > KEPT_HEADS {
+                self.trim(last);
+            }
         }
         result
     }
 
-    #[inline]
-    fn remove(&mut self, at: usize) {
-        let last = self.live as usize - 1;
-        self.heads[at].reset();
-        if at != last {
-            self.heads.swap(at, last);
-        }
-        self.live -= 1;
-        if self.heads.len() > last + KEPT_HEADS {
-            self.trim(last);
-        }
-    }
-
-    #[cold]
+    #[inline(never)]
     fn trim(&mut self, live: usize) {
+        if self.heads.len() <= live + KEPT_HEADS {
+            return;
+        }
         self.heads.truncate(live + KEPT_HEADS);
         // A quarter: a bucket that grows and shrinks around one size does not move each time.
         if self.heads.len() < self.heads.capacity() / 4 {
