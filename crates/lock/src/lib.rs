@@ -42,11 +42,18 @@
 //!
 //! impl Store {
 //!     /// The table first, in the mode that the key needs above it; then the key.
-//!     fn lock(&self, worker: &Worker, owner: &mut Owner, key: u64, mode: Mode) -> Result<(), Box<Refusal>> {
+//!     fn lock(
+//!         &self,
+//!         worker: &Worker,
+//!         owner: &mut Owner,
+//!         key: u64,
+//!         mode: Mode,
+//!     ) -> Result<(), Box<Refusal>> {
 //!         let name = Name::key(ACCOUNTS, &key.to_be_bytes(), &self.hasher);
 //!         let deadline = Some(Instant::now() + Duration::from_secs(1));
 //!         for (name, mode) in [(Name::table(ACCOUNTS), mode.parent_mode()), (name, mode)] {
-//!             if let Some(refusal) = self.locks.lock(worker, owner, name, mode, deadline).refusal() {
+//!             let outcome = self.locks.lock(worker, owner, name, mode, deadline);
+//!             if let Some(refusal) = outcome.refusal() {
 //!                 return Err(refusal);
 //!             }
 //!         }
@@ -54,10 +61,16 @@
 //!     }
 //!
 //!     /// Moves `amount`. A deadlock or a deadline changes nothing: try again.
-//!     fn transfer(&self, worker: &Worker, owner: &mut Owner, from: u64, to: u64, amount: i64) -> Result<(), Box<Refusal>> {
+//!     fn transfer(
+//!         &self,
+//!         worker: &Worker,
+//!         owner: &mut Owner,
+//!         (from, to): (u64, u64),
+//!         amount: i64,
+//!     ) -> Result<(), Box<Refusal>> {
 //!         owner.begin();
 //!         owner.set_label("transfer");
-//!         let locked = self.lock(worker, owner, from, Mode::X).and_then(|()| self.lock(worker, owner, to, Mode::X));
+//!         let locked = [from, to].iter().try_for_each(|&key| self.lock(worker, owner, key, Mode::X));
 //!         if locked.is_ok() {
 //!             let mut accounts = self.accounts.lock().unwrap();
 //!             *accounts.get_mut(&from).unwrap() -= amount;
@@ -80,8 +93,8 @@
 //!         scope.spawn(move || {
 //!             let mut owner = store.locks.owner();
 //!             for _ in 0..100 {
-//!                 while let Err(refusal) = store.transfer(&worker, &mut owner, from, to, 1) {
-//!                     // "deadlock: X on 1/0x..02 was not granted; in the way: transfer (owner 1.9) ..."
+//!                 while let Err(refusal) = store.transfer(&worker, &mut owner, (from, to), 1) {
+//!                     // deadlock: X on 1/0x..02 was not granted; in the way: transfer (owner 1.9) ...
 //!                     eprintln!("{refusal}");
 //!                 }
 //!             }
