@@ -1,8 +1,6 @@
 //! How an open database behaves.
 //!
-//! Nothing here changes a byte on disk; what is fixed when a database is created is [`Format`].
-//!
-//! [`Format`]: crate::format::Format
+//! Nothing here is kept on disk: a database may be opened with other options each time.
 
 use std::fmt;
 use std::str::FromStr;

@@ -9,7 +9,7 @@
 //!
 //! * I1  No client runs a transaction before every client is ready.
 //! * I2  `run` returns: when the last client has reported, or `grace` after the window's end with
-//!   [`DriverError::Stuck`]. Threads that never came back are left behind, never waited for.
+//!   [`DriverError::Stuck`](crate::driver::DriverError::Stuck). Threads that never came back are left behind, never waited for.
 
 use std::{
     any::Any,

@@ -1,6 +1,6 @@
 //! What the log is written to: one directory of files, and nothing else.
 //!
-//! Everything the log asks of the outside world goes through [`Device`] and [`DeviceFile`], so
+//! Everything the log asks of the outside world goes through [`Device`](crate::device::Device) and `DeviceFile`, so
 //! that a test can stand in for the disk, count every call, fail any of them and build every
 //! directory that a power cut could leave behind.
 //!

@@ -14,7 +14,7 @@
 //! * anything else may have been on its way when the power went: a torn end. A good record
 //!   behind `x` is not enough for damage, since a device may write a later sector first.
 //!
-//! A log that was closed ends in a record of kind [`CLOSED`], written when everything before it
+//! A log that was closed ends in a record of kind `CLOSED`, written when everything before it
 //! was durable, with its `durable` field saying so. So there, damage to any record is noticed,
 //! the last one included; damage to the closing record itself loses nothing, and looks like a
 //! crash during `close`. In a log that was *not* closed, damage to what was written since the

@@ -7,7 +7,7 @@
 //!    each lock manager and latch, interleaved.
 //! 2. How many nanoseconds are a lock and its release? An owner asks for n keys in S mode and then
 //!    releases all, over and over, for several n; warm.
-//! 3. How many instructions? callgrind counts two runs of [`bare`] of different length; their
+//! 3. How many instructions? callgrind counts two runs of [`bare`](crate::bench::lock_cost::bare) of different length; their
 //!    difference has nothing in it of the start of the program.
 
 use std::{

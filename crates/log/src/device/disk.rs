@@ -1,6 +1,6 @@
 //! What a disk remembers, and every way in which a power cut leaves it.
 //!
-//! A [`Disk`] is fed the calls that a program made. It keeps what is durable apart from what is
+//! A [`Disk`](crate::device::disk::Disk) is fed the calls that a program made. It keeps what is durable apart from what is
 //! not, in the order in which it came, and builds from that the directory that a power cut at this
 //! moment could leave behind. It does no input or output itself.
 //!
@@ -9,7 +9,7 @@
 //! Writes are cut at sectors of 512 bytes. Unsynced writes may be lost or kept in any combination
 //! and any order, sector by sector; a sector that is being written may turn into garbage, and so
 //! may the length of a file come before its bytes. Names follow the same rules. What is *not*
-//! done, except by [`Damage::Misdirected`], is to harm bytes that the program was not writing: a
+//! done, except by `Damage::Misdirected`, is to harm bytes that the program was not writing: a
 //! torn write stays inside its own range.
 //!
 //! # Invariants

@@ -1,7 +1,7 @@
 //! A directory in memory that fails, loses, tears and reorders as it is told.
 //!
 //! It works like a disk behind a page cache: whoever reads sees what was written last, whether or
-//! not that is durable. Beside it a [`Disk`] is fed every call, so that at any moment, and for
+//! not that is durable. Beside it a `Disk` is fed every call, so that at any moment, and for
 //! every moment of a recording, the directories that a power cut could leave can be built.
 //!
 //! Any call can be made to fail, at its n-th time, once or from then on. A failed write has
