@@ -59,6 +59,7 @@ use crate::memory::record::{Pointer, Record};
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::{Version, VersionLatch};
 use foxton_sync::shim::{Ordering, fence};
+use smallvec::SmallVec;
 use std::fmt;
 
 /// Puts everything before it before everything after it, for everyone who settles.
@@ -80,7 +81,8 @@ struct Seen<'g> {
 pub struct Token<'g> {
     last: Seen<'g>,
     // All but the last: none in most cases, one where a leaf ends, more where leaves are empty.
-    before: Vec<Seen<'g>>,
+    // Inline, one takes no more room than the parts of a `Vec`.
+    before: SmallVec<[Seen<'g>; 1]>,
 }
 
 impl fmt::Debug for Token<'_> {
@@ -100,7 +102,7 @@ impl<'g> Token<'g> {
                 latch: leaf.latch(),
                 version,
             },
-            before: Vec::new(),
+            before: SmallVec::new(),
         }
     }
 
