@@ -1,10 +1,11 @@
 //! What goes on in a database: who holds and awaits what, the last deadlocks, and how much there was
 //! of everything.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-use foxton_lock::inspect::{Entry, Snapshot};
+use foxton_lock::inspect::{Entry, Queue, Snapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
@@ -132,7 +133,7 @@ impl Database {
     /// ```
     pub fn locks(&self) -> Vec<HeldLock> {
         let snapshot = self.snapshot();
-        let held = |queue: &foxton_lock::inspect::Queue| {
+        let held = |queue: &Queue| {
             let describe = |entry: &Entry| self.describe(queue.name, entry);
             queue.holders.iter().map(describe).collect::<Vec<_>>()
         };
@@ -142,28 +143,33 @@ impl Database {
     /// Who waits for what and for whom, the longest wait first.
     pub fn waits(&self) -> Vec<WaitingLock> {
         let snapshot = self.snapshot();
-        let edges = snapshot.edges();
-        let label = |owner: OwnerId| {
-            let mut entries = snapshot
-                .queues
-                .iter()
-                .flat_map(|queue| queue.holders.iter().chain(&queue.waiters));
-            let entry = entries.find(|entry| entry.owner == owner);
+        let mut labels: HashMap<OwnerId, &Label> = HashMap::new();
+        for queue in &snapshot.queues {
+            let entries = queue.holders.iter().chain(&queue.waiters);
+            labels.extend(entries.map(|entry| (entry.owner, &entry.label)));
+        }
+        let mut blockers: HashMap<OwnerId, BTreeSet<OwnerId>> = HashMap::new();
+        for edge in snapshot.edges() {
+            blockers
+                .entry(edge.waiter)
+                .or_default()
+                .insert(edge.blocker);
+        }
+        let label = |owner: &OwnerId| {
             (
-                owner,
-                entry.map_or(Label::default(), |entry| entry.label.clone()),
+                *owner,
+                labels.get(owner).copied().cloned().unwrap_or_default(),
             )
         };
-        let wait = |(name, waiter): (Name, &Entry)| {
-            let of_waiter = edges.iter().filter(|edge| edge.waiter == waiter.owner);
-            let mut blockers: Vec<_> = of_waiter.map(|edge| label(edge.blocker)).collect();
-            blockers.sort();
-            blockers.dedup();
-            WaitingLock {
-                lock: self.describe(name, waiter),
-                waited: waiter.waited,
-                blockers,
-            }
+        let wait = |(name, waiter): (Name, &Entry)| WaitingLock {
+            lock: self.describe(name, waiter),
+            waited: waiter.waited,
+            blockers: blockers
+                .get(&waiter.owner)
+                .into_iter()
+                .flatten()
+                .map(label)
+                .collect(),
         };
         snapshot.waits().into_iter().map(wait).collect()
     }

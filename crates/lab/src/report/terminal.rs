@@ -23,11 +23,7 @@ pub fn text(findings: &Findings) -> String {
             block.note
         );
     }
-    // One point each is in the tables above already.
-    let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
-    if !single || findings.blocks.is_empty() {
-        text += &points(findings).render();
-    }
+    text += &points(findings).render();
     let ratios = ratios(findings);
     if !ratios.is_empty() {
         text += "\nNo-collapse ratio: throughput at the largest MPL ÷ peak, same run.\n\n";
@@ -60,7 +56,7 @@ fn points(findings: &Findings) -> Table {
         "checks",
     ]);
     for (index, curve) in findings.curves.iter().enumerate() {
-        if index > 0 && curve.points.len() > 1 {
+        if index > 0 {
             table.gap();
         }
         curve
@@ -126,20 +122,14 @@ fn ratios(findings: &Findings) -> Table {
 
 fn timelines(findings: &Findings) -> Table {
     let mut table = Table::new([
-        "locks",
-        "second",
-        "tps",
-        "memory",
-        "program",
-        "kernel",
-        "idle, others",
+        "locks", "second", "tps", "memory", "engine", "kernel", "idle",
     ]);
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
             let percent = |share: f64| format!("{:.0} %", share * 100.0);
             table.row([
                 timeline.label.clone(),
-                format!("{:.1}", sample.at.as_secs_f64()),
+                format!("{:.0}", sample.at.as_secs_f64()),
                 grouped(sample.tps),
                 bytes(sample.resident_bytes),
                 percent(sample.split.user),
