@@ -35,9 +35,9 @@ fn main() {
     let is_measured = std::env::args().any(|argument| argument == "--bench");
     let effort = if is_measured {
         Effort {
-            repetitions: 5,
-            inserts: 1_000_000,
-            commit_time: Duration::from_secs(1),
+            repetitions: 9,
+            inserts: 200_000,
+            commit_time: Duration::from_millis(500),
         }
     } else {
         Effort {

@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex};
 use foxton_log::device::disk::{Damage, Disk};
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
+use foxton_log::superblock::{Superblock, SuperblockError};
 use foxton_log::{Log, Lsn, OpenError};
 use foxton_sync::worker::{Worker, Workers};
 
-use support::{Entry, Random, open, read};
+use support::{Entry, IDENTITY, Random, open, read};
 
 /// What a run did.
 struct Run {
@@ -283,4 +284,31 @@ fn what_was_written_is_seen_by_the_next_process_without_any_sync() {
     assert!(log.durable() < end);
     let (summary, found) = read(&device).unwrap();
     assert_eq!((summary.end, found.len()), (end, 1));
+}
+
+#[test]
+fn a_power_cut_while_a_database_is_made_leaves_a_whole_superblock_or_none() {
+    let device = FaultDevice::new();
+    device.record();
+    let made = Superblock::new(IDENTITY);
+    made.create(&device).unwrap();
+    let recording = device.recording().unwrap();
+    for (cut, disk) in recording.disks().enumerate() {
+        for damage in Damage::ALL {
+            for seed in 0..20 {
+                let image = disk.crash(damage, seed);
+                match Superblock::read(&image) {
+                    Ok(found) => assert_eq!(found, made),
+                    Err(SuperblockError::Missing) => {
+                        assert!(
+                            cut < recording.len(),
+                            "made, and lost: {damage}, seed {seed}"
+                        );
+                        made.create(&image).expect("it can be made after all");
+                    }
+                    Err(error) => panic!("cut at {cut}, {damage}, seed {seed}: {error}"),
+                }
+            }
+        }
+    }
 }
