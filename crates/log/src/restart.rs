@@ -18,7 +18,8 @@
 //! # Invariants
 //!
 //! * I1 A crash at any point leaves a log that ends in the same record. Files that lie behind the
-//!   end are removed, durably, before the segment of the end is replaced.
+//!   end are removed, the last first, each durably before the next and all before the segment of
+//!   the end is replaced.
 
 use std::io;
 use std::sync::Arc;
@@ -67,22 +68,12 @@ fn remove_behind(
     leftovers: &[String],
     end: Lsn,
 ) -> Result<Option<Segment>, Failure> {
-    let mut removed = false;
-    let mut remove = |name: &str| {
-        removed = true;
-        device.remove(name).map_err(Failure::of("remove", name))
-    };
     for name in leftovers {
-        remove(name)?;
+        remove(device, name)?;
     }
-    // From the back, so that a crash in between leaves no gap.
+    // From the back, each for good before the next: a gap would look like a lost segment.
     while let Some(last) = segments.pop_if(|last| last.first > end) {
-        remove(&segment::name(last.first))?;
-    }
-    if removed {
-        device
-            .sync_dir()
-            .map_err(Failure::of("sync", "the directory"))?;
+        remove(device, &segment::name(last.first))?;
     }
     let Some(last) = segments.pop() else {
         return Ok(None);
@@ -91,6 +82,13 @@ fn remove_behind(
     last.open(device)
         .map(Some)
         .map_err(Failure::of("open", &name))
+}
+
+fn remove(device: &dyn Device, name: &str) -> Result<(), Failure> {
+    device.remove(name).map_err(Failure::of("remove", name))?;
+    device
+        .sync_dir()
+        .map_err(Failure::of("sync", "the directory"))
 }
 
 fn rewrite_closed(last: Segment, identity: &[u8; 16], lsn: Lsn) -> Result<Segment, Failure> {

@@ -12,6 +12,7 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
+use foxton_log::device::Device;
 use foxton_log::device::disk::{Damage, Disk};
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
@@ -262,6 +263,34 @@ fn a_power_cut_during_restart_changes_nothing() {
         }
     }
     println!("{images} images");
+}
+
+/// The end lies in a segment that has successors: they must be gone for good before the segment of
+/// the end is replaced, or they would show it to be damaged.
+#[test]
+fn a_power_cut_while_segments_behind_the_end_are_removed_changes_nothing() {
+    let device = FaultDevice::new();
+    let worker = Workers::new().worker();
+    let (log, ..) = open(Arc::new(device.clone())).unwrap();
+    let end = log.insert(&worker, 1, &[&[1; 1000]]).unwrap();
+    log.wait_durable(&worker, end).unwrap();
+    let torn = log.insert(&worker, 2, &[&[2; 10_000]]).unwrap();
+    let image = device.crash(Damage::KeepAll, 0);
+    std::mem::forget(log);
+    let last = image.open("log-0000000000002000").unwrap();
+    last.write_at(&[3], 4096 + torn.bytes() - 8192 - 20)
+        .unwrap();
+    let (found, recording) = restart(&image);
+    assert_eq!(found.last().map(|entry| entry.end), Some(end));
+    for (cut, disk) in recording.disks().enumerate() {
+        for damage in [Damage::Prefix, Damage::Subset, Damage::Reordered] {
+            for seed in 0..50 {
+                let again = read(&disk.crash(damage, seed))
+                    .unwrap_or_else(|error| panic!("{error}: {cut}, {damage}, seed {seed}"));
+                assert_eq!(again.1, found, "cut at {cut}, {damage}, seed {seed}");
+            }
+        }
+    }
 }
 
 /// What a restart finds, and every change that it makes.
