@@ -107,13 +107,13 @@ struct Found {
     acknowledged: usize,
 }
 
-/// Opens a database on `device`.
+/// Opens a database on `device`, with the options that `seed` draws.
 ///
 /// # Errors
 ///
 /// Whatever the database answers.
-pub fn open(device: impl Device + 'static) -> foxton::Result<Database> {
-    Database::open_on(Arc::new(device), options())
+pub fn open(device: impl Device + 'static, seed: u64) -> foxton::Result<Database> {
+    Database::open_on(Arc::new(device), options(seed))
 }
 
 /// Records `clients` clients, each running `count` transactions.
@@ -140,7 +140,7 @@ pub fn record_on(
     let scale = Scale::SMALL;
     let device = FaultDevice::new();
     device.record();
-    let db = Database::open_on(before(device.clone()), options())?;
+    let db = Database::open_on(before(device.clone()), options(seed))?;
     load::load(&db, scale)?;
     let loaded = device.recorded();
     let run = |client| {
@@ -311,7 +311,7 @@ impl Run {
         let told = |doing: &'static str| {
             move |error: foxton::Error| vec![format!("{doing}: {} ({error})", error.code())]
         };
-        let db = match open(device.clone()) {
+        let db = match open(device.clone(), self.seed) {
             Ok(db) => db,
             Err(error) if error.code() == "damaged" => return Ok(None),
             Err(error) => return Err(told("opening")(error)),

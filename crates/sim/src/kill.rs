@@ -3,7 +3,8 @@
 //! A cycle starts a victim, waits a random time, kills it with `SIGKILL`, reads the notebook,
 //! opens the database, compares, closes it, opens it again and wants to find the same. Every fourth
 //! kill comes within the first milliseconds, while the victim still recovers from the kill before.
-//! After a few cycles a new database begins, so that creation and the first load are killed too.
+//! After a few cycles a new database begins, with other options, so that creation and the first load
+//! are killed too.
 //!
 //! Each cycle draws from (seed, cycle), so that a failing cycle is named by the two; when the kill
 //! lands is the machine's business and cannot be repeated exactly.
@@ -305,7 +306,7 @@ fn expect(before: &[Slot], after: &[Slot], expected: &mut Expectations, summary:
 /// Opens, reads everything, and closes.
 fn reopen(orders: &Orders, summary: &mut Summary) -> Result<Contents, Any> {
     let start = Instant::now();
-    let db = victim::open(&orders.database())?;
+    let db = victim::open(&orders.database(), orders.seed)?;
     summary.slowest_open = summary.slowest_open.max(start.elapsed());
     Ok(load::read(&db)?)
 }

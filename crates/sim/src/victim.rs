@@ -3,8 +3,12 @@
 //! A client's promise depends on its number, so that all three are tried against each other: of
 //! four clients two commit *sync*, one *buffered*, one with durability *none*.
 
-use crate::{ledger::Scale, load, notebook::Notebook};
-use foxton::{Database, Durability, Options};
+use crate::{
+    ledger::{Scale, mix},
+    load,
+    notebook::Notebook,
+};
+use foxton::{Database, Durability, LatchKind, LockManagerKind, Options, VictimPolicy};
 use std::{
     error,
     ffi::OsString,
@@ -86,9 +90,15 @@ pub fn durability(client: u32) -> Durability {
     }
 }
 
-/// The options of every database here: small segments, so that they fill.
-pub fn options() -> Options {
-    Options::tiny()
+/// The options of every database here: everything small, and a lock manager, a latch and a victim
+/// policy that `seed` draws, since none of them may matter.
+pub fn options(seed: u64) -> Options {
+    let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count;
+    let mut options = Options::tiny();
+    options.lock_manager = LockManagerKind::ALL[draw(1, LockManagerKind::ALL.len())];
+    options.latch = LatchKind::ALL[draw(2, LatchKind::ALL.len())];
+    options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];
+    options
 }
 
 /// Opens the database at `path` as victims and their checkers do.
@@ -96,8 +106,8 @@ pub fn options() -> Options {
 /// # Errors
 ///
 /// Whatever the database answers.
-pub fn open(path: &Path) -> foxton::Result<Database> {
-    Database::open_with(path, options())
+pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
+    Database::open_with(path, options(seed))
 }
 
 /// Runs until killed.
@@ -107,7 +117,7 @@ pub fn open(path: &Path) -> foxton::Result<Database> {
 /// Whatever goes wrong; being killed is all that should.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
-    let db = open(&orders.database())?;
+    let db = open(&orders.database(), orders.seed)?;
     load::load(&db, scale)?;
     notebook.acknowledge_load()?;
     let run = |client| run_client(orders, &db, &notebook, client, scale);

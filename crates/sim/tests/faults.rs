@@ -34,7 +34,7 @@ const CODES: [&str; 3] = ["io", "device_full", "poisoned"];
 
 /// Runs the load until something fails. Gives the database, if it opened, and the last error.
 fn run(device: &FaultDevice, expected: &mut Expectations) -> (Option<Database>, Option<Error>) {
-    let db = match open(device.clone()) {
+    let db = match open(device.clone(), SEED) {
         Ok(db) => db,
         Err(error) => return (None, Some(error)),
     };
@@ -60,7 +60,7 @@ fn run(device: &FaultDevice, expected: &mut Expectations) -> (Option<Database>, 
 
 /// Checks what a restart finds on `device`.
 fn found(device: impl Device + 'static, expected: &Expectations) -> Contents {
-    let db = open(device).unwrap_or_else(|error| panic!("{expected:?}\n{error}"));
+    let db = open(device, SEED).unwrap_or_else(|error| panic!("{expected:?}\n{error}"));
     let found = load::read(&db).expect("a database that opened can be read");
     check(SEED, SCALE, expected, &found).unwrap_or_else(|faults| panic!("{}", faults.join("\n")));
     found
@@ -173,7 +173,7 @@ const ROWS: Table<u64, u64> = Table::new("rows");
 #[test]
 fn who_is_reading_when_the_device_fails_reads_on() {
     let device = FaultDevice::new();
-    let db = open(device.clone()).unwrap();
+    let db = open(device.clone(), SEED).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &1).and(tx.put(&ROWS, &2, &2)))
         .unwrap();
     let mut reader = db.begin().unwrap();
@@ -191,7 +191,7 @@ fn who_is_reading_when_the_device_fails_reads_on() {
 #[test]
 fn nobody_is_told_for_sure_what_a_failed_commit_wrote() {
     let device = FaultDevice::new();
-    let db = open(device.clone()).unwrap();
+    let db = open(device.clone(), SEED).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &1)).unwrap();
     let mut writer = db.begin().unwrap();
     writer.put(&ROWS, &1, &2).unwrap();
@@ -207,7 +207,7 @@ fn nobody_is_told_for_sure_what_a_failed_commit_wrote() {
     writer.commit().unwrap_err();
     let (seen, committed) = reading.join().unwrap();
     drop(db);
-    let kept = open(device.crash(Damage::DropAll, 0))
+    let kept = open(device.crash(Damage::DropAll, 0), SEED)
         .unwrap()
         .run(|tx| tx.get(&ROWS, &1))
         .unwrap();

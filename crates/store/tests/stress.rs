@@ -12,7 +12,7 @@ use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -305,6 +305,10 @@ fn tokens_tell_the_truth(threads: u64, time: Duration) {
             for _ in 0..6 {
                 let place = cursor.advance();
                 let before = claims.now();
+                // Time enough for others to change something.
+                if worker.random_below(4) == 0 {
+                    thread::yield_now();
+                }
                 let unchanged = table.unchanged(&place.token);
                 let after = claims.now();
                 if !unchanged {
@@ -397,40 +401,56 @@ impl Gaps {
 /// and name it. Then nothing comes into a range while it is locked. Removals happen between rounds only:
 /// a lock on a removed key is another matter.
 fn no_phantoms(threads: u64, time: Duration) {
-    const KEYS: u64 = 64;
+    const KEYS: u64 = 40;
     let workers = Workers::new();
     let table = Small::with_slots(workers.domain());
     let gaps = Gaps::default();
     let end = Instant::now() + time;
     let (locked, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    let stop = AtomicBool::new(false);
+    let recent = AtomicU64::new(0);
     while Instant::now() < end {
-        stop.store(false, SeqCst);
         on_threads(&workers, &table, threads, |thread, worker| {
-            for _ in 0..40 {
+            for _ in 0..12 {
                 let guard = worker.pin();
-                let from = worker.random_below(KEYS);
-                if thread % 2 == 0 {
+                // Near the last key inserted: that is where successors change.
+                let near = recent
+                    .load(SeqCst)
+                    .saturating_sub(1 + worker.random_below(6));
+                let from = if worker.random_below(4) > 0 {
+                    near
+                } else {
+                    worker.random_below(KEYS)
+                };
+                if thread % 4 > 0 {
                     let place = table.successor(&guard, &key(from), false);
+                    if table.get(&guard, &key(from)).is_some() {
+                        continue;
+                    }
                     let next = place.record.map(number);
                     if !gaps.intend(next) {
                         continue;
                     }
-                    if worker.random_below(4) == 0 {
-                        thread::yield_now();
+                    // Time enough for others to change what comes next, and to scan it.
+                    if worker.random_below(2) == 0 {
+                        thread::sleep(Duration::from_micros(worker.random_below(300)));
                     }
                     let record = NewRecord::new(&key(from), Some(&pattern(from, 0))).unwrap();
                     let refusal = table.insert(&guard, record, place.record.into()).err();
                     let changed = matches!(refusal, Some(InsertRefused::NextChanged(_)));
                     refused.fetch_add(u64::from(changed), SeqCst);
+                    if refusal.is_none() {
+                        recent.store(from, SeqCst);
+                    }
                     gaps.intended(next);
                     continue;
                 }
+                // Few: who scans on to the inserter's successor meets its lock there.
+                let gaps_to_scan = 1 + worker.random_below(2) as usize;
                 let mut held = Vec::new();
                 let from_key = key(from);
                 let mut cursor = table.forward(&guard, Bound::Excluded(&from_key));
                 let mut failed = false;
-                while held.len() < 12 {
+                while held.len() < gaps_to_scan {
                     let place = cursor.advance();
                     let name = place.record.map(number);
                     if !gaps.scan(name) {
@@ -454,7 +474,7 @@ fn no_phantoms(threads: u64, time: Duration) {
                             std::iter::from_fn(|| Some(cursor.advance().record.map(number)));
                         let again: Vec<_> = again.take(held.len()).collect();
                         assert_eq!(again, held, "a phantom");
-                        thread::yield_now();
+                        thread::sleep(Duration::from_micros(100));
                     }
                 }
                 held.into_iter().for_each(|name| gaps.scanned(name));
@@ -462,7 +482,7 @@ fn no_phantoms(threads: u64, time: Duration) {
         });
         let worker = workers.worker();
         let guard = worker.pin();
-        for n in (0..KEYS).filter(|_| worker.random_below(4) > 0) {
+        for n in (0..KEYS).filter(|_| worker.random_below(8) > 0) {
             remove(&table, &guard, n);
         }
     }

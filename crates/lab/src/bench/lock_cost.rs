@@ -230,28 +230,31 @@ fn instructions(program: &Path, system: &System, audience: Audience) -> Result<f
 }
 
 fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError> {
-    let refuse = |what: &str| {
+    let refuse = |what: String| {
         BenchError::Settings(format!(
-            "instructions cannot be counted: {what}. Install valgrind, or leave --instructions out"
+            "instructions cannot be counted: install valgrind, or leave --instructions out. {what}"
         ))
     };
-    let output = Command::new("valgrind")
+    let mut command = Command::new("valgrind");
+    command
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program)
-        .args(["bench", "lock-cost", "--bare", &rounds.to_string()])
-        .args([
-            "--locks",
-            &system.manager_name(),
-            "--latch",
-            &system.latch_name(),
-        ])
+        .arg(program);
+    command.args(["bench", "lock-cost", "--bare", &rounds.to_string()]);
+    command.args(["--locks", &system.manager_name()]);
+    if system.latch_name() != "-" {
+        command.args(["--latch", &system.latch_name()]);
+    }
+    let output = command
         .output()
-        .map_err(|error| refuse(&format!("valgrind does not run ({error})")))?;
+        .map_err(|error| refuse(format!("It does not run: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(refuse(format!("The program failed under it:\n{said}")));
+    }
     let collected = said.lines().find_map(|line| line.split_once("Collected :"));
     collected
         .and_then(|(_, number)| number.trim().parse().ok())
-        .ok_or_else(|| refuse("callgrind said nothing that could be read"))
+        .ok_or_else(|| refuse(format!("What it said cannot be read:\n{said}")))
 }
 
 fn cost_table(curves: &mut [Curve], alone: &[Vec<Spread>], instructions: &[Option<f64>]) -> Block {

@@ -58,7 +58,11 @@ impl Sweep {
     /// nothing more is run: the database they hang in cannot be trusted, or even closed.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
         let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
-        let progress = audience.clock("measuring", self.duration(subjects));
+        let duration = self.duration(subjects);
+        let progress = audience.clock(
+            &format!("measuring, about {} s", duration.as_secs() + 1),
+            duration,
+        );
         let mut past = Duration::ZERO;
         for rep in 1..=self.reps {
             for &mpl in &self.mpls {

@@ -19,7 +19,7 @@ use crate::{
         timeline::{Sampler, Timeline},
     },
     progress::Audience,
-    report::findings::Findings,
+    report::{findings::Findings, number::grouped},
     system::System,
     workload::txbench::{Shape, TABLES, row::ROW_BYTES},
 };
@@ -205,7 +205,13 @@ fn findings(
     Findings {
         workload: "txbench".to_owned(),
         variant: format!("{}{stalled}", shape.name()),
-        title: format!("txbench, {}", shape.title()),
+        title: match settings.stalled {
+            true => format!(
+                "txbench, {}, while one transaction never ends",
+                shape.title()
+            ),
+            false => format!("txbench, {}", shape.title()),
+        },
         description: description(shape),
         checked: checked(settings.stamp),
         command: settings.runs.command.clone(),
@@ -222,7 +228,8 @@ fn description(shape: &Shape) -> String {
     let mut text = format!(
         "Three tables of {} rows of 1,784 bytes, in memory. A transaction picks a table, reads {} \
          consecutive rows under serializable locks, adds up one column and commits.",
-        shape.rows, shape.size
+        grouped(f64::from(shape.rows)),
+        shape.size
     );
     if shape.updates > 0 {
         text += &format!(

@@ -59,9 +59,9 @@ pub struct Chart {
     pub lines: Vec<Line>,
 }
 
-const WIDTH: f64 = 680.0;
+const WIDTH: f64 = 620.0;
 const PLOT: f64 = 300.0;
-const LEFT: f64 = 66.0;
+const LEFT: f64 = 72.0;
 const RIGHT: f64 = 28.0;
 const LEGEND_ROW: f64 = 22.0;
 
@@ -74,7 +74,7 @@ impl Chart {
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" class=\"chart\" font-family=\"system-ui, -apple-system, 'Segoe UI', \
-             Roboto, sans-serif\" font-size=\"14\"><title>{}</title>{STYLE}\
+             Roboto, sans-serif\" font-size=\"15\"><title>{}</title>{STYLE}\
              <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>",
             escape(&self.title)
         );
@@ -97,7 +97,7 @@ impl Chart {
             "font-size=\"17\" font-weight=\"600\"",
             &self.title,
         );
-        text(out, 16.0, 48.0, "soft", "font-size=\"12\"", &self.subtitle);
+        text(out, 16.0, 48.0, "soft", "font-size=\"13\"", &self.subtitle);
         for (index, line) in self.lines.iter().enumerate() {
             let y = 72.0 + LEGEND_ROW * index as f64;
             let _ = write!(
@@ -146,7 +146,7 @@ impl Chart {
             16.0,
             frame.top - 14.0,
             "soft",
-            "font-size=\"12\"",
+            "font-size=\"13\"",
             &self.y.0,
         );
         let bottom = frame.top + PLOT + 44.0;
@@ -156,7 +156,7 @@ impl Chart {
             middle,
             bottom,
             "soft",
-            "text-anchor=\"middle\" font-size=\"12\"",
+            "text-anchor=\"middle\" font-size=\"13\"",
             &self.x.0,
         );
     }
@@ -178,7 +178,7 @@ impl Chart {
             ""
         };
         let aside = if anchor.is_empty() { 5.0 } else { -5.0 };
-        let extra = format!("font-size=\"12\" {anchor}");
+        let extra = format!("font-size=\"13\" {anchor}");
         text(
             out,
             x + aside,

@@ -3,7 +3,7 @@
 use super::{
     chart::{Chart, Dot, Line, Scale},
     findings::Findings,
-    number::{bytes, duration_us, short},
+    number::{duration_us, grouped, short},
 };
 use crate::measure::{
     curve::{Curve, Point},
@@ -146,9 +146,11 @@ fn over_time(findings: &Findings) -> Chart {
 fn memory_over_time(findings: &Findings) -> Chart {
     Chart {
         title: "Resident memory of the process".into(),
-        y: ("bytes".into(), Scale::Linear),
-        y_text: |value| bytes(value as u64),
-        ..by_second(findings, |sample| sample.resident_bytes as f64)
+        y: ("MiB".into(), Scale::Linear),
+        y_text: grouped,
+        ..by_second(findings, |sample| {
+            sample.resident_bytes as f64 / (1u64 << 20) as f64
+        })
     }
 }
 

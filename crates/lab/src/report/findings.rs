@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::table::Table;
+use super::{
+    number::{bytes, grouped},
+    table::Table,
+};
 use crate::measure::{curve::Curve, machine::Machine, timeline::Timeline};
 
 /// One experiment: what was asked, on what, and what came out.
@@ -51,15 +54,25 @@ impl Findings {
         self.curves.iter().find_map(Curve::failure)
     }
 
-    /// One sentence for each curve: its peak and what is left of it at the largest MPL.
+    /// One sentence for each curve: its peak, what is left of it at the largest MPL, and what the
+    /// event of its timeline changed.
     pub fn sentences(&self) -> Vec<String> {
-        self.curves.iter().filter_map(sentence).collect()
+        let at = self.event.as_ref().map(|(at, _)| *at);
+        let timelines = self
+            .timelines
+            .iter()
+            .filter_map(|timeline| before_and_after(timeline, at?));
+        let curves = self.curves.iter().filter_map(sentence);
+        match self.timelines.is_empty() {
+            true => curves.collect(),
+            false => timelines.collect(),
+        }
     }
 }
 
 fn sentence(curve: &Curve) -> Option<String> {
-    use super::number::grouped;
     let (peak, last) = (curve.peak()?, curve.points.last()?);
+    let (label, tps) = (curve.label(), grouped(peak.tps().median()));
     let clients = |mpl: u32| {
         if mpl == 1 {
             "1 client".into()
@@ -67,22 +80,36 @@ fn sentence(curve: &Curve) -> Option<String> {
             format!("{mpl} clients")
         }
     };
-    let mut text = format!(
-        "{} peaks at {} transactions/s with {}",
-        curve.label(),
-        grouped(peak.tps().median()),
-        clients(peak.mpl)
-    );
-    if let Some(ratio) = curve.no_collapse_ratio() {
-        text += &match last.mpl == peak.mpl {
-            true => ", its largest MPL: no collapse".to_owned(),
-            false => format!(
-                " and keeps {:.0} % of that, {}, with {}",
-                ratio * 100.0,
-                grouped(last.tps().median()),
-                clients(last.mpl)
-            ),
-        };
-    }
-    Some(text + ".")
+    let at_peak = clients(peak.mpl);
+    Some(match curve.no_collapse_ratio() {
+        None => format!("{label}: {tps} transactions/s with {at_peak}."),
+        Some(_) if last.mpl == peak.mpl => format!(
+            "{label} peaks at {tps} transactions/s with {at_peak}, the most there were: no collapse."
+        ),
+        Some(ratio) => format!(
+            "{label} peaks at {tps} transactions/s with {at_peak} and keeps {:.0} % of that, {}, \
+             with {}.",
+            ratio * 100.0,
+            grouped(last.tps().median()),
+            clients(last.mpl)
+        ),
+    })
+}
+
+fn before_and_after(timeline: &Timeline, at: f64) -> Option<String> {
+    let samples = || timeline.samples.iter();
+    let mean = |after: bool| {
+        let tps = samples().filter(|sample| (sample.at.as_secs_f64() > at) == after);
+        let tps: Vec<f64> = tps.map(|sample| sample.tps).collect();
+        tps.iter().sum::<f64>() / tps.len().max(1) as f64
+    };
+    let (first, last) = (samples().next()?, samples().next_back()?);
+    Some(format!(
+        "{}: {} transactions/s before, {} after; memory from {} to {}.",
+        timeline.label,
+        grouped(mean(false)),
+        grouped(mean(true)),
+        bytes(first.resident_bytes),
+        bytes(last.resident_bytes)
+    ))
 }

@@ -64,7 +64,7 @@ fn blocks(out: &mut String, findings: &Findings) {
             }
             *out += "</tr>";
         };
-        row("th", block.table.heads());
+        row("th class=\"head\"", block.table.heads());
         block.table.rows().iter().for_each(|cells| row("td", cells));
         let _ = write!(
             out,
@@ -121,12 +121,12 @@ fn samples(out: &mut String, findings: &Findings) {
         return;
     }
     *out += "<h2>Over time</h2><div class=\"wide\"><table><thead><tr><th>locks<th>second<th>tps\
-             <th>memory<th>engine<th>kernel<th>idle</tr></thead><tbody>";
+             <th>memory<th>program<th>kernel<th>idle, others</tr></thead><tbody>";
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
             let _ = write!(
                 out,
-                "<tr><th>{}<td>{:.0}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
+                "<tr><th>{}<td>{:.1}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
                 escape(&timeline.label),
                 sample.at.as_secs_f64(),
                 grouped(sample.tps),
@@ -185,12 +185,12 @@ h1{font-size:1.6rem;line-height:1.25;margin:.1em 0 .6em}h2{font-size:1.15rem;mar
 .over,.soft{color:var(--soft);font-size:.9rem}.over{margin:0}\
 .finding{padding-left:1.1em;font-size:1.05rem}.finding li{margin:.3em 0}\
 figure{margin:1.2rem 0;overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
-figure svg{display:block;width:100%;min-width:27rem;height:auto}\
+figure svg{display:block;width:100%;min-width:21rem;max-width:44rem;height:auto;margin:0 auto}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;\
 font-variant-numeric:tabular-nums;white-space:nowrap}\
 th,td{padding:.28rem .7rem;text-align:right;border-bottom:1px solid var(--rule)}\
-th:first-child{text-align:left;font-weight:500}thead th{color:var(--soft);font-weight:500;\
-border-bottom:2px solid var(--rule)}.peak td{font-weight:700}\
+th:first-child{text-align:left;font-weight:500}thead th,th.head{color:var(--soft);\
+font-weight:500;border-bottom:2px solid var(--rule)}.peak td{font-weight:700}\
 .pairs td{text-align:left;white-space:normal}.pairs th{vertical-align:top;color:var(--soft)}\
 .bad{color:var(--bad);font-weight:600;white-space:normal;min-width:16rem;text-align:left}\
 .failed{border-left:4px solid var(--bad);padding:.5rem 1rem;background:var(--tint)}\

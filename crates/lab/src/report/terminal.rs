@@ -23,7 +23,11 @@ pub fn text(findings: &Findings) -> String {
             block.note
         );
     }
-    text += &points(findings).render();
+    // One point each is in the tables above already.
+    let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
+    if !single || findings.blocks.is_empty() {
+        text += &points(findings).render();
+    }
     let ratios = ratios(findings);
     if !ratios.is_empty() {
         text += "\nNo-collapse ratio: throughput at the largest MPL ÷ peak, same run.\n\n";
@@ -56,7 +60,7 @@ fn points(findings: &Findings) -> Table {
         "checks",
     ]);
     for (index, curve) in findings.curves.iter().enumerate() {
-        if index > 0 {
+        if index > 0 && curve.points.len() > 1 {
             table.gap();
         }
         curve
@@ -122,14 +126,20 @@ fn ratios(findings: &Findings) -> Table {
 
 fn timelines(findings: &Findings) -> Table {
     let mut table = Table::new([
-        "locks", "second", "tps", "memory", "engine", "kernel", "idle",
+        "locks",
+        "second",
+        "tps",
+        "memory",
+        "program",
+        "kernel",
+        "idle, others",
     ]);
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
             let percent = |share: f64| format!("{:.0} %", share * 100.0);
             table.row([
                 timeline.label.clone(),
-                format!("{:.0}", sample.at.as_secs_f64()),
+                format!("{:.1}", sample.at.as_secs_f64()),
                 grouped(sample.tps),
                 bytes(sample.resident_bytes),
                 percent(sample.split.user),
