@@ -598,3 +598,35 @@ fn a_transaction_ended_by_a_deadlock_refuses_everything_but_its_end() {
         assert!(report.to_string().contains("T1") && report.to_string().contains("T2"));
     });
 }
+
+#[test]
+fn a_second_insert_into_ones_own_range_keeps_all_three_parts_closed() {
+    for second in [2, 4, 6] {
+        two(&[(1, 10), (8, 80)], |t1, t2| {
+            assert_eq!(t1.scan(..), Rows(vec![(1, 10), (8, 80)]));
+            assert_eq!(t1.insert(5, 50), Done);
+            assert_eq!(t1.insert(3, 30), Done);
+            assert_eq!(t2.insert(second, 99), Waits, "at {second}");
+            assert_eq!(t1.commit(), Done);
+            assert_eq!(t2.resume(), Done);
+            assert_eq!(t2.commit(), Done);
+            let mut end = vec![(1, 10), (3, 30), (5, 50), (second, 99), (8, 80)];
+            end.sort();
+            end
+        });
+    }
+}
+
+#[test]
+fn an_insert_gives_the_gap_back_as_soon_as_its_key_is_there() {
+    two(&[(1, 10), (8, 80)], |t1, t2| {
+        assert_eq!(t1.insert(3, 30), Done);
+        // Beside the new key, the rest of the gap can be read.
+        assert_eq!(t2.scan(4..=7), Rows(vec![]));
+        assert_eq!(t1.insert(5, 50), Waits);
+        assert_eq!(t2.commit(), Done);
+        assert_eq!(t1.resume(), Done);
+        assert_eq!(t1.commit(), Done);
+        vec![(1, 10), (3, 30), (5, 50), (8, 80)]
+    });
+}

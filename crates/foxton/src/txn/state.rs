@@ -121,12 +121,14 @@ impl State {
         }
     }
 
-    /// The index of `table` among those met, after checking its types.
+    /// The index of `table` among those met, after checking its types. Every operation on a table
+    /// begins here.
     #[inline]
     pub(crate) fn meet<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
     ) -> Result<usize> {
+        self.check_active()?;
         let name = table.name();
         let same = |met: &Met| {
             std::ptr::eq(met.name, name)
@@ -231,6 +233,12 @@ impl<'a> Locker<'a> {
             patience,
             on,
         }
+    }
+
+    /// Whether locks are taken at all.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
     }
 
     /// Asks for `name` in `mode`.

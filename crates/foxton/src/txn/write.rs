@@ -99,19 +99,21 @@ impl State {
                 return Ok(Step::Done(false));
             }
             let next = table.rows.successor(&guard, key, false).record;
-            let next_name = match next {
-                Some(record) => Name::key(id, record.key(), &engine.hasher),
-                None => Name::end(id),
-            };
-            if let Some(gap) = fresh_gap.take_if(|gap| *gap != next_name) {
-                locker.release(gap);
+            if locker.is_on() {
+                let next_name = match next {
+                    Some(record) => Name::key(id, record.key(), &engine.hasher),
+                    None => Name::end(id),
+                };
+                if let Some(gap) = fresh_gap.take_if(|gap| *gap != next_name) {
+                    locker.release(gap);
+                }
+                match locker.owner.held_mode(next_name).map(Mode::gap_part) {
+                    Some(GapPart::S | GapPart::X) => done!(locker.ask(name, KEY_AND_GAP)),
+                    Some(_) => {}
+                    None => *fresh_gap = Some(next_name),
+                }
+                done!(locker.ask(next_name, INTENTION));
             }
-            match locker.owner.held_mode(next_name).map(Mode::gap_part) {
-                Some(GapPart::S | GapPart::X) => done!(locker.ask(name, KEY_AND_GAP)),
-                Some(_) => {}
-                None => *fresh_gap = Some(next_name),
-            }
-            done!(locker.ask(next_name, INTENTION));
             let record = NewRecord::new(key, new)?;
             match table.rows.insert(&guard, record, Next::from(next)) {
                 Ok(_) => {
