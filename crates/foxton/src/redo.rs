@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! record      kind  content
-//! TABLE       1     id u32 · name · key type · value type     (each: length u32, bytes)
+//! TABLE       1     id u32 · name · key type, its hash u64 · value type, its hash u64
+//!                   (a name or a type: length u32, bytes)
 //! COMMIT      2     changes                                   a whole transaction
 //! PART        3     first part u64 · changes                  of one that may yet commit
 //! LAST        4     first part u64 · changes                  the parts before are committed too
