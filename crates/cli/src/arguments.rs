@@ -47,7 +47,7 @@ hold up the others, so one keyboard can show a conflict:
   a> begin
   a> put accounts 1 90
   a> @b get accounts 1
-  b waits: accounts/1 is held by a
+  b waits for S on accounts/1, held by a
   a> commit
   b: 90
 

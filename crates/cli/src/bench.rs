@@ -15,7 +15,10 @@ use foxton_lab::{
     workload::{tpcb::Scale, txbench::Shape},
 };
 
-use crate::arguments::{Bench, LockCost, Sweep, Tpcb, Txbench};
+use crate::{
+    arguments::{Bench, LockCost, Sweep, Tpcb, Txbench},
+    output::{say, show},
+};
 
 /// Runs the experiment asked for.
 pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
@@ -93,7 +96,7 @@ fn runs(sweep: Sweep, stalled: bool) -> Runs {
 
 /// Shows the findings, writes them down, and says whether they count.
 fn finish(workload: &str, out: Option<PathBuf>, findings: &Findings) -> Result<ExitCode, String> {
-    print!("{}", terminal::text(findings));
+    show(&terminal::text(findings));
     write(
         findings,
         &out.unwrap_or_else(|| fresh_directory(workload, findings)),
@@ -164,9 +167,9 @@ fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
             directory.display()
         )
     })?;
-    println!("\nWritten:");
+    say!("\nWritten:");
     for path in written {
-        println!("  {}", path.display());
+        say!("  {}", path.display());
     }
     Ok(())
 }

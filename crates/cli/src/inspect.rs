@@ -8,6 +8,8 @@ use foxton_lab::report::{
     table::Table,
 };
 
+use crate::output::{say, show};
+
 /// Opens the database and says what it has.
 pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     // Opening would make a database of a directory that is not there.
@@ -24,20 +26,20 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     }
     let db = Database::open(directory).map_err(|error| error.to_string())?;
     let stats = db.stats();
-    println!("{}\n", directory.display());
+    say!("{}\n", directory.display());
     match stats.tables {
-        tables if tables.is_empty() => println!("  no tables"),
-        tables => print!("{}", table_of(tables).render()),
+        tables if tables.is_empty() => say!("  no tables"),
+        tables => show(&table_of(tables).render()),
     }
     let recovered = db.recovered();
-    println!("\nLog: {}", recovered.log);
-    println!(
+    say!("\nLog: {}", recovered.log);
+    say!(
         "     {} committed transactions with {} changes are in it",
         grouped(recovered.transactions as f64),
         grouped(recovered.changes as f64)
     );
-    println!("\nFiles:\n");
-    print!("{}", files(directory)?.render());
+    say!("\nFiles:\n");
+    show(&files(directory)?.render());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,6 +4,9 @@
 //! Exit codes: 0 all went well; 1 something failed, a workload's check among it; 2 the command line
 //! makes no sense.
 
+/// Standard output, which may close.
+mod output;
+
 /// The command line and its help.
 mod arguments;
 

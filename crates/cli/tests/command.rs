@@ -265,3 +265,24 @@ fn a_statement_that_fails_fails_the_script_and_the_rest_is_done() {
     );
     assert!(text.ends_with("ok\n"), "{text}");
 }
+
+#[test]
+fn a_reader_that_stops_reading_ends_the_program_quietly() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = command(&["shell", &directory.path().join("play").to_string_lossy()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    let script = "help\n".repeat(100);
+    // It may have gone before all of it was written.
+    let _ = child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(script.as_bytes());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(said(&output), "", "it says nothing");
+}

@@ -11,20 +11,24 @@ mod statement;
 /// Keys and values as a person types and reads them.
 mod rows;
 
+/// Where lines come from.
+mod input;
+
 /// A thread with at most one open transaction.
 mod session;
 
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    io::{self, BufRead, IsTerminal, Write},
-    path::Path,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Display, path::Path, process::ExitCode, time::Duration};
 
-use crate::inspect;
-use foxton::{Database, Options};
+use crate::{
+    inspect,
+    output::{say, show},
+};
+use foxton::{
+    Database, Options,
+    inspect::{HeldLock, WaitingLock},
+};
+use foxton_lab::report::table::Table;
+use input::Input;
 use session::{Answer, Session};
 use statement::{About, FORMS, Line, Statement, Work, parse};
 
@@ -37,7 +41,7 @@ pub(crate) fn run(directory: &Path, wait_seconds: f64) -> Result<ExitCode, Strin
     let mut options = Options::default();
     options.lock_wait = Duration::from_secs_f64(wait_seconds);
     let db = Database::open_with(directory, options).map_err(|error| error.to_string())?;
-    let terminal = io::stdin().is_terminal();
+    let mut input = Input::here()?;
     let mut shell = Shell {
         sessions: BTreeMap::new(),
         current: FIRST_SESSION.to_owned(),
@@ -45,29 +49,22 @@ pub(crate) fn run(directory: &Path, wait_seconds: f64) -> Result<ExitCode, Strin
         db,
     };
     shell.enter(FIRST_SESSION);
-    if terminal {
-        println!(
+    if input.is_editor() {
+        say!(
             "{} is open. `help` lists the commands.",
             directory.display()
         );
     }
-    let mut input = io::stdin().lock();
     loop {
         shell.settle();
-        if terminal {
-            print!("{}> ", shell.prompt());
-            io::stdout().flush().map_err(|error| error.to_string())?;
-        }
-        let mut line = String::new();
-        let read = input
-            .read_line(&mut line)
-            .map_err(|error| format!("no more input: {error}"))?;
-        if read == 0 || !shell.line(&line) {
-            break;
+        match input.line(&format!("{}> ", shell.prompt()))? {
+            Some(line) if shell.line(&line) => {}
+            _ => break,
         }
     }
     let failed = shell.leave();
-    Ok(if failed && !terminal {
+    // A person has seen what failed; a script wants to be told.
+    Ok(if failed && !input.is_editor() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -130,7 +127,7 @@ impl Shell {
         session.send(work);
         match self.answer_or_wait(name) {
             Some(answer) => self.show(name, answer),
-            None => println!("{}", self.waiting(name).unwrap_or_default()),
+            None => say!("{}", self.waiting(name).unwrap_or_default()),
         }
         // Somebody may have been let go by what was just done.
         self.settle();
@@ -168,8 +165,8 @@ impl Shell {
                 format!("error: {line}")
             };
             match other {
-                true => println!("{name}: {line}"),
-                false => println!("{line}"),
+                true => say!("{name}: {line}"),
+                false => say!("{line}"),
             }
         }
         self.failed |= !answer.ok;
@@ -177,31 +174,25 @@ impl Shell {
 
     fn fail(&mut self, what: &str) {
         self.failed = true;
-        println!("error: {what}");
+        say!("error: {what}");
     }
 
     /// What the session waits for, if it does.
     fn waiting(&self, name: &str) -> Option<String> {
         let waits = self.db.waits();
         let wait = waits.iter().find(|wait| wait.lock.label == name)?;
-        let blockers: Vec<String> = wait
-            .blockers
-            .iter()
-            .map(|(_, label)| label.to_string())
-            .collect();
+        let (mode, what) = (wait.lock.mode, place(&wait.lock));
         Some(format!(
-            "{name} waits: {} of {} is held by {}",
-            wait.lock.name,
-            wait.lock.table,
-            blockers.join(" and ")
+            "{name} waits for {mode} on {what}, held by {}",
+            blockers(wait)
         ))
     }
 
     fn about(&mut self, what: About) {
         match what {
             About::Tables => self.tables(),
-            About::Locks => list(self.db.locks(), "nobody holds a lock"),
-            About::Waits => list(self.db.waits(), "nobody waits"),
+            About::Locks => self.locks(),
+            About::Waits => self.waits(),
             About::Deadlocks => list(self.db.deadlocks(), "there was no deadlock"),
             About::Stats => self.stats(),
             About::Sessions => self.list_sessions(),
@@ -215,10 +206,28 @@ impl Shell {
     }
 
     fn tables(&self) {
-        match self.db.stats().tables {
-            tables if tables.is_empty() => println!("there are no tables: put makes one"),
-            tables => print!("{}", inspect::table_of(tables).render()),
+        let tables = inspect::table_of(self.db.stats().tables);
+        print_table(&tables, "there are no tables: put makes one");
+    }
+
+    fn locks(&self) {
+        let mut table = Table::new(["session", "", "mode", "what", "since"]);
+        for lock in self.db.locks() {
+            table.row(columns(&lock, "holds", lock.age));
         }
+        for wait in self.db.waits() {
+            table.row(columns(&wait.lock, "awaits", wait.waited));
+        }
+        print_table(&table, "nobody holds a lock");
+    }
+
+    fn waits(&self) {
+        let mut table = Table::new(["session", "", "mode", "what", "since", "for"]);
+        for wait in self.db.waits() {
+            let columns = columns(&wait.lock, "awaits", wait.waited);
+            table.row(columns.into_iter().chain([blockers(&wait)]));
+        }
+        print_table(&table, "nobody waits");
     }
 
     fn stats(&self) {
@@ -234,7 +243,7 @@ impl Shell {
             ("waits that timed out", locks.timeouts),
             ("microseconds waited", locks.wait_micros),
         ] {
-            println!("{count:>12}  {what}");
+            say!("{count:>12}  {what}");
         }
     }
 
@@ -245,7 +254,7 @@ impl Shell {
                 (false, true) => "has an open transaction",
                 (false, false) => "idle",
             };
-            println!(
+            say!(
                 "{name}{}  {at}",
                 if *name == self.current {
                     " (this one)"
@@ -277,12 +286,44 @@ impl Shell {
     }
 }
 
+/// What is locked, as a person would name it: a table, or a key or an end in it.
+fn place(lock: &HeldLock) -> String {
+    // Names begin with the table's number, which nobody but the lock manager knows.
+    match lock.name.to_string().split_once('/') {
+        Some((_, key)) => format!("{}/{key}", lock.table),
+        None => lock.table.clone(),
+    }
+}
+
+fn blockers(wait: &WaitingLock) -> String {
+    let labels: Vec<&str> = wait.blockers.iter().map(|(_, label)| &**label).collect();
+    labels.join(" and ")
+}
+
+fn columns(lock: &HeldLock, what: &str, since: Duration) -> [String; 5] {
+    let since = format!("{:.1} s", since.as_secs_f64());
+    [
+        lock.label.to_string(),
+        what.to_owned(),
+        lock.mode.to_string(),
+        place(lock),
+        since,
+    ]
+}
+
+fn print_table(table: &Table, nothing: &str) {
+    match table.is_empty() {
+        true => say!("{nothing}"),
+        false => show(&table.render()),
+    }
+}
+
 fn list<T: Display>(all: Vec<T>, nothing: &str) {
     if all.is_empty() {
-        println!("{nothing}");
+        say!("{nothing}");
     }
     all.iter()
-        .for_each(|one| println!("{}", one.to_string().trim_end()));
+        .for_each(|one| say!("{}", one.to_string().trim_end()));
 }
 
 fn help() {
@@ -292,7 +333,7 @@ fn help() {
         .max()
         .unwrap_or(0);
     for (_, form, what) in FORMS {
-        println!("  {form:<width$}  {what}");
+        say!("  {form:<width$}  {what}");
     }
-    println!("\nA conflict, to try:  begin / put fruit apple red / @b get fruit apple / commit");
+    say!("\nA conflict, to try:  begin / put fruit apple red / @b get fruit apple / commit");
 }

@@ -1,5 +1,7 @@
 //! Points and curves: throughput over the number of clients.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{
@@ -7,6 +9,7 @@ use super::{
     outcome::{Outcome, Tally},
     run::Run,
     spread::Spread,
+    usage::{Split, Usage},
 };
 
 /// One number of clients against one variant of the engine, repeated.
@@ -49,17 +52,17 @@ impl Point {
         sum
     }
 
-    /// The share of the machine's processor time used, (program, kernel), all repetitions.
-    pub fn processor_shares(&self, cores: usize) -> Option<(f64, f64)> {
-        let mut whole = 0.0;
-        let (mut user, mut kernel) = (0.0, 0.0);
+    /// How the processors spent the windows of all repetitions, where the system tells.
+    pub fn split(&self, cores: usize) -> Option<Split> {
+        let (mut sum, mut window) = (Usage::default(), Duration::ZERO);
         for run in &self.runs {
             let usage = run.usage?;
-            user += usage.user.as_secs_f64();
-            kernel += usage.kernel.as_secs_f64();
-            whole += run.window.as_secs_f64() * cores as f64;
+            sum.user += usage.user;
+            sum.kernel += usage.kernel;
+            sum.everybody += usage.everybody;
+            window += run.window;
         }
-        (whole > 0.0).then(|| (user / whole, kernel / whole))
+        (!window.is_zero()).then(|| Split::of(sum, window, cores))
     }
 
     /// Keeps the first thing found wrong.
@@ -130,8 +133,6 @@ impl Curve {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::measure::outcome::Ended;
 

@@ -9,6 +9,9 @@ pub struct Usage {
     pub user: Duration,
     /// Processor time in the kernel on the program's behalf.
     pub kernel: Duration,
+    /// Processor time of everything on the machine, this process too; with what the host of a
+    /// virtual machine took away.
+    pub everybody: Duration,
     /// Memory resident now.
     pub resident_bytes: u64,
 }
@@ -18,19 +21,21 @@ impl Usage {
     pub fn now() -> Option<Usage> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The command's name, in parentheses, may itself hold blanks: count fields after it.
-        let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
-        let ticks = |index: usize| -> Option<Duration> {
-            // Linux reports these to user space in hundredths of a second on every platform.
-            Some(Duration::from_millis(
-                fields.get(index)?.parse::<u64>().ok()? * 10,
-            ))
-        };
-        let statm = fs::read_to_string("/proc/self/status").ok()?;
-        let resident = statm.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let mut times = stat[stat.rfind(')')? + 1..]
+            .split_whitespace()
+            .skip(11)
+            .map(ticks);
+        let (user, kernel) = (times.next()??, times.next()??);
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let resident = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kibibytes: u64 = resident.trim().trim_end_matches("kB").trim().parse().ok()?;
+        let everybody = everybody().unwrap_or(user + kernel);
         Some(Usage {
-            user: ticks(11)?,
-            kernel: ticks(12)?,
+            user,
+            kernel,
+            everybody,
             resident_bytes: kibibytes * 1024,
         })
     }
@@ -40,9 +45,35 @@ impl Usage {
         Usage {
             user: self.user.saturating_sub(earlier.user),
             kernel: self.kernel.saturating_sub(earlier.kernel),
+            everybody: self.everybody.saturating_sub(earlier.everybody),
             ..self
         }
     }
+}
+
+/// Busy time of all processors together; `None` if we may not use all of them, as in a container:
+/// what others do on those is no disturbance.
+fn everybody() -> Option<Duration> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let mut lines = stat.lines().take_while(|line| line.starts_with("cpu"));
+    // user nice system idle iowait irq softirq steal; guests are within user.
+    let times: Vec<Duration> = lines
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .filter_map(ticks)
+        .collect();
+    let busy = [0, 1, 2, 5, 6, 7]
+        .iter()
+        .filter_map(|&index| times.get(index))
+        .sum();
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    (lines.count() == usable).then_some(busy)
+}
+
+/// Linux reports times to user space in hundredths of a second on every platform.
+fn ticks(count: &str) -> Option<Duration> {
+    Some(Duration::from_millis(count.parse::<u64>().ok()? * 10))
 }
 
 /// Processor time as shares of everything the machine could have given.
@@ -52,7 +83,9 @@ pub struct Split {
     pub user: f64,
     /// In the kernel on its behalf.
     pub kernel: f64,
-    /// The rest: idle, or taken by somebody else.
+    /// Taken by other programs, or by the host.
+    pub others: f64,
+    /// Nobody's.
     pub idle: f64,
 }
 
@@ -60,14 +93,22 @@ impl Split {
     /// How `cores` processors spent `elapsed`.
     pub fn of(used: Usage, elapsed: Duration, cores: usize) -> Split {
         let whole = elapsed.as_secs_f64() * cores as f64;
-        let (user, kernel) = (
-            used.user.as_secs_f64() / whole,
-            used.kernel.as_secs_f64() / whole,
-        );
+        let share = |time: Duration| {
+            if whole > 0.0 {
+                time.as_secs_f64() / whole
+            } else {
+                0.0
+            }
+        };
+        let (user, kernel) = (share(used.user), share(used.kernel));
+        // Each is rounded to ticks: what is below none is none.
+        let others = (share(used.everybody) - user - kernel).max(0.0);
+        let idle = (1.0 - user - kernel - others).max(0.0);
         Split {
             user,
             kernel,
-            idle: (1.0 - user - kernel).max(0.0),
+            others,
+            idle,
         }
     }
 }

@@ -49,18 +49,19 @@ pub fn csv(findings: &Findings) -> String {
 
 /// The timelines: one line for each sample.
 pub fn samples_csv(findings: &Findings) -> String {
-    let mut text = "system,second,tps,resident_bytes,user,kernel,idle\n".to_owned();
+    let mut text = "system,second,tps,resident_bytes,user,kernel,others,idle\n".to_owned();
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
             let _ = writeln!(
                 text,
-                "{},{:.1},{:.1},{},{:.3},{:.3},{:.3}",
+                "{},{:.1},{:.1},{},{:.3},{:.3},{:.3},{:.3}",
                 quoted(&timeline.label),
                 sample.at.as_secs_f64(),
                 sample.tps,
                 sample.resident_bytes,
                 sample.split.user,
                 sample.split.kernel,
+                sample.split.others,
                 sample.split.idle
             );
         }
@@ -92,7 +93,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
             (kind.to_owned(), Value::Object(counts.collect()))
         })
         .collect();
-    let shares = point.processor_shares(findings.machine.cores);
+    let split = point.split(findings.machine.cores);
     let resident = point
         .runs
         .iter()
@@ -123,8 +124,9 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "p99_us": rounded(latency.quantile_us(0.99), 2),
         "max_us": rounded(latency.max_us(), 2),
         "no_collapse": curve.no_collapse_ratio().map(|ratio| rounded(ratio, 3)),
-        "processor_user": shares.map(|(user, _)| rounded(user, 3)),
-        "processor_kernel": shares.map(|(_, kernel)| rounded(kernel, 3)),
+        "processor_user": split.map(|split| rounded(split.user, 3)),
+        "processor_kernel": split.map(|split| rounded(split.kernel, 3)),
+        "processor_others": split.map(|split| rounded(split.others, 3)),
         "resident_bytes": resident,
         "reps": point.runs.len(),
         "outcomes": outcomes,

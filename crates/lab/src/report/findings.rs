@@ -54,6 +54,24 @@ impl Findings {
         self.curves.iter().find_map(Curve::failure)
     }
 
+    /// A warning, if other programs kept the processors busy meanwhile.
+    pub fn disturbance(&self) -> Option<String> {
+        const TOLERABLE: f64 = 0.05;
+        let cores = self.machine.cores;
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        let others: Vec<f64> = points
+            .filter_map(|point| Some(point.split(cores)?.others))
+            .collect();
+        let mean = others.iter().sum::<f64>() / others.len().max(1) as f64;
+        (mean > TOLERABLE).then(|| {
+            format!(
+                "other programs took {:.0} % of the processors while this was measured. The \
+                 numbers are too low and too scattered to keep: run it again on a quiet machine.",
+                mean * 100.0
+            )
+        })
+    }
+
     /// One sentence for each curve: its peak, what is left of it at the largest MPL, and what the
     /// event of its timeline changed.
     pub fn sentences(&self) -> Vec<String> {

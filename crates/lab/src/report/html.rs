@@ -30,6 +30,9 @@ pub fn page(findings: &Findings) -> String {
         );
     }
     headline(&mut out, findings);
+    if let Some(warning) = findings.disturbance() {
+        let _ = write!(out, "<p class=\"failed\">{}</p>", escape(&warning));
+    }
     for figure in figures::of(findings) {
         let _ = write!(out, "<figure>{}</figure>", figure.chart.svg());
     }
@@ -121,18 +124,19 @@ fn samples(out: &mut String, findings: &Findings) {
         return;
     }
     *out += "<h2>Over time</h2><div class=\"wide\"><table><thead><tr><th>locks<th>second<th>tps\
-             <th>memory<th>program<th>kernel<th>idle, others</tr></thead><tbody>";
+             <th>memory<th>program<th>kernel<th>others<th>idle</tr></thead><tbody>";
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
             let _ = write!(
                 out,
-                "<tr><th>{}<td>{:.1}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
+                "<tr><th>{}<td>{:.1}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
                 escape(&timeline.label),
                 sample.at.as_secs_f64(),
                 grouped(sample.tps),
                 bytes(sample.resident_bytes),
                 sample.split.user * 100.0,
                 sample.split.kernel * 100.0,
+                sample.split.others * 100.0,
                 sample.split.idle * 100.0
             );
         }

@@ -42,6 +42,9 @@ pub fn text(findings: &Findings) -> String {
         text += "\n";
         text += &timelines(findings).render();
     }
+    if let Some(warning) = findings.disturbance() {
+        text += &format!("\nNote: {warning}\n");
+    }
     text
 }
 
@@ -126,13 +129,7 @@ fn ratios(findings: &Findings) -> Table {
 
 fn timelines(findings: &Findings) -> Table {
     let mut table = Table::new([
-        "locks",
-        "second",
-        "tps",
-        "memory",
-        "program",
-        "kernel",
-        "idle, others",
+        "locks", "second", "tps", "memory", "program", "kernel", "others", "idle",
     ]);
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
@@ -144,6 +141,7 @@ fn timelines(findings: &Findings) -> Table {
                 bytes(sample.resident_bytes),
                 percent(sample.split.user),
                 percent(sample.split.kernel),
+                percent(sample.split.others),
                 percent(sample.split.idle),
             ]);
         }
