@@ -168,3 +168,35 @@ fn iterating_goes_on_where_it_was() {
         [(10, 10), (11, 11), (12, 12), (13, 13), (14, 14)]
     );
 }
+
+#[test]
+fn long_ranges_rest_on_the_way_and_miss_nothing() {
+    let db = memory();
+    db.run(|tx| (0..2000).try_for_each(|key| tx.put(&NUMBERS, &key, &(key as i64))))
+        .unwrap();
+    let mut reader = db.begin().unwrap();
+    // Keys deleted and not committed: ghosts on the way.
+    let mut tx = db.begin().unwrap();
+    for key in (500..1500).step_by(3) {
+        assert!(tx.delete(&NUMBERS, &key).unwrap());
+    }
+    let kept = |key: &u64| !(500..1500).contains(key) || !(key - 500).is_multiple_of(3);
+    let mut expected: Vec<u64> = (10..1990).filter(kept).collect();
+    let mut found = Vec::new();
+    tx.range(&NUMBERS, 10..1990)
+        .for_each(|key, _| found.push(key))
+        .unwrap();
+    assert_eq!(found, expected);
+    expected.reverse();
+    found.clear();
+    tx.range(&NUMBERS, 10..1990)
+        .reversed()
+        .for_each(|key, _| found.push(key))
+        .unwrap();
+    assert_eq!(found, expected);
+    found.clear();
+    let skipping = Lock::Shared.skip_locked();
+    let range = reader.range(&NUMBERS, ..).locked(skipping);
+    range.for_each(|key, _| found.push(key)).unwrap();
+    assert_eq!(found, (0..2000).filter(kept).collect::<Vec<_>>());
+}

@@ -33,7 +33,7 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
-use super::span::{End, Progress, Span, bound};
+use super::span::{End, Progress, Span, Walked, bound};
 use super::state::{Locker, State, check_key};
 use super::step::{Step, done};
 use crate::catalog::OpenTable;
@@ -41,6 +41,10 @@ use crate::codec::{Key, Value};
 use crate::error::Result;
 use crate::lock::LockWait;
 use crate::table::Table;
+
+/// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
+/// hold up reclamation.
+const STEPS_PER_PIN: u32 = 256;
 
 const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
 impl State {
@@ -61,48 +65,48 @@ impl State {
         } = self;
         let table = &*tables[index].table;
         let mut locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
-        let guard = worker.pin();
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
-        let table_mode = scan.lock.lock.range_mode().parent_mode();
-        let mut last = None;
-        let step = scan.walk(
-            table,
-            table_mode,
-            &guard,
-            &mut last,
-            &mut locker,
-            name,
-            take,
-        );
-        // However the attempt ended, the next one goes on behind what was dealt with.
-        if scan.progress != Progress::Finished {
-            scan.stand(last);
-        }
-        match step {
-            Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => scan.finish(),
-            step => step,
+        loop {
+            let guard = worker.pin();
+            let mut last = None;
+            let walked = scan.walk(table, &guard, &mut last, &mut locker, name, take);
+            // However the walk ended, the next one goes on behind what was dealt with.
+            if scan.progress != Progress::Finished {
+                scan.stand(last);
+            }
+            return match walked {
+                Ok(Step::Done(Walked::Rests)) => continue,
+                Ok(Step::Done(Walked::Enough)) => Ok(Step::Done(())),
+                Ok(Step::Wait) => Ok(Step::Wait),
+                Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => {
+                    scan.progress = Progress::Finished;
+                    Ok(Step::Done(()))
+                }
+                Err(error) => Err(error),
+            };
         }
     }
 }
 
 impl Span {
+    /// Walks along the range until it ends, `take` breaks, a lock must be waited for, or the epoch
+    /// has been pinned for long enough.
     #[inline]
-    #[expect(clippy::too_many_arguments, reason = "one story, told in one place")]
     fn walk<'g>(
         &mut self,
         table: &'g OpenTable,
-        table_mode: Mode,
         guard: &'g Guard<'_>,
         last: &mut Option<&'g Record>,
         locker: &mut Locker<'_>,
         name: impl Fn(&[u8]) -> Name,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<Step<()>> {
+    ) -> Result<Step<Walked>> {
         let end = Name::end(table.record.id);
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
-        done!(locker.ask(Name::table(table.record.id), table_mode));
+        done!(locker.ask(Name::table(table.record.id), range_mode.parent_mode()));
+        let mut until_rest = STEPS_PER_PIN;
         'seek: loop {
             if self.remaining.get() == 0 {
                 return self.finish();
@@ -118,6 +122,10 @@ impl Span {
                 }
             };
             loop {
+                if until_rest == 0 {
+                    return Ok(Step::Done(Walked::Rests));
+                }
+                until_rest -= 1;
                 let place = cursor.advance();
                 let inside = place
                     .record
@@ -167,7 +175,7 @@ impl Span {
                         return self.finish();
                     }
                     if flow.is_break() {
-                        return Ok(Step::Done(()));
+                        return Ok(Step::Done(Walked::Enough));
                     }
                 } else if beyond.is_eq() {
                     return self.finish();

@@ -31,6 +31,15 @@ pub(super) enum Progress {
     Finished,
 }
 
+/// Why a walk along a range stopped, other than for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Walked {
+    /// It came to its end, or was told to break.
+    Enough,
+    /// It has been pinned for long enough.
+    Rests,
+}
+
 /// A range, and how far it has been read. One for each transaction, used again.
 #[derive(Debug, Default)]
 pub(crate) struct Span {
@@ -124,9 +133,9 @@ impl Span {
         }
     }
 
-    pub(super) fn finish(&mut self) -> Result<Step<()>> {
+    pub(super) fn finish(&mut self) -> Result<Step<Walked>> {
         self.progress = Progress::Finished;
-        Ok(Step::Done(()))
+        Ok(Step::Done(Walked::Enough))
     }
 }
 
