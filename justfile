@@ -44,6 +44,10 @@ kill cycles="1000":
 bench *args="txbench":
     cargo run --release -- bench {{args}}
 
+# What the parts cost, alone: latches, locks, the index, the log.
+parts:
+    cargo bench --workspace
+
 # The documentation of every crate.
 doc:
     cargo doc --workspace --no-deps --open

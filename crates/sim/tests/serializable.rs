@@ -1,13 +1,14 @@
 //! Random transactions of many threads have the answers they would have had one after the other.
 //!
 //! Few keys make conflicts, many keys make gaps and leaves that split and go. Every lock manager
-//! is tried; a failure prints the transaction, the step, and what it should have seen.
+//! is tried; a failure prints the transaction, the step, and what it should have seen. The long form,
+//! a million transactions: `cargo test --release -p foxton-sim --test serializable -- --ignored`.
 
 use foxton::{Database, LockManagerKind, Options};
 use foxton_sim::history::{Plan, replay, rows, run};
 
-fn try_all(keys: u64, count: u64, steps: u64) {
-    for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
+fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
+    for (manager, seed) in LockManagerKind::ALL.into_iter().zip(first..) {
         let mut options = Options::tiny();
         options.lock_manager = manager;
         options.durability = foxton::Durability::None;
@@ -29,15 +30,25 @@ fn try_all(keys: u64, count: u64, steps: u64) {
 
 #[test]
 fn on_eight_keys() {
-    try_all(8, 1_000, 4);
+    try_all(1, 8, 1_000, 4);
 }
 
 #[test]
 fn on_a_hundred_keys() {
-    try_all(100, 2_000, 6);
+    try_all(1, 100, 2_000, 6);
 }
 
 #[test]
 fn on_ten_thousand_keys() {
-    try_all(10_000, 1_500, 8);
+    try_all(1, 10_000, 1_500, 8);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_million_transactions() {
+    for seed in 1..=10 {
+        try_all(seed * 10, 8, 1_000, 4);
+        try_all(seed * 10, 100, 2_000, 6);
+        try_all(seed * 10, 10_000, 1_500, 8);
+    }
 }
