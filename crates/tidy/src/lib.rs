@@ -24,7 +24,7 @@ pub mod ladder;
 /// One door to atomics, numbered orderings, and where `unsafe` may stand.
 pub mod memory;
 
-/// Leftovers, files nobody reaches, titles, paths of one machine.
+/// Leftovers, files nobody reaches, titles, references to nothing, paths of one machine.
 pub mod litter;
 
 /// What is printed and not judged: long files, long functions, unsafe blocks.
@@ -59,7 +59,7 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 9] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 10] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
@@ -68,6 +68,7 @@ pub fn check(tree: &tree::Tree) -> Vec<Finding> {
         litter::leftovers,
         litter::unreached_files,
         litter::titles,
+        litter::references,
         litter::machine_paths,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();

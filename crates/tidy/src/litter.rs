@@ -1,4 +1,4 @@
-//! Leftovers, files nobody reaches, titles, paths of one machine.
+//! Leftovers, files nobody reaches, titles, references to nothing, paths of one machine.
 
 use crate::{
     Finding,
@@ -137,6 +137,50 @@ pub fn machine_paths(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// What a document points to is there: links to files, and paths in backquotes.
+pub fn references(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.ends_with(".md")) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (index, line) in text.lines().enumerate() {
+            let links = line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split_once(')'));
+            let links = links.map(|(link, _)| link.split('#').next().unwrap_or(link));
+            let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
+            let links = links.map(|link| resolve(folder, link));
+            let named = line.split('`').skip(1).step_by(2);
+            let named =
+                named.filter(|name| name.starts_with("crates/") || name.starts_with("docs/"));
+            let named = named.filter(|name| !name.contains([' ', '*', '{', '<']));
+            for target in links.chain(named.map(str::to_owned)) {
+                if !tree.has(target.trim_end_matches('/')) {
+                    findings.push(Finding::new(
+                        path,
+                        index + 1,
+                        format!("{target} is not there"),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// `link`, as seen from `folder`, from the root.
+fn resolve(folder: &str, link: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in link.split('/') {
+        match part {
+            ".." => _ = parts.pop(),
+            "." | "" => {}
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +241,28 @@ mod tests {
             [
                 "late.md:1: a document begins with its title",
                 "two.md:2: a second title"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_document_points_to_is_there() {
+        let tree = Tree::from_files([
+            (
+                "README.md",
+                "# A\n[b](docs/b.md#part) [c](docs/c.md) [d](https://d.e/f)\n",
+            ),
+            (
+                "docs/b.md",
+                "# B\n[a](../README.md) `crates/x/src` `crates/y` `cargo run -p z`\n",
+            ),
+            ("crates/x/src/lib.rs", ""),
+        ]);
+        assert_eq!(
+            told(references(&tree)),
+            [
+                "README.md:2: docs/c.md is not there",
+                "docs/b.md:2: crates/y is not there"
             ]
         );
     }

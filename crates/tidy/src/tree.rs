@@ -66,9 +66,14 @@ impl Tree {
         self.rust.get(path)
     }
 
-    /// One text file.
-    pub fn text(&self, path: &str) -> Option<&str> {
-        self.texts.get(path).map(String::as_str)
+    /// Whether `path` is a text file, or a folder with one in it.
+    pub fn has(&self, path: &str) -> bool {
+        let folder = format!("{path}/");
+        let mut from = self.texts.range(folder.clone()..);
+        self.texts.contains_key(path)
+            || from
+                .next()
+                .is_some_and(|(path, _)| path.starts_with(&folder))
     }
 }
 
