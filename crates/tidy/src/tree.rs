@@ -66,6 +66,11 @@ impl Tree {
         self.rust.get(path)
     }
 
+    /// One text file.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.texts.get(path).map(String::as_str)
+    }
+
     /// Whether `path` is a text file, or a folder with one in it.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
