@@ -44,7 +44,7 @@ fn on_ten_thousand_keys() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; `just stress` runs it"]
 fn a_million_transactions() {
     for seed in 1..=10 {
         try_all(seed * 10, 8, 1_000, 4);
