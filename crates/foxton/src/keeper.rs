@@ -27,7 +27,11 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::owner::WaitTicket;
 use foxton_lock::request::Reason;
 use foxton_sync::shim::{self, Condvar, Mutex};
-use foxton_sync::worker::Workers;
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::{Worker, Workers};
+
+/// The desk, which tasks that wait and the keeper share.
+static DESK: Site = Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
 
 /// The keeper looks at its alarms at most this often.
 const TICK: Duration = Duration::from_millis(2);
@@ -76,7 +80,14 @@ impl Keeper {
     }
 
     /// Has the wait of `ticket` time out at `deadline`, instead of what the alarm was set to.
-    pub(crate) fn set(&self, alarm: &mut Alarm, ticket: WaitTicket, deadline: Instant) {
+    pub(crate) fn set(
+        &self,
+        worker: &Worker,
+        alarm: &mut Alarm,
+        ticket: WaitTicket,
+        deadline: Instant,
+    ) {
+        worker.account().passed(&DESK);
         let due = match &alarm.0 {
             Some(due) => due,
             None => {

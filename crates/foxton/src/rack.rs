@@ -20,6 +20,12 @@ use std::fmt;
 
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::shim::{self, Arc, Mutex};
+use foxton_sync::site::{Component, Pattern, Site};
+
+/// A place: the threads whose stacks lead there, few or one.
+static PLACE: Site = Site::new(Component::Transaction, Pattern::Fixed, "rack place");
+/// The overflow: every thread that found no place.
+static OVERFLOW: Site = Site::new(Component::Transaction, Pattern::Unbounded, "rack overflow");
 
 /// Places in a rack; a power of two. A thread looks at `NEAR` of them.
 const PLACES: usize = 512;
@@ -63,9 +69,9 @@ impl<T> Rack<T> {
         }
     }
 
-    /// Something that lay near, or where to put what the caller makes instead.
+    /// Something that lay near and where it came from, or where to put what the caller makes instead.
     #[inline]
-    pub(crate) fn take(&self) -> Result<Box<T>, Home<T>> {
+    pub(crate) fn take(&self) -> Result<(Box<T>, &'static Site), Home<T>> {
         let home = near_stack();
         for near in 0..NEAR {
             let place = &self.places[(home + near) & (PLACES - 1)];
@@ -73,14 +79,16 @@ impl<T> Rack<T> {
                 && let Content::Full(_) = &*place
                 && let Content::Full(content) = std::mem::replace(&mut *place, Content::Empty)
             {
-                return Ok(content);
+                return Ok((content, &PLACE));
             }
         }
         let left_over = shim::lock(&self.overflow).as_mut().and_then(Vec::pop);
-        left_over.ok_or_else(|| Home {
-            place: self.places[home & (PLACES - 1)].clone(),
-            overflow: self.overflow.clone(),
-        })
+        left_over
+            .map(|content| (content, &OVERFLOW))
+            .ok_or_else(|| Home {
+                place: self.places[home & (PLACES - 1)].clone(),
+                overflow: self.overflow.clone(),
+            })
     }
 
     /// Empties the rack for good. What is put back from now on is given back.
@@ -94,13 +102,19 @@ impl<T> Rack<T> {
     }
 }
 
-/// Puts `content` where it belongs, or gives it back if the rack is closed.
+/// Puts `content` where it belongs, or gives it back if the rack is closed. Tells `passed` what is
+/// passed on the way.
 #[inline]
-pub(crate) fn put<T>(content: Box<T>, home: impl Fn(&T) -> &Home<T>) -> Option<Box<T>> {
+pub(crate) fn put<T>(
+    content: Box<T>,
+    home: impl Fn(&T) -> &Home<T>,
+    passed: impl Fn(&T, &'static Site),
+) -> Option<Box<T>> {
     let place = home(&content).place.clone();
     if let Some(mut place) = shim::try_lock(&place) {
         match *place {
             Content::Empty => {
+                passed(&content, &PLACE);
                 *place = Content::Full(content);
                 return None;
             }
@@ -108,6 +122,7 @@ pub(crate) fn put<T>(content: Box<T>, home: impl Fn(&T) -> &Home<T>) -> Option<B
             Content::Full(_) => {}
         }
     }
+    passed(&content, &OVERFLOW);
     let overflow = home(&content).overflow.clone();
     match &mut *shim::lock(&overflow) {
         Some(contents) => {
@@ -138,12 +153,14 @@ mod tests {
     }
 
     fn take(rack: &Rack<Thing>, number: u32) -> Box<Thing> {
-        rack.take()
-            .unwrap_or_else(|home| Box::new(Thing { number, home }))
+        match rack.take() {
+            Ok((thing, _)) => thing,
+            Err(home) => Box::new(Thing { number, home }),
+        }
     }
 
     fn put_back(thing: Box<Thing>) -> Option<Box<Thing>> {
-        put(thing, |thing| &thing.home)
+        put(thing, |thing| &thing.home, |_, _| {})
     }
 
     #[test]

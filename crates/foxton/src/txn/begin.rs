@@ -8,12 +8,16 @@
 use std::sync::Arc;
 
 use foxton_sync::shim::Ordering;
+use foxton_sync::site::{Component, Pattern, Site};
 
 use super::state::{Phase, State};
 use crate::engine::Engine;
 use crate::error::{Request, Result};
 use crate::options::Locking;
 use crate::rack::{self, Rack};
+
+/// With locking off: whether another transaction is open.
+static ALONE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "locking off");
 
 impl State {
     /// What a new transaction works with.
@@ -25,9 +29,16 @@ impl State {
                 return Err(Request::OneAtATime.into());
             }
         }
-        let mut state = rack
-            .take()
-            .unwrap_or_else(|home| Box::new(State::new(engine.clone(), home)));
+        let mut state = match rack.take() {
+            Ok((state, site)) => {
+                state.worker.account().passed(site);
+                state
+            }
+            Err(home) => Box::new(State::new(engine.clone(), home)),
+        };
+        if engine.options.locking == Locking::Off {
+            state.worker.account().passed(&ALONE);
+        }
         state.owner.begin();
         Ok(state)
     }
@@ -41,7 +52,11 @@ impl State {
             state.engine.alone.store(false, Ordering::Release); // O1
         }
         // A closed rack gives it back, and it goes.
-        drop(rack::put(state, |state| &state.home));
+        drop(rack::put(
+            state,
+            |state| &state.home,
+            |state, site| state.worker.account().passed(site),
+        ));
     }
 
     /// Rolls back what has not ended, and ends it.

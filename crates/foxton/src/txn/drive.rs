@@ -93,7 +93,13 @@ impl State {
             return;
         };
         if let Some(deadline) = Instant::now().checked_add(self.patience(wait)) {
-            self.engine.keeper.set(&mut self.alarm, ticket, deadline);
+            let State {
+                engine,
+                worker,
+                alarm,
+                ..
+            } = self;
+            engine.keeper.set(worker, alarm, ticket, deadline);
         }
     }
 

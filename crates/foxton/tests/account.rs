@@ -1,0 +1,67 @@
+//! The account of communication: what a transaction passes that others might have to wait for.
+//!
+//! `cargo test -p foxton --features account`
+#![cfg(feature = "account")]
+
+use foxton::{Database, Durability, Options, Table};
+use foxton_sync::site::{Component, Pattern};
+
+const NUMBERS: Table<u64, i64> = Table::new("numbers");
+const ROUNDS: u64 = 100;
+
+#[test]
+fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
+    let mut options = Options::default();
+    options.durability = Durability::None;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| (0..100).try_for_each(|key| tx.put(&NUMBERS, &key, &1)))
+        .unwrap();
+    let passed = |run: &dyn Fn(u64)| {
+        run(0);
+        let idle = db.stats().account;
+        let before = db.stats().account;
+        (0..ROUNDS).for_each(run);
+        let after = db.stats().account;
+        move |component, pattern| {
+            let [idle, before, after] =
+                [&idle, &before, &after].map(|account| account.count(component, pattern));
+            // `stats` passes something itself.
+            let count = after - before - (before - idle);
+            count as f64 / ROUNDS as f64
+        }
+    };
+    let read = passed(&|round| {
+        let rows = db
+            .run(|tx| tx.range(&NUMBERS, round % 90..round % 90 + 10).count())
+            .unwrap();
+        assert_eq!(rows, 10);
+    });
+    let write = passed(&|round| {
+        db.run(|tx| tx.put(&NUMBERS, &(round % 100), &2)).unwrap();
+    });
+    println!("critical sections for each transaction: reading 10 rows, writing 1");
+    for component in Component::ALL {
+        for pattern in Pattern::ALL {
+            let (read, write) = (read(component, pattern), write(component, pattern));
+            if read + write > 0.0 {
+                println!("{component:>12} {pattern:<12} {read:>6.2} {write:>6.2}");
+            }
+        }
+    }
+    for one in [&read as &dyn Fn(_, _) -> f64, &write] {
+        assert_eq!(one(Component::Transaction, Pattern::Unbounded), 0.0);
+        assert_eq!(
+            one(Component::Transaction, Pattern::Fixed),
+            2.0,
+            "out of the rack and back"
+        );
+        assert_eq!(one(Component::Metadata, Pattern::Unbounded), 0.0);
+    }
+    assert_eq!(read(Component::Log, Pattern::Unbounded), 0.0);
+    assert_eq!(write(Component::Log, Pattern::Unbounded), 1.0, "one record");
+    assert_eq!(
+        write(Component::Lock, Pattern::Unbounded),
+        4.0,
+        "table and key, there and back"
+    );
+}
