@@ -23,6 +23,7 @@ test:
 # The account of communication, switched on.
 account:
     cargo test -p foxton-sync --features account
+    cargo test -p foxton --features account --test account
 
 # The models of every memory ordering, under loom.
 model *args:

@@ -18,6 +18,34 @@ use crate::txn::state::State;
 ///
 /// What is read stays as it is until the transaction ends: nobody else changes it, removes any of it
 /// or adds to it. What a limit or a break left unread is not held.
+///
+/// ```
+/// use foxton::{Database, Lock, Options, Table};
+///
+/// const JOBS: Table<(u8, u64), str> = Table::new("jobs");
+///
+/// let db = Database::in_memory(Options::default())?;
+/// db.run(|tx| {
+///     tx.put(&JOBS, &(2, 1), "water the plants")?;
+///     tx.put(&JOBS, &(1, 2), "put out the fire")
+/// })?;
+///
+/// // Two workers, each with the first job that nobody else has.
+/// let mut workers = [db.begin()?, db.begin()?];
+/// let jobs = workers.each_mut().map(|worker| {
+///     worker.range(&JOBS, ..).locked(Lock::Exclusive.skip_locked()).first()
+/// });
+/// let [first, second] = jobs.map(|job| job.unwrap().unwrap().1);
+/// assert_eq!((&*first, &*second), ("put out the fire", "water the plants"));
+///
+/// // One row after the other, from above.
+/// let mut tx = workers.into_iter().next().unwrap();
+/// for row in tx.range(&JOBS, ..(2, 0)).reversed() {
+///     let ((priority, _number), _job) = row?;
+///     assert_eq!(priority, 1);
+/// }
+/// # Ok::<(), foxton::Error>(())
+/// ```
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct Range<'t, K: ?Sized, V: ?Sized> {
     state: &'t mut State,

@@ -100,6 +100,39 @@ fn sums_are_right_with_512_threads() {
     }
 }
 
+/// P4: read, add one, write. With a shared read first, every meeting of two is a deadlock.
+#[test]
+fn a_counter_is_what_was_added_to_it() {
+    for kind in LockManagerKind::ALL {
+        for (lock, threads, rounds) in [(Lock::Shared, 8, 40), (Lock::Update, 64, 40)] {
+            let mut options = Options::tiny();
+            options.lock_manager = kind;
+            let db = database(options, &[(1, 0)]);
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        for _ in 0..rounds {
+                            db.run(|tx| {
+                                let count = tx.get_locked(&TABLE, &1, lock)?.unwrap();
+                                tx.put(&TABLE, &1, &(count + 1))
+                            })
+                            .unwrap();
+                        }
+                    });
+                }
+            });
+            assert_eq!(rows(&db), [(1, threads * rounds)]);
+            if lock == Lock::Update {
+                assert_eq!(
+                    db.stats().deadlocks,
+                    0,
+                    "whoever is to write waits at the read"
+                );
+            }
+        }
+    }
+}
+
 /// Each family of ten thousand keys takes at most `LIMIT` members: who inserts counts first. A
 /// phantom shows as one member too many. Members come in pairs, so a count is even at every moment.
 fn phantoms(options: Options, threads: u64, rounds: u64) {
