@@ -9,6 +9,8 @@
 //!   live ones.
 //! * I2  Entries are in the order of acquisition, and `order` grows along them. A released entry
 //!   stays as a dead one until those after it go, so positions do not move between releases.
+//! * I3  `seen` has the bit of every hash that was pushed since the list was cleared. Most names
+//!   asked for are new, and learn that from one bit.
 
 use crate::{mode::Mode, name::Name};
 use hashbrown::HashTable;
@@ -39,6 +41,7 @@ pub(crate) struct Held {
     entries: Vec<Entry>,
     live: usize,
     next_order: u32,
+    seen: [u64; 4],
     index: HashTable<u32>,
 }
 
@@ -57,6 +60,15 @@ impl Held {
     /// Where `name` is in the list.
     #[inline]
     pub(crate) fn find(&self, name: Name, hash: u32) -> Option<usize> {
+        let (word, bit) = seen_at(hash);
+        if self.seen[word] & bit == 0 {
+            return None; // I3
+        }
+        self.search(name, hash)
+    }
+
+    #[inline(never)]
+    fn search(&self, name: Name, hash: u32) -> Option<usize> {
         if self.entries.len() <= LINEAR {
             let same = |entry: &Entry| entry.hash == hash && entry.live && entry.name == name;
             self.entries.iter().position(same)
@@ -79,6 +91,8 @@ impl Held {
     /// Adds a name that is not in the list.
     #[inline]
     pub(crate) fn push(&mut self, name: Name, hash: u32, slot: u32, mode: Mode) {
+        let (word, bit) = seen_at(hash);
+        self.seen[word] |= bit;
         let order = self.next_order;
         self.next_order += 1;
         self.live += 1;
@@ -179,6 +193,7 @@ impl Held {
             self.clear_index();
         }
         self.entries.clear();
+        self.seen = [0; 4];
         self.live = 0;
         self.next_order = 0;
     }
@@ -212,6 +227,12 @@ impl Held {
         };
         assert_eq!(self.index.len(), indexed, "I1");
     }
+}
+
+/// Which bit of `seen` stands for a hash, from those of its bits that choose no bucket.
+#[inline]
+fn seen_at(hash: u32) -> (usize, u64) {
+    ((hash >> 30) as usize, 1 << (hash >> 24 & 63))
 }
 
 /// 64 bits for the index, whose tags are the highest ones.

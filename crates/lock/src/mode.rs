@@ -312,11 +312,15 @@ impl Set {
     /// The indices of the components, ascending.
     #[inline]
     pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
-        let mut rest = self.0;
+        let mut rest = u32::from(self.0);
         std::iter::from_fn(move || {
-            let index = rest.trailing_zeros() as usize;
-            rest &= rest.wrapping_sub(1);
-            (index < COMPONENTS).then_some(index)
+            if rest == 0 {
+                return None;
+            }
+            // The remainder changes nothing, and spares whoever indexes with it a check.
+            let index = rest.trailing_zeros() as usize % COMPONENTS;
+            rest &= rest - 1;
+            Some(index)
         })
     }
 }

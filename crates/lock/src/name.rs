@@ -5,11 +5,12 @@
 //! without touching memory. Tables are the parents of their keys, and of the end.
 //!
 //! ```text
-//! byte   0        8        16     20     21      22
-//!        head     tail     space  class  length  unused
-//! key    bytes    bytes    table  1      0..=16  a key of up to sixteen bytes, exactly
+//!        head     tail     origin, from its highest bits:
+//!                          space    class   length
+//! bits   64       64       48       8       8
+//! key    bytes    bytes    table    1       0..=16  a key of up to sixteen bytes, exactly
 //!        0..8     8..16
-//! key    bytes    hash of  table  1      17      a longer key
+//! key    bytes    hash of  table    1       17      a longer key
 //!        0..8     the rest
 //! ```
 //!
@@ -29,7 +30,7 @@
 //! key at its right end, in the gap part of the mode; the gap after the last key under
 //! [`Name::end`](crate::name::Name::end).
 
-use std::{fmt, hash::BuildHasher};
+use std::{cmp::Ordering, fmt, hash::BuildHasher};
 
 /// What kind of thing a [`Name`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,14 +61,34 @@ const HASHED: u8 = 17;
 /// assert!(Name::key(3, b"bob", &hasher) < Name::end(3));
 /// assert_eq!(ann.to_string(), "3/ann");
 /// ```
-// The order of the fields is the order of names (I3).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+// Three words, so that two names are compared by three comparisons; every lock does that twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name {
-    space: u32,
-    class: Class,
     head: u64,
     tail: u64,
-    length: u8,
+    origin: u64,
+}
+
+impl Ord for Name {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Space and class, then the bytes, then the length (I3).
+        let rank = |name: &Self| (name.origin >> 8, name.head, name.tail, name.origin);
+        rank(self).cmp(&rank(other))
+    }
+}
+
+impl PartialOrd for Name {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Space, class and length in one word.
+#[inline(always)]
+const fn origin(space: u32, class: Class, length: u8) -> u64 {
+    (space as u64) << 16 | (class as u64) << 8 | length as u64
 }
 
 // Two names and a half fit a cache line; every lock head and every held lock carries one.
@@ -93,11 +114,9 @@ impl Name {
             None => big_endian_padded(bytes),
         };
         Self {
-            space,
-            class: Class::Key,
             head,
             tail,
-            length,
+            origin: origin(space, Class::Key, length),
         }
     }
 
@@ -115,32 +134,40 @@ impl Name {
 
     const fn plain(space: u32, class: Class, head: u64) -> Self {
         Self {
-            space,
-            class,
             head,
             tail: 0,
-            length: 0,
+            origin: origin(space, class, 0),
         }
     }
 
     /// What kind of thing this names.
     #[inline]
     pub const fn class(&self) -> Class {
-        self.class
+        match (self.origin >> 8) as u8 {
+            0 => Class::Table,
+            1 => Class::Key,
+            2 => Class::End,
+            _ => Class::Advisory,
+        }
     }
 
     /// The number of the table this belongs to; 0 for an advisory name.
     #[inline]
     pub const fn space(&self) -> u32 {
-        self.space
+        (self.origin >> 16) as u32
+    }
+
+    /// The length of a short key, or [`HASHED`]; 0 for everything else.
+    const fn length(&self) -> u8 {
+        self.origin as u8
     }
 
     /// The name whose intention lock covers this one: a key's table. Tables and advisory names
     /// have none.
     #[inline]
     pub const fn parent(&self) -> Option<Self> {
-        match self.class {
-            Class::Key | Class::End => Some(Self::table(self.space)),
+        match self.class() {
+            Class::Key | Class::End => Some(Self::table(self.space())),
             Class::Table | Class::Advisory => None,
         }
     }
@@ -148,22 +175,24 @@ impl Name {
     /// Whether the name is exactly one key's, or may be shared by longer ones (I2).
     #[inline]
     pub const fn is_exact(&self) -> bool {
-        self.length != HASHED
+        self.length() != HASHED
     }
 
     /// 64 well-mixed bits. Not keyed: who may choose names may choose names that collide, which
     /// costs a longer walk, not a wrong answer.
     #[inline]
     pub const fn hash(&self) -> u64 {
-        let rest = self.space as u64 | (self.class as u64) << 32 | (self.length as u64) << 40;
-        let first = fold(self.head ^ 0x243f_6a88_85a3_08d3, 0x9e37_79b9_7f4a_7c15);
-        let second = fold(first ^ self.tail, 0xd6e8_feb8_6659_fd93);
-        fold(second ^ rest, 0xa076_1d64_78bd_642f)
+        // The origin is below 2^48, so the second factor is never small, nor 0.
+        let first = fold(
+            self.head ^ 0x243f_6a88_85a3_08d3,
+            self.origin ^ 0x9e37_79b9_7f4a_7c15,
+        );
+        fold(first ^ self.tail, 0xd6e8_feb8_6659_fd93)
     }
 
     /// The bytes of a key that the name still knows: all of them, or the first eight.
     fn known_bytes(&self) -> impl Iterator<Item = u8> {
-        let count = if self.is_exact() { self.length } else { 8 };
+        let count = if self.is_exact() { self.length() } else { 8 };
         let bytes = self
             .head
             .to_be_bytes()
@@ -175,8 +204,8 @@ impl Name {
 
 /// The two halves of the 128-bit product, folded: every bit of the result hangs on many of `x`.
 #[inline(always)]
-const fn fold(x: u64, odd: u64) -> u64 {
-    let product = x as u128 * odd as u128;
+const fn fold(x: u64, y: u64) -> u64 {
+    let product = x as u128 * y as u128;
     product as u64 ^ (product >> 64) as u64
 }
 
@@ -203,13 +232,13 @@ impl fmt::Display for Name {
     /// `3` a table, `3/ann` or `3/0x0007` a key, `3/0x6162636465666768~00c0ffee` a long one,
     /// `3/end` its end, `#42` an advisory name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.class {
-            Class::Table => return write!(f, "{}", self.space),
-            Class::End => return write!(f, "{}/end", self.space),
+        match self.class() {
+            Class::Table => return write!(f, "{}", self.space()),
+            Class::End => return write!(f, "{}/end", self.space()),
             Class::Advisory => return write!(f, "#{}", self.head),
-            Class::Key => write!(f, "{}/", self.space)?,
+            Class::Key => write!(f, "{}/", self.space())?,
         }
-        let readable = self.length > 0 && self.known_bytes().all(|byte| byte.is_ascii_graphic());
+        let readable = self.length() > 0 && self.known_bytes().all(|byte| byte.is_ascii_graphic());
         if readable {
             self.known_bytes()
                 .try_for_each(|byte| write!(f, "{}", byte as char))?;

@@ -49,6 +49,16 @@ struct Request {
     used: bool,
 }
 
+impl Request {
+    fn free(next: u32) -> Self {
+        Self {
+            place: next,
+            granted: Set::NONE,
+            used: false,
+        }
+    }
+}
+
 // Two requests need no more than the pointer and length of those that do not fit.
 const _: () = assert!(size_of::<Request>() == 8);
 
@@ -119,10 +129,18 @@ impl Head {
         self.name = name;
     }
 
-    /// Forgets the slots of a vacant head and gives back storage beyond the ordinary.
+    /// Forgets the slots of a vacant head, if there are many, and gives back storage beyond the
+    /// ordinary. A few free slots are as good for the next name as none.
     #[inline]
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_vacant());
+        if self.requests.spilled() {
+            self.forget_slots();
+        }
+    }
+
+    #[inline(never)]
+    fn forget_slots(&mut self) {
         if self.requests.len() > KEPT_SLOTS {
             self.requests = SmallVec::new();
         }
@@ -188,9 +206,10 @@ impl Head {
     /// Ends the granted request in `slot`. Those it kept waiting are granted by `regrant`.
     #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
-        let request = self.requests[slot as usize];
+        let free = Request::free(self.free);
+        let request = std::mem::replace(&mut self.requests[slot as usize], free);
+        self.free = slot;
         self.discount_granted(request.granted);
-        self.free_slot(slot);
     }
 
     /// Gives the granted request in `slot` the weaker mode that it had before.
@@ -306,8 +325,9 @@ impl Head {
 
     #[inline]
     fn count_granted(&mut self, mode: Set) {
-        mode.indices()
-            .for_each(|component| self.counts[component] += 1);
+        for component in mode.indices() {
+            self.counts[component] += 1;
+        }
         self.granted = self.granted.union(mode);
     }
 
@@ -334,23 +354,23 @@ impl Head {
             granted,
             used: true,
         };
-        if self.free == NO_SLOT {
-            self.requests.push(request);
-            return self.requests.len() as u32 - 1;
-        }
         let slot = self.free;
+        if slot == NO_SLOT {
+            return self.add_slot(request);
+        }
         let free = std::mem::replace(&mut self.requests[slot as usize], request);
         self.free = free.place;
         slot
     }
 
-    #[inline]
+    #[inline(never)]
+    fn add_slot(&mut self, request: Request) -> u32 {
+        self.requests.push(request);
+        self.requests.len() as u32 - 1
+    }
+
     fn free_slot(&mut self, slot: u32) {
-        self.requests[slot as usize] = Request {
-            place: self.free,
-            granted: Set::NONE,
-            used: false,
-        };
+        self.requests[slot as usize] = Request::free(self.free);
         self.free = slot;
     }
 

@@ -108,6 +108,45 @@ impl<B: Buckets> Queued<B> {
         self.buckets.with(worker, (hash & self.mask) as usize, body)
     }
 
+    /// A request for the name held at `at`: nothing to do, or a conversion.
+    #[inline(never)]
+    fn request_again(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        at: usize,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let held = *owner.held.at(at);
+        if held.mode.covers(mode) {
+            owner.re_asks += 1;
+            return Reply::Held;
+        }
+        let asked = Asked {
+            owner,
+            name: held.name,
+            hash: held.hash,
+            mode: held.mode.supremum(mode),
+            converts: Some(at),
+            patience,
+        };
+        let Asked { name, mode, .. } = asked;
+        let obstructed = self.with(worker, held.hash, |heads| {
+            heads.change(name, |head| {
+                let converted = head.convert(held.slot, mode);
+                (!converted).then(|| self.obstructed(head, &asked))
+            })
+        });
+        match obstructed {
+            None => {
+                owner.held.set_mode(at, mode);
+                Reply::Granted
+            }
+            Some(obstructed) => self.answer(worker, owner, obstructed, name, mode),
+        }
+    }
+
     /// A request that could not be granted: what becomes of it. Under the latch.
     #[cold]
     #[inline(never)]
@@ -282,43 +321,30 @@ impl<B: Buckets> LockManager for Queued<B> {
         owner.assert_usable(&self.registry);
         mode.assert_suits(name);
         let hash = name.hash() as u32;
-        let converts = owner.held.find(name, hash);
-        let (mode, slot) = match converts.map(|at| owner.held.at(at)) {
-            Some(held) if held.mode.covers(mode) => {
-                owner.re_asks += 1;
-                return Reply::Held;
-            }
-            Some(held) => (held.mode.supremum(mode), Some(held.slot)),
-            None => (mode, None),
-        };
-        let asked = Asked {
-            owner,
-            name,
-            hash,
-            mode,
-            converts,
-            patience,
-        };
-        let place = owner.id().place();
+        if let Some(at) = owner.held.find(name, hash) {
+            return self.request_again(worker, owner, at, mode, patience);
+        }
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, hash, |heads| {
             let head = heads.get_or_add(name);
-            let granted = match slot {
-                None => head.acquire(place, mode),
-                Some(slot) => head.convert(slot, mode).then_some(slot),
-            };
-            granted.ok_or_else(|| self.obstructed(head, &asked))
+            head.acquire(owner.id().place(), mode).ok_or_else(|| {
+                let asked = Asked {
+                    owner,
+                    name,
+                    hash,
+                    mode,
+                    converts: None,
+                    patience,
+                };
+                self.obstructed(head, &asked)
+            })
         });
-        match (answer, converts) {
-            (Ok(slot), None) => {
+        match answer {
+            Ok(slot) => {
                 owner.held.push(name, hash, slot, mode);
                 Reply::Granted
             }
-            (Ok(_), Some(at)) => {
-                owner.held.set_mode(at, mode);
-                Reply::Granted
-            }
-            (Err(obstructed), _) => self.answer(worker, owner, obstructed, name, mode),
+            Err(obstructed) => self.answer(worker, owner, obstructed, name, mode),
         }
     }
 
