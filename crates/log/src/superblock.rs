@@ -139,6 +139,9 @@ impl Superblock {
         }
         if names.iter().any(|name| name == UNFINISHED) {
             device.remove(UNFINISHED)?;
+            // Durably, or a power cut that keeps the renaming below, but not the removal and the
+            // creation before it, makes a superblock of what was left over.
+            device.sync_dir()?;
         }
         let file = device.create(UNFINISHED)?;
         file.write_at(&self.encode(), 0)?;
