@@ -68,7 +68,9 @@
 //! orders all threads, so that fence A and O2 could be weakened and nothing turned red.
 
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicBool, AtomicPtr, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
+use crate::shim::{
+    Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock, try_lock,
+};
 use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -152,6 +154,9 @@ impl Slot {
 struct Shared {
     epoch: CachePadded<AtomicU64>,
     head: AtomicPtr<Slot>,
+    /// About how many slots nobody has: a hint that spares whoever finds none the search. Too small
+    /// makes a slot more than is needed, too large a search in vain.
+    free_slots: AtomicUsize,
     /// Whether `orphans` may have content: a hint that spares everybody the mutex.
     orphaned: AtomicBool,
     orphans: Mutex<Vec<Bag>>,
@@ -171,9 +176,17 @@ impl Shared {
 
     /// A slot for a new participant: one that was given back, or one more.
     fn take_slot(&self) -> NonNull<Slot> {
-        self.slots()
-            .find(|slot| slot.try_take())
-            .map_or_else(|| self.push(), NonNull::from)
+        // Relaxed here and where a slot is given back: a hint, which leads to no memory.
+        if self.free_slots.load(Ordering::Relaxed) == 0 {
+            return self.push();
+        }
+        match self.slots().find(|slot| slot.try_take()) {
+            Some(slot) => {
+                self.free_slots.fetch_sub(1, Ordering::Relaxed);
+                NonNull::from(slot)
+            }
+            None => self.push(),
+        }
     }
 
     #[cold]
@@ -302,6 +315,7 @@ impl Domain {
         Self(Arc::new(Shared {
             epoch: CachePadded::new(AtomicU64::new(0)),
             head: AtomicPtr::new(ptr::null_mut()),
+            free_slots: AtomicUsize::new(0),
             orphaned: AtomicBool::new(false),
             orphans: Mutex::new(Vec::new()),
         }))
@@ -497,6 +511,8 @@ impl Drop for Participant {
         }
         // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
+        // Before the slot is given back, so that the hint never falls below 0.
+        self.domain.0.free_slots.fetch_add(1, Ordering::Relaxed);
         self.slot().give_back();
         // Advancing looks at every participant: when thousands go, only those that left something
         // need it.
