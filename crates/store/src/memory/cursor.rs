@@ -105,16 +105,19 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         if self.used == self.filled && !self.refill() {
             return self.at_end();
         }
-        if let Some(Some(ahead)) = self.batch[..self.filled].get(self.used + AHEAD) {
+        // Past the filled ones lie old ones, which do no harm.
+        if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
             ahead.prefetch();
         }
         let pointer = self.batch[self.used].expect("filled");
         self.used += 1;
-        let at = self.leaf.as_ref().expect("a batch comes from a leaf");
-        let token = self
-            .token
-            .take()
-            .unwrap_or_else(|| Token::at(at.node, at.version));
+        let token = match self.token.take() {
+            Some(token) => token,
+            None => {
+                let at = self.leaf.as_ref().expect("a batch comes from a leaf");
+                Token::at(at.node, at.version)
+            }
+        };
         let record = pointer.record();
         self.ended = false;
         (self.before_last, self.last) = (self.last, Some(record));
@@ -136,6 +139,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         (self.used, self.filled) = (0, 0);
     }
 
+    #[inline(never)]
     fn at_end(&mut self) -> Place<'g> {
         self.leaf = None;
         self.ended = true;
@@ -150,6 +154,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     }
 
     /// Reads the next entries, or finds that there are none.
+    #[inline(never)]
     fn refill(&mut self) -> bool {
         let mut backoff = Backoff::new();
         loop {
@@ -241,27 +246,27 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
     /// Fills the batch from one leaf. Returns whether there was anything.
     fn read(&mut self, at: &mut At<'g, N>) -> bool {
         let count = at.node.count();
-        (self.used, self.filled) = (0, 0);
-        while self.filled < BATCH {
-            let slot = match self.direction {
-                Direction::Forward if at.slot < count => at.slot,
-                Direction::Backward if at.slot > 0 => at.slot - 1,
-                _ => break,
-            };
-            let pointer = at.node.pointer(slot);
-            if self.filled < AHEAD
-                && let Some(pointer) = pointer
-            {
-                pointer.prefetch();
-            }
-            // A slot without a record is one that changes: the version will tell.
-            self.batch[self.filled] = pointer;
-            self.filled += 1;
-            at.slot = match self.direction {
-                Direction::Forward => slot + 1,
-                Direction::Backward => slot,
-            };
+        let slots = match self.direction {
+            Direction::Forward => at.slot.min(count)..count.min(at.slot + BATCH),
+            Direction::Backward => at.slot.saturating_sub(BATCH)..at.slot,
+        };
+        (self.used, self.filled) = (0, slots.len());
+        at.slot = match self.direction {
+            Direction::Forward => slots.end,
+            Direction::Backward => slots.start,
+        };
+        // A slot without a record is one that changes: the version will tell.
+        let pointers = slots.map(|slot| at.node.pointer(slot));
+        let batch = &mut self.batch[..self.filled];
+        batch
+            .iter_mut()
+            .zip(pointers)
+            .for_each(|(place, pointer)| *place = pointer);
+        if self.direction == Direction::Backward {
+            batch.reverse();
         }
+        let first = batch.iter().take(AHEAD).flatten();
+        first.for_each(|pointer| pointer.prefetch());
         let neighbour = match self.direction {
             Direction::Forward if at.slot >= count => at.node.next(),
             Direction::Backward if at.slot == 0 => at.node.prev(),
