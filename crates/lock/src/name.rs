@@ -178,6 +178,18 @@ impl Name {
         self.length() != HASHED
     }
 
+    /// How the keys that two names of one table stand for are ordered, if the names tell: always,
+    /// unless one key is long and they share their first eight bytes, zeros added to a shorter one.
+    /// Costs less than comparing the bytes.
+    #[inline]
+    pub fn key_order(&self, other: &Self) -> Option<Ordering> {
+        if self.head != other.head {
+            return Some(self.head.cmp(&other.head));
+        }
+        let exact = self.is_exact() && other.is_exact();
+        exact.then(|| (self.tail, self.length()).cmp(&(other.tail, other.length())))
+    }
+
     /// 64 well-mixed bits. Not keyed: who may choose names may choose names that collide, which
     /// costs a longer walk, not a wrong answer.
     #[inline]
@@ -300,6 +312,27 @@ mod tests {
         for pair in keys.windows(2) {
             assert!(key(&pair[0]) < key(&pair[1]), "{pair:?}");
             assert!(key(&pair[0]).is_exact());
+        }
+    }
+
+    #[test]
+    fn names_that_tell_order_keys_as_their_bytes_do() {
+        let mut keys: Vec<Vec<u8>> = vec![vec![]];
+        for length in [1, 4, 7, 8, 9, 15, 16, 17, 40] {
+            for byte in [0, 1, 255] {
+                keys.push(vec![byte; length]);
+                let mut other = vec![7; length];
+                other[length - 1] = byte;
+                keys.push(other);
+            }
+        }
+        for one in &keys {
+            for other in &keys {
+                match key(one).key_order(&key(other)) {
+                    Some(order) => assert_eq!(order, one.cmp(other), "{one:?} {other:?}"),
+                    None => assert!(one.len().max(other.len()) > 16, "{one:?} {other:?}"),
+                }
+            }
         }
     }
 

@@ -102,6 +102,7 @@ impl Span {
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<Step<Walked>> {
         let end = Name::end(table.record.id);
+        let last_inside = name(self.last());
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
@@ -127,15 +128,17 @@ impl Span {
                 }
                 until_rest -= 1;
                 let place = cursor.advance();
-                let inside = place
-                    .record
-                    .map(|record| (record, self.beyond(record.key())));
-                let Some((record, beyond)) = inside.filter(|inside| inside.1.is_le()) else {
+                let found = place.record.map(|record| (record, name(record.key())));
+                let inside = found.and_then(|(record, name)| {
+                    let beyond = self.beyond(record.key(), &name, &last_inside);
+                    beyond.is_le().then_some((record, name, beyond))
+                });
+                let Some((record, key_name, beyond)) = inside else {
                     if skip {
                         return self.finish();
                     }
                     if !self.reversed {
-                        let next = place.record.map_or(end, |record| name(record.key()));
+                        let next = found.map_or(end, |(_, name)| name);
                         done!(locker.ask(next, GAP));
                     }
                     if !rows.unchanged(&place.token) {
@@ -149,7 +152,7 @@ impl Span {
                     true => self.remaining.get() == 1 || beyond.is_eq(),
                 };
                 if skip {
-                    if record.is_ghost() || !took(locker.ask(name(record.key()), key_mode))? {
+                    if record.is_ghost() || !took(locker.ask(key_name, key_mode))? {
                         *last = Some(record);
                         continue;
                     }
@@ -158,13 +161,13 @@ impl Span {
                     }
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
-                    done!(locker.ask(name(record.key()), mode));
+                    done!(locker.ask(key_name, mode));
                     if !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
                         // It does not count against the limit, so the gap below is read after all.
-                        done!(locker.ask(name(record.key()), range_mode));
+                        done!(locker.ask(key_name, range_mode));
                     }
                 }
                 *last = Some(record);

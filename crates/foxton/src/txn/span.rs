@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
+use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 
 use super::step::Step;
@@ -101,15 +102,32 @@ impl Span {
         }
     }
 
+    /// The key at the end of the scan, if the range has one.
+    pub(super) fn last(&self) -> &[u8] {
+        match self.reversed {
+            false => &self.high,
+            true => &self.low,
+        }
+    }
+
     /// Where `key` lies: `Less` is inside, `Equal` is the last place inside, `Greater` is outside.
+    /// `name` and `last` are the names of `key` and of the key at the end.
     #[inline]
-    pub(super) fn beyond(&self, key: &[u8]) -> Ordering {
-        let (end, order) = match self.reversed {
-            false => (self.high_end, key.cmp(&self.high)),
-            true => (self.low_end, self.low[..].cmp(key)),
+    pub(super) fn beyond(&self, key: &[u8], name: &Name, last: &Name) -> Ordering {
+        let end = match self.reversed {
+            false => self.high_end,
+            true => self.low_end,
+        };
+        if end == End::Open {
+            return Ordering::Less;
+        }
+        let upwards = name.key_order(last);
+        let upwards = upwards.unwrap_or_else(|| key.cmp(self.last()));
+        let order = match self.reversed {
+            false => upwards,
+            true => upwards.reverse(),
         };
         match (end, order) {
-            (End::Open, _) => Ordering::Less,
             (End::Excluded, Ordering::Equal) => Ordering::Greater,
             _ => order,
         }

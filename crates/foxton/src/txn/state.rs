@@ -20,7 +20,7 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
 use foxton_lock::owner::Owner;
-use foxton_lock::request::{Patience, Reply};
+use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_sync::worker::Worker;
 
 use super::changes::Changes;
@@ -29,7 +29,7 @@ use super::step::Step;
 use crate::catalog::OpenTable;
 use crate::codec::{Key, Value};
 use crate::engine::{Count, Engine};
-use crate::error::{Conflict, Request, Result};
+use crate::error::{Conflict, Error, Request, Result};
 use crate::keeper::Alarm;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::lock::LockWait;
@@ -253,10 +253,13 @@ impl<'a> Locker<'a> {
         {
             Reply::Granted | Reply::Held => Ok(Step::Done(())),
             Reply::Waiting => Ok(Step::Wait),
-            Reply::Refused(refusal) => {
-                Err(Conflict::refused(*refusal, &self.table.record.name).into())
-            }
+            Reply::Refused(refusal) => Err(self.refused(*refusal)),
         }
+    }
+
+    #[cold]
+    fn refused(&self, refusal: Refusal) -> Error {
+        Conflict::refused(refusal, &self.table.record.name).into()
     }
 
     /// Gives one name back.

@@ -309,7 +309,8 @@ impl<B: Buckets> LockManager for Queued<B> {
         Owner::new(&self.registry)
     }
 
-    #[inline]
+    // A call of its own: its registers are better used for one manager than shared by all.
+    #[inline(never)]
     fn request(
         &self,
         worker: &Worker,
