@@ -70,7 +70,7 @@ const HELD: [usize; 6] = [1, 10, 100, 500, 1_000, 10_000];
 /// Locks of a round of [`bare`]: what a transaction of txbench takes.
 const BARE_LOCKS: usize = 10;
 const RAMP: Duration = Duration::from_millis(200);
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(300);
 
 /// Loads, measures, and tells.
 ///
