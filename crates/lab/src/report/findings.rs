@@ -65,7 +65,7 @@ impl Findings {
         let mean = others.iter().sum::<f64>() / others.len().max(1) as f64;
         (mean > TOLERABLE).then(|| {
             format!(
-                "other programs took {:.0} % of the processors while this was measured. The \
+                "Other programs took {:.0} % of the processors while this was measured. The \
                  numbers are too low and too scattered to keep: run it again on a quiet machine.",
                 mean * 100.0
             )
