@@ -238,11 +238,16 @@ impl Mode {
 
     /// Panics if `name` cannot be held in this mode.
     #[inline]
-    pub(crate) fn assert_suits(self, name: Name) {
-        assert!(
-            self.suits(name.class()),
-            "{name} cannot be held in {self}: gap parts are for keys, intentions for tables"
-        );
+    pub(crate) fn assert_suits(self, name: &Name) {
+        if !self.suits(name.class()) {
+            self.does_not_suit(name);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn does_not_suit(self, name: &Name) -> ! {
+        panic!("{name} cannot be held in {self}: gap parts are for keys, intentions for tables")
     }
 
     /// The mode with these components, which came from a mode.

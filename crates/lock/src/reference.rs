@@ -275,7 +275,7 @@ impl LockManager for Reference {
         patience: Patience,
     ) -> Reply {
         owner.assert_usable(&self.registry);
-        mode.assert_suits(name);
+        mode.assert_suits(&name);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
             let place = owner.id().place();

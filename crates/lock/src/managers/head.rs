@@ -119,7 +119,7 @@ impl Head {
     /// Whether nobody holds or awaits the name.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
-        self.granted.is_empty() && self.awaited.is_empty()
+        self.granted.union(self.awaited).is_empty()
     }
 
     /// Gives a vacant head to another name, with all its storage.

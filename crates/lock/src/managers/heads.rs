@@ -49,14 +49,14 @@ impl Heads {
         &mut self.others.get_or_insert_default().0
     }
 
-    fn position(&self, name: Name) -> Option<usize> {
+    fn position(&self, name: &Name) -> Option<usize> {
         let live = &self.others()[..self.live as usize];
-        live.iter().position(|head| head.name() == name)
+        live.iter().position(|head| head.name() == *name)
     }
 
     /// The head of `name`, if anybody holds or awaits it.
-    pub(crate) fn get(&mut self, name: Name) -> Option<&mut Head> {
-        if self.first.name() == name {
+    pub(crate) fn get(&mut self, name: &Name) -> Option<&mut Head> {
+        if self.first.name() == *name {
             return Some(&mut self.first).filter(|head| !head.is_vacant());
         }
         let at = self.position(name)?;
@@ -65,11 +65,11 @@ impl Heads {
 
     /// The head of `name`; a fresh one has to be given a request at once (I2).
     #[inline]
-    pub(crate) fn get_or_add(&mut self, name: Name) -> &mut Head {
-        if self.first.name() == name {
+    pub(crate) fn get_or_add(&mut self, name: &Name) -> &mut Head {
+        if self.first.name() == *name {
             &mut self.first
         } else if self.live == 0 && self.first.is_vacant() {
-            self.first.rename(name);
+            self.first.rename(*name);
             &mut self.first
         } else {
             self.get_or_add_other(name)
@@ -77,28 +77,28 @@ impl Heads {
     }
 
     #[inline(never)]
-    fn get_or_add_other(&mut self, name: Name) -> &mut Head {
+    fn get_or_add_other(&mut self, name: &Name) -> &mut Head {
         if let Some(at) = self.position(name) {
             return &mut self.others_mut()[at];
         }
         if self.first.is_vacant() {
-            self.first.rename(name);
+            self.first.rename(*name);
             return &mut self.first;
         }
         let at = self.live as usize;
         self.live += 1;
         let others = self.others_mut();
         match others.get_mut(at) {
-            Some(vacant) => vacant.rename(name),
-            None => others.push(Head::new(name)),
+            Some(vacant) => vacant.rename(*name),
+            None => others.push(Head::new(*name)),
         }
         &mut others[at]
     }
 
     /// Changes the head of `name`, which exists, and removes it if it is vacant then.
     #[inline]
-    pub(crate) fn change<R>(&mut self, name: Name, change: impl FnOnce(&mut Head) -> R) -> R {
-        let head = if self.first.name() == name {
+    pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Head) -> R) -> R {
+        let head = if self.first.name() == *name {
             &mut self.first
         } else {
             self.other(name)
@@ -114,7 +114,7 @@ impl Heads {
     }
 
     #[inline(never)]
-    fn other(&mut self, name: Name) -> &mut Head {
+    fn other(&mut self, name: &Name) -> &mut Head {
         let at = self.position(name);
         let at = at.expect("a name that is held or awaited has a head");
         &mut self.others_mut()[at]

@@ -17,6 +17,7 @@ use super::{
     heads::Heads,
 };
 use crate::{
+    held,
     inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
     manager::LockManager,
     mode::Mode,
@@ -133,7 +134,7 @@ impl<B: Buckets> Queued<B> {
         };
         let Asked { name, mode, .. } = asked;
         let obstructed = self.with(worker, held.hash, |heads| {
-            heads.change(name, |head| {
+            heads.change(&name, |head| {
                 let converted = head.convert(held.slot, mode);
                 (!converted).then(|| self.obstructed(head, &asked))
             })
@@ -240,27 +241,25 @@ impl<B: Buckets> Queued<B> {
     #[inline]
     fn regrant<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
         if head.is_awaited() {
-            head.regrant(|Waiter { place, ticket, .. }| {
-                worker.account().passed(&WAIT);
-                let wake = self.registry.record(place).parker.resolve(ticket, GRANTED);
-                debug_assert!(wake.is_some(), "I1: the wait had ended before");
-                wakes.extend(wake);
-            });
+            self.regrant_line(worker, head, wakes);
         }
     }
 
+    #[inline(never)]
+    fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
+        head.regrant(|Waiter { place, ticket, .. }| {
+            worker.account().passed(&WAIT);
+            let wake = self.registry.record(place).parker.resolve(ticket, GRANTED);
+            debug_assert!(wake.is_some(), "I1: the wait had ended before");
+            wakes.extend(wake);
+        });
+    }
+
     #[inline]
-    fn give_back<'m>(
-        &'m self,
-        worker: &Worker,
-        name: Name,
-        hash: u32,
-        slot: u32,
-        wakes: &mut Wakes<'m>,
-    ) {
-        self.with(worker, hash, |heads| {
-            heads.change(name, |head| {
-                head.release(slot);
+    fn give_back<'m>(&'m self, worker: &Worker, lock: &held::Entry, wakes: &mut Wakes<'m>) {
+        self.with(worker, lock.hash, |heads| {
+            heads.change(&lock.name, |head| {
+                head.release(lock.slot);
                 self.regrant(worker, head, wakes);
             });
         });
@@ -284,11 +283,13 @@ impl<B: Buckets> Queued<B> {
         };
         let mut wakes = Wakes::new();
         self.with(worker, waiting.name.hash() as u32, |heads| {
-            let position = heads.get(waiting.name).and_then(|head| head.position(wait));
+            let position = heads
+                .get(&waiting.name)
+                .and_then(|head| head.position(wait));
             let Some(position) = position else {
                 return false;
             };
-            heads.change(waiting.name, |head| {
+            heads.change(&waiting.name, |head| {
                 let obstacles = head.obstacles(wait.place, waiting.mode, position);
                 let obstacles: Vec<(OwnerId, Obstacle)> = self.identify(obstacles);
                 head.withdraw(wait);
@@ -320,14 +321,14 @@ impl<B: Buckets> LockManager for Queued<B> {
         patience: Patience,
     ) -> Reply {
         owner.assert_usable(&self.registry);
-        mode.assert_suits(name);
+        mode.assert_suits(&name);
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
             return self.request_again(worker, owner, at, mode, patience);
         }
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, hash, |heads| {
-            let head = heads.get_or_add(name);
+            let head = heads.get_or_add(&name);
             head.acquire(owner.id().place(), mode).ok_or_else(|| {
                 let asked = Asked {
                     owner,
@@ -367,7 +368,7 @@ impl<B: Buckets> LockManager for Queued<B> {
             if verdict.is_some_and(|verdict| verdict != GRANTED) {
                 return;
             }
-            heads.change(pending.name, |head| {
+            heads.change(&pending.name, |head| {
                 match (verdict, former) {
                     (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the line"),
                     (Some(_), None) => head.release(pending.slot),
@@ -391,7 +392,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         };
         let entry = owner.held.remove(at);
         let mut wakes = Wakes::new();
-        self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+        self.give_back(worker, &entry, &mut wakes);
         true
     }
 
@@ -399,7 +400,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-            self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+            self.give_back(worker, &entry, &mut wakes);
         }
     }
 
@@ -410,7 +411,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         // rest would be held for nothing.
         let mut wakes = Wakes::new();
         for entry in owner.held.iter().rev() {
-            self.give_back(worker, entry.name, entry.hash, entry.slot, &mut wakes);
+            self.give_back(worker, entry, &mut wakes);
         }
         owner.forget_held();
     }
@@ -473,7 +474,7 @@ impl<B: Buckets> Graph for Queued<B> {
 
     fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
         self.with(worker, waiting.name.hash() as u32, |heads| {
-            let head = heads.get(waiting.name)?;
+            let head = heads.get(&waiting.name)?;
             let position = head.position(waiting.wait_ticket())?;
             Some(head.reach(position, target))
         })
@@ -482,7 +483,7 @@ impl<B: Buckets> Graph for Queued<B> {
     fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
         self.with(worker, waiting.name.hash() as u32, |heads| {
             heads
-                .get(waiting.name)?
+                .get(&waiting.name)?
                 .in_the_way(waiting.wait_ticket(), blocker)
         })
     }
