@@ -113,8 +113,11 @@ impl Options {
 /// assert_eq!(locks.kind(), Kind::Global);
 /// let _owner = locks.owner();
 /// ```
+// A tag of its own: without it the kind would be worked out, at every lock, from values that a
+// field of one manager cannot have.
 #[derive(Debug)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum Any {
     /// One mutex, one map.
     Reference(Reference),
