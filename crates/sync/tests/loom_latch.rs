@@ -163,6 +163,12 @@ mod queue {
         one_passes_one_tries(Kind::Queue);
     }
 
+    /// In a model who has to wait sleeps at once; the handle it is woken by lies in its own frame.
+    #[test]
+    fn o5_who_wakes_a_sleeper_sees_its_handle() {
+        two_pass_once(Kind::Queue);
+    }
+
     /// Three in line: the middle one is successor and predecessor at once.
     #[test]
     fn three_in_line_all_pass() {

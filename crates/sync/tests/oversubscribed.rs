@@ -18,9 +18,6 @@ static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "stress");
 
 const THREADS: usize = 512;
 const PASSES: u64 = 200;
-/// A queue latch with more threads than cores hands over about once in 200 microseconds: the next in
-/// line has to be scheduled among all who yield.
-const QUEUE_PASSES: u64 = 80;
 
 /// Runs `body` on all threads, which begin together, each with its number and a worker.
 fn on_all_threads(body: impl Fn(usize, &Worker) + Sync) {
@@ -49,14 +46,9 @@ fn pass((first, second): &mut (u64, u64), worker: &Worker) {
 
 fn all_pass_a_latch(kind: Kind) {
     let latched = Latched::new(kind, &SITE, (0, 0));
-    let passes = if kind == Kind::Queue {
-        QUEUE_PASSES
-    } else {
-        PASSES
-    };
     let tried = AtomicU64::new(0);
     on_all_threads(|number, worker| {
-        for round in 0..passes {
+        for round in 0..PASSES {
             if (round + number as u64).is_multiple_of(4) {
                 let passed = latched.try_with(worker, |pair| pass(pair, worker));
                 tried.fetch_add(u64::from(passed.is_none()), Relaxed);
@@ -65,7 +57,7 @@ fn all_pass_a_latch(kind: Kind) {
             }
         }
     });
-    let expected = THREADS as u64 * passes - tried.into_inner();
+    let expected = THREADS as u64 * PASSES - tried.into_inner();
     assert_eq!(latched.into_inner(), (expected, expected));
 }
 
