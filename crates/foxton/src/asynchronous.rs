@@ -1,9 +1,9 @@
 //! Transactions of tasks: the same operations as futures.
 //!
 //! Every future here is `Send` and may be dropped at any time. A dropped operation leaves its
-//! queue; what it had locked before stays locked until the transaction ends, as if it had been
-//! locked for nothing. A dropped `commit` is either a rollback or a commit, and the keeper sees a
-//! commit to its end.
+//! queue, and a forgotten one does when the transaction is used again or ends; what it had locked
+//! before stays locked until the transaction ends, as if it had been locked for nothing. A dropped
+//! `commit` is either a rollback or a commit, and the keeper sees a commit to its end.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -77,9 +77,13 @@ impl AsyncTransaction {
     }
 
     fn state_mut(&mut self) -> &mut State {
-        self.state
+        let state = self
+            .state
             .as_mut()
-            .expect("taken only by what ends the transaction")
+            .expect("taken only by what ends the transaction");
+        // The operation before may have been forgotten while it waited.
+        state.withdraw();
+        state
     }
 
     /// As [`Transaction::get`](crate::Transaction::get).
@@ -226,10 +230,11 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub async fn commit(mut self) -> Result<()> {
-        let state = self
+        let mut state = self
             .state
             .take()
             .expect("taken only by what ends the transaction");
+        state.withdraw();
         commit::commit(state).await
     }
 

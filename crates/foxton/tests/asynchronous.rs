@@ -155,6 +155,102 @@ fn a_commit_whose_future_is_dropped_happens_if_it_had_begun() {
     assert!(db.locks().is_empty());
 }
 
+/// Has an insert wait for the gap before 100, which `scanner` holds, and forgets its future.
+fn forget_an_insert(scanner: &mut foxton::Transaction, tx: &mut foxton::AsyncTransaction) {
+    assert_eq!(scanner.range(&SPARSE, 91..99).count().unwrap(), 0);
+    let mut insert = Box::pin(tx.insert(&SPARSE, &95, &0));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(insert.as_mut().poll(&mut context).is_pending());
+    std::mem::forget(insert);
+}
+
+/// A table of every tenth number.
+const SPARSE: Table<u64, i64> = Table::new("sparse");
+
+fn sparse() -> Database {
+    let db = memory(Durability::Sync);
+    db.run(|tx| (0..20).try_for_each(|key| tx.put(&SPARSE, &(10 * key), &1)))
+        .unwrap();
+    db
+}
+
+#[test]
+fn an_operation_that_is_forgotten_takes_no_lock_from_the_next_transaction() {
+    let db = sparse();
+    let mut scanner = db.begin().unwrap();
+    let mut tx = db.begin_async().unwrap();
+    forget_an_insert(&mut scanner, &mut tx);
+    drop(tx);
+    drop(scanner);
+    let mut expected = 2;
+    // One of these works with what the dropped one worked with.
+    let mut next: Vec<_> = (0..2).map(|_| db.begin().unwrap()).collect();
+    for (number, tx) in next.iter_mut().enumerate() {
+        assert_eq!(tx.get(&SPARSE, &100).unwrap(), Some(1));
+        tx.insert(&SPARSE, &(141 + 20 * number as u64), &1).unwrap();
+    }
+    for reader in next {
+        let mut writer = db.begin().unwrap();
+        let refused = writer.get_locked(&SPARSE, &100, Lock::Exclusive.nowait());
+        assert_eq!(refused.unwrap_err().code(), "lock_busy");
+        let locks = db.locks();
+        let readers = locks.iter().filter(|lock| lock.mode.to_string() == "S");
+        assert_eq!(readers.count(), expected, "{locks:?}");
+        expected -= 1;
+        drop(reader);
+    }
+}
+
+#[test]
+fn after_an_operation_that_is_forgotten_the_transaction_goes_on() {
+    let db = sparse();
+    let mut scanner = db.begin().unwrap();
+    runtime().block_on(async {
+        let mut tx = db.begin_async().unwrap();
+        forget_an_insert(&mut scanner, &mut tx);
+        tx.put(&SPARSE, &10, &2).await.unwrap();
+        forget_an_insert(&mut scanner, &mut tx);
+        tx.commit().await.unwrap();
+    });
+    drop(scanner);
+    assert!(db.locks().is_empty());
+    let read = db.run(|tx| Ok((tx.get(&SPARSE, &10)?, tx.get(&SPARSE, &95)?)));
+    assert_eq!(read.unwrap(), (Some(2), None));
+    db.verify();
+}
+
+#[test]
+fn a_waker_that_panics_does_not_stop_the_time_of_other_tasks() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+    let db = memory(Durability::None);
+    let mut holder = db.begin().unwrap();
+    holder.put(&ACCOUNTS, &1, &0).unwrap();
+    let brief = Lock::Shared.timeout(Duration::from_millis(5));
+    let mut tx = db.begin_async().unwrap();
+    let mut get = Box::pin(tx.get_locked(&ACCOUNTS, &1, brief));
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(
+        get.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    std::thread::sleep(Duration::from_millis(50));
+    runtime().block_on(async {
+        let mut other = db.begin_async().unwrap();
+        let timed = other.get_locked(&ACCOUNTS, &1, brief);
+        let timed = tokio::time::timeout(Duration::from_secs(5), timed).await;
+        assert_eq!(
+            timed.expect("the keeper is there").unwrap_err().code(),
+            "lock_timeout"
+        );
+    });
+}
+
 #[test]
 fn futures_can_be_sent() {
     fn assert_send(_: &impl Send) {}

@@ -115,6 +115,24 @@ impl State {
         }
     }
 
+    /// Takes back what an operation began and will not finish: its request, and the gap that it
+    /// locked for itself alone. An operation that is dropped does so itself; one that is forgotten
+    /// cannot, so whatever comes next does it.
+    pub(crate) fn withdraw(&mut self) {
+        let State {
+            engine,
+            worker,
+            owner,
+            alarm,
+            ..
+        } = self;
+        if owner.is_waiting() {
+            engine.locks.cancel(worker, owner);
+            alarm.clear();
+        }
+        self.release_fresh_gap();
+    }
+
     /// What an operation that came to `error` leaves behind: nothing in a queue, no gap locked for
     /// nothing, and no transaction if the error ended it.
     #[cold]
@@ -136,17 +154,6 @@ struct Operation<'a>(&'a mut State);
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
-        let State {
-            engine,
-            worker,
-            owner,
-            alarm,
-            ..
-        } = &mut *self.0;
-        if owner.is_waiting() {
-            engine.locks.cancel(worker, owner);
-            alarm.clear();
-        }
-        self.0.release_fresh_gap();
+        self.0.withdraw();
     }
 }

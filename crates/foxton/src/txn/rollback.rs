@@ -14,9 +14,7 @@ use crate::redo;
 impl State {
     /// Undoes every change and gives back every lock.
     pub(crate) fn undo_all(&mut self) {
-        if self.owner.is_waiting() {
-            self.engine.locks.cancel(&self.worker, &mut self.owner);
-        }
+        self.withdraw();
         if let Some(first) = self.changes.first_part {
             // Only to let restart forget the parts early; without it, it forgets them at the end.
             let first = first.bytes().to_le_bytes();
