@@ -238,6 +238,7 @@ fn a_deadlock_in_the_shell_ends_one_session_and_lets_the_other_go_on() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("deadlock"), "{text}");
+    assert!(text.contains("awaits X on t/x"), "{text}");
 }
 
 #[test]

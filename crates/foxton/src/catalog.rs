@@ -62,8 +62,14 @@ impl Catalog {
         shim::lock(&self.list).tables.clone()
     }
 
+    /// What the table with a number is called.
+    pub(crate) fn name_of(&self, id: u32) -> String {
+        let table = self.by_id(id);
+        table.map_or(String::new(), |table| table.record.name.clone())
+    }
+
     /// The table with a number.
-    pub(crate) fn by_id(&self, id: u32) -> Option<Arc<OpenTable>> {
+    fn by_id(&self, id: u32) -> Option<Arc<OpenTable>> {
         shim::lock(&self.list).tables.get(id as usize).cloned()
     }
 

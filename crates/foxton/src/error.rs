@@ -14,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use foxton_lock::name::Name;
 use foxton_lock::request::{Reason, Refusal};
 use foxton_log::LogError;
 use foxton_store::TooLong;
@@ -122,8 +123,35 @@ pub struct Conflict {
 
 #[derive(Debug)]
 struct Detail {
-    table: String,
     refusal: Refusal,
+    tables: TableNames,
+}
+
+/// What the tables are called that the names of a refusal or of a deadlock lie in, by number.
+#[derive(Debug, Clone)]
+pub(crate) struct TableNames(Vec<(u32, String)>);
+
+impl TableNames {
+    /// Asks `table` for each that `names` lie in.
+    pub(crate) fn of(names: impl IntoIterator<Item = Name>, table: impl Fn(u32) -> String) -> Self {
+        let mut tables: Vec<(u32, String)> = Vec::new();
+        for name in names {
+            if tables.iter().all(|(space, _)| *space != name.space()) {
+                tables.push((name.space(), table(name.space())));
+            }
+        }
+        TableNames(tables)
+    }
+
+    fn get(&self, name: Name) -> &str {
+        let found = self.0.iter().find(|(space, _)| *space == name.space());
+        found.map_or("", |(_, table)| table)
+    }
+
+    /// The name as a person would call it: `users/ann`.
+    pub(crate) fn call(&self, name: Name) -> String {
+        name.in_table(self.get(name))
+    }
 }
 
 /// Why another transaction had to go first.
@@ -144,17 +172,19 @@ pub enum ConflictReason {
 }
 
 impl Conflict {
-    pub(crate) fn refused(refusal: Refusal, table: &str) -> Conflict {
+    /// The refusal; `table` knows what tables are called.
+    pub(crate) fn refused(refusal: Refusal, table: impl Fn(u32) -> String) -> Conflict {
         let reason = match refusal.reason {
             Reason::Busy => ConflictReason::Busy,
             Reason::TimedOut => ConflictReason::TimedOut,
             Reason::Deadlock => ConflictReason::Deadlock,
             _ => ConflictReason::Cancelled,
         };
-        let table = String::from(table);
+        let cycle = refusal.cycle.iter().map(|member| member.awaited.0);
+        let tables = TableNames::of(std::iter::once(refusal.name).chain(cycle), table);
         Conflict {
             reason,
-            detail: Some(Box::new(Detail { table, refusal })),
+            detail: Some(Box::new(Detail { refusal, tables })),
         }
     }
 
@@ -170,7 +200,8 @@ impl Conflict {
 
     /// The table in which the lock was refused.
     pub fn table(&self) -> Option<&str> {
-        self.detail.as_ref().map(|detail| &*detail.table)
+        let detail = self.detail.as_ref()?;
+        Some(detail.tables.get(detail.refusal.name))
     }
 
     /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.
@@ -203,8 +234,10 @@ impl fmt::Display for Conflict {
                  it again from the beginning"
             }
         })?;
-        match &self.detail {
-            Some(detail) => write!(f, " (table \"{}\", {})", detail.table, detail.refusal),
+        match self.detail.as_deref() {
+            Some(Detail { refusal, tables }) => {
+                write!(f, " ({})", refusal.with_names(&|name| tables.call(name)))
+            }
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use foxton_lock::inspect::{Entry, Queue, Snapshot};
 use foxton_lock::manager::LockManager;
@@ -13,8 +13,10 @@ use foxton_lock::request::{Label, OwnerId};
 
 use crate::db::Database;
 use crate::engine::Count;
+use crate::error::TableNames;
 
-pub use foxton_lock::inspect::{DeadlockReport, Stats as LockStats};
+pub use foxton_lock::inspect::Stats as LockStats;
+pub use foxton_lock::request::Member;
 pub use foxton_log::LogStats;
 pub use foxton_sync::site::Summary as Account;
 
@@ -51,17 +53,21 @@ pub struct WaitingLock {
 impl fmt::Display for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HeldLock {
-            table,
-            name,
             mode,
             owner,
             label,
             age,
+            ..
         } = self;
-        write!(
-            f,
-            "{owner} {label} {mode} on {name} of \"{table}\" ({age:.1?} old)"
-        )
+        let place = self.place();
+        write!(f, "{owner} {label} {mode} on {place} ({age:.1?} old)")
+    }
+}
+
+impl HeldLock {
+    /// What is locked, as a person would call it: `users`, `users/ann`, `users/end`.
+    pub fn place(&self) -> String {
+        self.name.in_table(&self.table)
     }
 }
 
@@ -72,6 +78,27 @@ impl fmt::Display for WaitingLock {
             write!(f, " {owner} {label}")?;
         }
         Ok(())
+    }
+}
+
+/// A cycle of waits that was found, and who gave way.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeadlockReport {
+    /// When it was found.
+    pub at: SystemTime,
+    /// Each member waits for the next, the last for the first.
+    pub cycle: Vec<Member>,
+    tables: TableNames,
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "a deadlock of {}:", self.cycle.len())?;
+        let call = |name| self.tables.call(name);
+        self.cycle
+            .iter()
+            .try_for_each(|member| writeln!(f, "  {}", member.with_names(&call)))
     }
 }
 
@@ -176,7 +203,15 @@ impl Database {
 
     /// The most recent deadlocks, the latest last: who waited for whom, and who gave way.
     pub fn deadlocks(&self) -> Vec<DeadlockReport> {
-        self.engine().locks.deadlocks()
+        let engine = self.engine();
+        let report = |found: foxton_lock::inspect::DeadlockReport| DeadlockReport {
+            at: found.at,
+            tables: TableNames::of(found.cycle.iter().map(|member| member.awaited.0), |table| {
+                engine.catalog.name_of(table)
+            }),
+            cycle: found.cycle,
+        };
+        engine.locks.deadlocks().into_iter().map(report).collect()
     }
 
     /// How much there was of everything.
@@ -229,8 +264,7 @@ impl Database {
     }
 
     fn describe(&self, name: Name, entry: &Entry) -> HeldLock {
-        let table = self.engine().catalog.by_id(name.space());
-        let table = table.map_or(String::new(), |table| table.record.name.clone());
+        let table = self.engine().catalog.name_of(name.space());
         let Entry {
             owner,
             label,

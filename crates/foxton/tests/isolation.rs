@@ -595,7 +595,9 @@ fn a_transaction_ended_by_a_deadlock_refuses_everything_but_its_end() {
         assert_eq!(t1.commit(), Done);
         assert_eq!(rows(&db), [(1, 11), (2, 12)]);
         let report = db.deadlocks().pop().expect("a report");
-        assert!(report.to_string().contains("T1") && report.to_string().contains("T2"));
+        let text = report.to_string();
+        assert!(text.contains("T1") && text.contains("T2"), "{text}");
+        assert!(text.contains("X on test/0x"), "{text}");
     });
 }
 

@@ -244,11 +244,34 @@ impl fmt::Display for Name {
     /// `3` a table, `3/ann` or `3/0x0007` a key, `3/0x6162636465666768~00c0ffee` a long one,
     /// `3/end` its end, `#42` an advisory name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &self.space())
+    }
+}
+
+impl Name {
+    /// As it is displayed, with `table` instead of the table's number, for who knows what the
+    /// number stands for.
+    ///
+    /// ```
+    /// use foxton_lock::name::{KeyHasher, Name};
+    ///
+    /// let ann = Name::key(3, b"ann", &KeyHasher::new(7));
+    /// assert_eq!(ann.to_string(), "3/ann");
+    /// assert_eq!(ann.in_table("users"), "users/ann");
+    /// ```
+    pub fn in_table(&self, table: &str) -> String {
+        let mut text = String::new();
+        self.write(&mut text, &table)
+            .expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, table: &dyn fmt::Display) -> fmt::Result {
         match self.class() {
-            Class::Table => return write!(f, "{}", self.space()),
-            Class::End => return write!(f, "{}/end", self.space()),
+            Class::Table => return write!(f, "{table}"),
+            Class::End => return write!(f, "{table}/end"),
             Class::Advisory => return write!(f, "#{}", self.head),
-            Class::Key => write!(f, "{}/", self.space())?,
+            Class::Key => write!(f, "{table}/")?,
         }
         let readable = self.length() > 0 && self.known_bytes().all(|byte| byte.is_ascii_graphic());
         if readable {

@@ -169,9 +169,22 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            reason, name, mode, ..
-        } = self;
+        self.write(f, &|name| name.to_string())
+    }
+}
+
+impl Refusal {
+    /// As it is displayed, with names as `call` calls them: a lock manager knows tables by number
+    /// only.
+    pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
+        let mut text = String::new();
+        self.write(&mut text, call)
+            .expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, call: &dyn Fn(Name) -> String) -> fmt::Result {
+        let (reason, mode, name) = (self.reason, self.mode, call(self.name));
         write!(f, "{reason}: {mode} on {name} was not granted")?;
         if !self.waited.is_zero() {
             write!(f, " in {:.1?}", self.waited)?;
@@ -184,11 +197,8 @@ impl fmt::Display for Refusal {
             )?;
         }
         for (at, member) in self.cycle.iter().enumerate() {
-            write!(
-                f,
-                "{}{member}",
-                if at == 0 { "; the cycle: " } else { ", " }
-            )?;
+            f.write_str(if at == 0 { "; the cycle: " } else { ", " })?;
+            member.write(f, call)?;
         }
         Ok(())
     }
@@ -247,7 +257,21 @@ pub struct Member {
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, mode) = self.awaited;
+        self.write(f, &|name| name.to_string())
+    }
+}
+
+impl Member {
+    /// As it is displayed, with names as `call` calls them.
+    pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
+        let mut text = String::new();
+        self.write(&mut text, call)
+            .expect("a string takes everything");
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, call: &dyn Fn(Name) -> String) -> fmt::Result {
+        let (name, mode) = (call(self.awaited.0), self.awaited.1);
         let how = if self.behind_holder {
             "held in"
         } else {

@@ -181,7 +181,7 @@ impl Shell {
     fn waiting(&self, name: &str) -> Option<String> {
         let waits = self.db.waits();
         let wait = waits.iter().find(|wait| wait.lock.label == name)?;
-        let (mode, what) = (wait.lock.mode, place(&wait.lock));
+        let (mode, what) = (wait.lock.mode, wait.lock.place());
         Some(format!(
             "{name} waits for {mode} on {what}, held by {}",
             blockers(wait)
@@ -286,15 +286,6 @@ impl Shell {
     }
 }
 
-/// What is locked, as a person would name it: a table, or a key or an end in it.
-fn place(lock: &HeldLock) -> String {
-    // Names begin with the table's number, which nobody but the lock manager knows.
-    match lock.name.to_string().split_once('/') {
-        Some((_, key)) => format!("{}/{key}", lock.table),
-        None => lock.table.clone(),
-    }
-}
-
 fn blockers(wait: &WaitingLock) -> String {
     let labels: Vec<&str> = wait.blockers.iter().map(|(_, label)| &**label).collect();
     labels.join(" and ")
@@ -306,7 +297,7 @@ fn columns(lock: &HeldLock, what: &str, since: Duration) -> [String; 5] {
         lock.label.to_string(),
         what.to_owned(),
         lock.mode.to_string(),
-        place(lock),
+        lock.place(),
         since,
     ]
 }

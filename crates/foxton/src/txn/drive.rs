@@ -107,10 +107,8 @@ impl State {
         match outcome {
             Outcome::Granted | Outcome::Held => Ok(()),
             Outcome::Refused(refusal) => {
-                let space = refusal.name.space();
-                let table = self.engine.catalog.by_id(space);
-                let name = table.as_ref().map_or("", |table| &table.record.name);
-                Err(Conflict::refused(*refusal, name).into())
+                let catalog = &self.engine.catalog;
+                Err(Conflict::refused(*refusal, |table| catalog.name_of(table)).into())
             }
         }
     }

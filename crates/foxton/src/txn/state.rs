@@ -259,7 +259,8 @@ impl<'a> Locker<'a> {
 
     #[cold]
     fn refused(&self, refusal: Refusal) -> Error {
-        Conflict::refused(refusal, &self.table.record.name).into()
+        // A refusal without a wait has no cycle: it is all about this table.
+        Conflict::refused(refusal, |_| self.table.record.name.clone()).into()
     }
 
     /// Gives one name back.
