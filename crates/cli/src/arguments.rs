@@ -68,16 +68,24 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Range reads and point updates over a sweep of clients.
+    ///
+    /// A transaction reads SIZE consecutive rows of one of three tables of 100,000 rows and adds up a
+    /// column; an updating one then changes a string in a fifth as many rows of the next table. Every
+    /// sum is compared with the one known beforehand, and the tables are checked after each run.
     Txbench(Txbench),
     /// A bank: three balances and a row of history in each transaction.
+    ///
+    /// A transaction adds an amount to an account, its teller and the teller's branch, and writes a row
+    /// of history. Afterwards every balance must be the sum of its history.
     Tpcb(Tpcb),
     /// What locking costs: the same work without locks, and nanoseconds per lock.
+    ///
+    /// The read-only transactions of txbench by one client, with locking off and then with each lock
+    /// manager and latch; and a lock and its release alone, for several numbers of locks held.
     LockCost(LockCost),
 }
 
-/// A transaction reads SIZE consecutive rows of one of three tables of 100,000 rows and adds up a
-/// column; an updating one then changes a string in a fifth as many rows of the next table. Every
-/// sum is compared with the one known beforehand, and the tables are checked after each run.
+/// The arguments of `bench txbench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -123,8 +131,7 @@ pub(crate) struct Txbench {
     pub(crate) plant: bool,
 }
 
-/// A transaction adds an amount to an account, its teller and the teller's branch, and writes a row
-/// of history. Afterwards every balance must be the sum of its history.
+/// The arguments of `bench tpcb`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -182,8 +189,7 @@ pub(crate) struct Sweep {
     pub(crate) out: Option<PathBuf>,
 }
 
-/// The read-only transactions of txbench by one client, with locking off and then with each lock
-/// manager and latch; and a lock and its release alone, for several numbers of locks held.
+/// The arguments of `bench lock-cost`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Instructions per lock and release are counted by valgrind's callgrind, where it is installed:

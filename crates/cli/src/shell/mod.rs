@@ -233,6 +233,7 @@ impl Shell {
     fn stats(&self) {
         let stats = self.db.stats();
         let locks = &stats.locks;
+        let quantile = |share| locks.wait_quantile(share).as_micros() as u64;
         for (what, count) in [
             ("commits with changes", stats.commits),
             ("commits without", stats.read_only_commits),
@@ -242,6 +243,8 @@ impl Shell {
             ("waits for a lock", locks.waits),
             ("waits that timed out", locks.timeouts),
             ("microseconds waited", locks.wait_micros),
+            ("microseconds or less: half of the waits", quantile(0.5)),
+            ("microseconds or less: 99 of 100 waits", quantile(0.99)),
         ] {
             say!("{count:>12}  {what}");
         }
