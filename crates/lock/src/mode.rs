@@ -37,30 +37,10 @@
 use crate::name::{Class, Name};
 use std::{fmt, str::FromStr};
 
-/// How many components there are; a lock head keeps a count for each.
-pub const COMPONENTS: usize = 8;
+mod components;
 
-const IS: u8 = 1 << 0;
-const IX: u8 = 1 << 1;
-const S: u8 = 1 << 2;
-const U: u8 = 1 << 3;
-const X: u8 = 1 << 4;
-const GAP_S: u8 = 1 << 5;
-const GAP_II: u8 = 1 << 6;
-const GAP_X: u8 = 1 << 7;
-const GAP: u8 = GAP_S | GAP_II | GAP_X;
-
-/// For each component, the components it conflicts with. Symmetric; a test says so.
-const CONFLICTS: [u8; COMPONENTS] = [
-    X,                      // IS
-    S | U | X,              // IX
-    IX | X,                 // S
-    IX | U | X,             // U
-    IS | IX | S | U | X,    // X
-    GAP_II | GAP_X,         // gap S
-    GAP_S | GAP_X,          // gap II
-    GAP_S | GAP_II | GAP_X, // gap X
-];
+pub(crate) use components::{COMPONENTS, Set};
+use components::{GAP, GAP_II, GAP_S, GAP_X, IS, IX, NORMAL, S, U, X};
 
 /// How a name is held or asked for.
 ///
@@ -188,16 +168,6 @@ impl Mode {
         }
     }
 
-    /// The same mode without what it says of the key, if anything is left: what a new key's gap
-    /// takes over from its right neighbour.
-    #[inline]
-    pub const fn gap_only(self) -> Option<Self> {
-        match self.0 & GAP {
-            0 => None,
-            gap => Some(Self(gap)),
-        }
-    }
-
     /// Whether two owners may hold one name in these modes.
     #[inline]
     pub const fn compatible(self, other: Self) -> bool {
@@ -269,118 +239,6 @@ impl Mode {
     }
 }
 
-/// Any set of components, such as all that are granted on one name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Set(u8);
-
-impl Set {
-    pub(crate) const NONE: Self = Self(0);
-
-    #[inline]
-    pub(crate) const fn bits(self) -> u8 {
-        self.0
-    }
-
-    #[inline]
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    #[inline]
-    pub(crate) const fn meets(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    #[inline]
-    pub(crate) const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    #[inline]
-    pub(crate) const fn minus(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// The set with component `index` only.
-    #[inline]
-    pub(crate) const fn one(index: usize) -> Self {
-        Self(1 << index)
-    }
-
-    /// Every component that conflicts with one of these; by symmetry, also every component that
-    /// cannot be granted while these are held.
-    #[inline]
-    pub(crate) const fn conflicts(self) -> Self {
-        Self(CLOSURE[self.0 as usize])
-    }
-
-    /// The indices of the components, ascending.
-    #[inline]
-    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
-        let mut rest = u32::from(self.0);
-        std::iter::from_fn(move || {
-            if rest == 0 {
-                return None;
-            }
-            // The remainder changes nothing, and spares whoever indexes with it a check.
-            let index = rest.trailing_zeros() as usize % COMPONENTS;
-            rest &= rest - 1;
-            Some(index)
-        })
-    }
-}
-
-/// For each set of components, what conflicts with any of them.
-static CLOSURE: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut set = 0;
-    while set < 256 {
-        let mut component = 0;
-        while component < COMPONENTS {
-            if set & (1 << component) != 0 {
-                table[set] |= CONFLICTS[component];
-            }
-            component += 1;
-        }
-        set += 1;
-    }
-    table
-};
-
-/// For each set of components, the weakest mode that covers all of them (I2).
-static NORMAL: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut set = 0;
-    while set < 256 {
-        table[set] = normal(set as u8);
-        set += 1;
-    }
-    table
-};
-
-const fn normal(set: u8) -> u8 {
-    let own = if set & X != 0 {
-        X
-    } else if set & IX != 0 {
-        // U beside IX is S beside IX: both keep out everything but IS.
-        IX | if set & (S | U) != 0 { S } else { 0 }
-    } else if set & U != 0 {
-        U
-    } else if set & S != 0 {
-        S
-    } else {
-        set & IS
-    };
-    let gap = set & GAP;
-    // A gap that is both read and inserted into is the owner's alone.
-    let gap = if gap & GAP_X != 0 || gap == GAP_S | GAP_II {
-        GAP_X
-    } else {
-        gap
-    };
-    own | gap
-}
-
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = match self.0 & !GAP {
@@ -442,7 +300,7 @@ impl FromStr for Mode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{components::CONFLICTS, *};
 
     fn all() -> Vec<Mode> {
         let mut all: Vec<Mode> = Mode::TABLE_MODES
@@ -637,7 +495,6 @@ mod tests {
         for a in Mode::key_modes() {
             assert_eq!(Mode::key(a.key_part(), a.gap_part()), a);
             assert!(a.suits(Class::Key) && a.suits(Class::End));
-            assert_eq!(a.gap_only().is_some(), a.gap_part() != GapPart::None);
         }
         assert!(!mode("gapS").suits(Class::Table));
         assert!(!mode("SIX").suits(Class::Key));
