@@ -15,7 +15,7 @@ use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{Log, LogOptions, OpenError};
 use foxton_sync::counter::Counters;
-use foxton_sync::shim::AtomicBool;
+use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
 
 use crate::asynchronous::AsyncTransaction;
@@ -151,7 +151,7 @@ impl Database {
             workers,
             catalog,
             counters: Counters::new(),
-            alone: AtomicBool::new(false),
+            open: Mutex::new(false),
             failed: AtomicBool::new(false),
             options,
         };

@@ -11,7 +11,7 @@ use foxton_lock::any::Any;
 use foxton_lock::name::KeyHasher;
 use foxton_log::{Log, LogError};
 use foxton_sync::counter::Counters;
-use foxton_sync::shim::{AtomicBool, Ordering};
+use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
@@ -30,8 +30,8 @@ pub(crate) struct Engine {
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
     pub(crate) counters: Counters<{ Count::ALL.len() }>,
-    /// Whether a transaction is open; kept only when locking is off.
-    pub(crate) alone: AtomicBool,
+    /// Whether a transaction is open. Looked at only with locking off.
+    pub(crate) open: Mutex<bool>,
     /// Whether the log has failed. Written once, so that reading it costs nothing.
     pub(crate) failed: AtomicBool,
 }

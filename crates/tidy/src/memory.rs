@@ -20,7 +20,7 @@ const BEHIND_THE_DOOR: [&[&str]; 5] = [
 ];
 
 /// Crates whose atomics carry numbers.
-const NUMBERED: [&str; 4] = ["sync", "lock", "log", "store"];
+const NUMBERED: [&str; 5] = ["sync", "lock", "log", "store", "foxton"];
 
 /// Crates that are built with `#![forbid(unsafe_code)]`.
 const SAFE: [&str; 7] = ["lock", "log", "foxton", "lab", "sim", "cli", "tidy"];

@@ -1,13 +1,9 @@
 //! From the rack and back into it.
-//!
-//! # Orderings
-//!
-//! * O1  with locking off: the store of `alone` in `put_away` (Release) to the swap in `take_out`
-//!   (Acquire): a transaction sees all that the one before it did.
 
+use std::mem;
 use std::sync::Arc;
 
-use foxton_sync::shim::Ordering;
+use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
 
 use super::state::{Phase, State};
@@ -24,8 +20,8 @@ impl State {
     pub(crate) fn take_out(engine: &Arc<Engine>, rack: &Rack<State>) -> Result<Box<State>> {
         engine.check()?;
         if engine.options.locking == Locking::Off {
-            let alone = engine.alone.swap(true, Ordering::AcqRel); // O1
-            if alone {
+            // A mutex, so that a transaction sees all that the one before it did.
+            if mem::replace(&mut *shim::lock(&engine.open), true) {
                 return Err(Request::OneAtATime.into());
             }
         }
@@ -49,7 +45,7 @@ impl State {
         state.durability = state.engine.options.durability;
         state.shrink();
         if state.engine.options.locking == Locking::Off {
-            state.engine.alone.store(false, Ordering::Release); // O1
+            *shim::lock(&state.engine.open) = false;
         }
         // A closed rack gives it back, and it goes.
         drop(rack::put(
