@@ -18,7 +18,6 @@
 //! * I2  `next` is not later than the earliest alarm set: whoever sets an earlier one lowers it
 //!   first, under the same mutex under which the keeper goes to sleep.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -150,7 +149,7 @@ impl Shared {
             if !desk.jobs.is_empty() {
                 let jobs = std::mem::take(&mut desk.jobs);
                 drop(desk);
-                jobs.into_iter().for_each(shielded);
+                jobs.into_iter().for_each(|job| job());
                 desk = shim::lock(&self.desk);
                 continue;
             }
@@ -181,18 +180,9 @@ impl Shared {
         }
         let worker = self.workers.worker();
         for ticket in due {
-            shielded(|| {
-                self.locks.end_wait(&worker, ticket, Reason::TimedOut);
-            });
+            self.locks.end_wait(&worker, ticket, Reason::TimedOut);
         }
     }
-}
-
-/// Calls `body`, which in the end calls wakers. A panic in one of them is not to stop the time of
-/// all other tasks.
-fn shielded(body: impl FnOnce()) {
-    // What a waker interrupts has left everything whole: wakers are called last.
-    let _ = catch_unwind(AssertUnwindSafe(body));
 }
 
 /// Takes what is due, and finds out when something will be.

@@ -46,6 +46,7 @@ use crate::shim::{AtomicU64, Mutex, Ordering, lock, thread};
 use crate::site::{Component, Pattern, Site};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -122,7 +123,9 @@ impl Sleeper {
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
-            Self::Task(waker) => waker.wake(),
+            // Foreign code, in the thread of somebody who only ended the wait, and who may have
+            // others to wake. The panic hook has told of it, and that is all it deserves.
+            Self::Task(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
         }
     }
 }
@@ -316,7 +319,8 @@ fn verdict_in(word: u64, ticket: Ticket) -> Option<Verdict> {
     }
 }
 
-/// The duty to wake the sleeper of one wait. Dropping it wakes, too.
+/// The duty to wake the sleeper of one wait. Dropping it wakes, too. A panic in a task's waker goes
+/// no further.
 #[derive(Debug)]
 #[must_use = "the sleeper sleeps until it is woken; dropping this wakes it"]
 pub struct Wake<'p> {

@@ -132,3 +132,23 @@ fn waiting_for_what_never_comes_panics() {
 fn a_verdict_out_of_range_panics() {
     Verdict::new(1 << 24);
 }
+
+#[test]
+fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+    let (first, second) = (Parker::new(), Parker::new());
+    let tickets = [first.arm(), second.arm()];
+    let counting = Arc::new(Counting::default());
+    let (panics, counts) = (Waker::from(Arc::new(Panics)), Waker::from(counting.clone()));
+    let pending = |polled: Poll<Verdict>| assert!(polled.is_pending());
+    pending(first.poll(tickets[0], &mut Context::from_waker(&panics)));
+    pending(second.poll(tickets[1], &mut Context::from_waker(&counts)));
+    first.resolve(tickets[0], GRANTED).expect("first").wake();
+    second.resolve(tickets[1], GRANTED).expect("first").wake();
+    assert_eq!(counting.0.load(Relaxed), 1);
+}
