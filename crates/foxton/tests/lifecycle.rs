@@ -164,3 +164,15 @@ fn two_databases_in_one_process_share_nothing() {
     assert!(other.locks().is_empty());
     tx.commit().unwrap();
 }
+
+#[test]
+fn a_sync_interval_too_long_for_the_clock_is_no_interval() {
+    let mut options = Options::tiny();
+    options.durability = Durability::Buffered;
+    options.sync_interval = Duration::MAX;
+    let db = Database::in_memory(options).unwrap();
+    for value in 0..3 {
+        db.run(|tx| tx.put(&NUMBERS, &1, &value)).unwrap();
+    }
+    assert!(db.locks().is_empty());
+}

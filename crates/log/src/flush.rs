@@ -294,8 +294,10 @@ impl Core {
         if self.is_due.load(Relaxed) || self.is_due.swap(true, Relaxed) {
             return;
         }
-        let due = Instant::now() + self.options.sync_interval;
-        self.ask(worker, |demand| demand.due = Some(due));
+        // An interval too long for the clock never ends.
+        if let Some(due) = Instant::now().checked_add(self.options.sync_interval) {
+            self.ask(worker, |demand| demand.due = Some(due));
+        }
     }
 
     // Failing.
