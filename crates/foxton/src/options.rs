@@ -47,15 +47,16 @@ pub struct Options {
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
     pub run_attempts: u32,
-    /// Bytes of log kept in memory before writers wait for the device. Default 4 MiB; at least
-    /// 64 KiB.
+    /// Bytes of log kept in memory before writers wait for the device. Default 4 MiB; from
+    /// 64 KiB to 1 GiB.
     pub log_buffer_bytes: usize,
     /// Bytes of one log file. Default 64 MiB; at least 64 KiB.
     pub log_segment_bytes: u64,
     /// Bytes of changes a transaction gathers before it hands them to the log in parts. Default
-    /// 1 MiB; at least 256.
+    /// 1 MiB; from 256 bytes to 128 MiB, since a record of the log takes a part and one change more.
     pub redo_part_bytes: usize,
-    /// How long a buffered commit may stay unsynced. Default 1 s.
+    /// How long a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for as long as
+    /// nobody asks for more.
     pub sync_interval: Duration,
 }
 
@@ -101,16 +102,16 @@ impl Options {
             ),
             (self.run_attempts >= 1, "run_attempts must be at least 1"),
             (
-                self.log_buffer_bytes >= 64 << 10,
-                "log_buffer_bytes must be at least 65,536",
+                (64 << 10..=1 << 30).contains(&self.log_buffer_bytes),
+                "log_buffer_bytes takes 65,536 to 1,073,741,824",
             ),
             (
                 self.log_segment_bytes >= 64 << 10,
                 "log_segment_bytes must be at least 65,536",
             ),
             (
-                self.redo_part_bytes >= 256,
-                "redo_part_bytes must be at least 256",
+                (256..=128 << 20).contains(&self.redo_part_bytes),
+                "redo_part_bytes takes 256 to 134,217,728",
             ),
         ];
         match rules.iter().find(|(kept, _)| !kept) {
@@ -208,8 +209,10 @@ mod tests {
             |options| options.lock_buckets = usize::MAX,
             |options| options.run_attempts = 0,
             |options| options.log_buffer_bytes = 1,
+            |options| options.log_buffer_bytes = usize::MAX,
             |options| options.log_segment_bytes = 1,
             |options| options.redo_part_bytes = 0,
+            |options| options.redo_part_bytes = usize::MAX,
         ] {
             let mut options = Options::default();
             change(&mut options);
