@@ -81,9 +81,11 @@ impl fmt::Display for Summary {
             offset,
             ..
         } = self;
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        let (some, several) = (plural(*records), plural(*segments as u64));
         write!(
             f,
-            "{records} records in {segments} segments up to LSN {end}"
+            "{records} record{some} in {segments} segment{several} up to LSN {end}"
         )?;
         match self.ended {
             Ended::Closed => write!(f, ", closed"),
