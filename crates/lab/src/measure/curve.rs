@@ -120,6 +120,19 @@ impl Curve {
         (self.points.len() > 1 && peak > 0.0).then(|| last.tps().median() / peak)
     }
 
+    /// The same ratio in each pass over the points alone: a pass takes less time than all of them,
+    /// and so less of a machine that is fast in one minute and slow in the next.
+    pub fn no_collapse_by_pass(&self) -> Spread {
+        let passes = self.points.iter().map(|point| point.runs.len()).min();
+        let ratio = |pass: usize| {
+            let tps = |point: &Point| point.runs[pass].tps();
+            let peak = self.points.iter().map(tps).fold(0.0, f64::max);
+            let last = self.points.last().filter(|_| self.points.len() > 1);
+            last.filter(|_| peak > 0.0).map(|last| tps(last) / peak)
+        };
+        Spread::new((0..passes.unwrap_or(0)).filter_map(ratio))
+    }
+
     /// The first thing found wrong in any of its points, and where.
     pub fn failure(&self) -> Option<String> {
         self.points.iter().find_map(|point| {
@@ -163,6 +176,12 @@ mod tests {
         };
         assert_eq!(curve.peak().unwrap().mpl, 2);
         assert_eq!(curve.no_collapse_ratio(), Some(0.25));
+        let by_pass = curve.no_collapse_by_pass();
+        assert_eq!(
+            (by_pass.min(), by_pass.max()),
+            (0.25, 0.25),
+            "one pass is whole"
+        );
         assert_eq!(curve.label(), "global");
     }
 

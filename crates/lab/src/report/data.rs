@@ -105,6 +105,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
         .collect();
+    let by_pass = curve.no_collapse_by_pass();
     let value = json!({
         "workload": findings.workload,
         "variant": findings.variant,
@@ -124,6 +125,8 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "p99_us": rounded(latency.quantile_us(0.99), 2),
         "max_us": rounded(latency.max_us(), 2),
         "no_collapse": curve.no_collapse_ratio().map(|ratio| rounded(ratio, 3)),
+        "no_collapse_min": rounded(by_pass.min(), 3),
+        "no_collapse_max": rounded(by_pass.max(), 3),
         "processor_user": split.map(|split| rounded(split.user, 3)),
         "processor_kernel": split.map(|split| rounded(split.kernel, 3)),
         "processor_others": split.map(|split| rounded(split.others, 3)),

@@ -108,6 +108,7 @@ fn ratios(findings: &Findings) -> Table {
         "tps at largest",
         "MPL",
         "ratio",
+        "in one pass",
     ]);
     for curve in &findings.curves {
         let (Some(peak), Some(last), Some(ratio)) =
@@ -115,6 +116,7 @@ fn ratios(findings: &Findings) -> Table {
         else {
             continue;
         };
+        let by_pass = curve.no_collapse_by_pass();
         table.row([
             curve.label(),
             grouped(peak.tps().median()),
@@ -122,6 +124,7 @@ fn ratios(findings: &Findings) -> Table {
             grouped(last.tps().median()),
             last.mpl.to_string(),
             format!("{ratio:.2}"),
+            format!("{:.2}..{:.2}", by_pass.min(), by_pass.max()),
         ]);
     }
     table
