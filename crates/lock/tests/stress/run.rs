@@ -143,6 +143,10 @@ impl World {
     }
 }
 
+/// Rounds of each thread at least, however long it takes: on a machine with much else to do a window
+/// may pass before a thread has run at all, and then nothing would be shown.
+const LEAST_ROUNDS: u32 = 10;
+
 /// Threads that lock keys in random order and wait for them asleep: deadlocks, deadlines and
 /// refusals all the time, and every wait ends.
 pub(crate) fn threads(settings: &Settings) -> Done {
@@ -150,7 +154,6 @@ pub(crate) fn threads(settings: &Settings) -> Done {
     let workers = Workers::with_seed(settings.seed);
     let begin = Barrier::new(settings.threads);
     let transactions = AtomicU64::new(0);
-    let end = Instant::now() + settings.duration;
     thread::scope(|scope| {
         for _ in 0..settings.threads {
             let worker = workers.worker();
@@ -158,7 +161,10 @@ pub(crate) fn threads(settings: &Settings) -> Done {
             scope.spawn(move || {
                 let mut owner = world.locks.owner();
                 begin.wait();
-                while Instant::now() < end {
+                let end = Instant::now() + settings.duration;
+                let mut rounds = 0;
+                while rounds < LEAST_ROUNDS || Instant::now() < end {
+                    rounds += 1;
                     owner.begin();
                     if transaction(world, &worker, &mut owner) {
                         transactions.fetch_add(1, Relaxed);
@@ -243,17 +249,18 @@ pub(crate) fn tasks(settings: &Settings) -> Done {
     let workers = Workers::with_seed(settings.seed);
     let tickets: Mutex<Vec<WaitTicket>> = Mutex::default();
     let transactions = AtomicU64::new(0);
-    let end = Instant::now() + settings.duration;
     thread::scope(|scope| {
         for _ in 0..settings.threads {
             let worker = workers.worker();
             let (world, tickets, transactions) = (&world, &tickets, &transactions);
             scope.spawn(move || {
                 let mut tasks: Vec<Task> = (0..TASKS).map(|_| new_task(world)).collect();
-                let mut running = true;
+                let end = Instant::now() + settings.duration;
+                let (mut running, mut rounds) = (true, 0);
                 while running || tasks.iter().any(|task| task.owner.is_waiting()) {
                     assert!(Instant::now() < end + LOST, "a task was never woken");
-                    running = Instant::now() < end;
+                    rounds += 1;
+                    running = rounds < LEAST_ROUNDS || Instant::now() < end;
                     for task in &mut tasks {
                         let done = turn(world, &worker, task, tickets, running);
                         transactions.fetch_add(u64::from(done), Relaxed);
