@@ -158,7 +158,7 @@ fn memory_comes_back() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes a minute; `just stress` runs it"]
 fn ten_million_items_through_a_queue() {
     queue(10_000_000);
 }

@@ -497,7 +497,7 @@ fn nothing_comes_into_a_locked_gap() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes; `just stress` runs it"]
 fn everything_for_longer() {
     for threads in [4, 16, 64] {
         own_keys(threads, Duration::from_secs(20));
