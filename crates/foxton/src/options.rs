@@ -2,15 +2,16 @@
 //!
 //! Nothing here is kept on disk: a database may be opened with other options each time.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
+
+use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
 use crate::error::{Request, Result};
 
 pub use foxton_lock::any::Kind as LockManagerKind;
 pub use foxton_lock::waits::VictimPolicy;
 pub use foxton_sync::latch::Kind as LatchKind;
+pub use foxton_sync::named::Unknown as UnknownChoice;
 
 /// How an open database behaves. Start from [`Options::default`] and change fields.
 ///
@@ -66,7 +67,7 @@ impl Default for Options {
             durability: Durability::Sync,
             lock_manager: LockManagerKind::Bucket,
             latch: LatchKind::Parking,
-            lock_buckets: 1 << 14,
+            lock_buckets: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::LeastWork,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
@@ -143,45 +144,11 @@ pub enum Durability {
     None,
 }
 
-impl Durability {
-    /// All of them, strongest first.
-    pub const ALL: [Durability; 3] = [Durability::Sync, Durability::Buffered, Durability::None];
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Durability::Sync => "sync",
-            Durability::Buffered => "buffered",
-            Durability::None => "none",
-        })
-    }
-}
-
-/// The text names none of the choices; it names them itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownChoice(String);
-
-impl fmt::Display for UnknownChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UnknownChoice {}
-
-impl FromStr for Durability {
-    type Err = UnknownChoice;
-    fn from_str(text: &str) -> Result<Durability, UnknownChoice> {
-        Durability::ALL
-            .into_iter()
-            .find(|kind| kind.to_string() == text)
-            .ok_or_else(|| {
-                UnknownChoice(format!(
-                    "\"{text}\" is no durability: say sync, buffered or none"
-                ))
-            })
-    }
+foxton_sync::named! {
+    Durability, "durability":
+    Sync = "sync",
+    Buffered = "buffered",
+    None = "none",
 }
 
 /// Whether locks are taken.

@@ -12,7 +12,6 @@ use crate::{
     waits::VictimPolicy,
 };
 use foxton_sync::{latch, worker::Worker};
-use std::{fmt, str::FromStr};
 
 /// The managers to choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -26,46 +25,16 @@ pub enum Kind {
     Bucket,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reference, Self::Global, Self::Bucket];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Reference => "reference",
-            Self::Global => "global",
-            Self::Bucket => "bucket",
-        }
-    }
+foxton_sync::named! {
+    Kind, "lock manager":
+    Reference = "reference",
+    Global = "global",
+    Bucket = "bucket",
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A name that is no lock manager.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownKind(String);
-
-impl fmt::Display for UnknownKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no lock manager called {:?}; there are", self.0)?;
-        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
-    }
-}
-
-impl std::error::Error for UnknownKind {}
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    fn from_str(name: &str) -> Result<Self, UnknownKind> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| UnknownKind(name.to_owned()))
-    }
-}
+/// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
+/// with three buckets for each of those most have one alone. 2 MiB with `bucket`.
+pub const DEFAULT_BUCKET_COUNT: usize = 1 << 14;
 
 /// How a lock manager is made.
 #[derive(Debug, Clone)]
@@ -75,7 +44,8 @@ pub struct Options {
     pub kind: Kind,
     /// The latch over its table or buckets; `reference` has a mutex of its own. Default `parking`.
     pub latch: latch::Kind,
-    /// How many hash buckets, a power of two up to 2^31. Default 8192: 1 MiB with `bucket`.
+    /// How many hash buckets, a power of two up to 2^31. Default
+    /// [`DEFAULT_BUCKET_COUNT`].
     pub bucket_count: usize,
     /// Who of a deadlock gives way. Default `least-work`.
     pub victim: VictimPolicy,
@@ -86,7 +56,7 @@ impl Default for Options {
         Self {
             kind: Kind::default(),
             latch: latch::Kind::default(),
-            bucket_count: 8192,
+            bucket_count: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::default(),
         }
     }

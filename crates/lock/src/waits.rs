@@ -35,7 +35,7 @@ use foxton_sync::{
     worker::Worker,
 };
 use smallvec::SmallVec;
-use std::{cmp::Reverse, collections::VecDeque, fmt, str::FromStr, time::SystemTime};
+use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
 
 /// Who of a cycle gives way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -50,9 +50,6 @@ pub enum VictimPolicy {
 }
 
 impl VictimPolicy {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::LeastWork, Self::Youngest, Self::Requester];
-
     /// Which of `cycle` gives way. Depends on nothing but the waits themselves, so that everybody
     /// who finds the cycle chooses alike.
     pub(crate) fn choose(self, cycle: &[Waiting]) -> usize {
@@ -68,41 +65,11 @@ impl VictimPolicy {
     }
 }
 
-impl fmt::Display for VictimPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::LeastWork => "least-work",
-            Self::Youngest => "youngest",
-            Self::Requester => "requester",
-        })
-    }
-}
-
-/// A word that is no victim policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownPolicy(String);
-
-impl fmt::Display for UnknownPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no victim policy: use least-work, youngest or requester",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for UnknownPolicy {}
-
-impl FromStr for VictimPolicy {
-    type Err = UnknownPolicy;
-
-    fn from_str(word: &str) -> Result<Self, UnknownPolicy> {
-        let found = Self::ALL
-            .into_iter()
-            .find(|policy| policy.to_string() == word);
-        found.ok_or_else(|| UnknownPolicy(word.to_owned()))
-    }
+foxton_sync::named! {
+    VictimPolicy, "victim policy":
+    LeastWork = "least-work",
+    Youngest = "youngest",
+    Requester = "requester",
 }
 
 /// What one queue says of one of its waiters: for whom it waits, directly or through earlier

@@ -37,7 +37,6 @@ use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
 use std::fmt;
-use std::str::FromStr;
 
 /// One exclusive latch, without the value it protects. See the contract above.
 trait Latch: Default + Send + Sync {
@@ -85,46 +84,12 @@ pub enum Kind {
     Parking,
 }
 
-impl Kind {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 4] = [Self::Tas, Self::TasT, Self::Queue, Self::Parking];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Tas => "tas",
-            Self::TasT => "tas-t",
-            Self::Queue => "queue",
-            Self::Parking => "parking",
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A name that is no kind of latch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownKind(String);
-
-impl fmt::Display for UnknownKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no latch called \"{}\"; there are", self.0)?;
-        Kind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
-    }
-}
-
-impl std::error::Error for UnknownKind {}
-
-impl FromStr for Kind {
-    type Err = UnknownKind;
-
-    fn from_str(name: &str) -> Result<Self, UnknownKind> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| UnknownKind(name.to_owned()))
-    }
+crate::named! {
+    Kind, "latch":
+    Tas = "tas",
+    TasT = "tas-t",
+    Queue = "queue",
+    Parking = "parking",
 }
 
 #[derive(Debug)]

@@ -23,6 +23,9 @@
 /// Atomics, cells, mutexes and threads: std's, or the model checker's.
 pub mod shim;
 
+/// Choices that people make by name.
+pub mod named;
+
 /// Values kept from sharing a cache line.
 pub mod cache_line;
 

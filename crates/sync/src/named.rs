@@ -1,0 +1,98 @@
+//! Choices that people make by name.
+//!
+//! Which latch, which lock manager, who gives way: each is an enum without fields whose members have
+//! a name on command lines and in reports. The members and their names stand in one list, so that
+//! nothing can be printed that is not read back, and a refusal says what there is.
+
+use std::fmt;
+
+/// Gives an enum without fields its names: `ALL`, `Display` and `FromStr`.
+///
+/// ```
+/// #[derive(Debug, Clone, Copy, PartialEq)]
+/// enum Drink {
+///     Tea,
+///     Cocoa,
+/// }
+///
+/// foxton_sync::named! {
+///     Drink, "drink":
+///     Tea = "tea",
+///     Cocoa = "cocoa",
+/// }
+///
+/// assert_eq!("tea".parse(), Ok(Drink::Tea));
+/// assert_eq!(Drink::ALL.map(|drink| drink.to_string()), ["tea", "cocoa"]);
+/// assert_eq!(
+///     "beer".parse::<Drink>().unwrap_err().to_string(),
+///     "there is no drink called \"beer\"; there are tea, cocoa"
+/// );
+/// ```
+// Not an iterator over a trait's names: `name` is matched in one place, so a member that the list
+// forgets does not compile.
+#[macro_export]
+macro_rules! named {
+    ($type:ident, $what:literal: $($member:ident = $name:literal),+ $(,)?) => {
+        impl $type {
+            /// All of them, in the order in which they are listed to people.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$member),+];
+
+            const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$member => $name),+
+                }
+            }
+        }
+
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl ::std::str::FromStr for $type {
+            type Err = $crate::named::Unknown;
+
+            fn from_str(name: &str) -> ::std::result::Result<Self, Self::Err> {
+                let found = Self::ALL.into_iter().find(|member| member.name() == name);
+                found.ok_or_else(|| $crate::named::Unknown::new($what, name, &[$($name),+]))
+            }
+        }
+    };
+}
+
+/// A name that nothing has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    what: &'static str,
+    name: String,
+    choices: &'static [&'static str],
+}
+
+impl Unknown {
+    /// There is no `what` called `name`; there are `choices`.
+    pub fn new(what: &'static str, name: &str, choices: &'static [&'static str]) -> Self {
+        Self {
+            what,
+            name: name.to_owned(),
+            choices,
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            name,
+            choices,
+        } = self;
+        write!(
+            f,
+            "there is no {what} called {name:?}; there are {}",
+            choices.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for Unknown {}
