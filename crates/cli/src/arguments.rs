@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use foxton::{Durability, LatchKind};
+use foxton::{Durability, LatchKind, VictimPolicy};
 use foxton_lab::system::Locks;
 
 /// An embeddable transactional storage engine: try it by hand, look into a database, measure it.
@@ -24,7 +24,7 @@ Examples:
 pub(crate) enum Command {
     /// Measure the engine, check what it did, and draw the result.
     #[command(subcommand)]
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Say what is in a database: tables, sizes, the state of the log.
     #[command(after_help = "\
 A database that is open elsewhere is refused; nothing is written unless the log must be repaired
@@ -162,6 +162,10 @@ pub(crate) struct Sweep {
     /// engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
+    /// Who of a deadlock gives way, separated by commas to compare: least-work, youngest, requester.
+    /// Without this, least-work.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) victim: Vec<VictimPolicy>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,

@@ -79,7 +79,7 @@ fn runs(sweep: Sweep, stalled: bool) -> Runs {
     };
     let seconds = sweep.seconds.unwrap_or(if stalled { 100.0 } else { 1.9 });
     Runs {
-        systems: System::all(&sweep.locks, &sweep.latch),
+        systems: System::with_victims(System::all(&sweep.locks, &sweep.latch), &sweep.victim),
         mpls: if sweep.mpl.is_empty() {
             usual()
         } else {

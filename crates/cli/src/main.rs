@@ -26,7 +26,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Bench(what) => bench::run(what),
+        Command::Bench(what) => bench::run(*what),
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Shell { directory, wait } => shell::run(&directory, wait),
     };

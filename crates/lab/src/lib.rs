@@ -22,6 +22,9 @@ pub mod report;
 /// Telling a person how far it is.
 pub mod progress;
 
+/// Projections to machines that are not at hand.
+pub mod project;
+
 /// What is compared: configurations of the engine.
 pub mod system;
 

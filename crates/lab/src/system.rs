@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use foxton_lock::any::Any;
 
-use foxton::{Durability, LatchKind, LockManagerKind, Locking, Options};
+use foxton::{Durability, LatchKind, LockManagerKind, Locking, Options, VictimPolicy};
 
 /// Which locks, as said on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,7 @@ pub struct System {
     locks: Locks,
     manager: LockManagerKind,
     latch: LatchKind,
+    victim: VictimPolicy,
 }
 
 impl System {
@@ -57,6 +58,20 @@ impl System {
             locks,
             manager,
             latch: latch.unwrap_or(usual.latch),
+            victim: usual.victim,
+        }
+    }
+
+    /// The same, but by this policy it is decided who of a deadlock gives way.
+    pub fn with_victim(self, victim: VictimPolicy) -> System {
+        System { victim, ..self }
+    }
+
+    /// What sets this apart beyond manager and latch: the victim policy, if it is not the usual one.
+    pub fn note(&self) -> String {
+        match self.victim {
+            usual if usual == Options::default().victim => String::new(),
+            victim => format!("victim {victim}"),
         }
     }
 
@@ -80,6 +95,19 @@ impl System {
             }
         }
         systems
+    }
+
+    /// Each of `systems` under each of the policies; under the usual one if there are none.
+    pub fn with_victims(systems: Vec<System>, victims: &[VictimPolicy]) -> Vec<System> {
+        if victims.is_empty() {
+            return systems;
+        }
+        let under = |system: System| {
+            victims
+                .iter()
+                .map(move |&victim| system.clone().with_victim(victim))
+        };
+        systems.into_iter().flat_map(under).collect()
     }
 
     /// Whether it locks; without locking only one client can run.
@@ -117,6 +145,7 @@ impl System {
         let mut options = foxton_lock::any::Options::default();
         options.kind = self.manager;
         options.latch = self.latch;
+        options.victim = self.victim;
         options.bucket_count = Options::default().lock_buckets.next_power_of_two();
         Any::new(&options)
     }
@@ -126,6 +155,7 @@ impl System {
         let mut options = Options::default();
         options.lock_manager = self.manager;
         options.latch = self.latch;
+        options.victim = self.victim;
         options.locking = if self.is_locking() {
             Locking::On
         } else {
@@ -139,8 +169,12 @@ impl System {
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.latch_name().as_str() {
-            "-" => f.write_str(&self.manager_name()),
-            latch => write!(f, "{}/{latch}", self.manager),
+            "-" => f.write_str(&self.manager_name())?,
+            latch => write!(f, "{}/{latch}", self.manager)?,
+        }
+        match self.note().as_str() {
+            "" => Ok(()),
+            note => write!(f, ", {note}"),
         }
     }
 }

@@ -86,6 +86,10 @@ impl Subject for Loaded {
         self.scratch.names()
     }
 
+    fn note(&self) -> String {
+        self.scratch.system.note()
+    }
+
     fn largest_mpl(&self) -> u32 {
         self.scratch.largest_mpl()
     }

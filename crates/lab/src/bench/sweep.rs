@@ -16,6 +16,10 @@ use crate::{
 pub trait Subject {
     /// The lock manager's name and the latch's, for results.
     fn names(&self) -> (String, String);
+    /// What else sets it apart from others with the same names.
+    fn note(&self) -> String {
+        String::new()
+    }
     /// The largest MPL it can take.
     fn largest_mpl(&self) -> u32 {
         u32::MAX
@@ -57,13 +61,23 @@ impl Sweep {
     /// Runs every point and returns a curve for each subject. After clients that never came back
     /// nothing more is run: the database they hang in cannot be trusted, or even closed.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
-        let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
         let duration = self.duration(subjects);
         let progress = audience.clock(
             &format!("measuring, about {} s", duration.as_secs() + 1),
             duration,
         );
         let mut past = Duration::ZERO;
+        self.run_in(subjects, &progress, &mut past)
+    }
+
+    /// The same as a part of something longer, of which `past` is over.
+    pub fn run_in<S: Subject>(
+        &self,
+        subjects: &mut [S],
+        progress: &Progress,
+        past: &mut Duration,
+    ) -> Vec<Curve> {
+        let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
         for rep in 1..=self.reps {
             for &mpl in &self.mpls {
                 for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
@@ -74,10 +88,10 @@ impl Sweep {
                     };
                     let repetition = format!("repetition {rep} of {}", self.reps);
                     progress.now(&format!("{label}, MPL {mpl}, {repetition}"));
-                    if self.measure(subject, point, &progress, past).is_err() {
+                    if self.measure(subject, point, progress, *past).is_err() {
                         return curves;
                     }
-                    past += self.plan.ramp + self.plan.window;
+                    *past += self.plan.ramp + self.plan.window;
                 }
             }
         }
@@ -97,6 +111,7 @@ impl Sweep {
         Curve {
             lock_manager,
             latch,
+            note: subject.note(),
             points: mpls.map(|&mpl| Point::new(mpl)).collect(),
             facts: Vec::new(),
         }

@@ -117,6 +117,10 @@ impl Subject for Bank {
         self.scratch.names()
     }
 
+    fn note(&self) -> String {
+        self.scratch.system.note()
+    }
+
     fn largest_mpl(&self) -> u32 {
         self.scratch.largest_mpl()
     }

@@ -119,6 +119,7 @@ fn stalled(
         let mut curve = Curve {
             lock_manager,
             latch,
+            note: subject.note(),
             points: Vec::new(),
             facts: Vec::new(),
         };

@@ -91,6 +91,8 @@ pub struct Curve {
     pub lock_manager: String,
     /// The latch inside it.
     pub latch: String,
+    /// What else sets this variant apart: a policy, a number of processors; often nothing.
+    pub note: String,
     /// By number of clients, ascending.
     pub points: Vec<Point>,
     /// What else was found of this variant, for the records of all its points.
@@ -100,9 +102,13 @@ pub struct Curve {
 impl Curve {
     /// How a person calls this variant.
     pub fn label(&self) -> String {
-        match self.latch.as_str() {
+        let label = match self.latch.as_str() {
             "" | "-" => self.lock_manager.clone(),
             latch => format!("{}/{latch}", self.lock_manager),
+        };
+        match self.note.as_str() {
+            "" => label,
+            note => format!("{label}, {note}"),
         }
     }
 
@@ -171,6 +177,7 @@ mod tests {
         let curve = Curve {
             lock_manager: "global".into(),
             latch: "-".into(),
+            note: String::new(),
             points,
             facts: Vec::new(),
         };

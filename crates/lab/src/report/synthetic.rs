@@ -49,6 +49,7 @@ fn curve(lock_manager: &str, latch: &str, fall: f64) -> Curve {
     Curve {
         lock_manager: lock_manager.into(),
         latch: latch.into(),
+        note: String::new(),
         points,
         facts: Vec::new(),
     }

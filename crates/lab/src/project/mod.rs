@@ -1,0 +1,4 @@
+//! Beyond the machine at hand: what measured times say about machines with more processors.
+
+/// How many processors a latch over a whole table leaves room for.
+pub mod overlap;
