@@ -12,6 +12,7 @@ use crate::{
     waits::VictimPolicy,
 };
 use foxton_sync::{latch, worker::Worker};
+use std::time::Duration;
 
 /// The managers to choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -184,6 +185,14 @@ impl LockManager for Any {
 
     fn inspect(&self, worker: &Worker) -> Snapshot {
         self.member().inspect(worker)
+    }
+
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        self.member().look(worker, most)
+    }
+
+    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
+        self.member().longest_wait(worker)
     }
 
     fn deadlocks(&self) -> Vec<DeadlockReport> {

@@ -14,6 +14,7 @@
 
 use crate::{mode::Mode, name::Name};
 use hashbrown::HashTable;
+use std::time::{Duration, Instant};
 
 /// Entries that are walked rather than indexed.
 const LINEAR: usize = 16;
@@ -43,6 +44,10 @@ pub(crate) struct Held {
     next_order: u32,
     seen: [u64; 4],
     index: HashTable<u32>,
+    /// Those that had to be waited for, and since when they are held.
+    timed: Vec<(u32, Name, Instant)>,
+    /// Those of them that were given back early, and how long they were held.
+    ended: Vec<(Name, Duration)>,
 }
 
 impl Held {
@@ -55,6 +60,35 @@ impl Held {
     /// The order that the next acquisition gets.
     pub(crate) fn next_order(&self) -> u32 {
         self.next_order
+    }
+
+    /// Has the hold of the lock at `at`, which was waited for, measured from `since`.
+    pub(crate) fn time(&mut self, at: usize, since: Instant) {
+        let Entry { order, name, .. } = self.entries[at];
+        if self.timed.iter().all(|timed| timed.0 != order) {
+            self.timed.push((order, name, since));
+        }
+    }
+
+    /// Whether the hold of some lock is measured.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.timed.is_empty() || !self.ended.is_empty()
+    }
+
+    /// Takes the measured holds, all of which end now or have ended.
+    pub(crate) fn take_timed(&mut self) -> impl Iterator<Item = (Name, Duration)> {
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        let now = Instant::now();
+        let open = std::mem::take(&mut self.timed).into_iter();
+        ended.chain(open.map(move |(_, name, since)| (name, now.saturating_duration_since(since))))
+    }
+
+    #[cold]
+    fn end_timed(&mut self, order: u32) {
+        let ended = self.timed.extract_if(.., |timed| timed.0 == order);
+        self.ended
+            .extend(ended.map(|(_, name, since)| (name, since.elapsed())));
     }
 
     /// Where `name` is in the list.
@@ -82,6 +116,11 @@ impl Held {
     #[inline]
     pub(crate) fn at(&self, at: usize) -> &Entry {
         &self.entries[at]
+    }
+
+    /// Where the latest one is. There must be one.
+    pub(crate) fn last(&self) -> usize {
+        self.entries.len() - 1
     }
 
     pub(crate) fn set_mode(&mut self, at: usize, mode: Mode) {
@@ -139,6 +178,9 @@ impl Held {
     /// Removes one entry.
     pub(crate) fn remove(&mut self, at: usize) -> Entry {
         let entry = self.entries[at];
+        if !self.timed.is_empty() {
+            self.end_timed(entry.order);
+        }
         if self.entries.len() > LINEAR {
             self.unindex(at);
         }

@@ -2,11 +2,13 @@
 //! was of everything.
 
 pub use crate::registry::WAIT_BUCKETS;
+pub use crate::usage::{HotName, Usage};
 use crate::{
     mode::Mode,
     name::Name,
     registry::Registry,
     request::{Label, Member, OwnerId, Reason},
+    usage::Totals,
 };
 use foxton_sync::shim::Ordering;
 
@@ -21,6 +23,8 @@ use std::{
 pub struct Snapshot {
     /// Names that somebody holds, in their order.
     pub queues: Vec<Queue>,
+    /// Whether there was more than was asked for.
+    pub left_out: bool,
 }
 
 /// One name, who holds it and who waits for it.
@@ -81,7 +85,32 @@ pub struct Edge {
 impl Snapshot {
     pub(crate) fn new(mut queues: Vec<Queue>) -> Self {
         queues.sort_by_key(|queue| queue.name);
-        Self { queues }
+        Self {
+            queues,
+            left_out: false,
+        }
+    }
+
+    /// Keeps the queues in which somebody waits, the longest wait first, and of the others as many
+    /// as come to `most` holders and waiters together.
+    pub(crate) fn shortened(mut self, most: usize) -> Self {
+        let longest = |queue: &Queue| queue.waiters.iter().map(|waiter| waiter.waited).max();
+        self.queues
+            .sort_by_key(|queue| (std::cmp::Reverse(longest(queue)), queue.name));
+        let mut room = most;
+        let fits = self.queues.iter().take_while(|queue| {
+            let size = queue.holders.len() + queue.waiters.len();
+            let fits = size <= room;
+            room = room.saturating_sub(size);
+            fits
+        });
+        let count = fits.count();
+        self.left_out |= count < self.queues.len();
+        self.queues.truncate(count);
+        Self {
+            left_out: self.left_out,
+            ..Self::new(self.queues)
+        }
     }
 
     /// The queue of `name`, if anybody holds it.
@@ -202,6 +231,13 @@ pub struct Stats {
     pub wait_histogram: [u64; WAIT_BUCKETS],
     /// Memory of heads, queues and records, an estimate in bytes.
     pub memory_bytes: usize,
+    /// What waiting cost by table, most time waited first: [`Name::table`], or
+    /// [`Name::advisory`] of 0 for all advisory names together.
+    pub tables: Vec<(Name, Usage)>,
+    /// What waiting cost by label, most time waited first.
+    pub labels: Vec<(Label, Usage)>,
+    /// The names that cost most time waited, that first.
+    pub hot_names: Vec<HotName>,
 }
 
 impl Stats {
@@ -211,7 +247,10 @@ impl Stats {
             memory_bytes: registry.memory_bytes() + table_bytes,
             ..Self::default()
         };
-        for counters in registry.records().map(|record| &record.counters) {
+        let mut totals = Totals::default();
+        for record in registry.records() {
+            let counters = &record.counters;
+            record.read_ledger(|ledger| totals.add(ledger));
             // Relaxed: sums of counts that go on meanwhile.
             let refused =
                 |reason: Reason| counters.refusals[reason as usize].load(Ordering::Relaxed);
@@ -227,6 +266,9 @@ impl Stats {
             }
         }
         stats.waits = stats.wait_histogram.iter().sum();
+        stats.tables = totals.tables();
+        stats.labels = totals.labels();
+        stats.hot_names = totals.names();
         stats
     }
 

@@ -144,6 +144,9 @@ pub mod mode;
 /// Asking for a lock, and the answers.
 pub mod request;
 
+/// What waiting cost, by table, by label and by name.
+mod usage;
+
 /// What others may read of an owner, and where it sleeps.
 mod registry;
 

@@ -11,7 +11,7 @@ use foxton_sync::worker::Worker;
 use std::{
     fmt::Debug,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Decides which owners may hold which names in which modes.
@@ -80,6 +80,18 @@ pub trait LockManager: Send + Sync + Debug {
 
     /// Who holds and awaits what. Looks at one queue after the other and never stops the world.
     fn inspect(&self, worker: &Worker) -> Snapshot;
+
+    /// As [`inspect`](Self::inspect), but no more than about `most` holders and waiters: first the
+    /// names that somebody waits for, the longest wait first, then some of the others.
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        self.inspect(worker).shortened(most)
+    }
+
+    /// How long the longest of all waits has lasted so far, if somebody waits.
+    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
+        let snapshot = self.inspect(worker);
+        snapshot.waits().first().map(|(_, waiter)| waiter.waited)
+    }
 
     /// The most recent deadlocks, up to 64, the latest last.
     fn deadlocks(&self) -> Vec<DeadlockReport>;

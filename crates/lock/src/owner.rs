@@ -200,22 +200,52 @@ impl Owner {
     pub(crate) fn settle(&mut self, verdict: Verdict) -> Outcome {
         let pending = self.pending.take().expect("a wait is in progress");
         let refusal = self.record().end_wait();
-        self.record().counters.count_wait(pending.since.elapsed());
+        let now = now();
+        self.count_wait(&pending, now, refusal.as_deref());
         if verdict != GRANTED {
             let refusal = refusal.expect("who refuses says why first");
             self.record().counters.count_refusal(refusal.reason);
             return Outcome::Refused(refusal);
         }
-        self.note_granted(&pending);
+        let at = self.note_granted(&pending);
+        self.held.time(at, now);
         Outcome::Granted
     }
 
-    fn note_granted(&mut self, pending: &Pending) {
+    fn count_wait(&self, pending: &Pending, now: Instant, refusal: Option<&Refusal>) {
+        let record = self.record();
+        let waited = now.saturating_duration_since(pending.since);
+        record.counters.count_wait(waited);
+        let (label, reason) = (
+            record.label_of(self.id),
+            refusal.map(|refusal| refusal.reason),
+        );
+        record.enter(|ledger| ledger.count_wait(pending.name, label, waited, reason));
+    }
+
+    /// Notes how long the locks that were waited for have been held.
+    #[cold]
+    fn count_holds(&mut self) {
+        let record = self.registry.record(self.id.place());
+        let label = record.label_of(self.id);
+        let holds = self.held.take_timed();
+        record.enter(|ledger| {
+            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+        });
+    }
+
+    /// Puts what was granted into the list, and says where.
+    fn note_granted(&mut self, pending: &Pending) -> usize {
         match pending.converts {
-            Some(at) => self.held.set_mode(at, pending.mode),
-            None => self
-                .held
-                .push(pending.name, pending.hash, pending.slot, pending.mode),
+            Some(at) => {
+                self.held.set_mode(at, pending.mode);
+                at
+            }
+            None => {
+                self.held
+                    .push(pending.name, pending.hash, pending.slot, pending.mode);
+                self.held.last()
+            }
         }
     }
 
@@ -227,6 +257,9 @@ impl Owner {
 
     /// Moves the counts kept here to where everybody may read them, and forgets what was held.
     pub(crate) fn forget_held(&mut self) {
+        if self.held.is_timed() {
+            self.count_holds();
+        }
         let counters = &self.registry.record(self.id.place()).counters;
         add(&counters.acquisitions, u64::from(self.held.next_order()));
         add(&counters.re_asks, std::mem::take(&mut self.re_asks));

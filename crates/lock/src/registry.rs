@@ -16,6 +16,7 @@ use crate::{
     mode::Mode,
     name::Name,
     request::{Label, OwnerId, Reason, Refusal},
+    usage::Ledger,
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -118,6 +119,8 @@ pub(crate) struct Record {
     wait: Mutex<Wait>,
     label: Mutex<(OwnerId, Label)>,
     pub(crate) counters: Counters,
+    /// What its waits cost; made by the first.
+    ledger: Mutex<Option<Box<Ledger>>>,
 }
 
 impl Record {
@@ -130,6 +133,7 @@ impl Record {
             wait: Mutex::default(),
             label: Mutex::new((id, Label::default())),
             counters: Counters::default(),
+            ledger: Mutex::default(),
         }
     }
 
@@ -170,6 +174,13 @@ impl Record {
         lock(&self.wait).waiting.is_some()
     }
 
+    fn waiting_since(&self) -> Option<Instant> {
+        lock(&self.wait)
+            .waiting
+            .as_ref()
+            .map(|waiting| waiting.since)
+    }
+
     pub(crate) fn waiting(&self) -> Option<Waiting> {
         lock(&self.wait).waiting.clone()
     }
@@ -178,6 +189,18 @@ impl Record {
     pub(crate) fn refuse(&self, ticket: Ticket, refusal: Box<Refusal>) -> Option<Wake<'_>> {
         lock(&self.wait).refusal = Some(refusal);
         self.parker.resolve(ticket, REFUSED)
+    }
+
+    /// Notes what a wait, or a hold after one, has cost.
+    pub(crate) fn enter(&self, entry: impl FnOnce(&mut Ledger)) {
+        entry(lock(&self.ledger).get_or_insert_default());
+    }
+
+    /// Shows what the waits have cost, if there were any.
+    pub(crate) fn read_ledger(&self, reader: impl FnOnce(&Ledger)) {
+        if let Some(ledger) = lock(&self.ledger).as_deref() {
+            reader(ledger);
+        }
     }
 
     /// Clears what was published of a wait that has ended.
@@ -255,6 +278,19 @@ impl Registry {
 
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
         (0..self.place_count()).map(|place| self.record(place))
+    }
+
+    /// What everybody waits for who does, the longest wait first.
+    pub(crate) fn waits(&self) -> Vec<Waiting> {
+        let mut waits: Vec<Waiting> = self.records().filter_map(Record::waiting).collect();
+        waits.sort_by_key(|waiting| waiting.since);
+        waits
+    }
+
+    /// When the longest of all waits began.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        let began = self.records().filter_map(Record::waiting_since).min();
+        began.map(|since| since.elapsed())
     }
 
     /// The coarse time since the registry was made.

@@ -1,0 +1,139 @@
+//! What a person or a monitor learns of waits, on every manager: how long, by table, by label and by
+//! name, and a look that stays small however much is held.
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    inspect::Usage,
+    manager::LockManager,
+    mode::Mode,
+    name::{KeyHasher, Name},
+    owner::Owner,
+    request::{Outcome, Patience, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::{thread, time::Duration};
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+fn on_every_manager(test: impl Fn(&Any, &Worker)) {
+    for kind in Kind::ALL {
+        let mut options = Options::default();
+        options.kind = kind;
+        options.bucket_count = 64;
+        test(&Any::new(&options), &Workers::new().worker());
+    }
+}
+
+fn key(number: u32) -> Name {
+    Name::key(7, &number.to_be_bytes(), &KeyHasher::new(1))
+}
+
+fn labelled(locks: &Any, label: &'static str) -> Owner {
+    let mut owner = locks.owner();
+    owner.set_label(label);
+    owner
+}
+
+/// `later` waits for `name` until `earlier` gives it back, `PAUSE` later.
+fn hand_over(locks: &Any, worker: &Worker, earlier: &mut Owner, later: &mut Owner, name: Name) {
+    assert!(locks.try_lock(worker, earlier, name, Mode::X).is_held());
+    let reply = locks.request(worker, later, name, Mode::X, Patience::Wait);
+    assert!(matches!(reply, Reply::Waiting));
+    thread::sleep(PAUSE);
+    assert!(locks.release(worker, earlier, name));
+    assert!(matches!(locks.wait(worker, later, None), Outcome::Granted));
+}
+
+#[test]
+fn waits_are_counted_by_table_label_and_name_and_the_holds_that_follow_are_measured() {
+    on_every_manager(|locks, worker| {
+        let (mut one, mut other) = (labelled(locks, "one"), labelled(locks, "other"));
+        hand_over(locks, worker, &mut one, &mut other, key(1));
+        thread::sleep(PAUSE);
+        locks.release_all(worker, &mut one);
+        locks.release_all(worker, &mut other);
+        let stats = locks.stats(worker);
+        let complete = |usage: &Usage| {
+            assert_eq!((usage.waits, usage.holds), (1, 1), "{:?}", locks.kind());
+            assert!(usage.waited >= PAUSE && usage.held >= PAUSE, "{usage:?}");
+            assert_eq!(usage.waited, usage.longest_wait);
+            assert_eq!(usage.held, usage.longest_hold);
+        };
+        let [(table, usage)] = &stats.tables[..] else {
+            panic!("one table: {stats:?}");
+        };
+        assert_eq!(*table, Name::table(7));
+        complete(usage);
+        let [(label, usage)] = &stats.labels[..] else {
+            panic!("nobody but the second waited: {stats:?}");
+        };
+        assert_eq!(label, "other");
+        complete(usage);
+        assert_eq!(stats.hot_names[0].name, key(1));
+        assert_eq!(stats.hot_names[0].waits, 1);
+    });
+}
+
+#[test]
+fn a_hold_ends_when_its_lock_is_given_back_and_not_with_the_transaction() {
+    on_every_manager(|locks, worker| {
+        let (mut one, mut other) = (labelled(locks, "one"), labelled(locks, "other"));
+        hand_over(locks, worker, &mut one, &mut other, key(1));
+        assert!(locks.release(worker, &mut other, key(1)));
+        thread::sleep(20 * PAUSE);
+        locks.release_all(worker, &mut other);
+        let usage = locks.stats(worker).tables[0].1;
+        assert_eq!(usage.holds, 1);
+        assert!(usage.held < 10 * PAUSE, "{:?}: {usage:?}", locks.kind());
+    });
+}
+
+#[test]
+fn a_wait_that_was_refused_is_counted_with_its_reason_and_holds_nothing() {
+    on_every_manager(|locks, worker| {
+        let (mut one, mut other) = (labelled(locks, "one"), labelled(locks, "other"));
+        assert!(locks.try_lock(worker, &mut one, key(1), Mode::X).is_held());
+        let soon = std::time::Instant::now() + PAUSE;
+        let outcome = locks.lock(worker, &mut other, key(1), Mode::S, Some(soon));
+        assert!(!outcome.is_held());
+        locks.release_all(worker, &mut one);
+        locks.release_all(worker, &mut other);
+        let usage = locks.stats(worker).tables[0].1;
+        assert_eq!((usage.waits, usage.timeouts, usage.holds), (1, 1, 0));
+    });
+}
+
+#[test]
+fn a_look_is_as_small_as_it_was_asked_to_be_and_begins_with_who_waits() {
+    on_every_manager(|locks, worker| {
+        let (mut much, mut waiter) = (labelled(locks, "much"), labelled(locks, "waiter"));
+        for number in 0..1_000 {
+            assert!(
+                locks
+                    .try_lock(worker, &mut much, key(number), Mode::X)
+                    .is_held()
+            );
+        }
+        assert_eq!(locks.longest_wait(worker), None);
+        let reply = locks.request(worker, &mut waiter, key(500), Mode::X, Patience::Wait);
+        assert!(matches!(reply, Reply::Waiting));
+        thread::sleep(PAUSE);
+        assert!(locks.longest_wait(worker).expect("somebody waits") >= PAUSE);
+        let few = locks.look(worker, 20);
+        assert!(few.left_out, "{:?}", locks.kind());
+        assert!(
+            few.queues.len() <= 20,
+            "{:?}: {}",
+            locks.kind(),
+            few.queues.len()
+        );
+        let queue = few.queue(key(500)).expect("what is waited for comes first");
+        assert_eq!(queue.waiters[0].label, "waiter");
+        let all = locks.look(worker, 10_000);
+        assert!(!all.left_out);
+        assert_eq!(all.queues.len(), 1_000);
+        assert_eq!(all.edges().len(), 1);
+        locks.cancel(worker, &mut waiter);
+        locks.release_all(worker, &mut much);
+    });
+}
