@@ -229,3 +229,19 @@ pub fn over_all_managers(test: impl Fn(Options)) {
         }
     }
 }
+
+/// What most schedules begin with.
+pub const TWO: &[(u64, i64)] = &[(1, 10), (2, 20)];
+
+/// Two sessions on a database with these rows, over every manager.
+pub fn two(start: &[(u64, i64)], schedule: impl Fn(&mut Session, &mut Session) -> Vec<(u64, i64)>) {
+    over_all_managers(|options| {
+        let db = database(options, start);
+        let (mut one, mut other) = (Session::new(&db, "T1"), Session::new(&db, "T2"));
+        let expected = schedule(&mut one, &mut other);
+        drop((one, other));
+        assert_eq!(rows(&db), expected);
+        assert!(db.locks().is_empty(), "{:?}", db.locks());
+        db.verify();
+    });
+}

@@ -1,0 +1,319 @@
+//! The tree of nodes: where its root is, and every change of its shape.
+//!
+//! Who reads takes a [`Pinned`] from the [`Root`]; who writes takes a [`Hold`] of each node it changes,
+//! and each method of a hold is one whole change. Invariants I1 to I6 are those of the nodes, on the
+//! page above this one; they hold before and after each method here, and I2 and I3 are all that is
+//! broken in between. Nothing outside this file takes memory out of use.
+
+use super::{Node, follow, publish, untagged};
+use crate::memory::probe;
+use crate::memory::record::{self, NewRecord, Pointer};
+use foxton_sync::epoch::{Domain, Guard};
+use foxton_sync::latch::Version;
+use foxton_sync::shim::AtomicPtr;
+use std::ptr;
+
+/// The tree itself: where its root is, and in which domain its memory is reclaimed.
+pub(in crate::memory) struct Root<const N: usize> {
+    pointer: AtomicPtr<Node<N>>,
+    domain: Domain,
+}
+
+impl<const N: usize> Root<N> {
+    /// An empty tree: one leaf.
+    pub(in crate::memory) fn new(domain: &Domain) -> Self {
+        let leaf = Node::new(0, &[]).share();
+        Self {
+            pointer: AtomicPtr::new(leaf),
+            domain: domain.clone(),
+        }
+    }
+
+    /// The tree, as it may be read while `guard` lives.
+    ///
+    /// # Panics
+    ///
+    /// If `guard` pins another domain (I6).
+    #[inline]
+    pub(in crate::memory) fn pin<'g>(&'g self, guard: &'g Guard<'_>) -> Pinned<'g, N> {
+        assert!(
+            guard.pins(&self.domain),
+            "a table is read under a guard of its own domain"
+        );
+        Pinned { root: self, guard }
+    }
+}
+
+impl<const N: usize> Drop for Root<N> {
+    fn drop(&mut self) {
+        let mut nodes = vec![follow(&self.pointer)];
+        while let Some(node) = nodes.pop() {
+            // SAFETY: each node is in one slot or the root (I3), so it comes here once; nobody else
+            // borrows the tree, and what was taken out of it is not reached from here.
+            let node = unsafe { Box::from_raw(node) };
+            for slot in node.slots[..node.count()]
+                .iter()
+                .map(|slot| untagged(follow(slot)))
+            {
+                if node.level > 0 {
+                    nodes.push(slot.cast());
+                } else {
+                    // SAFETY: each record is in one slot (I3), and nobody else borrows the tree.
+                    unsafe { record::free(slot.cast()) };
+                }
+            }
+        }
+    }
+}
+
+/// A tree and the guard under which it is read.
+pub(in crate::memory) struct Pinned<'g, const N: usize> {
+    root: &'g Root<N>,
+    guard: &'g Guard<'g>,
+}
+
+impl<const N: usize> Clone for Pinned<'_, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<const N: usize> Copy for Pinned<'_, N> {}
+
+impl<'g, const N: usize> Pinned<'g, N> {
+    /// The root. Who reads its version next must ask again whether it still is the root.
+    #[inline]
+    pub(in crate::memory) fn root(self) -> &'g Node<N> {
+        // SAFETY: the root is a node, good for as long as the guard lives.
+        unsafe { &*follow(&self.root.pointer) }
+    }
+
+    #[inline]
+    pub(in crate::memory) fn is_root(self, node: &Node<N>) -> bool {
+        ptr::eq(follow(&self.root.pointer), node)
+    }
+
+    /// Latches `node` if it still is at version `seen`. Never waits.
+    pub(in crate::memory) fn hold(self, node: &'g Node<N>, seen: Version) -> Option<Hold<'g, N>> {
+        // Lazily: a `Hold` gives the latch back when it is dropped.
+        node.latch.try_lock(seen).then(|| Hold {
+            node,
+            tree: self,
+            seen,
+            wrote: false,
+            removed: None,
+        })
+    }
+
+    /// Takes `garbage` out of use.
+    ///
+    /// # Safety
+    ///
+    /// It was just taken out (I4).
+    unsafe fn retire_node(self, garbage: &'g Node<N>) {
+        unsafe fn free<const N: usize>(address: *mut ()) {
+            // SAFETY: nodes are boxes; retired once, by I4.
+            drop(unsafe { Box::from_raw(address.cast::<Node<N>>()) });
+        }
+        // SAFETY: who pins from now on does not find it (I4), and a node owns nothing but memory.
+        unsafe { self.guard.retire_raw(garbage.address().cast(), free::<N>) }
+    }
+}
+
+/// A node whose latch is held. Dropped, it gives the latch back.
+pub(in crate::memory) struct Hold<'g, const N: usize> {
+    node: &'g Node<N>,
+    tree: Pinned<'g, N>,
+    seen: Version,
+    wrote: bool,
+    removed: Option<Pointer<'g>>,
+}
+
+impl<const N: usize> Drop for Hold<'_, N> {
+    fn drop(&mut self) {
+        if self.wrote {
+            self.node.latch.unlock();
+        } else {
+            self.node.latch.unlock_unchanged(self.seen);
+        }
+        // After the latch: retiring may free a whole bag.
+        if let Some(removed) = self.removed {
+            let address = removed.raw().as_ptr().cast();
+            // SAFETY: it was in one slot (I3) and is in none, so who pins from now on does not find
+            // it; and only we took it out (I4).
+            unsafe { self.tree.guard.retire_raw(address, record::free) };
+        }
+    }
+}
+
+impl<'g, const N: usize> Hold<'g, N> {
+    pub(in crate::memory) fn node(&self) -> &'g Node<N> {
+        self.node
+    }
+
+    /// Whether `other` is held here.
+    pub(in crate::memory) fn is(&self, other: &Node<N>) -> bool {
+        ptr::eq(self.node, other)
+    }
+
+    fn write(&mut self) -> &'g Node<N> {
+        self.wrote = true;
+        self.node
+    }
+
+    /// Puts `record` into slot `index` of a leaf with room.
+    pub(in crate::memory) fn insert_record(
+        &mut self,
+        index: usize,
+        record: NewRecord,
+    ) -> Pointer<'g> {
+        let node = self.write();
+        assert_eq!(node.level, 0, "records go into leaves");
+        let raw = record.into_linked(self.tree.root.domain.id());
+        // SAFETY: ours until a slot has it, and a table record from then on (I3).
+        let pointer = unsafe { Pointer::new(raw) };
+        node.insert_slot(index, pointer.record().key(), raw.as_ptr());
+        pointer
+    }
+
+    /// Takes the record out of slot `index` of a leaf and marks it; it is retired when the latch is
+    /// given back. Once in a hold.
+    pub(in crate::memory) fn remove_record(&mut self, index: usize) {
+        let node = self.write();
+        let pointer = node.pointer(index).expect("only slots in use are removed");
+        pointer.record().set_unlinked();
+        node.remove_slot(index);
+        let before = self.removed.replace(pointer);
+        assert!(before.is_none(), "one record is removed in a hold");
+    }
+
+    /// Moves the slots of `child` from `at` on into a new right neighbour, and puts that into the
+    /// slot behind the child's. `next` is the leaf to the right of the child, if there is one.
+    pub(in crate::memory) fn split_child(
+        &mut self,
+        index: usize,
+        child: &mut Hold<'g, N>,
+        next: Option<&mut Hold<'g, N>>,
+        at: usize,
+    ) {
+        let parent = self.write();
+        let left = child.write();
+        let count = left.count();
+        assert!(0 < at && at < count, "both halves of a split have slots");
+        assert!(
+            parent.child(index).is_some_and(|node| child.is(node)),
+            "the child's slot"
+        );
+        assert!(!parent.is_full(), "a split needs room in the parent");
+        let right = match left.level {
+            0 => Node::new(0, probe::separator(left.key(at - 1), left.key(at))),
+            level => Node::new(level, left.key(at)),
+        };
+        for (to, from) in (at..count).enumerate() {
+            right.set_slot(to, left.head(from), follow(&left.slots[from]));
+        }
+        right.set_count(count - at);
+        right.level_low();
+        let low: Box<[u8]> = right.low.clone();
+        let right = right.share();
+        if left.level == 0 {
+            let old_next = follow(&left.next);
+            // SAFETY: just made, and nobody else has it.
+            let links = unsafe { (&(*right).next, &(*right).prev) };
+            publish(links.0, old_next);
+            publish(links.1, left.address());
+            match next {
+                Some(next) => {
+                    assert!(ptr::eq(old_next, next.node), "the neighbour's link");
+                    publish(&next.write().prev, right);
+                }
+                None => assert!(old_next.is_null(), "a neighbour is held"),
+            }
+            publish(&left.next, right);
+        }
+        parent.insert_slot(index + 1, &low, right.cast());
+        // Last: slots at or above the count are null (I3), so that no record is found in two nodes.
+        for slot in at..count {
+            left.clear_slot(slot);
+        }
+        left.set_count(at);
+    }
+
+    /// Puts a branch above the root, whose only child it becomes. Returns whether this node was the
+    /// root.
+    pub(in crate::memory) fn grow_root(&mut self) -> bool {
+        if !self.tree.is_root(self.node) {
+            return false;
+        }
+        let old = self.write();
+        let root = Node::new(old.level + 1, &[]);
+        root.insert_slot(0, &[], old.address().cast());
+        publish(&self.tree.root.pointer, root.share());
+        true
+    }
+
+    /// Takes a root with one child out of use, and makes the child the root.
+    pub(in crate::memory) fn shrink_root(&mut self) {
+        if self.node.level == 0 || self.node.count() != 1 || !self.tree.is_root(self.node) {
+            return;
+        }
+        let old = self.write();
+        let child = old.child(0).expect("slots below the count are in use");
+        publish(&self.tree.root.pointer, child.address());
+        old.remove_slot(0);
+        // SAFETY: it was the root, and in no slot (I3, I4).
+        unsafe { self.tree.retire_node(old) };
+    }
+
+    /// Takes a chain of nodes out of use that ends in an empty leaf: `chain[0]` is in slot `index` of
+    /// this branch, every other is the only child of the one before it. `prev` and `next` are the
+    /// leaf's neighbours.
+    pub(in crate::memory) fn unlink(
+        &mut self,
+        index: usize,
+        chain: &mut [Hold<'g, N>],
+        prev: Option<&mut Hold<'g, N>>,
+        next: Option<&mut Hold<'g, N>>,
+    ) {
+        let mut parent = self.write();
+        let mut slot = index;
+        for hold in chain.iter_mut() {
+            let node = hold.write();
+            assert!(
+                parent.child(slot).is_some_and(|child| ptr::eq(child, node)),
+                "a chain"
+            );
+            assert!(
+                node.count() == usize::from(node.level > 0),
+                "nothing else is in the chain"
+            );
+            (parent, slot) = (node, 0);
+        }
+        let leaf = parent;
+        assert_eq!(leaf.level, 0, "the chain ends in a leaf");
+        let (left, right) = (follow(&leaf.prev), follow(&leaf.next));
+        match prev {
+            Some(prev) => {
+                assert!(ptr::eq(left, prev.node), "the neighbour's link");
+                publish(&prev.write().next, right);
+            }
+            None => assert!(left.is_null(), "a neighbour is held"),
+        }
+        match next {
+            Some(next) => {
+                assert!(ptr::eq(right, next.node), "the neighbour's link");
+                publish(&next.write().prev, left);
+            }
+            None => assert!(right.is_null(), "a neighbour is held"),
+        }
+        self.node.remove_slot(index);
+        for hold in chain {
+            // Nothing points down the chain any more: what is taken out of use owns nothing.
+            if hold.node.count() > 0 {
+                hold.node.remove_slot(0);
+            }
+            // SAFETY: out of its slot and its neighbours' links, latched and empty (I4).
+            unsafe { self.tree.retire_node(hold.node) };
+        }
+    }
+}
