@@ -15,6 +15,7 @@
 //! * I2  An inner encoding is no prefix of another inner encoding of its type, so whatever follows
 //!   it never changes an order already decided, and no two keys share an encoding.
 
+use super::alike::alike;
 use super::{TypeName, Undecodable, all_taken, take, text};
 
 /// A type that can be the key of a table.
@@ -121,31 +122,6 @@ macro_rules! integers {
 
 integers!(u8 i8 1, u16 i16 2, u32 i32 4, u64 i64 8, u128 i128 16);
 
-impl Key for bool {
-    type Owned = bool;
-    const TYPE: TypeName = TypeName::new("bool");
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(*self));
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        self.encode(out);
-    }
-    fn decode(mut bytes: &[u8]) -> Result<bool, Undecodable> {
-        let key = Self::decode_part(&mut bytes)?;
-        all_taken(bytes, "one byte of bool")?;
-        Ok(key)
-    }
-    fn decode_part(bytes: &mut &[u8]) -> Result<bool, Undecodable> {
-        match take(bytes, 1, "one byte of bool")? {
-            [0] => Ok(false),
-            [1] => Ok(true),
-            _ => Err(Undecodable {
-                expected: "a bool, 0 or 1",
-            }),
-        }
-    }
-}
-
 /// 00 becomes 00 FF and the end is 00 00: the end sorts before every continuation (I1, I2).
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
@@ -175,126 +151,7 @@ fn unescape(bytes: &mut &[u8]) -> Result<Vec<u8>, Undecodable> {
     }
 }
 
-macro_rules! strings {
-    ($($kind:ty),*) => {$(
-        impl Key for $kind {
-            type Owned = String;
-            const TYPE: TypeName = TypeName::new("str");
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self.as_bytes());
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                escape(self.as_bytes(), out);
-            }
-            fn decode(bytes: &[u8]) -> Result<String, Undecodable> {
-                text(bytes).map(String::from)
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<String, Undecodable> {
-                let plain = unescape(bytes)?;
-                String::from_utf8(plain).map_err(|_| Undecodable { expected: "UTF-8 text" })
-            }
-        }
-    )*};
-}
-
-strings!(str, &str, String);
-
-macro_rules! byte_strings {
-    ($($kind:ty),*) => {$(
-        impl Key for $kind {
-            type Owned = Vec<u8>;
-            const TYPE: TypeName = TypeName::new("bytes");
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self);
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                escape(self, out);
-            }
-            fn decode(bytes: &[u8]) -> Result<Vec<u8>, Undecodable> {
-                Ok(bytes.to_vec())
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<Vec<u8>, Undecodable> {
-                unescape(bytes)
-            }
-        }
-    )*};
-}
-
-byte_strings!([u8], &[u8], Vec<u8>);
-
-impl<K: Key, const N: usize> Key for [K; N] {
-    type Owned = [K::Owned; N];
-    const TYPE: TypeName = TypeName::array(K::TYPE, N);
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.encode_part(out);
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        for element in self {
-            element.encode_part(out);
-        }
-    }
-    fn decode(mut bytes: &[u8]) -> Result<Self::Owned, Undecodable> {
-        let key = Self::decode_part(&mut bytes)?;
-        all_taken(bytes, "an array of its fixed length")?;
-        Ok(key)
-    }
-    fn decode_part(bytes: &mut &[u8]) -> Result<Self::Owned, Undecodable> {
-        let mut failure = None;
-        let elements: [Option<K::Owned>; N] = std::array::from_fn(|_| {
-            K::decode_part(bytes)
-                .map_err(|undecodable| failure = Some(undecodable))
-                .ok()
-        });
-        match failure {
-            Some(undecodable) => Err(undecodable),
-            None => Ok(elements.map(|element| element.expect("no element failed"))),
-        }
-    }
-}
-
-impl Key for () {
-    type Owned = ();
-    const TYPE: TypeName = TypeName::new("()");
-    fn encode(&self, _out: &mut Vec<u8>) {}
-    fn encode_part(&self, _out: &mut Vec<u8>) {}
-    fn decode(bytes: &[u8]) -> Result<(), Undecodable> {
-        all_taken(bytes, "nothing, the encoding of ()")
-    }
-    fn decode_part(_bytes: &mut &[u8]) -> Result<(), Undecodable> {
-        Ok(())
-    }
-}
-
-macro_rules! tuples {
-    ($(($($part:ident $index:tt),*; $last:ident $last_index:tt))*) => {$(
-        impl<$($part: Key,)* $last: Key> Key for ($($part,)* $last,) {
-            type Owned = ($($part::Owned,)* $last::Owned,);
-            const TYPE: TypeName = TypeName::composed("(", &[$($part::TYPE,)* $last::TYPE], ")");
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_part(out);)*
-                self.$last_index.encode(out);
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_part(out);)*
-                self.$last_index.encode_part(out);
-            }
-            fn decode(bytes: &[u8]) -> Result<Self::Owned, Undecodable> {
-                let rest = &mut &*bytes;
-                Ok(($($part::decode_part(rest)?,)* $last::decode(rest)?,))
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<Self::Owned, Undecodable> {
-                Ok(($($part::decode_part(bytes)?,)* $last::decode_part(bytes)?,))
-            }
-        }
-    )*};
-}
-
-tuples! {
-    (; A 0)
-    (A 0; B 1)
-    (A 0, B 1; C 2)
-    (A 0, B 1, C 2; D 3)
-}
+alike!(Key, parts of strings: escape, unescape);
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,9 @@
 //! `[u8]` is the raw door: the bytes themselves. `str`, `String`, `[u8]` and `Vec<u8>` standing
 //! alone are stored as they are, so a raw table reads what a typed one wrote.
 
+/// What both encode alike.
+mod alike;
+
 /// Keys: encodings that keep the order.
 pub mod key;
 
@@ -189,8 +192,8 @@ pub(crate) fn all_taken(bytes: &[u8], expected: &'static str) -> Result<(), Unde
     }
 }
 
-pub(crate) fn text(bytes: &[u8]) -> Result<&str, Undecodable> {
-    std::str::from_utf8(bytes).map_err(|_| Undecodable {
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Undecodable> {
+    String::from_utf8(bytes).map_err(|_| Undecodable {
         expected: "UTF-8 text",
     })
 }

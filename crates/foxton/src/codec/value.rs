@@ -3,6 +3,7 @@
 //! Numbers are little-endian. Strings and bytes are themselves when they stand alone or come last,
 //! and carry a 4-byte length when something follows. An option is one byte, then its value.
 
+use super::alike::alike;
 use super::{TypeName, Undecodable, all_taken, take, text};
 
 /// A type that can be the value of a table.
@@ -67,31 +68,6 @@ macro_rules! numbers {
 
 numbers!(u8 1, u16 2, u32 4, u64 8, u128 16, i8 1, i16 2, i32 4, i64 8, i128 16, f32 4, f64 8);
 
-impl Value for bool {
-    type Owned = bool;
-    const TYPE: TypeName = TypeName::new("bool");
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(*self));
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        Value::encode(self, out);
-    }
-    fn decode(mut bytes: &[u8]) -> Result<bool, Undecodable> {
-        let value = <Self as Value>::decode_part(&mut bytes)?;
-        all_taken(bytes, "one byte of bool")?;
-        Ok(value)
-    }
-    fn decode_part(bytes: &mut &[u8]) -> Result<bool, Undecodable> {
-        match take(bytes, 1, "one byte of bool")? {
-            [0] => Ok(false),
-            [1] => Ok(true),
-            _ => Err(Undecodable {
-                expected: "a bool, 0 or 1",
-            }),
-        }
-    }
-}
-
 fn with_length(bytes: &[u8], out: &mut Vec<u8>) {
     // A value this long is refused by the table's limit long before the length would not fit.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -99,57 +75,13 @@ fn with_length(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-fn by_length<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Undecodable> {
+fn by_length(bytes: &mut &[u8]) -> Result<Vec<u8>, Undecodable> {
     let length = <u32 as Value>::decode_part(bytes)?;
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    take(bytes, length, "a string of the length before it")
+    take(bytes, length, "a string of the length before it").map(<[u8]>::to_vec)
 }
 
-macro_rules! strings {
-    ($($kind:ty),*) => {$(
-        impl Value for $kind {
-            type Owned = String;
-            const TYPE: TypeName = TypeName::new("str");
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self.as_bytes());
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                with_length(self.as_bytes(), out);
-            }
-            fn decode(bytes: &[u8]) -> Result<String, Undecodable> {
-                text(bytes).map(String::from)
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<String, Undecodable> {
-                text(by_length(bytes)?).map(String::from)
-            }
-        }
-    )*};
-}
-
-strings!(str, &str, String);
-
-macro_rules! byte_strings {
-    ($($kind:ty),*) => {$(
-        impl Value for $kind {
-            type Owned = Vec<u8>;
-            const TYPE: TypeName = TypeName::new("bytes");
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(self);
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                with_length(self, out);
-            }
-            fn decode(bytes: &[u8]) -> Result<Vec<u8>, Undecodable> {
-                Ok(bytes.to_vec())
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<Vec<u8>, Undecodable> {
-                by_length(bytes).map(<[u8]>::to_vec)
-            }
-        }
-    )*};
-}
-
-byte_strings!([u8], &[u8], Vec<u8>);
+alike!(Value, parts of strings: with_length, by_length);
 
 impl<V: Value> Value for Option<V> {
     type Owned = Option<V::Owned>;
@@ -179,80 +111,6 @@ impl<V: Value> Value for Option<V> {
         }
         Ok(None)
     }
-}
-
-impl<V: Value, const N: usize> Value for [V; N] {
-    type Owned = [V::Owned; N];
-    const TYPE: TypeName = TypeName::array(V::TYPE, N);
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.encode_part(out);
-    }
-    fn encode_part(&self, out: &mut Vec<u8>) {
-        for element in self {
-            element.encode_part(out);
-        }
-    }
-    fn decode(mut bytes: &[u8]) -> Result<Self::Owned, Undecodable> {
-        let value = Self::decode_part(&mut bytes)?;
-        all_taken(bytes, "an array of its fixed length")?;
-        Ok(value)
-    }
-    fn decode_part(bytes: &mut &[u8]) -> Result<Self::Owned, Undecodable> {
-        let mut failure = None;
-        let elements: [Option<V::Owned>; N] = std::array::from_fn(|_| {
-            V::decode_part(bytes)
-                .map_err(|undecodable| failure = Some(undecodable))
-                .ok()
-        });
-        match failure {
-            Some(undecodable) => Err(undecodable),
-            None => Ok(elements.map(|element| element.expect("no element failed"))),
-        }
-    }
-}
-
-impl Value for () {
-    type Owned = ();
-    const TYPE: TypeName = TypeName::new("()");
-    fn encode(&self, _out: &mut Vec<u8>) {}
-    fn encode_part(&self, _out: &mut Vec<u8>) {}
-    fn decode(bytes: &[u8]) -> Result<(), Undecodable> {
-        all_taken(bytes, "nothing, the encoding of ()")
-    }
-    fn decode_part(_bytes: &mut &[u8]) -> Result<(), Undecodable> {
-        Ok(())
-    }
-}
-
-macro_rules! tuples {
-    ($(($($part:ident $index:tt),*; $last:ident $last_index:tt))*) => {$(
-        impl<$($part: Value,)* $last: Value> Value for ($($part,)* $last,) {
-            type Owned = ($($part::Owned,)* $last::Owned,);
-            const TYPE: TypeName = TypeName::composed("(", &[$($part::TYPE,)* $last::TYPE], ")");
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_part(out);)*
-                self.$last_index.encode(out);
-            }
-            fn encode_part(&self, out: &mut Vec<u8>) {
-                $(self.$index.encode_part(out);)*
-                self.$last_index.encode_part(out);
-            }
-            fn decode(bytes: &[u8]) -> Result<Self::Owned, Undecodable> {
-                let rest = &mut &*bytes;
-                Ok(($($part::decode_part(rest)?,)* $last::decode(rest)?,))
-            }
-            fn decode_part(bytes: &mut &[u8]) -> Result<Self::Owned, Undecodable> {
-                Ok(($($part::decode_part(bytes)?,)* $last::decode_part(bytes)?,))
-            }
-        }
-    )*};
-}
-
-tuples! {
-    (; A 0)
-    (A 0; B 1)
-    (A 0, B 1; C 2)
-    (A 0, B 1, C 2; D 3)
 }
 
 #[cfg(test)]
