@@ -101,7 +101,7 @@ mod spin {
     }
 
     #[test]
-    fn o2_the_next_holder_of_tas_t_sees_what_the_last_one_wrote() {
+    fn o1_the_next_holder_of_tas_t_sees_what_the_last_one_wrote() {
         two_try_once(Kind::TasT);
     }
 }

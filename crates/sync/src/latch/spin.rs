@@ -11,9 +11,8 @@
 //!
 //! # Orderings
 //!
-//! * O1  `release` (Release) to the exchange in `Tas` (Acquire): the next holder sees what the last
+//! * O1  `release` (Release) to the exchange in `take` (Acquire): the next holder sees what the last
 //!   one wrote.
-//! * O2  the same for `TasT`.
 //!
 //! # Differences from the paper
 //!
@@ -24,18 +23,31 @@ use super::Latch;
 use super::queue::Node;
 use crate::backoff::Backoff;
 use crate::shim::{AtomicBool, Ordering, hint, thread};
-
-/// Exchanges a waiter tries between two yields.
-const TRIES: u32 = if cfg!(loom) { 1 } else { 64 };
+use std::fmt;
+use std::marker::PhantomData;
 
 /// Test-and-set: every look at the flag is an exchange, and takes the cache line away from the
 /// holder.
-#[derive(Debug, Default)]
-pub(super) struct Tas(AtomicBool);
+pub(super) type Tas = Spin<Blindly>;
 
-impl Latch for Tas {
+/// Test and test-and-set: waiters read, which leaves the line with the holder, and read less often
+/// the longer they wait.
+pub(super) type TasT = Spin<Looking>;
+
+/// One flag, and how to wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Spin<W>(AtomicBool, PhantomData<W>);
+
+/// How a waiter passes its time.
+pub(super) trait Wait: fmt::Debug + Default + Send + Sync {
+    /// Waits a little. Returns whether to try for the flag now.
+    fn step(&mut self, flag: &AtomicBool) -> bool;
+}
+
+impl<W: Wait> Latch for Spin<W> {
     #[inline(always)]
     unsafe fn acquire(&self, _node: &Node) {
+        // No test before the first exchange: a latch that nobody fights over is free.
         if !self.take() {
             self.spin();
         }
@@ -52,7 +64,7 @@ impl Latch for Tas {
     }
 }
 
-impl Tas {
+impl<W: Wait> Spin<W> {
     #[inline(always)]
     fn take(&self) -> bool {
         !self.0.swap(true, Ordering::Acquire) // O1
@@ -60,59 +72,46 @@ impl Tas {
 
     #[cold]
     fn spin(&self) {
-        loop {
-            for _ in 0..TRIES {
-                hint::spin_loop();
-                if self.take() {
-                    return;
-                }
-            }
-            thread::yield_now();
-        }
+        let mut wait = W::default();
+        while !(wait.step(&self.0) && self.take()) {}
     }
 }
 
-/// Test and test-and-set: waiters read, which leaves the line with the holder, and read less often
-/// the longer they wait.
+/// Tries each time, and gives up the core every so many tries.
 #[derive(Debug, Default)]
-pub(super) struct TasT(AtomicBool);
+pub(super) struct Blindly {
+    tries: u32,
+}
 
-impl Latch for TasT {
-    #[inline(always)]
-    unsafe fn acquire(&self, _node: &Node) {
-        // No test before the first exchange: a latch that nobody fights over is free.
-        if !self.take() {
-            self.spin();
+impl Blindly {
+    /// Exchanges a waiter tries between two yields.
+    const TRIES: u32 = if cfg!(loom) { 1 } else { 64 };
+}
+
+impl Wait for Blindly {
+    #[inline]
+    fn step(&mut self, _flag: &AtomicBool) -> bool {
+        if self.tries == Self::TRIES {
+            thread::yield_now();
+            self.tries = 0;
         }
-    }
-
-    #[inline(always)]
-    unsafe fn try_acquire(&self, _node: &Node) -> bool {
-        self.take()
-    }
-
-    #[inline(always)]
-    unsafe fn release(&self, _node: &Node) {
-        self.0.store(false, Ordering::Release); // O2
+        hint::spin_loop();
+        self.tries += 1;
+        true
     }
 }
 
-impl TasT {
-    #[inline(always)]
-    fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::Acquire) // O2
-    }
+/// Looks before it tries.
+#[derive(Debug, Default)]
+pub(super) struct Looking {
+    backoff: Backoff,
+}
 
-    #[cold]
-    fn spin(&self) {
-        let mut backoff = Backoff::new();
-        loop {
-            backoff.snooze();
-            // Relaxed: a hint; the exchange decides.
-            let held = self.0.load(Ordering::Relaxed);
-            if !held && self.take() {
-                return;
-            }
-        }
+impl Wait for Looking {
+    #[inline]
+    fn step(&mut self, flag: &AtomicBool) -> bool {
+        self.backoff.snooze();
+        // Relaxed: a hint; the exchange decides.
+        !flag.load(Ordering::Relaxed)
     }
 }
