@@ -2,6 +2,10 @@
 //!
 //! One test to a process, since it is the process that is measured. Without `/proc` nothing is
 //! measured, and only the rest is tested.
+//!
+//! No timing decides. A thread that is descheduled while it is pinned holds up everybody's memory for
+//! as long as the machine likes, so whoever takes things out stops at a bound of what is retired and
+//! not freed. If it stays there, nothing comes back.
 
 #![cfg(not(loom))]
 
@@ -10,12 +14,19 @@ use foxton_sync::worker::{Worker, Workers};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
+use std::time::{Duration, Instant};
 
 const VALUE_BYTES: usize = 2000;
 
-/// What may be in memory beside what is in the table: bags that are not due yet, the allocator's
-/// own ideas.
+/// What may be in memory beside what is in the table: what is retired and not freed, the
+/// allocator's own ideas.
 const SLACK_BYTES: u64 = 48 << 20;
+
+/// What may be retired and not freed before a thread stops to take out more: 8 MB of values.
+const RETIRED_BOUND: usize = 4096;
+
+/// Longer than any machine keeps a thread off its cores.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -33,6 +44,23 @@ fn append(table: &Table, worker: &Worker, number: u64) {
     table
         .insert(&guard, record, Next::Any)
         .expect("every number once");
+}
+
+/// Waits until little enough is retired and not freed.
+fn wait_for_memory(worker: &Worker) {
+    let since = Instant::now();
+    while worker.workers().domain().retired() > RETIRED_BOUND {
+        assert!(since.elapsed() < PATIENCE, "nothing retired is freed");
+        worker.collect();
+        thread::yield_now();
+    }
+}
+
+/// Nobody is pinned: nothing stays.
+fn nothing_stays(worker: &Worker) {
+    // Two epochs, and one more for what a participant left that was dropped in between.
+    (0..3).for_each(|_| worker.collect());
+    assert_eq!(worker.workers().domain().retired(), 0, "not freed");
 }
 
 /// Takes the first record. Returns whether it was ours.
@@ -62,10 +90,13 @@ fn queue(items: u64) {
                 let worker = workers.worker();
                 while taken.load(SeqCst) < items {
                     if thread % 2 == 1 {
+                        wait_for_memory(&worker);
                         taken.fetch_add(u64::from(take(table, &worker)), SeqCst);
                     } else if tail.load(SeqCst) < taken.load(SeqCst) + 1000 {
                         append(table, &worker, tail.fetch_add(1, SeqCst));
                     } else {
+                        // Who takes out waits for the same: all of them give up, or none.
+                        wait_for_memory(&worker);
                         thread::yield_now();
                     }
                     if worker.random_below(512) == 0 {
@@ -76,6 +107,7 @@ fn queue(items: u64) {
         }
     });
     let worker = workers.worker();
+    nothing_stays(&worker);
     let left = table.verify(&worker.pin());
     let grown = most.into_inner().saturating_sub(before);
     println!(
@@ -106,6 +138,7 @@ fn drops(rounds: u64) {
             record.swap(Some(value)).expect("a value").retire(&guard);
         }
         (0..2000).for_each(|_| assert!(take_retiring(&table, &worker)));
+        nothing_stays(&worker);
     }
     let grown = resident_bytes().saturating_sub(before);
     println!("{rounds} tables dropped: {} KiB more", grown >> 10);
@@ -140,6 +173,7 @@ fn updates(count: u64) {
         let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
         record.swap(Some(value)).expect("a value").retire(&guard);
     }
+    nothing_stays(&worker);
     let grown = resident_bytes().saturating_sub(before);
     println!("{count} updates: {} KiB more", grown >> 10);
     assert!(

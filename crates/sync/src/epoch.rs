@@ -12,7 +12,7 @@
 //! The domain has the epoch, and a list of slots that only grows. A slot belongs to one participant
 //! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag, and sealed bags
 //! tagged with the epoch at which they were sealed. What a dropped participant leaves goes to the
-//! domain.
+//! domain. How much a participant keeps stands in its slot, for whoever adds it up.
 //!
 //! # Invariants
 //!
@@ -119,6 +119,8 @@ impl Bag {
 struct Slot {
     word: CachePadded<AtomicU64>,
     taken: AtomicBool,
+    /// What its participant retired and has not freed. Written by the participant alone.
+    retired: AtomicUsize,
     next: *const Slot,
 }
 
@@ -196,6 +198,7 @@ impl Shared {
         let slot = Box::into_raw(Box::new(Slot {
             word: CachePadded::new(AtomicU64::new(0)),
             taken: AtomicBool::new(true),
+            retired: AtomicUsize::new(0),
             next: head,
         }));
         loop {
@@ -296,6 +299,7 @@ impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Domain")
             .field("epoch", &self.epoch())
+            .field("retired", &self.retired())
             .finish_non_exhaustive()
     }
 }
@@ -325,6 +329,18 @@ impl Domain {
     pub fn epoch(&self) -> u64 {
         // Relaxed: a number for people.
         self.0.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Things retired and not freed yet, by all participants, those that are gone included. Exact
+    /// when nobody retires or frees meanwhile.
+    pub fn retired(&self) -> usize {
+        // Relaxed: a sum for people and tests.
+        let kept = self
+            .0
+            .slots()
+            .map(|slot| slot.retired.load(Ordering::Relaxed));
+        let orphans = lock(&self.0.orphans);
+        kept.sum::<usize>() + orphans.iter().map(|bag| bag.content.len()).sum::<usize>()
     }
 
     /// A number that no other living domain has.
@@ -438,6 +454,7 @@ impl Participant {
             open.push(Deferred { address, free });
             open.len() >= BAG_CAPACITY
         };
+        self.count(self.retired() + 1);
         if full {
             self.collect();
         }
@@ -445,13 +462,8 @@ impl Participant {
 
     /// Things retired here and not freed yet.
     pub fn retired(&self) -> usize {
-        let sealed: usize = self
-            .sealed
-            .borrow()
-            .iter()
-            .map(|bag| bag.content.len())
-            .sum();
-        sealed + self.open.borrow().len()
+        // Relaxed: nobody else writes it.
+        self.slot().retired.load(Ordering::Relaxed)
     }
 
     /// Tries to advance the epoch and frees what is due. Never waits. Called for each bag filled;
@@ -463,10 +475,16 @@ impl Participant {
         self.domain.0.try_advance();
         if let Some(due) = self.domain.0.due() {
             while let Some(bag) = self.pop_due(due) {
+                self.count(self.retired() - bag.content.len());
                 bag.run();
             }
         }
         self.domain.0.free_orphans();
+    }
+
+    fn count(&self, retired: usize) {
+        // Relaxed: a number for people and tests; see `Domain::retired`.
+        self.slot().retired.store(retired, Ordering::Relaxed);
     }
 
     fn slot(&self) -> &Slot {
@@ -509,6 +527,7 @@ impl Drop for Participant {
         if left_something {
             self.domain.0.leave(sealed);
         }
+        self.count(0);
         // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
         // Before the slot is given back, so that the hint never falls below 0.

@@ -63,6 +63,30 @@ fn a_pin_keeps_everything_retired_after_it() {
 }
 
 #[test]
+fn the_domain_counts_what_is_retired_and_not_freed() {
+    let domain = Domain::new();
+    let (reader, retirer, gone) = (
+        domain.participant(),
+        domain.participant(),
+        domain.participant(),
+    );
+    let freed = Arc::new(AtomicU64::new(0));
+    let guard = reader.pin();
+    for _ in 0..3 {
+        retire_one(&retirer, &freed);
+    }
+    retire_one(&gone, &freed);
+    assert_eq!((retirer.retired(), domain.retired()), (3, 4));
+    drop(gone);
+    collect_often(&retirer);
+    assert_eq!((retirer.retired(), domain.retired()), (3, 4));
+    drop(guard);
+    collect_often(&retirer);
+    assert_eq!((retirer.retired(), domain.retired()), (0, 0));
+    assert_eq!(freed.load(Ordering::Relaxed), 4);
+}
+
+#[test]
 fn pins_nest() {
     let domain = Domain::new();
     let (reader, retirer) = (domain.participant(), domain.participant());
