@@ -1,7 +1,7 @@
 //! The stress of the tests, for as long as you like:
 //! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
 
-use foxton_lock::any::{Kind, Options};
+use foxton_lock::any::{Inheritance, Kind, Options};
 use foxton_sync::latch;
 use std::time::Duration;
 
@@ -26,10 +26,13 @@ fn main() {
     for kind in [Kind::Global, Kind::Bucket] {
         pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
     }
-    let duration = Duration::from_secs(seconds) / pairs.len() as u32 / 2;
-    for (kind, latch) in pairs {
+    let inherited = [Inheritance::Off, Inheritance::Hot, Inheritance::Always];
+    let duration = Duration::from_secs(seconds) / (pairs.len() * inherited.len()) as u32 / 2;
+    let pairs = pairs.into_iter();
+    for ((kind, latch), inherit) in pairs.flat_map(|pair| inherited.map(|inherit| (pair, inherit)))
+    {
         let mut options = Options::default();
-        (options.kind, options.latch) = (kind, latch);
+        (options.kind, options.latch, options.inherit) = (kind, latch, inherit);
         let seed = number("--seed", 1);
         let mut settings = run::Settings {
             options,
@@ -39,12 +42,12 @@ fn main() {
             seed,
         };
         println!(
-            "{kind:<9} over {latch:<7} threads: {}",
+            "{kind:<9} over {latch:<7} inherit {inherit:<6} threads: {}",
             run::threads(&settings)
         );
         settings.threads = threads.min(16);
         println!(
-            "{kind:<9} over {latch:<7} tasks:   {}",
+            "{kind:<9} over {latch:<7} inherit {inherit:<6} tasks:   {}",
             run::tasks(&settings)
         );
     }

@@ -3,7 +3,7 @@
 use crate::{
     inspect::{DeadlockReport, Snapshot, Stats},
     manager::LockManager,
-    managers::{bucket::Bucket, global::Global},
+    managers::{bucket::Bucket, global::Global, inherit::Inherit},
     mode::Mode,
     name::Name,
     owner::{Owner, Savepoint, WaitTicket},
@@ -13,6 +13,8 @@ use crate::{
 };
 use foxton_sync::{latch, worker::Worker};
 use std::time::Duration;
+
+pub use crate::managers::inherit::Inheritance;
 
 /// The managers to choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -50,6 +52,8 @@ pub struct Options {
     pub bucket_count: usize,
     /// Who of a deadlock gives way. Default `least-work`.
     pub victim: VictimPolicy,
+    /// Whether transactions leave locks on tables to the next at their place. Default `off`.
+    pub inherit: Inheritance,
 }
 
 impl Default for Options {
@@ -59,6 +63,7 @@ impl Default for Options {
             latch: latch::Kind::default(),
             bucket_count: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::default(),
+            inherit: Inheritance::default(),
         }
     }
 }
@@ -96,6 +101,8 @@ pub enum Any {
     Global(Global),
     /// A latch for each hash bucket.
     Bucket(Bucket),
+    /// Any of the others, and inheritance over it.
+    Inherit(Box<Inherit<Any>>),
 }
 
 impl Any {
@@ -110,20 +117,29 @@ impl Any {
             latch,
             bucket_count,
             victim,
+            inherit,
         } = *options;
-        match kind {
+        let manager = match kind {
             Kind::Reference => Self::Reference(Reference::new(victim)),
             Kind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
+        };
+        let always = inherit == Inheritance::Always;
+        match inherit {
+            Inheritance::Off => manager,
+            Inheritance::Hot | Inheritance::Always => {
+                Self::Inherit(Box::new(Inherit::new(manager, always)))
+            }
         }
     }
 
-    /// Which one this is.
+    /// Which one this is; under inheritance, what is under it.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Reference(_) => Kind::Reference,
             Self::Global(_) => Kind::Global,
             Self::Bucket(_) => Kind::Bucket,
+            Self::Inherit(manager) => manager.inner().kind(),
         }
     }
 
@@ -133,6 +149,7 @@ impl Any {
             Self::Reference(manager) => manager,
             Self::Global(manager) => manager,
             Self::Bucket(manager) => manager,
+            Self::Inherit(manager) => &**manager,
         }
     }
 }
@@ -155,6 +172,7 @@ impl LockManager for Any {
             Self::Reference(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Global(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Bucket(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Inherit(manager) => manager.request(worker, owner, name, mode, patience),
         }
     }
 
@@ -180,6 +198,7 @@ impl LockManager for Any {
             Self::Reference(manager) => manager.release_all(worker, owner),
             Self::Global(manager) => manager.release_all(worker, owner),
             Self::Bucket(manager) => manager.release_all(worker, owner),
+            Self::Inherit(manager) => manager.release_all(worker, owner),
         }
     }
 

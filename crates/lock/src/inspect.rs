@@ -10,7 +10,7 @@ use crate::{
     request::{Label, Member, OwnerId, Reason},
     usage::Totals,
 };
-use foxton_sync::shim::Ordering;
+use foxton_sync::shim::{Ordering, lock};
 
 use std::{
     fmt,
@@ -111,6 +111,16 @@ impl Snapshot {
             left_out: self.left_out,
             ..Self::new(self.queues)
         }
+    }
+
+    /// Without the holders for whom `shown` says no, and the names that nobody else holds or awaits.
+    pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &Entry) -> bool) {
+        for queue in &mut self.queues {
+            let name = queue.name;
+            queue.holders.retain(|holder| shown(name, holder));
+        }
+        self.queues
+            .retain(|queue| !queue.holders.is_empty() || !queue.waiters.is_empty());
     }
 
     /// The queue of `name`, if anybody holds it.
@@ -229,6 +239,8 @@ pub struct Stats {
     pub cancelled: u64,
     /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
     pub wait_histogram: [u64; WAIT_BUCKETS],
+    /// What became of locks that could be inherited.
+    pub inheritance: Inheritance,
     /// Memory of heads, queues and records, an estimate in bytes.
     pub memory_bytes: usize,
     /// What waiting cost by table, most time waited first: [`Name::table`], or
@@ -238,6 +250,28 @@ pub struct Stats {
     pub labels: Vec<(Label, Usage)>,
     /// The names that cost most time waited, that first.
     pub hot_names: Vec<HotName>,
+}
+
+/// What became of the locks of tables that a transaction could have left to the next one at its
+/// place, as Johnson, Pandis and Ailamaki count them in their section 8.4. All zero where nothing is
+/// inherited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Inheritance {
+    /// Released at the end of their transaction, since there was no contention for them.
+    pub cold: u64,
+    /// Hot, and released at the end of their transaction, since somebody waited for them.
+    pub wanted: u64,
+    /// Hot, and released nevertheless, once in a while, to see whether they still are.
+    pub renewed: u64,
+    /// Left to the next transaction.
+    pub kept: u64,
+    /// Of those: used by a later transaction.
+    pub used: u64,
+    /// Of those: given up, since the next transactions did not ask for them, or in another mode.
+    pub discarded: u64,
+    /// Of those: taken away by somebody who needed them gone.
+    pub revoked: u64,
 }
 
 impl Stats {
@@ -251,6 +285,7 @@ impl Stats {
         for record in registry.records() {
             let counters = &record.counters;
             record.read_ledger(|ledger| totals.add(ledger));
+            stats.inheritance.revoked += lock(&record.estate).revoked;
             // Relaxed: sums of counts that go on meanwhile.
             let refused =
                 |reason: Reason| counters.refusals[reason as usize].load(Ordering::Relaxed);
@@ -261,6 +296,18 @@ impl Stats {
             stats.timeouts += refused(Reason::TimedOut);
             stats.deadlocks += refused(Reason::Deadlock);
             stats.cancelled += refused(Reason::Cancelled);
+            let inheritance = &mut stats.inheritance;
+            let outcomes = [
+                &mut inheritance.cold,
+                &mut inheritance.wanted,
+                &mut inheritance.renewed,
+                &mut inheritance.kept,
+                &mut inheritance.used,
+                &mut inheritance.discarded,
+            ];
+            for (sum, count) in outcomes.into_iter().zip(&counters.inheritance) {
+                *sum += count.load(Ordering::Relaxed);
+            }
             for (sum, count) in stats.wait_histogram.iter_mut().zip(&counters.waits) {
                 *sum += count.load(Ordering::Relaxed);
             }

@@ -147,11 +147,14 @@ pub mod request;
 /// What waiting cost, by table, by label and by name.
 mod usage;
 
-/// What others may read of an owner, and where it sleeps.
-mod registry;
-
 /// What one owner holds.
 mod held;
+
+/// What a place keeps between two transactions.
+mod estate;
+
+/// What others may read of an owner, and where it sleeps.
+mod registry;
 
 /// What is kept for one transaction.
 pub mod owner;

@@ -14,3 +14,6 @@ pub mod global;
 
 /// A latch for each bucket.
 pub mod bucket;
+
+/// Locks that go from one transaction to the next, over any manager.
+pub mod inherit;

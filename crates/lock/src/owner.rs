@@ -10,7 +10,7 @@
 //!   cancellation ends it first.
 
 use crate::{
-    held::Held,
+    held::{Entry, Held},
     mode::Mode,
     name::Name,
     registry::{GRANTED, Record, Registry, Waiting, add},
@@ -68,6 +68,12 @@ pub struct Owner {
     pub(crate) held: Held,
     pub(crate) pending: Option<Pending>,
     pub(crate) re_asks: u64,
+    /// How many locks it left to its next transaction; others may have taken some of them.
+    pub(crate) left_behind: u32,
+    /// A cell of the manager in which it is counted as somebody who had to wait.
+    pub(crate) wanting: Option<u32>,
+    /// Whether it only gives back what another at its place left behind.
+    stands_in: bool,
 }
 
 impl fmt::Debug for Owner {
@@ -91,7 +97,31 @@ impl Owner {
             held: Held::default(),
             pending: None,
             re_asks: 0,
+            left_behind: 0,
+            wanting: None,
+            stands_in: false,
         }
+    }
+
+    /// Somebody at the place of `id` who holds `entry` and nothing else: to give back a lock for an
+    /// owner that is elsewhere.
+    pub(crate) fn stand_in(registry: &Arc<Registry>, id: OwnerId, entry: Entry) -> Self {
+        let mut held = Held::default();
+        held.push(entry.name, entry.hash, entry.slot, entry.mode);
+        Self {
+            registry: registry.clone(),
+            id,
+            held,
+            pending: None,
+            re_asks: 0,
+            left_behind: 0,
+            wanting: None,
+            stands_in: true,
+        }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
     }
 
     /// Begins the next transaction: a new id, age zero, no label.
@@ -270,7 +300,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         // The place of an owner that still stands in some queue must not be anybody else's.
-        if self.held.len() == 0 && self.pending.is_none() {
+        if self.held.len() == 0 && self.pending.is_none() && !self.stands_in {
             self.registry.vacate(self.id.place());
         }
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 use foxton_sync::{
     park::Ticket,
-    shim::{Arc, Mutex, lock},
+    shim::{Arc, Mutex, lock, try_lock},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
@@ -127,7 +127,12 @@ impl Reference {
 
     fn locked<R>(&self, worker: &Worker, body: impl FnOnce(&mut Map) -> R) -> R {
         worker.account().passed(&MAP);
-        body(&mut lock(&self.map))
+        let free = try_lock(&self.map);
+        let mut map = free.unwrap_or_else(|| {
+            worker.met_somebody();
+            lock(&self.map)
+        });
+        body(&mut map)
     }
 
     fn blockers(&self, obstacles: &[Obstacle]) -> Vec<Blocker> {

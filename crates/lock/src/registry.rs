@@ -6,13 +6,15 @@
 //!
 //! # Invariants
 //!
-//! * I1  A record is written by its owner, with two exceptions: the verdict and the refusal of a wait
-//!   are written by whoever removed the waiter from its queue, under that queue's latch.
-//! * I2  An owner's id changes only while it holds and awaits nothing. So whoever finds a request in
+//! * I1  A record is written by its owner, with three exceptions: the verdict and the refusal of a wait
+//!   are written by whoever removed the waiter from its queue, under that queue's latch; and what the
+//!   place keeps (`estate`) is taken out, under its mutex, by whoever needs it gone.
+//! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So whoever finds a request in
 //!   a queue, under its latch, finds that request's owner in the record.
 //! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one.
 
 use crate::{
+    estate::Estate,
     mode::Mode,
     name::Name,
     request::{Label, OwnerId, Reason, Refusal},
@@ -84,6 +86,7 @@ pub(crate) struct Counters {
     pub(crate) acquisitions: AtomicU64,
     pub(crate) re_asks: AtomicU64,
     pub(crate) refusals: [AtomicU64; 4],
+    pub(crate) inheritance: [AtomicU64; 6],
     pub(crate) wait_micros: AtomicU64,
     pub(crate) waits: [AtomicU64; WAIT_BUCKETS],
 }
@@ -118,6 +121,7 @@ pub(crate) struct Record {
     pub(crate) parker: Parker,
     wait: Mutex<Wait>,
     label: Mutex<(OwnerId, Label)>,
+    pub(crate) estate: Mutex<Estate>,
     pub(crate) counters: Counters,
     /// What its waits cost; made by the first.
     ledger: Mutex<Option<Box<Ledger>>>,
@@ -132,6 +136,7 @@ impl Record {
             parker: Parker::new(),
             wait: Mutex::default(),
             label: Mutex::new((id, Label::default())),
+            estate: Mutex::default(),
             counters: Counters::default(),
             ledger: Mutex::default(),
         }
@@ -168,6 +173,11 @@ impl Record {
             waiting: Some(waiting),
             refusal: None,
         };
+    }
+
+    /// Whether the place has `name` without any transaction of it having it.
+    pub(crate) fn keeps(&self, name: Name) -> bool {
+        lock(&self.estate).keeps(name)
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -274,7 +274,12 @@ fn absorb(
         if place == target {
             return Some(parent);
         }
-        if let Some(waiting) = registry.record(place).waiting()
+        // What a place keeps is about to be taken away: nobody waits for the place's transaction.
+        let record = registry.record(place);
+        if record.keeps(visits[parent].waiting.name) {
+            continue;
+        }
+        if let Some(waiting) = record.waiting()
             && seen.insert(place)
         {
             visits.push(Visit { waiting, parent });
@@ -299,9 +304,13 @@ fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
 fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[Waiting]) -> Option<Vec<Way>> {
     let blockers = cycle.iter().cycle().skip(1);
     let pairs = cycle.iter().zip(blockers);
-    pairs
-        .map(|(waiting, blocker)| graph.in_the_way(worker, waiting, blocker.id.place()))
-        .collect()
+    let way = |(waiting, blocker): (&Waiting, &Waiting)| {
+        let place = blocker.id.place();
+        let kept = graph.registry().record(place).keeps(waiting.name);
+        // What it keeps it did not take for its transaction, and cannot while it waits.
+        (!kept).then(|| graph.in_the_way(worker, waiting, place))?
+    };
+    pairs.map(way).collect()
 }
 
 /// The cycle for people.

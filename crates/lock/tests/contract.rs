@@ -4,7 +4,7 @@
 //! it, so every history here is exact.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{Any, Inheritance, Kind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
@@ -36,11 +36,16 @@ fn on_all(test: impl Fn(&Table)) {
 fn on_all_with(victim: VictimPolicy, test: impl Fn(&Table)) {
     for kind in Kind::ALL {
         for latch in latch::Kind::ALL {
-            for bucket_count in [1, 64] {
+            for (bucket_count, inherit) in [
+                (1, Inheritance::Off),
+                (64, Inheritance::Off),
+                (1, Inheritance::Always),
+                (64, Inheritance::Always),
+            ] {
                 let mut options = Options::tiny();
                 (options.kind, options.latch, options.victim) = (kind, latch, victim);
-                options.bucket_count = bucket_count;
-                println!("{kind} over {latch}, {bucket_count} buckets");
+                (options.bucket_count, options.inherit) = (bucket_count, inherit);
+                println!("{kind} over {latch}, {bucket_count} buckets, inheritance {inherit}");
                 let workers = Workers::with_seed(1);
                 let worker = workers.worker();
                 let table = Table {

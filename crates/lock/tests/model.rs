@@ -6,7 +6,7 @@
 //! model` runs that history alone.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{Any, Inheritance, Kind, Options},
     inspect::Snapshot,
     manager::LockManager,
     mode::Mode,
@@ -92,8 +92,9 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner]) -> Step {
 }
 
 impl World {
-    fn new(kind: Kind, latch: latch::Kind, victim: VictimPolicy) -> Self {
+    fn new((kind, inherit): (Kind, Inheritance), latch: latch::Kind, victim: VictimPolicy) -> Self {
         let mut options = Options::tiny();
+        options.inherit = inherit;
         (options.kind, options.latch, options.victim) = (kind, latch, victim);
         let locks = Any::new(&options);
         let owners: Vec<Owner> = (0..OWNERS).map(|at| labelled(locks.owner(), at)).collect();
@@ -231,7 +232,7 @@ fn has_cycle(snapshot: &Snapshot) -> bool {
     }
 }
 
-fn history(seed: u64, steps: usize, kinds: &[Kind], victim: VictimPolicy) -> usize {
+fn history(seed: u64, steps: usize, kinds: &[(Kind, Inheritance)], victim: VictimPolicy) -> usize {
     let workers = Workers::with_seed(seed);
     let worker = workers.worker();
     let latch = pick(&worker, &latch::Kind::ALL);
@@ -252,7 +253,7 @@ fn history(seed: u64, steps: usize, kinds: &[Kind], victim: VictimPolicy) -> usi
             let last = &past[past.len().saturating_sub(12)..];
             assert!(
                 *answer == answers[0],
-                "FOXTON_SEED={seed}: {kind} and {} differ after {last:#?}\n{}\n{}\nbut\n{}\n{}",
+                "FOXTON_SEED={seed}: {kind:?} and {:?} differ after {last:#?}\n{}\n{}\nbut\n{}\n{}",
                 kinds[0],
                 answers[0].0,
                 answers[0].1,
@@ -270,11 +271,18 @@ fn seeds(count: u64) -> Vec<u64> {
     chosen.map_or((0..count).collect(), |seed| vec![seed])
 }
 
+/// Every manager, without inheritance and with it; the reference first.
+fn all() -> Vec<(Kind, Inheritance)> {
+    let inherit = [Inheritance::Off, Inheritance::Always];
+    let with = |kind: Kind| inherit.map(|inherit| (kind, inherit));
+    Kind::ALL.into_iter().flat_map(with).collect()
+}
+
 #[test]
 fn all_managers_agree_with_the_reference_at_every_step() {
     let found: usize = seeds(50)
         .into_iter()
-        .map(|seed| history(seed, 2000, &Kind::ALL, VictimPolicy::Requester))
+        .map(|seed| history(seed, 2000, &all(), VictimPolicy::Requester))
         .sum();
     assert!(
         found > 100,
@@ -287,7 +295,7 @@ fn all_managers_agree_with_the_reference_at_every_step() {
 #[test]
 fn no_policy_leaves_a_cycle_behind() {
     for policy in [VictimPolicy::LeastWork, VictimPolicy::Youngest] {
-        for kind in Kind::ALL {
+        for kind in all() {
             for seed in seeds(5) {
                 history(seed, 2000, &[kind], policy);
             }

@@ -5,7 +5,7 @@
 //! writes the reference manager's transcript into the files instead: then read what changed.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{Any, Inheritance, Kind, Options},
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
@@ -415,10 +415,18 @@ fn every_script_happens_as_written_on_every_manager() {
         }
         for kind in Kind::ALL {
             for latch in latch::Kind::ALL {
-                for buckets in [1, 16] {
-                    match transcript(&text, options(kind, latch, buckets)) {
+                for (buckets, inherit) in [
+                    (1, Inheritance::Off),
+                    (16, Inheritance::Off),
+                    (16, Inheritance::Always),
+                ] {
+                    let mut options = options(kind, latch, buckets);
+                    options.inherit = inherit;
+                    match transcript(&text, options) {
                         Ok(out) if out == text => {}
-                        Ok(out) => failures.push(format!("{name} on {kind} over {latch}:\n{out}")),
+                        Ok(out) => failures.push(format!(
+                            "{name} on {kind} over {latch}, inheritance {inherit}:\n{out}"
+                        )),
                         Err(what) => failures.push(format!("{name}: {what}")),
                     }
                 }

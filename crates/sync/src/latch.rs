@@ -250,7 +250,11 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
-        unsafe { self.latch.acquire(&node) };
+        if !unsafe { self.latch.try_acquire(&node) } {
+            worker.met_somebody();
+            // SAFETY: as above; a try that failed has left the node alone.
+            unsafe { self.latch.acquire(&node) };
+        }
         let _held = Held {
             latch: &self.latch,
             node: &node,

@@ -92,6 +92,7 @@ impl Workers {
         Worker {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
+            meetings: Cell::new(0),
             participant: self.0.domain.participant_counting_in(account),
             workers: self.clone(),
         }
@@ -142,6 +143,7 @@ impl Workers {
 pub struct Worker {
     id: u32,
     random: Cell<u64>,
+    meetings: Cell<u64>,
     participant: Participant,
     workers: Workers,
 }
@@ -178,6 +180,20 @@ impl Worker {
     pub fn random_below(&self, bound: u64) -> u64 {
         debug_assert!(bound > 0, "nothing is below 0");
         ((u128::from(self.random()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// How often it found somebody else inside where one at a time may be. What this grows by during
+    /// a call tells whether the call met anybody: contention that was seen, not guessed.
+    #[inline]
+    pub fn meetings(&self) -> u64 {
+        self.meetings.get()
+    }
+
+    /// Notes that it found somebody else inside. For latches, and for whatever else makes a thread
+    /// wait or try again because of another.
+    #[cold]
+    pub fn met_somebody(&self) {
+        self.meetings.set(self.meetings.get().wrapping_add(1));
     }
 
     /// Pins the epoch; see [`Participant::pin`].

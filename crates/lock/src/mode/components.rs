@@ -41,6 +41,11 @@ impl Set {
     }
 
     #[inline]
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    #[inline]
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }

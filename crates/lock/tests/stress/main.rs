@@ -1,7 +1,7 @@
 //! Far more threads than cores, on every manager over every latch; quick here, as long as you like
 //! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
 
-use foxton_lock::any::{Kind, Options};
+use foxton_lock::any::{Inheritance, Kind, Options};
 use foxton_sync::latch;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,10 @@ fn on_all(
         for latch in latch::Kind::ALL {
             let mut options = Options::tiny();
             (options.kind, options.latch) = (kind, latch);
+            // Over every manager, and one latch: there is none in it.
+            if latch == latch::Kind::TasT {
+                options.inherit = Inheritance::Always;
+            }
             let duration = Duration::from_millis(millis);
             // A queue latch is handed over in strict order, so each pass costs a turn of the
             // scheduler over all threads: the long form shows how slow that is.
@@ -40,7 +44,7 @@ fn on_all(
             sum.deadlocks += done.deadlocks;
             sum.timeouts += done.timeouts;
             sum.busy += done.busy;
-            if kind == Kind::Reference {
+            if kind == Kind::Reference && latch == latch::Kind::TasT {
                 break; // It has no latch to choose.
             }
         }

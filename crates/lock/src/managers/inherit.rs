@@ -1,0 +1,528 @@
+//! Inheritance, over any manager: a transaction leaves hot locks on tables to the next transaction at
+//! its place, instead of giving them back for the next to ask for again.
+//!
+//! Nearly all transactions ask for the table in compatible modes, so nobody would have minded had the
+//! lock been held all the time. What this saves is not the lock but the meeting: each request and
+//! each release of the one name that all transactions have in common.
+//!
+//! # State
+//!
+//! A lock that is left behind stays in its queue as granted to the place. Its entry moves from the
+//! owner's held locks to the place's estate (`estate`), where it belongs to no transaction: the next
+//! one at the place takes it over when it asks for the name, and anybody who needs it gone takes it
+//! out and releases it, whether the place sleeps or runs.
+//!
+//! A table has a cell, by its number; tables that share one share its verdicts.
+//!
+//! | in the cell | |
+//! |---|---|
+//! | heat | rises by [`HEATED`] with a request that met somebody inside, falls by one with any other |
+//! | wanted | how many transactions had to wait for the table, or are about to ask for it against what is kept |
+//! | kept modes | a superset of the modes in which somebody keeps a table of the cell |
+//!
+//! # Invariants
+//!
+//! * I1  Nobody leaves a lock behind while its cell is wanted. Who wants first raises `wanted`, then
+//!   takes the mutex of each estate; who leaves looks at `wanted` under the mutex of its own. So the
+//!   lock is either not left, or found: whichever critical section comes second sees the other's.
+//! * I2  Who waits, waits for no lock that is left behind: it wanted, and looked for them, after it
+//!   came to stand in the queue.
+//! * I3  A transaction never converts what it took over unasked: a lock in another mode than is
+//!   asked for is given back first (but IX serves for IS). A conversion would go before requests that came earlier, and two
+//!   of them could wait for each other for nothing.
+//!
+//! # Differences from the paper
+//!
+//! Johnson, Pandis and Ailamaki (2013, section 5.2; in full: "Improving OLTP scalability using
+//! speculative lock inheritance", 2009) keep the inherited request in its queue with a status that
+//! both sides change by compare-and-swap. Here both sides take the mutex of the place instead, which
+//! nobody else touches as long as nobody wants the table, and the queues need not know: so any manager
+//! can be under it. A lock that a transaction did not ask for is not given up at once but after
+//! [`PASSED_OVER`] transactions, for a lock that lies idle costs nobody anything.
+
+use crate::{
+    held::Entry,
+    inspect::{self, DeadlockReport, Snapshot, Stats},
+    manager::LockManager,
+    mode::{Mode, Set},
+    name::{Class, Name},
+    owner::{Owner, Savepoint, WaitTicket},
+    registry::{Record, Registry, add},
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::{
+    cache_line::CachePadded,
+    shim::{Arc, AtomicU32, Ordering, lock},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use smallvec::SmallVec;
+use std::{
+    sync::OnceLock,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+/// When locks are inherited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Inheritance {
+    /// Never.
+    #[default]
+    Off,
+    /// When they are hot.
+    Hot,
+    /// Always, hot or not, and only in the very mode asked for: so nothing of it shows. For tests.
+    Always,
+}
+
+foxton_sync::named! {
+    Inheritance, "inheritance":
+    Off = "off",
+    Hot = "hot",
+    Always = "always",
+}
+
+/// What lies in an estate, looked at by its place and by whoever needs it gone.
+static ESTATE: Site = Site::new(Component::Lock, Pattern::Fixed, "inherited locks");
+/// A cell that has to be changed.
+static CELL: Site = Site::new(Component::Lock, Pattern::Unbounded, "inheritance cell");
+
+const CELLS: usize = if cfg!(loom) { 1 } else { 64 };
+/// A lock is hot from this heat on: from one meeting in so many requests.
+const HOT: u32 = 64;
+/// What one meeting adds.
+const HEATED: u32 = 64;
+/// So that what was hot for long cools down within so many requests.
+const HOTTEST: u32 = 4 * HOT;
+/// One in so many hot locks is released nevertheless, to be measured again: while it is inherited
+/// nobody asks.
+const RENEWED: u64 = 1024;
+/// Transactions that may end without asking for what was left to them.
+const PASSED_OVER: u32 = 8;
+/// Locks that one place keeps at most.
+const KEPT: usize = 8;
+/// Transactions with more locks than this leave nothing behind: to them a table lock is nothing.
+const FEW_LOCKS: usize = 256;
+
+/// Places in `Counters::inheritance`.
+#[derive(Debug, Clone, Copy)]
+enum Became {
+    Cold,
+    Wanted,
+    Renewed,
+    Kept,
+    Used,
+    Discarded,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+struct Cell {
+    /// Wanted, and below it the kept modes.
+    state: AtomicU32,
+    heat: AtomicU32,
+}
+
+const ONE_WANTED: u32 = 1 << 8;
+const MODES: u32 = ONE_WANTED - 1;
+
+impl Cell {
+    #[inline]
+    fn kept_modes(&self) -> Set {
+        // Relaxed, here and below: one word says it all, and what is left behind is behind a mutex (I1).
+        Set::from_bits((self.state.load(Ordering::Relaxed) & MODES) as u8)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) >= ONE_WANTED
+    }
+
+    /// Says that `mode` may be kept. `false` if somebody wants it gone.
+    fn announce(&self, worker: &Worker, mode: Mode) -> bool {
+        let with_it = |state: u32| {
+            let announced = state | u32::from(mode.set().bits());
+            (state < ONE_WANTED).then_some(announced)
+        };
+        let state = self.state.load(Ordering::Relaxed);
+        if with_it(state) == Some(state) {
+            return true;
+        }
+        worker.account().passed(&CELL);
+        let announced = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_it);
+        announced.is_ok()
+    }
+
+    fn want(&self, worker: &Worker) {
+        worker.account().passed(&CELL);
+        self.state.fetch_add(ONE_WANTED, Ordering::Relaxed);
+    }
+
+    fn want_no_more(&self, worker: &Worker) {
+        worker.account().passed(&CELL);
+        self.state.fetch_sub(ONE_WANTED, Ordering::Relaxed);
+    }
+
+    /// What is kept was looked through, and only this is left. By somebody who wants.
+    fn set_kept_modes(&self, modes: Set) {
+        let with_them = |state: u32| Some(state & !MODES | u32::from(modes.bits()));
+        let set = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_them);
+        debug_assert!(set.is_ok_and(|state| state >= ONE_WANTED), "I1");
+    }
+
+    /// Counts a request to the queue of the table.
+    #[inline]
+    fn asked(&self, met_somebody: bool) {
+        // Relaxed, and not one read-modify-write: of two changes at once one may be lost, and what is
+        // neither hot nor met is not written at all.
+        let heat = self.heat.load(Ordering::Relaxed);
+        if met_somebody {
+            self.heat
+                .store((heat + HEATED).min(HOTTEST), Ordering::Relaxed);
+        } else if heat > 0 {
+            self.heat.store(heat - 1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_hot(&self) -> bool {
+        self.heat.load(Ordering::Relaxed) >= HOT
+    }
+}
+
+/// Whether a lock may be left behind: a table's, held to read it, or to use some of its keys.
+fn is_heritable(entry: &Entry) -> bool {
+    entry.name.class() == Class::Table && matches!(entry.mode, Mode::IS | Mode::IX | Mode::S)
+}
+
+/// A manager whose transactions inherit.
+#[derive(Debug)]
+pub struct Inherit<M> {
+    inner: M,
+    always: bool,
+    /// That of `inner`, once it has made an owner.
+    registry: OnceLock<Arc<Registry>>,
+    cells: Box<[CachePadded<Cell>]>,
+}
+
+impl<M: LockManager> Inherit<M> {
+    /// Inheritance over `inner`: of hot locks, or of all.
+    pub fn new(inner: M, always: bool) -> Self {
+        Self {
+            inner,
+            always,
+            registry: OnceLock::new(),
+            cells: (0..CELLS).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// What decides who holds what is not inherited.
+    pub fn inner(&self) -> &M {
+        &self.inner
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        let made = self.registry.get();
+        made.expect("an owner of another manager: this one has made none")
+    }
+
+    fn cell_index(name: Name) -> usize {
+        name.space() as usize % CELLS
+    }
+
+    fn cell_of(&self, name: Name) -> &Cell {
+        &self.cells[Self::cell_index(name)]
+    }
+
+    /// Gives back what lay in the estate of `record`.
+    #[cold]
+    fn give_back(&self, worker: &Worker, record: &Record, entry: Entry) {
+        let mut holder = Owner::stand_in(self.registry(), record.id(), entry);
+        let released = self.inner.release(worker, &mut holder, entry.name);
+        assert!(released, "what is kept is held");
+    }
+
+    /// Takes away all that is kept of `name` and in the way of `mode`. By somebody who wants (I1).
+    #[cold]
+    fn revoke(&self, worker: &Worker, name: Name, mode: Mode) {
+        let index = Self::cell_index(name);
+        let mut left = Set::NONE;
+        for record in self.registry().records() {
+            worker.account().passed(&ESTATE);
+            let revoked = {
+                let mut estate = lock(&record.estate);
+                let revoked = estate.revoke(name, mode);
+                left = left.union(estate.modes(|name| Self::cell_index(name) == index));
+                revoked
+            };
+            if let Some(entry) = revoked {
+                self.give_back(worker, record, entry);
+            }
+        }
+        self.cells[index].set_kept_modes(left);
+    }
+
+    /// Takes over what an earlier transaction of the place left, if it suits what is asked for.
+    fn take_over(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
+        worker.account().passed(&ESTATE);
+        let (left, taken) = {
+            let mut estate = lock(&owner.record().estate);
+            let taken = estate.take(name);
+            (estate.len(), taken)
+        };
+        owner.left_behind = left as u32;
+        let Some(entry) = taken else {
+            return false;
+        };
+        // The intention to write keeps no more transactions out than that to read, but for those that
+        // lock whole tables; S in place of IS would keep out every writer.
+        let intention = !self.always && entry.mode == Mode::IX && mode == Mode::IS;
+        let suits = entry.mode == mode || intention;
+        if suits {
+            owner
+                .held
+                .push(entry.name, entry.hash, entry.slot, entry.mode);
+            count(owner, Became::Used);
+        } else {
+            self.give_back(worker, owner.record(), entry); // I3
+            count(owner, Became::Discarded);
+        }
+        suits
+    }
+
+    /// A request for a table.
+    fn request_table(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        owner.assert_usable(self.registry());
+        mode.assert_suits(&name);
+        self.want_no_more(worker, owner);
+        let held = owner.held_mode(name);
+        let may_be_left = owner.left_behind > 0 && held.is_none();
+        if may_be_left && self.take_over(worker, owner, name, mode) {
+            return Reply::Granted;
+        }
+        let cell = self.cell_of(name);
+        let target = held.map_or(mode, |held| held.supremum(mode));
+        let in_the_way = cell.kept_modes().meets(target.conflicts());
+        if in_the_way {
+            cell.want(worker);
+            self.revoke(worker, name, target);
+        }
+        let before = worker.meetings();
+        let reply = self.inner.request(worker, owner, name, mode, patience);
+        cell.asked(worker.meetings() != before);
+        if matches!(reply, Reply::Waiting) {
+            if !in_the_way {
+                cell.want(worker);
+            }
+            owner.wanting = Some(Self::cell_index(name) as u32);
+            self.revoke(worker, name, target); // I2
+        } else if in_the_way {
+            cell.want_no_more(worker);
+        }
+        reply
+    }
+
+    /// Until the transaction that had to wait asks for another table, or ends.
+    fn want_no_more(&self, worker: &Worker, owner: &mut Owner) {
+        if let Some(cell) = owner.wanting.take() {
+            self.cells[cell as usize].want_no_more(worker);
+        }
+    }
+
+    /// Takes what is to be left behind out of the held locks.
+    fn bequests(&self, worker: &Worker, owner: &mut Owner) -> SmallVec<[Entry; KEPT]> {
+        let mut bequests = SmallVec::new();
+        if owner.lock_count() > FEW_LOCKS {
+            return bequests;
+        }
+        let heritable: SmallVec<[Name; KEPT]> = owner
+            .held
+            .iter()
+            .filter(|entry| is_heritable(entry))
+            .take(KEPT)
+            .map(|entry| entry.name)
+            .collect();
+        for name in heritable {
+            let cell = self.cell_of(name);
+            let became = if !self.always && !cell.is_hot() {
+                Became::Cold
+            } else if cell.is_wanted() {
+                Became::Wanted
+            } else if !self.always && worker.random_below(RENEWED) == 0 {
+                Became::Renewed
+            } else {
+                let found = owner.held.find(name, name.hash() as u32);
+                let at = found.expect("a lock that is held");
+                bequests.push(owner.held.remove(at));
+                continue;
+            };
+            count(owner, became);
+        }
+        bequests
+    }
+
+    /// Leaves `bequests` behind, and gives back those that somebody wants and what was passed over.
+    fn bequeath(&self, worker: &Worker, owner: &mut Owner, bequests: &[Entry]) {
+        worker.account().passed(&ESTATE);
+        let mut refused: SmallVec<[Entry; KEPT]> = SmallVec::new();
+        let mut given_up: SmallVec<[Entry; KEPT]> = SmallVec::new();
+        let left = {
+            let mut estate = lock(&owner.record().estate);
+            given_up.extend(estate.pass_over(PASSED_OVER));
+            for &entry in bequests {
+                // Under the mutex (I1).
+                if estate.len() < KEPT && self.cell_of(entry.name).announce(worker, entry.mode) {
+                    estate.keep(entry);
+                } else {
+                    refused.push(entry);
+                }
+            }
+            estate.len()
+        };
+        owner.left_behind = left as u32;
+        for _ in 0..bequests.len() - refused.len() {
+            count(owner, Became::Kept);
+        }
+        for entry in given_up {
+            count(owner, Became::Discarded);
+            self.give_back(worker, owner.record(), entry);
+        }
+        for entry in refused {
+            count(owner, Became::Wanted);
+            self.give_back(worker, owner.record(), entry);
+        }
+    }
+}
+
+impl<M> Inherit<M> {
+    /// Nobody has to wait for what is kept, so nobody holds it.
+    fn without_kept(&self, mut snapshot: Snapshot) -> Snapshot {
+        let Some(registry) = self.registry.get() else {
+            return snapshot;
+        };
+        snapshot.retain_holders(|name, holder| {
+            name.class() != Class::Table || !registry.record(holder.owner.place()).keeps(name)
+        });
+        snapshot
+    }
+}
+
+fn count(owner: &Owner, became: Became) {
+    add(&owner.record().counters.inheritance[became as usize], 1);
+}
+
+impl<M: LockManager> LockManager for Inherit<M> {
+    fn owner(&self) -> Owner {
+        let mut owner = self.inner.owner();
+        self.registry.get_or_init(|| owner.registry().clone());
+        // What the last at this place left is there for this one.
+        let left = lock(&owner.record().estate).len();
+        owner.left_behind = left as u32;
+        owner
+    }
+
+    #[inline]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match name.class() {
+            Class::Table => self.request_table(worker, owner, name, mode, patience),
+            _ => self.inner.request(worker, owner, name, mode, patience),
+        }
+    }
+
+    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
+        self.inner.cancel(worker, owner);
+        self.want_no_more(worker, owner);
+    }
+
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+        self.inner.end_wait(worker, ticket, reason)
+    }
+
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        self.inner.release(worker, owner, name)
+    }
+
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        self.inner.release_since(worker, owner, savepoint);
+    }
+
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(self.registry());
+        self.want_no_more(worker, owner);
+        let bequests = self.bequests(worker, owner);
+        self.inner.release_all(worker, owner);
+        if !bequests.is_empty() || owner.left_behind > 0 {
+            self.bequeath(worker, owner, &bequests);
+        }
+    }
+
+    fn inspect(&self, worker: &Worker) -> Snapshot {
+        self.without_kept(self.inner.inspect(worker))
+    }
+
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        self.without_kept(self.inner.look(worker, most))
+    }
+
+    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
+        self.inner.longest_wait(worker)
+    }
+
+    fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.inner.deadlocks()
+    }
+
+    fn stats(&self, worker: &Worker) -> Stats {
+        let mut stats = self.inner.stats(worker);
+        stats.memory_bytes += size_of_val(&self.cells[..]);
+        stats
+    }
+
+    fn verify(&self, worker: &Worker) {
+        self.inner.verify(worker);
+        let mut held = None;
+        let records = self.registry.get().into_iter();
+        for record in records.flat_map(|registry| registry.records()) {
+            for kept in lock(&record.estate).iter() {
+                let held = held.get_or_insert_with(|| self.inner.inspect(worker));
+                let name = kept.entry.name;
+                let holders = held.queue(name).map_or(&[][..], |queue| &queue.holders);
+                let is_it = |holder: &inspect::Entry| {
+                    holder.owner.place() == record.id().place() && holder.mode == kept.entry.mode
+                };
+                assert!(holders.iter().any(is_it), "{name} is kept and not held");
+                let modes = self.cell_of(name).kept_modes();
+                assert_eq!(modes.union(kept.entry.mode.set()), modes, "kept modes");
+            }
+        }
+    }
+
+    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
+        self.inner.wait(worker, owner, deadline)
+    }
+
+    fn poll_wait(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        self.inner.poll_wait(worker, owner, context)
+    }
+}

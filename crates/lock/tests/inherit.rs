@@ -1,0 +1,185 @@
+//! What inheritance shows of itself: in its counts, and in who has to wait for whom.
+//!
+//! That nothing else of it shows is for the contract, the scripts and the random histories, which all
+//! run with it as without.
+
+use foxton_lock::{
+    any::{Any, Inheritance, Kind, Options},
+    inspect,
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::Owner,
+    request::{Patience, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+const T: Name = Name::table(1);
+const OTHER: Name = Name::table(2);
+
+/// Runs `test` on every manager under inheritance.
+fn on_all(inherit: Inheritance, test: impl Fn(&Any, &Worker)) {
+    for kind in Kind::ALL {
+        let mut options = Options::tiny();
+        (options.kind, options.inherit) = (kind, inherit);
+        println!("{kind}, inheritance {inherit}");
+        let locks = Any::new(&options);
+        let worker = Workers::with_seed(1).worker();
+        test(&locks, &worker);
+        locks.verify(&worker);
+    }
+}
+
+/// One transaction that asks for `name` in `mode`.
+fn transaction(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+    owner.begin();
+    assert!(locks.try_lock(worker, owner, name, mode).is_held());
+    locks.release_all(worker, owner);
+    locks.verify(worker);
+}
+
+fn counts(locks: &Any, worker: &Worker) -> inspect::Inheritance {
+    locks.stats(worker).inheritance
+}
+
+#[test]
+fn what_is_left_behind_is_used_by_the_next_transaction() {
+    on_all(Inheritance::Always, |locks, worker| {
+        let mut owner = locks.owner();
+        for _ in 0..10 {
+            transaction(locks, worker, &mut owner, T, Mode::IS);
+        }
+        let counts = counts(locks, worker);
+        assert_eq!((counts.kept, counts.used), (10, 9));
+        assert_eq!((counts.discarded, counts.revoked), (0, 0));
+        assert!(
+            locks.inspect(worker).queues.is_empty(),
+            "nobody holds what nobody has to wait for"
+        );
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_worker_that_sleeps() {
+    on_all(Inheritance::Always, |locks, worker| {
+        let (mut sleeper, mut writer) = (locks.owner(), locks.owner());
+        transaction(locks, worker, &mut sleeper, T, Mode::IX);
+        transaction(locks, worker, &mut writer, T, Mode::X);
+        assert_eq!(counts(locks, worker).revoked, 1);
+        // The sleeper asks again as if nothing had been.
+        transaction(locks, worker, &mut sleeper, T, Mode::IX);
+        assert_eq!(counts(locks, worker).used, 0);
+    });
+}
+
+#[test]
+fn what_a_running_transaction_did_not_ask_for_is_taken_from_it() {
+    on_all(Inheritance::Always, |locks, worker| {
+        let (mut runner, mut writer) = (locks.owner(), locks.owner());
+        transaction(locks, worker, &mut runner, T, Mode::IS);
+        runner.begin();
+        assert!(
+            locks
+                .try_lock(worker, &mut runner, OTHER, Mode::IS)
+                .is_held()
+        );
+        assert!(locks.try_lock(worker, &mut writer, T, Mode::X).is_held());
+        let refused = locks.try_lock(worker, &mut runner, T, Mode::IS).refusal();
+        assert_eq!(refused.map(|refusal| refusal.blockers.len()), Some(1));
+        locks.release_all(worker, &mut writer);
+        locks.release_all(worker, &mut runner);
+    });
+}
+
+#[test]
+fn as_long_as_somebody_waits_nothing_is_left_behind() {
+    on_all(Inheritance::Always, |locks, worker| {
+        let (mut reader, mut writer) = (locks.owner(), locks.owner());
+        assert!(locks.try_lock(worker, &mut reader, T, Mode::IS).is_held());
+        let reply = locks.request(worker, &mut writer, T, Mode::X, Patience::Wait);
+        assert!(matches!(reply, Reply::Waiting));
+        locks.release_all(worker, &mut reader);
+        assert_eq!(counts(locks, worker).wanted, 1);
+        assert!(
+            locks
+                .wait(worker, &mut writer, Some(Instant::now()))
+                .is_held()
+        );
+        locks.release_all(worker, &mut writer);
+        transaction(locks, worker, &mut reader, T, Mode::IS);
+        assert_eq!(
+            counts(locks, worker).kept,
+            1,
+            "again, now that nobody waits"
+        );
+    });
+}
+
+#[test]
+fn what_is_not_asked_for_is_given_up_in_the_end() {
+    on_all(Inheritance::Always, |locks, worker| {
+        let mut owner = locks.owner();
+        transaction(locks, worker, &mut owner, T, Mode::S);
+        for _ in 0..20 {
+            transaction(locks, worker, &mut owner, OTHER, Mode::IX);
+        }
+        assert_eq!(counts(locks, worker).discarded, 1);
+    });
+}
+
+#[test]
+fn the_next_owner_of_a_place_inherits_too() {
+    on_all(Inheritance::Always, |locks, worker| {
+        transaction(locks, worker, &mut locks.owner(), T, Mode::IS);
+        transaction(locks, worker, &mut locks.owner(), T, Mode::IS);
+        assert_eq!(counts(locks, worker).used, 1);
+    });
+}
+
+#[test]
+fn what_nobody_fights_over_is_not_inherited() {
+    on_all(Inheritance::Hot, |locks, worker| {
+        let mut owner = locks.owner();
+        for _ in 0..10 {
+            transaction(locks, worker, &mut owner, T, Mode::IS);
+        }
+        let counts = counts(locks, worker);
+        assert_eq!((counts.cold, counts.kept), (10, 0));
+    });
+}
+
+#[test]
+fn what_threads_fight_over_becomes_hot() {
+    for kind in Kind::ALL {
+        let mut options = Options::tiny();
+        (options.kind, options.inherit) = (kind, Inheritance::Hot);
+        let locks = Any::new(&options);
+        let workers = Workers::with_seed(1);
+        let inherited = AtomicBool::new(false);
+        let end = Instant::now() + Duration::from_secs(20);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let (locks, inherited, worker) = (&locks, &inherited, workers.worker());
+                scope.spawn(move || {
+                    let mut owner = locks.owner();
+                    while !inherited.load(Relaxed) && Instant::now() < end {
+                        for _ in 0..100 {
+                            owner.begin();
+                            assert!(locks.try_lock(&worker, &mut owner, T, Mode::IS).is_held());
+                            locks.release_all(&worker, &mut owner);
+                        }
+                        let used = counts(locks, &worker).used > 0;
+                        inherited.fetch_or(used, Relaxed);
+                    }
+                });
+            }
+        });
+        assert!(inherited.load(Relaxed), "{kind}");
+        locks.verify(&workers.worker());
+    }
+}

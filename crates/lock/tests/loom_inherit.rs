@@ -1,0 +1,90 @@
+//! Leaving a lock behind against wanting it gone, in every interleaving of two threads.
+//!
+//! What is modelled is the whole of inheritance over the whole of a manager with a parking latch (a
+//! mutex, to the model). A lock that were left behind unseen would leave its waiter asleep for ever,
+//! which the model checker reports.
+#![cfg(loom)]
+
+use foxton_lock::{
+    any::{Any, Inheritance, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::Owner,
+};
+use foxton_sync::{
+    shim::{Arc, AtomicU64, Ordering::Relaxed},
+    worker::{Worker, Workers},
+};
+
+const T: Name = Name::table(1);
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+/// A manager, two workers, and how many are inside beside a writer.
+struct World {
+    locks: Any,
+    inside: AtomicU64,
+}
+
+fn world() -> (Arc<World>, Worker, Worker) {
+    let mut options = Options::tiny();
+    (options.kind, options.bucket_count) = (Kind::Bucket, 1);
+    options.inherit = Inheritance::Always;
+    let workers = Workers::with_seed(1);
+    let (locks, inside) = (Any::new(&options), AtomicU64::new(0));
+    let world = Arc::new(World { locks, inside });
+    (world, workers.worker(), workers.worker())
+}
+
+impl World {
+    /// A transaction that waits for as long as it takes.
+    fn transaction(&self, worker: &Worker, owner: &mut Owner, mode: Mode) {
+        assert!(self.locks.lock(worker, owner, T, mode, None).is_held());
+        let inside = self.inside.fetch_add(1, Relaxed);
+        assert!(inside == 0, "L1: somebody beside a writer");
+        self.inside.fetch_sub(1, Relaxed);
+        self.locks.release_all(worker, owner);
+    }
+}
+
+#[test]
+fn what_is_left_behind_is_found_by_whoever_wants_it_gone() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut reader, mut writer) = (world.locks.owner(), world.locks.owner());
+        assert!(
+            world
+                .locks
+                .try_lock(&worker, &mut reader, T, Mode::IS)
+                .is_held()
+        );
+        let leaver = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.locks.release_all(&other, &mut reader))
+        };
+        world.transaction(&worker, &mut writer, Mode::X);
+        leaver.join().unwrap();
+        world.locks.verify(&worker);
+    });
+}
+
+#[test]
+fn what_is_left_behind_is_taken_over_or_taken_away_and_never_both() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut reader, mut writer) = (world.locks.owner(), world.locks.owner());
+        world.transaction(&worker, &mut reader, Mode::IS);
+        let heir = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.transaction(&other, &mut reader, Mode::IS))
+        };
+        world.transaction(&worker, &mut writer, Mode::X);
+        heir.join().unwrap();
+        world.locks.verify(&worker);
+    });
+}
