@@ -17,6 +17,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   foxton bench txbench                 the curve of throughput over clients, in about three minutes
+  foxton figure 000-fig12              a figure of the literature, repeated here
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             which tables a database has, how large, and its log";
 
@@ -25,6 +26,11 @@ pub(crate) enum Command {
     /// Measure the engine, check what it did, and draw the result.
     #[command(subcommand)]
     Bench(Box<Bench>),
+    /// Repeat a figure of the documents the engine is built after, theirs beside ours.
+    ///
+    /// Without a name, lists the figures. Each has a quick form of a minute or a few; --full has the
+    /// windows and repetitions of the document, which can be days.
+    Figure(Box<Figure>),
     /// Say what is in a database: tables, sizes, the state of the log.
     #[command(after_help = "\
 A database that is open elsewhere is refused; nothing is written unless the log must be repaired
@@ -83,6 +89,58 @@ pub(crate) enum Bench {
     /// The read-only transactions of txbench by one client, with locking off and then with each lock
     /// manager and latch; and a lock and its release alone, for several numbers of locks held.
     LockCost(LockCost),
+}
+
+/// The arguments of `figure`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton figure
+      all figures, with a sentence each
+  foxton figure 000-fig12
+      every lock manager over 1 to 500 clients, quickly
+  foxton figure 000-fig12 --locks global,bucket --seconds 2
+      only these, each point for two seconds
+  foxton figure 000-fig16 --full
+      as the document has it: a thousand seconds for each")]
+pub(crate) struct Figure {
+    /// Which figure; without it they are listed.
+    pub(crate) id: Option<String>,
+    /// With the windows and repetitions of the document. The time it takes is said first.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Lock managers to compare, separated by commas, as in `foxton bench` [default: all that fit
+    /// the figure].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) locks: Vec<Locks>,
+    /// Latches to compare under each lock manager named by --locks.
+    #[arg(long, value_delimiter = ',', requires = "locks")]
+    pub(crate) latch: Vec<LatchKind>,
+    /// Who of a deadlock gives way under each lock manager named by --locks: least-work, youngest,
+    /// requester.
+    #[arg(long, value_delimiter = ',', requires = "locks")]
+    pub(crate) victim: Vec<VictimPolicy>,
+    /// Numbers of clients, separated by commas [default: the figure's].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) mpl: Vec<u32>,
+    /// Seconds of each measurement [default: the figure's].
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Seconds clients run before each measurement [default: the figure's].
+    #[arg(long, value_parser = seconds)]
+    pub(crate) ramp: Option<f64>,
+    /// Times each point is measured [default: the figure's].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: Option<u32>,
+    /// Rows of each table [default: the figure's].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
+    pub(crate) rows: Option<u32>,
+    /// Where the databases measured lie while they are.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the results go [default: results/figure-ID-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// The arguments of `bench txbench`.

@@ -1,6 +1,7 @@
 //! `foxton bench`: run an experiment, show it, write it down.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -9,6 +10,7 @@ use std::{
 use foxton::LatchKind;
 use foxton_lab::{
     bench::{lock_cost, runs::Runs, tpcb, txbench},
+    measure::machine::Machine,
     progress::Audience,
     report::{self, findings::Findings, terminal},
     system::System,
@@ -136,7 +138,7 @@ fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
 }
 
 /// The command as it was given, as somebody would type it again.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let words = std::env::args()
         .skip(1)
         .map(|word| match word.contains([' ', '\'', '"', '\\']) {
@@ -150,18 +152,27 @@ fn command_line() -> String {
 }
 
 fn fresh_directory(workload: &str, findings: &Findings) -> PathBuf {
-    let time: String = findings
-        .machine
-        .started
-        .replace([':', '-'], "")
-        .replace(' ', "-");
-    let mut name = format!("{workload}-{}-{time}", findings.variant);
+    let mut name = format!(
+        "{workload}-{}-{}",
+        findings.variant,
+        moment(&findings.machine)
+    );
     name = name.trim_matches('-').replace("--", "-");
     Path::new("results").join(name)
 }
 
+/// When the run began, as part of a file's name.
+pub(crate) fn moment(machine: &Machine) -> String {
+    machine.started.replace([':', '-'], "").replace(' ', "-")
+}
+
 fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
-    let written = report::write(findings, directory).map_err(|error| {
+    tell(report::write(findings, directory), directory)
+}
+
+/// Says what was written.
+pub(crate) fn tell(written: io::Result<Vec<PathBuf>>, directory: &Path) -> Result<(), String> {
+    let written = written.map_err(|error| {
         format!(
             "the results cannot be written to {} ({error}): name another place with --out",
             directory.display()
@@ -175,12 +186,17 @@ fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
 }
 
 fn verdict(findings: &Findings) -> ExitCode {
-    if !findings.machine.optimised {
+    judged(&findings.machine, findings.failure())
+}
+
+/// The exit code for what was found, with a word about numbers that do not count.
+pub(crate) fn judged(machine: &Machine, failure: Option<String>) -> ExitCode {
+    if !machine.optimised {
         eprintln!(
             "note: built without optimisation, so these are not numbers to compare: use --release"
         );
     }
-    match findings.failure() {
+    match failure {
         None => ExitCode::SUCCESS,
         Some(what) => {
             eprintln!("error: a check failed, so the numbers are void: {what}");

@@ -13,6 +13,9 @@ mod arguments;
 /// `foxton bench`.
 mod bench;
 
+/// `foxton figure`.
+mod figure;
+
 /// `foxton inspect`.
 mod inspect;
 
@@ -27,6 +30,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(what) => bench::run(*what),
+        Command::Figure(what) => figure::run(*what),
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Shell { directory, wait } => shell::run(&directory, wait),
     };

@@ -33,3 +33,6 @@ pub mod workload;
 
 /// The experiments behind `foxton bench`.
 pub mod bench;
+
+/// The figures and tables of the documents, repeated.
+pub mod figure;

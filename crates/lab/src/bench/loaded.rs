@@ -75,6 +75,17 @@ impl Loaded {
         })
     }
 
+    /// From now on clients run this variant, which has the same rows.
+    ///
+    /// # Panics
+    ///
+    /// If it has other rows.
+    pub fn reshape(&mut self, shape: &Shape) {
+        let rows = |shape: &Shape| (shape.rows, shape.seed);
+        assert_eq!(rows(&self.shape), rows(shape), "other rows were loaded");
+        self.shape = Arc::new(shape.clone());
+    }
+
     /// The database, for those who want to disturb it.
     pub fn database(&self) -> &Database {
         &self.scratch.db

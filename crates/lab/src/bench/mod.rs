@@ -15,6 +15,9 @@ pub mod sweep;
 /// txbench loaded into a database, ready for clients.
 pub mod loaded;
 
+/// txbench over time, while one transaction never ends.
+pub mod stalled;
+
 /// txbench over a sweep of clients, or over time with a stalled transaction.
 pub mod txbench;
 

@@ -65,7 +65,7 @@ impl Runs {
     }
 
     /// How long each run takes.
-    pub(super) fn plan(&self) -> Plan {
+    pub(crate) fn plan(&self) -> Plan {
         Plan {
             ramp: self.ramp,
             window: self.window,
@@ -75,7 +75,7 @@ impl Runs {
     }
 
     /// The settings for results.
-    pub(super) fn listed(&self) -> Vec<(&'static str, Value)> {
+    pub(crate) fn listed(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("durability", json!(self.durability.to_string())),
             ("ramp_seconds", json!(self.ramp.as_secs_f64())),

@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
-use foxton::Transaction;
 use serde_json::{Value, json};
 
 use super::{
     error::BenchError,
     loaded::{Load, Loaded},
     runs::Runs,
-    sweep::{Subject, Sweep},
+    stalled,
+    sweep::Sweep,
 };
 use crate::{
-    driver::{self, Plan},
-    measure::{
-        curve::{Curve, Point},
-        machine::Machine,
-        timeline::{Sampler, Timeline},
-    },
+    measure::{curve::Curve, machine::Machine},
     progress::Audience,
     report::{findings::Findings, number::grouped},
     system::System,
@@ -38,10 +33,6 @@ pub struct Settings {
     /// Load one wrong value, so that the checks must fail.
     pub plant: bool,
 }
-
-const SLICES: u32 = 20;
-/// At which part of the window the stalled transaction begins.
-const STALL_AT: f64 = 0.1;
 
 /// Loads a database for each system and measures.
 ///
@@ -66,17 +57,86 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     let mut subjects: Vec<Loaded> = systems
         .map(|system| Loaded::new(system, &load, audience))
         .collect::<Result<_, _>>()?;
-    let (curves, timelines) = if settings.stalled {
-        stalled(&runs, &mut subjects, machine.cores, audience)
-    } else {
-        let sweep = Sweep {
-            mpls: runs.mpls.clone(),
-            reps: runs.reps,
-            plan: runs.plan(),
-        };
-        (sweep.run(&mut subjects, audience), Vec::new())
+    if settings.stalled {
+        let found = stalled::run(&runs, &mut subjects, machine.cores, audience);
+        return Ok(Findings {
+            timelines: found.timelines,
+            event: Some((
+                settings.runs.window.as_secs_f64() * stalled::STALL_AT,
+                "one transaction stalls".to_owned(),
+            )),
+            blocks: vec![found.effect],
+            ..findings(settings, machine, found.curves)
+        });
+    }
+    let curves = sweep(&runs).run(&mut subjects, audience);
+    Ok(findings(settings, machine, curves))
+}
+
+/// Loads a database for each system once, and sweeps over the clients with each of the variants,
+/// which must be of the same size and seed.
+///
+/// # Errors
+///
+/// If the databases cannot be made.
+pub fn variants(
+    shapes: &[Shape],
+    runs: &Runs,
+    audience: Audience,
+) -> Result<Vec<Findings>, BenchError> {
+    let Some(first) = shapes.first() else {
+        return Ok(Vec::new());
     };
-    Ok(findings(settings, machine, curves, timelines))
+    let (mut subjects, runs) = load_all(first, runs, audience)?;
+    let machine = Machine::here();
+    let sweep = sweep(&runs);
+    let whole = sweep.duration(&subjects) * shapes.len() as u32;
+    let words = format!("measuring, about {} s", whole.as_secs() + 1);
+    let (progress, mut past) = (audience.clock(&words, whole), Duration::ZERO);
+    let each = |shape: &Shape| {
+        subjects.iter_mut().for_each(|one| one.reshape(shape));
+        let curves = sweep.run_in(&mut subjects, &progress, &mut past);
+        let settings = Settings {
+            shape: shape.clone(),
+            stalled: false,
+            stamp: false,
+            runs: runs.clone(),
+            plant: false,
+        };
+        findings(&settings, machine.clone(), curves)
+    };
+    Ok(shapes.iter().map(each).collect())
+}
+
+/// A database for each system, loaded for read-only use by the variant, and the points in order.
+pub(crate) fn load_all(
+    shape: &Shape,
+    runs: &Runs,
+    audience: Audience,
+) -> Result<(Vec<Loaded>, Runs), BenchError> {
+    let rows = u64::from(shape.rows) * TABLES.len() as u64;
+    let runs = runs.tidied(rows, ROW_BYTES as u64)?;
+    let load = Load {
+        shape,
+        durability: runs.durability,
+        stamp: false,
+        plant: false,
+        directory: runs.directory.as_deref(),
+    };
+    let loaded = runs
+        .systems
+        .iter()
+        .map(|system| Loaded::new(system.clone(), &load, audience));
+    let loaded = loaded.collect::<Result<_, _>>()?;
+    Ok((loaded, runs))
+}
+
+fn sweep(runs: &Runs) -> Sweep {
+    Sweep {
+        mpls: runs.mpls.clone(),
+        reps: runs.reps,
+        plan: runs.plan(),
+    }
 }
 
 /// What of the settings contradicts the rest.
@@ -97,112 +157,9 @@ fn check(settings: &Settings) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Each system in turn for the whole window, while one more transaction reads one row and then
-/// never ends.
-fn stalled(
-    runs: &Runs,
-    subjects: &mut [Loaded],
-    cores: usize,
-    audience: Audience,
-) -> (Vec<Curve>, Vec<Timeline>) {
-    let slice = runs.window / SLICES;
-    let plan = Plan {
-        slice: Some(slice),
-        ..runs.plan()
-    };
-    let each = (plan.ramp + plan.window) * runs.mpls.len() as u32;
-    let progress = audience.clock("measuring", each * subjects.len() as u32);
-    let mut past = Duration::ZERO;
-    let (mut curves, mut timelines) = (Vec::new(), Vec::new());
-    for subject in subjects {
-        let (lock_manager, latch) = subject.names();
-        let mut curve = Curve {
-            lock_manager,
-            latch,
-            note: subject.note(),
-            points: Vec::new(),
-            facts: Vec::new(),
-        };
-        for &mpl in &runs.mpls {
-            progress.now(&format!(
-                "{}, MPL {mpl}, one transaction stalled",
-                curve.label()
-            ));
-            let watch = |elapsed: Duration| progress.at(past + elapsed);
-            let (point, timeline) = stalled_point(subject, mpl, &plan, slice, cores, watch);
-            past += plan.ramp + plan.window;
-            let label = format!("{}, {mpl} clients", curve.label());
-            timelines.push(Timeline { label, ..timeline });
-            curve.points.push(point);
-        }
-        curves.push(curve);
-    }
-    (curves, timelines)
-}
-
-fn stalled_point(
-    subject: &mut Loaded,
-    mpl: u32,
-    plan: &Plan,
-    slice: Duration,
-    cores: usize,
-    watch: impl Fn(Duration),
-) -> (Point, Timeline) {
-    let clients = subject.clients(mpl);
-    let mut sampler = Sampler::new(slice, plan.ramp);
-    let mut sleeper: Option<foxton::Result<Transaction>> = None;
-    let stall_at = plan.ramp + plan.window.mul_f64(STALL_AT);
-    let db = subject.database().clone();
-    let result = driver::run(plan, subject.kinds(), clients, |elapsed| {
-        sampler.tick(elapsed);
-        watch(elapsed);
-        if elapsed >= stall_at && sleeper.is_none() {
-            sleeper = Some(stall(&db));
-        }
-    });
-    let mut point = Point::new(mpl);
-    let mut timeline = Timeline {
-        label: String::new(),
-        samples: Vec::new(),
-    };
-    match result {
-        Ok(run) => {
-            timeline.samples = sampler.finish(&run.slices, cores);
-            point.runs.push(run);
-        }
-        Err(error) => point.fail(format!("{error}\n{}", subject.diagnose())),
-    }
-    match sleeper {
-        Some(Ok(tx)) => drop(tx),
-        Some(Err(error)) => point.fail(format!("the stalled transaction was refused: {error}")),
-        None => point.fail("the stalled transaction never began".to_owned()),
-    }
-    if point.checks.is_ok() {
-        subject.check().unwrap_or_else(|what| point.fail(what));
-        point.judge();
-    }
-    (point, timeline)
-}
-
-fn stall(db: &foxton::Database) -> foxton::Result<Transaction> {
-    let mut tx = db.begin()?;
-    tx.set_label("stalled");
-    tx.get_with(&TABLES[0], &1, |_| ())?;
-    Ok(tx)
-}
-
-fn findings(
-    settings: &Settings,
-    machine: Machine,
-    curves: Vec<Curve>,
-    timelines: Vec<Timeline>,
-) -> Findings {
+pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>) -> Findings {
     let shape = &settings.shape;
     let stalled = if settings.stalled { "-stalled" } else { "" };
-    let event = settings.stalled.then(|| {
-        let at = settings.runs.window.as_secs_f64() * STALL_AT;
-        (at, "one transaction stalls".to_owned())
-    });
     Findings {
         workload: "txbench".to_owned(),
         variant: format!("{}{stalled}", shape.name()),
@@ -219,8 +176,8 @@ fn findings(
         settings: listed(settings),
         machine,
         curves,
-        timelines,
-        event,
+        timelines: Vec::new(),
+        event: None,
         blocks: Vec::new(),
     }
 }

@@ -346,7 +346,8 @@ const COLOURS: usize = 6;
 
 fn mark(index: usize, x: f64, y: f64) -> String {
     let colour = index % COLOURS;
-    match index % 3 {
+    // After the colours are used up the shapes are shifted: no two of eighteen lines look alike.
+    match (index + index / COLOURS) % 3 {
         0 => format!("<circle class=\"dot f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"),
         1 => format!(
             "<rect class=\"dot f{colour}\" x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\"/>",

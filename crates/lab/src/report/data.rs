@@ -6,7 +6,10 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::findings::Findings;
+use super::{
+    findings::{Block, Findings},
+    sheet::Sheet,
+};
 use crate::measure::{
     curve::{Curve, Point},
     outcome::Outcome,
@@ -21,7 +24,64 @@ pub fn json(findings: &Findings) -> String {
 
 /// One line for each point; nested values are flattened as `machine.cores`.
 pub fn csv(findings: &Findings) -> String {
-    let rows: Vec<Vec<(String, Value)>> = records(findings).iter().map(flatten).collect();
+    lines(&records(findings))
+}
+
+/// The points of every panel of a figure.
+pub fn sheet_json(sheet: &Sheet) -> String {
+    let records = sheet_records(sheet);
+    let records = Value::Array(records.into_iter().map(Value::Object).collect());
+    serde_json::to_string_pretty(&records).expect("values serialise") + "\n"
+}
+
+/// The same, one line for each point.
+pub fn sheet_csv(sheet: &Sheet) -> String {
+    lines(&sheet_records(sheet))
+}
+
+fn sheet_records(sheet: &Sheet) -> Vec<Map<String, Value>> {
+    let named = |record: Map<String, Value>| {
+        let figure = ("figure".to_owned(), json!(sheet.id));
+        std::iter::once(figure).chain(record).collect()
+    };
+    sheet.panels.iter().flat_map(records).map(named).collect()
+}
+
+/// The tables of a figure, the document's numbers among them: an array of tables, each with its
+/// rows as objects by column.
+pub fn tables_json(sheet: &Sheet) -> String {
+    let table = |block: &Block| {
+        let row = |row: &Vec<String>| -> Map<String, Value> {
+            let cells = block.table.heads().iter().zip(row);
+            cells
+                .map(|(head, cell)| (head.clone(), json!(cell)))
+                .collect()
+        };
+        let rows: Vec<_> = block.table.rows().iter().map(row).collect();
+        json!({"figure": sheet.id, "table": block.title, "note": block.note, "rows": rows,
+               "machine": sheet.machine.to_json()})
+    };
+    let tables: Vec<Value> = sheet.blocks().map(table).collect();
+    serde_json::to_string_pretty(&tables).expect("values serialise") + "\n"
+}
+
+/// The same, a line for each cell: tables differ in their columns.
+pub fn tables_csv(sheet: &Sheet) -> String {
+    let mut text = "figure,table,row,column,value\n".to_owned();
+    for block in sheet.blocks() {
+        for row in block.table.rows() {
+            let name = row.first().map_or("", String::as_str);
+            for (head, cell) in block.table.heads().iter().zip(row).skip(1) {
+                let cells = [sheet.id, &block.title, name, head, cell].map(quoted);
+                text += &(cells.join(",") + "\n");
+            }
+        }
+    }
+    text
+}
+
+fn lines(records: &[Map<String, Value>]) -> String {
+    let rows: Vec<Vec<(String, Value)>> = records.iter().map(flatten).collect();
     let mut heads: Vec<String> = Vec::new();
     for (name, _) in rows.iter().flatten() {
         if !heads.contains(name) {

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::measure::{
     curve::{Curve, Point},
+    outcome::{Outcome, Tally},
     spread::Spread,
     timeline::{Sample, Timeline},
 };
@@ -15,7 +16,7 @@ use crate::measure::{
 #[derive(Debug, Clone)]
 pub struct Figure {
     /// The file's name without its ending.
-    pub name: &'static str,
+    pub name: String,
     /// The picture.
     pub chart: Chart,
 }
@@ -25,22 +26,37 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
     let mut figures = Vec::new();
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
         figures.push(Figure {
-            name: "throughput",
+            name: "throughput".into(),
             chart: throughput(findings),
         });
         figures.push(Figure {
-            name: "latency",
+            name: "latency".into(),
             chart: latency(findings),
         });
+        let deadlocks = |point: &Point| point.tally().of(Outcome::Deadlock) > 0;
+        if findings
+            .curves
+            .iter()
+            .any(|curve| curve.points.iter().any(deadlocks))
+        {
+            figures.push(Figure {
+                name: "deadlocks".into(),
+                chart: deadlocks_by_clients(findings),
+            });
+        }
     }
     if !findings.timelines.is_empty() {
         figures.push(Figure {
-            name: "throughput-over-time",
+            name: "throughput-over-time".into(),
             chart: over_time(findings),
         });
         figures.push(Figure {
-            name: "memory-over-time",
+            name: "memory-over-time".into(),
             chart: memory_over_time(findings),
+        });
+        figures.push(Figure {
+            name: "kernel-over-time".into(),
+            chart: kernel_over_time(findings),
         });
     }
     figures
@@ -100,6 +116,30 @@ fn latency(findings: &Findings) -> Chart {
     }
 }
 
+fn deadlocks_by_clients(findings: &Findings) -> Chart {
+    let rate = |tally: &Tally| {
+        tally.of(Outcome::Deadlock) as f64 / tally.committed().max(1) as f64 * 100.0
+    };
+    let dot = |point: &Point| {
+        let spread = Spread::new(point.runs.iter().map(|run| rate(&run.tally)));
+        Dot {
+            x: f64::from(point.mpl),
+            y: rate(&point.tally()),
+            low: spread.min(),
+            high: spread.max(),
+        }
+    };
+    Chart {
+        title: "Deadlocks for every 100 commits".into(),
+        y: (
+            "deadlocks for every 100 commits (band: all repetitions)".into(),
+            Scale::Linear,
+        ),
+        y_text: short,
+        ..by_clients(findings, Curve::label, dot)
+    }
+}
+
 fn by_clients(
     findings: &Findings,
     label: impl Fn(&Curve) -> String,
@@ -151,6 +191,15 @@ fn memory_over_time(findings: &Findings) -> Chart {
         ..by_second(findings, |sample| {
             sample.resident_bytes as f64 / (1u64 << 20) as f64
         })
+    }
+}
+
+fn kernel_over_time(findings: &Findings) -> Chart {
+    Chart {
+        title: "Processor time in the kernel".into(),
+        y: ("% of all processors".into(), Scale::Linear),
+        y_text: short,
+        ..by_second(findings, |sample| sample.split.kernel * 100.0)
     }
 }
 

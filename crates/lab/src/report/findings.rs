@@ -6,7 +6,11 @@ use super::{
     number::{bytes, grouped},
     table::Table,
 };
-use crate::measure::{curve::Curve, machine::Machine, timeline::Timeline};
+use crate::measure::{
+    curve::Curve,
+    machine::Machine,
+    timeline::{Sample, Timeline},
+};
 
 /// One experiment: what was asked, on what, and what came out.
 #[derive(Debug, Clone)]
@@ -121,13 +125,17 @@ fn before_and_after(timeline: &Timeline, at: f64) -> Option<String> {
         let tps: Vec<f64> = tps.map(|sample| sample.tps).collect();
         tps.iter().sum::<f64>() / tps.len().max(1) as f64
     };
-    let (first, last) = (samples().next()?, samples().next_back()?);
+    let stalled_at = |sample: &&Sample| sample.at.as_secs_f64() <= at;
+    let (then, last) = (
+        samples().take_while(stalled_at).last()?,
+        samples().next_back()?,
+    );
     Some(format!(
-        "{}: {} transactions/s before, {} after; memory from {} to {}.",
+        "{}: {} transactions/s before, {} after; memory from {} then to {} at the end.",
         timeline.label,
         grouped(mean(false)),
         grouped(mean(true)),
-        bytes(first.resident_bytes),
+        bytes(then.resident_bytes),
         bytes(last.resident_bytes)
     ))
 }

@@ -2,58 +2,133 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
+
 use super::{
     chart::escape,
     data::plain,
-    figures,
-    findings::Findings,
+    figures::{self, Figure},
+    findings::{Block, Findings},
     number::{bytes, duration_us, grouped},
+    sheet::Sheet,
 };
-use crate::measure::outcome::Outcome;
+use crate::measure::{machine::Machine, outcome::Outcome};
 
 /// The page.
 pub fn page(findings: &Findings) -> String {
-    let mut out = format!(
+    let mut out = head(&findings.title, &findings.workload);
+    failure(&mut out, findings.failure());
+    headline(&mut out, findings);
+    disturbance(&mut out, findings);
+    pictures(&mut out, &figures::of(findings));
+    blocks(&mut out, &findings.blocks);
+    out += "<h2>Every point</h2>";
+    points(&mut out, findings);
+    if !findings.timelines.is_empty() {
+        out += "<h2>Over time</h2>";
+        samples(&mut out, findings);
+    }
+    out += "<h2>What was measured</h2>";
+    about(&mut out, findings);
+    method(&mut out);
+    let (machine, settings) = (&findings.machine, &findings.settings);
+    again(&mut out, machine, settings, &findings.command);
+    out += END;
+    out
+}
+
+/// The page of a figure: the document's beside ours, then each panel.
+pub fn sheet(sheet: &Sheet) -> String {
+    let mut out = head(&sheet.title, &format!("figure {}", sheet.id));
+    failure(&mut out, sheet.failure());
+    let _ = write!(
+        out,
+        "<p class=\"soft\">After {}</p><p><b>To expect:</b> {}</p>",
+        escape(&sheet.source),
+        escape(&sheet.expect)
+    );
+    for note in &sheet.notes {
+        let _ = write!(out, "<p>{}</p>", escape(note));
+    }
+    blocks(&mut out, &sheet.beside);
+    pictures(&mut out, &sheet.pictures);
+    for panel in &sheet.panels {
+        let _ = write!(out, "<h2>{}</h2>", escape(&panel.title));
+        headline(&mut out, panel);
+        disturbance(&mut out, panel);
+        pictures(&mut out, &figures::of(panel));
+        blocks(&mut out, &panel.blocks);
+        if !panel.curves.is_empty() {
+            out += "<details><summary>Every point</summary>";
+            points(&mut out, panel);
+            out += "</details>";
+        }
+        if !panel.timelines.is_empty() {
+            out += "<details><summary>Over time</summary>";
+            samples(&mut out, panel);
+            out += "</details>";
+        }
+        about(&mut out, panel);
+    }
+    if sheet.panels.iter().any(|panel| !panel.curves.is_empty()) {
+        out += "<h2>How it was measured</h2>";
+        method(&mut out);
+    }
+    again(&mut out, &sheet.machine, &sheet.settings, &sheet.command);
+    out += END;
+    out
+}
+
+const END: &str = "</main></body></html>\n";
+
+fn head(title: &str, over: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
          <title>{0}</title><style>{STYLE}</style></head><body><main>\
          <p class=\"over\">Foxton laboratory · {1}</p><h1>{0}</h1>",
-        escape(&findings.title),
-        escape(&findings.workload)
-    );
-    if let Some(what) = findings.failure() {
+        escape(title),
+        escape(over)
+    )
+}
+
+fn failure(out: &mut String, what: Option<String>) {
+    if let Some(what) = what {
         let _ = write!(
             out,
             "<p class=\"failed\"><b>A check failed, so these numbers are void.</b> {}</p>",
             escape(&what)
         );
     }
-    headline(&mut out, findings);
+}
+
+fn disturbance(out: &mut String, findings: &Findings) {
     if let Some(warning) = findings.disturbance() {
         let _ = write!(out, "<p class=\"failed\">{}</p>", escape(&warning));
     }
-    for figure in figures::of(findings) {
+}
+
+fn pictures(out: &mut String, figures: &[Figure]) {
+    for figure in figures {
         let _ = write!(out, "<figure>{}</figure>", figure.chart.svg());
     }
-    blocks(&mut out, findings);
-    points(&mut out, findings);
-    samples(&mut out, findings);
-    about(&mut out, findings);
-    out += "</main></body></html>\n";
-    out
 }
 
 fn headline(out: &mut String, findings: &Findings) {
+    let sentences = findings.sentences();
+    if sentences.is_empty() {
+        return;
+    }
     *out += "<ul class=\"finding\">";
-    for sentence in findings.sentences() {
+    for sentence in sentences {
         let _ = write!(out, "<li>{}</li>", escape(&sentence));
     }
     *out += "</ul>";
 }
 
-fn blocks(out: &mut String, findings: &Findings) {
-    for block in &findings.blocks {
+fn blocks(out: &mut String, blocks: &[Block]) {
+    for block in blocks {
         let _ = write!(
             out,
             "<h2>{}</h2><div class=\"wide\"><table>",
@@ -78,7 +153,7 @@ fn blocks(out: &mut String, findings: &Findings) {
 }
 
 fn points(out: &mut String, findings: &Findings) {
-    *out += "<h2>Every point</h2><div class=\"wide\"><table><thead><tr><th>locks<th>MPL<th>tps, \
+    *out += "<div class=\"wide\"><table><thead><tr><th>locks<th>MPL<th>tps, \
              median<th>min<th>max<th>p50<th>p99<th>deadlocks<th>timeouts<th>aborts ÷ commits\
              <th>aborts ÷ attempts<th>memory<th>checks</tr></thead><tbody>";
     for curve in &findings.curves {
@@ -120,10 +195,7 @@ fn points(out: &mut String, findings: &Findings) {
 }
 
 fn samples(out: &mut String, findings: &Findings) {
-    if findings.timelines.is_empty() {
-        return;
-    }
-    *out += "<h2>Over time</h2><div class=\"wide\"><table><thead><tr><th>locks<th>second<th>tps\
+    *out += "<div class=\"wide\"><table><thead><tr><th>locks<th>second<th>tps\
              <th>memory<th>program<th>kernel<th>others<th>idle</tr></thead><tbody>";
     for timeline in &findings.timelines {
         for sample in &timeline.samples {
@@ -145,17 +217,22 @@ fn samples(out: &mut String, findings: &Findings) {
 }
 
 fn about(out: &mut String, findings: &Findings) {
-    let machine = &findings.machine;
     let _ = write!(
         out,
-        "<h2>What was measured</h2><p>{}</p><p>Clients are threads of the process, each running \
-         one transaction after another without pause. The points are interleaved over everything \
-         compared and over the repetitions; the tables show the median and the extremes. Latency \
-         runs from the first attempt to the acknowledged end, retries included.</p>\
-         <p><b>Checked:</b> {}</p>",
+        "<p>{}</p><p><b>Checked:</b> {}</p>",
         escape(&findings.description),
         escape(&findings.checked)
     );
+}
+
+fn method(out: &mut String) {
+    *out += "<p>Clients are threads of the process, each running one transaction after another \
+             without pause. The points are interleaved over everything compared and over the \
+             repetitions; the tables show the median and the extremes. Latency runs from the first \
+             attempt to the acknowledged end, retries included.</p>";
+}
+
+fn again(out: &mut String, machine: &Machine, settings: &[(&'static str, Value)], command: &str) {
     if !machine.optimised {
         *out += "<p class=\"failed\">Built without optimisation: not numbers to compare.</p>";
     }
@@ -167,14 +244,14 @@ fn about(out: &mut String, findings: &Findings) {
     pair("foxton", &machine.foxton);
     pair("compiler", machine.compiler);
     pair("started (UTC)", &machine.started);
-    for (name, value) in &findings.settings {
+    for (name, value) in settings {
         pair(name, &plain(value));
     }
     let _ = write!(
         out,
         "</table></div><h2>Again</h2><pre>{}</pre><p class=\"soft\">The same numbers for programs \
          are in <code>results.json</code> and <code>results.csv</code> beside this page.</p>",
-        escape(&findings.command)
+        escape(command)
     );
 }
 
@@ -197,6 +274,7 @@ th:first-child{text-align:left;font-weight:500}thead th,th.head{color:var(--soft
 font-weight:500;border-bottom:2px solid var(--rule)}.peak td{font-weight:700}\
 .pairs td{text-align:left;white-space:normal}.pairs th{vertical-align:top;color:var(--soft)}\
 .bad{color:var(--bad);font-weight:600;white-space:normal;min-width:16rem;text-align:left}\
+details{margin:.8rem 0}summary{cursor:pointer;color:var(--soft)}\
 .failed{border-left:4px solid var(--bad);padding:.5rem 1rem;background:var(--tint)}\
 pre{background:var(--tint);padding:.8rem 1rem;border-radius:8px;overflow-x:auto;font-size:.85rem}";
 

@@ -15,14 +15,17 @@ pub mod chart;
 /// Everything one experiment found.
 pub mod findings;
 
+/// The pictures of an experiment.
+pub mod figures;
+
+/// A figure of a document, and ours beside it.
+pub mod sheet;
+
 /// For a terminal.
 pub mod terminal;
 
 /// For programs: results.json and results.csv.
 pub mod data;
-
-/// The pictures of an experiment.
-pub mod figures;
 
 /// One self-contained page.
 pub mod html;
@@ -33,6 +36,7 @@ use std::{
 };
 
 use findings::Findings;
+use sheet::Sheet;
 
 /// Writes everything into `directory`, which is created, and returns the files written.
 ///
@@ -57,6 +61,40 @@ pub fn write(findings: &Findings, directory: &Path) -> io::Result<Vec<PathBuf>> 
     if !findings.timelines.is_empty() {
         put("samples.csv", data::samples_csv(findings))?;
     }
+    Ok(written)
+}
+
+/// Writes a figure into `directory`, which is created, and returns the files written.
+///
+/// # Errors
+///
+/// If the directory or a file cannot be written.
+pub fn write_sheet(sheet: &Sheet, directory: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::create_dir_all(directory)?;
+    let mut written = Vec::new();
+    let mut put = |name: &str, text: String| -> io::Result<()> {
+        let path = directory.join(name);
+        fs::write(&path, text)?;
+        written.push(path);
+        Ok(())
+    };
+    put("report.html", html::sheet(sheet))?;
+    for figure in sheet.all_pictures() {
+        put(&format!("{}.svg", figure.name), figure.chart.svg())?;
+    }
+    if sheet.panels.iter().any(|panel| !panel.curves.is_empty()) {
+        put("results.json", data::sheet_json(sheet))?;
+        put("results.csv", data::sheet_csv(sheet))?;
+    }
+    let sampled = sheet
+        .panels
+        .iter()
+        .find(|panel| !panel.timelines.is_empty());
+    if let Some(panel) = sampled {
+        put("samples.csv", data::samples_csv(panel))?;
+    }
+    put("tables.json", data::tables_json(sheet))?;
+    put("tables.csv", data::tables_csv(sheet))?;
     Ok(written)
 }
 

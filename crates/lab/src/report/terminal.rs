@@ -1,8 +1,9 @@
 //! Results on a terminal: the table, the spread, and a small picture.
 
 use super::{
-    findings::Findings,
+    findings::{Block, Findings},
     number::{bytes, duration_us, grouped},
+    sheet::Sheet,
     sketch::sketch,
     table::Table,
 };
@@ -13,16 +14,30 @@ use crate::measure::{
 
 /// The table of every point, the ratios, and the sketch.
 pub fn text(findings: &Findings) -> String {
-    let mut text = format!("\n{}\n", findings.title);
-    text += &format!("{}\n\n", findings.machine.sentence());
-    for block in &findings.blocks {
-        text += &format!(
-            "{}\n\n{}\n{}\n\n",
-            block.title,
-            block.table.render(),
-            block.note
-        );
+    let machine = findings.machine.sentence();
+    format!("\n{}\n{machine}\n\n{}", findings.title, body(findings))
+}
+
+/// A figure: what to expect, the document's numbers beside ours, then each panel.
+pub fn sheet(sheet: &Sheet) -> String {
+    let mut text = format!("\n{}: {}\n", sheet.id, sheet.title);
+    text += &wrapped(&format!("After {}", sheet.source));
+    text += &format!("{}\n\n", sheet.machine.sentence());
+    text += &wrapped(&format!("To expect: {}", sheet.expect));
+    text += "\n";
+    for note in &sheet.notes {
+        text += &(wrapped(note) + "\n");
     }
+    sheet.beside.iter().for_each(|one| text += &block(one));
+    for panel in &sheet.panels {
+        text += &format!("{}\n\n{}\n", panel.title, body(panel));
+    }
+    text
+}
+
+fn body(findings: &Findings) -> String {
+    let mut text = String::new();
+    findings.blocks.iter().for_each(|one| text += &block(one));
     // One point each is in the tables above already.
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
     if !single || findings.blocks.is_empty() {
@@ -46,6 +61,33 @@ pub fn text(findings: &Findings) -> String {
         text += &format!("\nNote: {warning}\n");
     }
     text
+}
+
+fn block(block: &Block) -> String {
+    let note = match block.note.as_str() {
+        "" => String::new(),
+        note => wrapped(note),
+    };
+    format!("{}\n\n{}{note}\n", block.title, block.table.render())
+}
+
+/// Lines of at most a hundred letters.
+fn wrapped(words: &str) -> String {
+    const WIDTH: usize = 100;
+    let (mut text, mut width) = (String::new(), 0);
+    for word in words.split_whitespace() {
+        let letters = word.chars().count();
+        if width > 0 && width + 1 + letters > WIDTH {
+            text.push('\n');
+            width = 0;
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text += word;
+        width += letters;
+    }
+    text + "\n"
 }
 
 fn points(findings: &Findings) -> Table {

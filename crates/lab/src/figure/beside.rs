@@ -1,0 +1,107 @@
+//! The document's words beside ours: a table with a line for each thing the document shows, and what
+//! its counterpart gave here; then a line for each of ours that the document does not have.
+
+use crate::{
+    measure::curve::Curve,
+    report::{
+        findings::{Block, Findings},
+        number::short,
+        table::Table,
+    },
+};
+
+/// Jung, Han, Fekete, Heiser and Yeom.
+pub(super) const STAGED: &str = "document 000, \"A Scalable Lock Manager for Multicores\"";
+/// Gottemukkala and Lehman.
+pub(super) const MEMORY: &str =
+    "document 003, \"Locking and Latching in a Memory-Resident Database System\"";
+
+/// One thing the document shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Says {
+    /// What it measured.
+    pub(super) who: &'static str,
+    /// What it says; with "shape" if only a curve is drawn.
+    pub(super) what: &'static str,
+    /// The lock manager here that is built like it, if any.
+    pub(super) here: &'static str,
+}
+
+pub(super) const fn says(who: &'static str, what: &'static str, here: &'static str) -> Says {
+    Says { who, what, here }
+}
+
+/// The table for the curves of one panel.
+pub(super) fn curves(
+    title: &str,
+    note: &str,
+    document: &[Says],
+    panel: &Findings,
+    tell: impl Fn(&Curve) -> String,
+) -> Block {
+    let mut table = Table::new(["in the document", "it shows", "here", "it gives"]);
+    for line in document {
+        let counterparts: Vec<&Curve> = panel
+            .curves
+            .iter()
+            .filter(|curve| curve.lock_manager == line.here)
+            .collect();
+        let theirs = || [line.who.to_owned(), line.what.to_owned()];
+        match (line.here, counterparts.as_slice()) {
+            ("", _) => table.row(with(theirs(), "-", "-".to_owned())),
+            (here, []) => table.row(with(theirs(), here, "not measured".to_owned())),
+            (_, some) => some
+                .iter()
+                .for_each(|curve| table.row(with(theirs(), &curve.label(), tell(curve)))),
+        }
+    }
+    let ours = panel.curves.iter().filter(|curve| {
+        document
+            .iter()
+            .all(|line| line.here != curve.lock_manager.as_str())
+    });
+    for curve in ours {
+        let nothing = ["-".to_owned(), "-".to_owned()];
+        table.row(with(nothing, &curve.label(), tell(curve)));
+    }
+    Block {
+        title: title.to_owned(),
+        note: note.to_owned(),
+        table,
+    }
+}
+
+fn with([who, what]: [String; 2], here: &str, gives: String) -> [String; 4] {
+    [who, what, here.to_owned(), gives]
+}
+
+/// Peak, and what is left of it at the largest number of clients.
+pub(super) fn peak_and_rest(curve: &Curve) -> String {
+    let Some(peak) = curve.peak() else {
+        return "nothing".to_owned();
+    };
+    let tps = peak.tps();
+    let mut text = format!(
+        "peak {} at {} ({}..{})",
+        mtpm(tps.median()),
+        peak.mpl,
+        short(tps.min() * 60.0),
+        short(tps.max() * 60.0)
+    );
+    if let (Some(ratio), Some(last)) = (curve.no_collapse_ratio(), curve.points.last()) {
+        let passes = curve.no_collapse_by_pass();
+        text += &format!(
+            "; {:.0} % of it at {} ({:.0}..{:.0})",
+            ratio * 100.0,
+            last.mpl,
+            passes.min() * 100.0,
+            passes.max() * 100.0
+        );
+    }
+    text
+}
+
+/// Throughput as the document has it, per minute.
+pub(super) fn mtpm(tps: f64) -> String {
+    format!("{:.2} M/min", tps * 60.0 / 1e6)
+}

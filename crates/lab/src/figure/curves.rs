@@ -1,0 +1,299 @@
+//! Throughput over clients: figures 12, 14 and 15 of document 000.
+
+use foxton::VictimPolicy;
+
+use super::{
+    beside::{self, Says, peak_and_rest, says},
+    request::Request,
+};
+use crate::{
+    bench::{error::BenchError, txbench},
+    measure::{
+        curve::{Curve, Point},
+        machine::Machine,
+        outcome::{Outcome, Tally},
+        spread::Spread,
+    },
+    progress::Audience,
+    report::{
+        findings::{Block, Findings},
+        number::grouped,
+        sheet::Sheet,
+        table::Table,
+    },
+    system::System,
+    workload::txbench::Shape,
+};
+
+const FIGURE_12: [Says; 4] = [
+    says(
+        "MySQL, one mutex, serializable",
+        "shape: declines at 4 cores, collapses at 16 and 32",
+        "global",
+    ),
+    says(
+        "Our System, staged",
+        "shape: never collapses, at worst a slight decline",
+        "staged",
+    ),
+    says(
+        "Shore-MT, MCS latches, inheritance",
+        "peak 42 M/min (S = 10, 32 cores), then a collapse",
+        "bucket+inherit",
+    ),
+    says(
+        "DBMS X",
+        "shape: collapses at 32 cores, a tenth of the others' throughput",
+        "",
+    ),
+];
+
+/// Read-only throughput over clients, 10 and 100 rows a read.
+pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = request.chosen();
+    let runs = request.sweep(chosen.systems.clone(), 2);
+    let shapes = [request.shape(10, 0), request.shape(100, 0)];
+    let panels = txbench::variants(&shapes, &runs, audience)?;
+    let beside = panels.iter().map(|panel| {
+        beside::curves(
+            &format!("The document beside ours: {}", panel.title),
+            "The document's machine has 4 to 32 cores and one system in each graph; its curves are \
+             drawn without numbers, but for those given here (section 5.2.1).",
+            &FIGURE_12,
+            panel,
+            peak_and_rest,
+        )
+    });
+    Ok(Sheet {
+        id: "000-fig12",
+        title: "Read-only throughput over clients, for each lock manager".to_owned(),
+        source: format!("{}, Figure 12 and section 5.2.1", beside::STAGED),
+        expect: "One latch over everything (global) falls as clients are added; staged, sharded and \
+                 direct keep at least 95 % of their peak with 500 clients. On few cores the fall of \
+                 global is small, since it is the number of cores that makes it."
+            .to_owned(),
+        notes: chosen.notes(),
+        beside: beside.collect(),
+        pictures: Vec::new(),
+        settings: request.listed(&runs),
+        machine: Machine::here(),
+        command: request.command.clone(),
+        panels,
+    })
+}
+
+const FIGURE_14: [Says; 2] = [
+    says(
+        "MySQL, one mutex, 32 cores",
+        "shape: collapses; 46 % of transactions aborted at top load",
+        "global",
+    ),
+    says(
+        "Our System, staged, 32 cores",
+        "shape: falls under load for the conflicts, not for latches; at worst 7.2 % aborted",
+        "staged",
+    ),
+];
+
+/// 100 rows a read, without updates and with.
+pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = request.chosen();
+    let runs = request.sweep(chosen.systems.clone(), 2);
+    let shapes = [request.shape(100, 0), request.shape(100, 20)];
+    let panels = txbench::variants(&shapes, &runs, audience)?;
+    let note = "Aborts are deadlocks ÷ attempts here, as the document's share of transactions \
+                aborted; the file has deadlocks ÷ commits as well (section 5.3.1).";
+    Ok(Sheet {
+        id: "000-fig14",
+        title: "Updates: 100 rows a read, none or 20 % of the transactions update".to_owned(),
+        source: format!("{}, Figure 14 and section 5.3.1", beside::STAGED),
+        expect: "With updates the throughput falls under load, since transactions wait for each \
+                 other; the fall is not much steeper with one manager than with another, but for \
+                 global. Keys are updated in order, so a deadlock takes three transactions: aborts \
+                 stay far below the document's, whose statements draw them as they come."
+            .to_owned(),
+        notes: chosen.notes(),
+        beside: last_panel(&panels, &FIGURE_14, note, |curve| {
+            format!("{}; aborts {}", peak_and_rest(curve), aborted(curve))
+        }),
+        pictures: Vec::new(),
+        settings: request.listed(&runs),
+        machine: Machine::here(),
+        command: request.command.clone(),
+        panels,
+    })
+}
+
+const FIGURE_15: [Says; 2] = [
+    says(
+        "MySQL, one mutex, 32 cores",
+        "peak 1.5 M/min at 30 clients; 0.2 at 500 (43 % of uniform); aborts up to 46 % of commits",
+        "global",
+    ),
+    says(
+        "Our System, staged, 32 cores",
+        "peak 6.8 M/min at 200 clients; 4.2 at 500 (63 % of uniform); aborts below 0.25 % of commits",
+        "staged",
+    ),
+];
+
+/// The hot rows of the document: 5 % of the tables.
+const HOT_ROWS: u32 = 5_000;
+
+/// 20 % updates, uniform and in a hotspot; and who of a deadlock gives way.
+pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = request.chosen();
+    let runs = request.sweep(chosen.systems.clone(), 3);
+    let uniform = request.shape(10, 20);
+    let hotspot = Shape {
+        hotspot: true,
+        ..uniform.clone()
+    };
+    let mut panels = txbench::variants(&[uniform, hotspot], &runs, audience)?;
+    let note = "Aborts are deadlocks ÷ commits, as the document counts them here (section 5.3.2).";
+    let largest = |curve: &Curve| {
+        curve
+            .points
+            .last()
+            .map_or(0.0, |point| point.tps().median())
+    };
+    let uniform: Vec<(String, f64)> = panels[0]
+        .curves
+        .iter()
+        .map(|curve| (curve.label(), largest(curve)))
+        .collect();
+    let beside = last_panel(&panels, &FIGURE_15, note, |curve| {
+        let (_, uniform) = uniform
+            .iter()
+            .find(|(label, _)| *label == curve.label())
+            .expect("both panels have the same curves");
+        format!(
+            "{}; {:.0} % of uniform there; aborts {}",
+            peak_and_rest(curve),
+            largest(curve) / uniform.max(1e-9) * 100.0,
+            deadlock_rate(curve.points.last())
+        )
+    });
+    panels.push(policies(request, &chosen.systems, audience)?);
+    Ok(Sheet {
+        id: "000-fig15",
+        title: "Updates in a hotspot: 10 rows a read, 20 % of the transactions update".to_owned(),
+        source: format!("{}, Figure 15 and section 5.3.2", beside::STAGED),
+        expect: "Below its peak a hotspot changes little. Beyond it throughput falls, since the same \
+                 few rows are waited for; a good manager keeps three quarters of its peak and several \
+                 times the throughput of global. Deadlocks for every hundred commits stay below one."
+            .to_owned(),
+        notes: chosen.notes(),
+        beside,
+        pictures: Vec::new(),
+        settings: request.listed(&runs),
+        machine: Machine::here(),
+        command: request.command.clone(),
+        panels,
+    })
+}
+
+/// Each manager under each victim policy, in the hotspot. Only the hot rows are loaded: the accesses
+/// are the same, and three times as many databases fit.
+fn policies(
+    request: &Request,
+    systems: &[System],
+    audience: Audience,
+) -> Result<Findings, BenchError> {
+    let systems = System::with_victims(systems.to_vec(), &VictimPolicy::ALL);
+    let mut runs = request.sweep(systems, 2);
+    if request.mpls.is_empty() && !request.full {
+        runs.mpls = vec![32, 500];
+    }
+    let shape = Shape {
+        rows: request.rows.map_or(HOT_ROWS, |rows| rows.min(HOT_ROWS)),
+        unordered: true,
+        ..request.shape(10, 20)
+    };
+    let mut panel = txbench::variants(&[shape], &runs, audience)?.remove(0);
+    panel.title =
+        "Who of a deadlock gives way: the hot rows alone, updated in any order".to_owned();
+    panel.variant += "-victims";
+    panel.blocks.push(policy_table(&panel));
+    Ok(panel)
+}
+
+fn policy_table(panel: &Findings) -> Block {
+    let mut table = Table::new([
+        "locks",
+        "clients",
+        "tps",
+        "min",
+        "max",
+        "deadlocks",
+        "per 100 commits",
+        "min",
+        "max",
+    ]);
+    for curve in &panel.curves {
+        for point in &curve.points {
+            let (tps, rates) = (point.tps(), rates(point));
+            table.row([
+                curve.label(),
+                point.mpl.to_string(),
+                grouped(tps.median()),
+                grouped(tps.min()),
+                grouped(tps.max()),
+                grouped(point.tally().of(Outcome::Deadlock) as f64),
+                format!("{:.3}", rates.median()),
+                format!("{:.3}", rates.min()),
+                format!("{:.3}", rates.max()),
+            ]);
+        }
+    }
+    Block {
+        title: "Deadlocks by manager and victim policy".to_owned(),
+        note: "Updated in the order drawn, so that two transactions are enough for a deadlock: in the \
+               order of keys there are too few to compare policies by. least-work is the usual one."
+            .to_owned(),
+        table,
+    }
+}
+
+fn last_panel(
+    panels: &[Findings],
+    document: &[Says],
+    note: &str,
+    tell: impl Fn(&Curve) -> String,
+) -> Vec<Block> {
+    let panel = panels.iter().next_back();
+    let block = panel.map(|panel| {
+        let title = format!("The document beside ours: {}", panel.title);
+        beside::curves(&title, note, document, panel, tell)
+    });
+    block.into_iter().collect()
+}
+
+/// Deadlocks for every hundred commits, by repetition.
+fn rates(point: &Point) -> Spread {
+    let rate = |tally: &Tally| {
+        tally.of(Outcome::Deadlock) as f64 / tally.committed().max(1) as f64 * 100.0
+    };
+    Spread::new(point.runs.iter().map(|run| rate(&run.tally)))
+}
+
+fn deadlock_rate(point: Option<&Point>) -> String {
+    let rates = point.map(rates).unwrap_or_default();
+    format!(
+        "{:.3} % ({:.3}..{:.3})",
+        rates.median(),
+        rates.min(),
+        rates.max()
+    )
+}
+
+/// Deadlocks ÷ attempts where that is worst, in percent.
+fn aborted(curve: &Curve) -> String {
+    let share = |point: &Point| {
+        let tally = point.tally();
+        let aborts = tally.aborts() as f64;
+        aborts / (tally.committed() as f64 + aborts).max(1.0) * 100.0
+    };
+    let worst = curve.points.iter().map(share).fold(0.0, f64::max);
+    format!("at worst {worst:.3} % of attempts")
+}

@@ -1,0 +1,112 @@
+//! The figures and tables of the documents this engine is built after, repeated here: the document's
+//! numbers beside ours.
+//!
+//! The quick form of each takes a minute or a few; `full` has the document's windows and repetitions.
+//! Absolute numbers belong to the machine named; it is the shape that is compared.
+
+/// What a figure is asked for.
+pub mod request;
+
+/// The document's words beside ours.
+pub mod beside;
+
+/// Throughput over clients: 000-fig12, 000-fig14, 000-fig15.
+pub mod curves;
+
+/// Fewer processors: 000-fig1.
+pub mod cores;
+
+/// One transaction that never ends: 000-fig16.
+pub mod stalled;
+
+/// The processor-overlap model: 003-table3.
+pub mod overlap;
+
+use crate::{bench::error::BenchError, progress::Audience, report::sheet::Sheet};
+use request::Request;
+
+/// A figure that can be repeated.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed {
+    /// How it is called: the document and the figure in it.
+    pub id: &'static str,
+    /// What it shows, in a sentence.
+    pub sentence: &'static str,
+    run: fn(&Request, Audience) -> Result<Sheet, BenchError>,
+}
+
+/// All of them, by document.
+pub const ALL: &[Listed] = &[
+    Listed {
+        id: "000-fig1",
+        sentence: "one mutex over the lock table: throughput over clients, on fewer and on all processors",
+        run: cores::figure_1,
+    },
+    Listed {
+        id: "000-fig12",
+        sentence: "read-only throughput over clients for every lock manager, 10 and 100 rows a read",
+        run: curves::figure_12,
+    },
+    Listed {
+        id: "000-fig14",
+        sentence: "100 rows a read, without and with 20 % updates: throughput and aborts",
+        run: curves::figure_14,
+    },
+    Listed {
+        id: "000-fig15",
+        sentence: "20 % updates, uniform and in a hotspot: throughput, aborts, who of a deadlock gives way",
+        run: curves::figure_15,
+    },
+    Listed {
+        id: "000-fig16",
+        sentence: "one transaction that never ends: throughput, processor time and memory over time",
+        run: stalled::figure_16,
+    },
+    Listed {
+        id: "003-table3",
+        sentence: "processors a latch over a whole table leaves room for: the model, then ours",
+        run: overlap::table_3,
+    },
+];
+
+/// The figure of this name.
+///
+/// # Errors
+///
+/// If there is none; the text names them all.
+pub fn find(id: &str) -> Result<&'static Listed, String> {
+    let found = ALL.iter().find(|one| one.id.eq_ignore_ascii_case(id));
+    found.ok_or_else(|| {
+        let ids: Vec<&str> = ALL.iter().map(|one| one.id).collect();
+        format!(
+            "there is no figure \"{id}\": say one of {}. `foxton figure` alone tells what each shows",
+            ids.join(", ")
+        )
+    })
+}
+
+impl Listed {
+    /// Makes it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings contradict each other or the machine, or a database cannot be made.
+    pub fn make(&self, request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+        (self.run)(request, audience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_an_unknown_one_is_answered_with_all_of_them() {
+        for (at, one) in ALL.iter().enumerate() {
+            assert!(ALL[..at].iter().all(|other| other.id != one.id));
+            assert_eq!(find(one.id).map(|found| found.id), Ok(one.id));
+            let error = find("000-fig99").map(|found| found.id).unwrap_err();
+            assert!(error.contains(one.id) && error.contains("000-fig99"));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The processor-overlap model: Table 3 of document 003 from its own Table 2.
+
+use serde_json::json;
+
+use super::{beside, request::Request};
+use crate::{
+    bench::error::BenchError,
+    measure::machine::Machine,
+    progress::Audience,
+    project::overlap::{
+        MISPRINT, Overlap, PRINTED_COOL_FACTOR, Printed, Spread, TABLE_2, TABLE_3, Times, overlap,
+        row,
+    },
+    report::{findings::Block, number::grouped, sheet::Sheet, table::Table},
+};
+
+/// The model on the document's times.
+pub(super) fn table_3(request: &Request, _audience: Audience) -> Result<Sheet, BenchError> {
+    Ok(Sheet {
+        id: "003-table3",
+        title: "How many processors a latch over a whole table leaves room for".to_owned(),
+        source: format!("{}, Tables 2 and 3, section 2.2", beside::MEMORY),
+        expect:
+            "The document's table follows from its own times to the last digit printed. Its 28.1 \
+                 is a misprint for 26.2: the other numbers of that row add up only so. It computed \
+                 with 0.31 where 20/64 is 0.3125."
+                .to_owned(),
+        notes: Vec::new(),
+        beside: vec![
+            times_table(
+                "The document's Table 2",
+                "Seconds on an RS/6000 model 530.",
+                &TABLE_2,
+            ),
+            reproduced(),
+        ],
+        pictures: Vec::new(),
+        panels: Vec::new(),
+        settings: vec![("cool_factor_printed", json!(PRINTED_COOL_FACTOR))],
+        machine: Machine::here(),
+        command: request.command.clone(),
+    })
+}
+
+const TYPES: [&str; 5] = [
+    "T1 table scan, count all",
+    "T2 table scan, return 10 %",
+    "T3 index scan, count all",
+    "T4 index scan, return 10 %",
+    "T5 fetch, insert or delete",
+];
+
+fn times_table(title: &str, note: &str, times: &[Times; 5]) -> Block {
+    let mut table = Table::new(["transaction", "service", "latch held", "share"]);
+    for (name, times) in TYPES.iter().zip(times) {
+        table.row([
+            (*name).to_owned(),
+            seconds(times.service),
+            seconds(times.hold),
+            format!("{:.0} %", times.hold / times.service * 100.0),
+        ]);
+    }
+    Block {
+        title: title.to_owned(),
+        note: note.to_owned(),
+        table,
+    }
+}
+
+fn seconds(value: f64) -> String {
+    crate::report::number::duration_us(value * 1e6)
+}
+
+const HEADS: [&str; 7] = [
+    "mix T1/T2/T3/T4/T5",
+    "hot/s",
+    "warm/s",
+    "cool/s",
+    "total/s",
+    "processors",
+    "with application",
+];
+
+/// Each cell: what the document printed → what the model gives.
+fn reproduced() -> Block {
+    let mut table = Table::new(HEADS);
+    for (at, printed) in TABLE_3.iter().enumerate() {
+        let values = row(&model(printed, &TABLE_2, Some(PRINTED_COOL_FACTOR)));
+        let cells = printed.values.iter().zip(values).enumerate();
+        let cells = cells.map(|(column, (&theirs, ours))| {
+            let misprint = if (at, column) == (MISPRINT.0, MISPRINT.1) {
+                " (misprint)"
+            } else {
+                ""
+            };
+            format!("{}{misprint} → {}", number(theirs), number(ours))
+        });
+        table.row(std::iter::once(mix(printed)).chain(cells));
+    }
+    Block {
+        title: "The document's Table 3 → the model, from the document's Table 2".to_owned(),
+        note:
+            "Transactions per second at 4 hot, 16 warm and 80 cool tables that 64, 16 and 20 % of \
+               the references go to, and the processors they keep busy."
+                .to_owned(),
+        table,
+    }
+}
+
+fn model(printed: &Printed, times: &[Times; 5], cool_factor: Option<f64>) -> Overlap {
+    overlap(&printed.with(times), &Spread::EIGHTY_TWENTY, cool_factor)
+}
+
+fn mix(printed: &Printed) -> String {
+    printed.mix.map(|percent| percent.to_string()).join("/")
+}
+
+fn number(value: f64) -> String {
+    if value >= 1_000.0 {
+        grouped(value)
+    } else {
+        format!("{value:.1}")
+    }
+}

@@ -1,0 +1,63 @@
+//! Every figure, tiny: that it is made of whatever is built, is right, and can be written and read.
+
+use std::{fs, time::Duration};
+
+use foxton_lab::{
+    figure::{self, request::Request},
+    progress::Audience,
+    report::{self, sheet::Sheet, terminal},
+};
+
+fn tiny() -> Request {
+    Request {
+        mpls: vec![2, 4],
+        window: Some(Duration::from_millis(30)),
+        ramp: Some(Duration::from_millis(2)),
+        reps: Some(1),
+        rows: Some(2_000),
+        command: "foxton figure".to_owned(),
+        ..Request::default()
+    }
+}
+
+fn make(id: &str) -> Sheet {
+    let listed = figure::find(id).expect("it is listed");
+    listed
+        .make(&tiny(), Audience::Nobody)
+        .expect("the settings are sound")
+}
+
+#[test]
+fn every_figure_is_made_written_and_right() {
+    for listed in figure::ALL {
+        let sheet = make(listed.id);
+        assert_eq!(sheet.id, listed.id);
+        assert_eq!(sheet.failure(), None, "{}", listed.id);
+        assert!(!sheet.beside.is_empty(), "{} compares nothing", listed.id);
+        for block in sheet.blocks() {
+            assert!(!block.table.is_empty(), "{}: {}", listed.id, block.title);
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let written = report::write_sheet(&sheet, directory.path()).expect("it can be written");
+        for path in &written {
+            assert!(fs::metadata(path).expect("it is there").len() > 0);
+        }
+        let page = fs::read_to_string(directory.path().join("report.html")).expect("a page");
+        for outside in ["<script", "<link", "<img", "src=", "href="] {
+            assert!(!page.contains(outside), "{} contains {outside}", listed.id);
+        }
+        let text = terminal::sheet(&sheet);
+        assert!(text.contains("To expect:") && text.contains(listed.id));
+    }
+}
+
+#[test]
+fn the_stalled_transaction_has_its_cost_in_a_table() {
+    let sheet = make("000-fig16");
+    let effect = &sheet.panels[0].blocks[0];
+    assert_eq!(
+        effect.table.rows().len(),
+        sheet.panels[0].curves.len() * tiny().mpls.len()
+    );
+    assert!(sheet.panels[0].event.is_some());
+}
