@@ -69,6 +69,19 @@ impl AsyncTransaction {
         AsyncTransaction { state: Some(state) }
     }
 
+    /// A random number of the transaction's worker.
+    pub(crate) fn random(&self) -> u64 {
+        let state = self.state.as_ref();
+        state
+            .expect("taken only by what ends the transaction")
+            .worker
+            .random()
+    }
+
+    pub(crate) fn set_defeats(&mut self, defeats: u32) {
+        self.state_mut().owner.set_defeats(defeats);
+    }
+
     pub(crate) fn count(&self, count: Count) {
         let state = self.state.as_ref();
         state

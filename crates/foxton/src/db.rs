@@ -100,7 +100,7 @@ impl Database {
         let path = path.as_ref();
         options.check()?;
         check_directory(path)?;
-        let device = FileDevice::create(path).map_err(|error| told(path, "open", error))?;
+        let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
         Database::open_on_at(Arc::new(device), path, options)
     }
 
@@ -292,6 +292,19 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
 
 fn told(path: &Path, doing: &str, error: io::Error) -> Error {
     Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
+}
+
+fn not_created(path: &Path, error: io::Error) -> Error {
+    if error.kind() != io::ErrorKind::NotFound {
+        return told(path, "open", error);
+    }
+    let why = match path.parent() {
+        Some(parent) if parent.is_dir() => format!("{} takes no new directory", parent.display()),
+        Some(parent) => format!("{} is not there", parent.display()),
+        None => error.to_string(),
+    };
+    let path = path.into();
+    Storage::NotCreated { path, why }.into()
 }
 
 fn not_locked(path: &Path, error: LockError) -> Error {

@@ -68,6 +68,12 @@ impl Error {
         matches!(self, Error::Conflict(_))
     }
 
+    /// Whether a deadlock ended the transaction.
+    pub(crate) fn is_defeat(&self) -> bool {
+        let ended = [ConflictReason::Deadlock, ConflictReason::Ended];
+        matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason))
+    }
+
     /// Whether a lock was refused because somebody has it.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Error::Conflict(conflict) if conflict.reason == ConflictReason::Busy)
@@ -367,6 +373,13 @@ pub enum Storage {
         /// What was found instead.
         found: String,
     },
+    /// There is no such directory, and none could be made.
+    NotCreated {
+        /// The directory.
+        path: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
     /// The database is open already, in this process or another.
     InUse {
         /// The directory.
@@ -414,6 +427,7 @@ impl Storage {
     fn code(&self) -> &'static str {
         match self {
             Storage::NotADatabase { .. } => "not_a_database",
+            Storage::NotCreated { .. } => "not_created",
             Storage::InUse { .. } => "in_use",
             Storage::ReadOnly { .. } => "read_only",
             Storage::FutureFormat { .. } => "future_format",
@@ -432,6 +446,12 @@ impl fmt::Display for Storage {
                 f,
                 "{} is not a Foxton database: {found}; name an empty or a new directory to create \
                  one there",
+                path.display()
+            ),
+            Storage::NotCreated { path, why } => write!(
+                f,
+                "no database can be created at {}: {why}; name a directory that is there, or a new \
+                 one in a directory that is there",
                 path.display()
             ),
             Storage::InUse { path, holder } => write!(

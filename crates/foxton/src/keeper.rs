@@ -1,6 +1,7 @@
 //! A thread for what nobody waits for.
 //!
 //! * It ends the lock waits of tasks whose time is over: a task cannot sleep until a deadline.
+//! * It wakes tasks that pause before they run a transaction again.
 //! * It finishes commits whose future was dropped: what is in the log happens, whoever is
 //!   interested, and the locks must go when it is durable and not before.
 //!
@@ -8,17 +9,20 @@
 //!
 //! # State
 //!
-//! Each transaction that ever waited as a task has an [`Alarm`]; the keeper sees all alarms and
+//! Each transaction that ever waited as a task has an [`Alarm`], and so has each pause; the keeper sees all alarms and
 //! looks at them when the earliest may be due.
 //!
 //! # Invariants
 //!
 //! * I1  An alarm that rings for a wait that has ended does nothing: its ticket says which wait it
-//!   was. So alarms need not be taken back.
+//!   was. Nor does one for a pause that is over: a task may be woken for nothing. So alarms need not be
+//!   taken back.
 //! * I2  `next` is not later than the earliest alarm set: whoever sets an earlier one lowers it
 //!   first, under the same mutex under which the keeper goes to sleep.
 
+use std::future::poll_fn;
 use std::sync::{Arc, PoisonError, Weak};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,13 +38,21 @@ use foxton_sync::worker::{Worker, Workers};
 static DESK: Site = Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
 
 /// The keeper looks at its alarms at most this often.
-const TICK: Duration = Duration::from_millis(2);
+pub(crate) const TICK: Duration = Duration::from_millis(2);
 
-type Due = Mutex<Option<(Instant, WaitTicket)>>;
+type Due = Mutex<Option<(Instant, Ring)>>;
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One transaction's alarm.
-#[derive(Debug, Default)]
+/// What happens when an alarm rings.
+enum Ring {
+    /// This wait times out.
+    TimeOut(WaitTicket),
+    /// This task goes on.
+    Wake(Waker),
+}
+
+/// What may ring once, and be set again.
+#[derive(Default)]
 pub(crate) struct Alarm(Option<Arc<Due>>);
 
 #[derive(Default)]
@@ -80,13 +92,36 @@ impl Keeper {
     }
 
     /// Has the wait of `ticket` time out at `deadline`, instead of what the alarm was set to.
-    pub(crate) fn set(
+    pub(crate) fn time_out_at(
         &self,
         worker: &Worker,
         alarm: &mut Alarm,
         ticket: WaitTicket,
         deadline: Instant,
     ) {
+        // Without a thread to ring, the task waits until it is granted.
+        self.set(worker, alarm, Ring::TimeOut(ticket), deadline);
+    }
+
+    /// Lets a task pause until `deadline`, or a tick longer.
+    pub(crate) async fn nap(&self, deadline: Instant) {
+        let (worker, mut alarm) = (self.0.workers.worker(), Alarm::default());
+        poll_fn(move |context| {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            let ring = Ring::Wake(context.waker().clone());
+            if !self.set(&worker, &mut alarm, ring, deadline) {
+                // No thread to ring: asks again whenever others have had their turn.
+                context.waker().wake_by_ref();
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sets the alarm to `ring` at `deadline`. Returns whether anybody is there to ring it.
+    fn set(&self, worker: &Worker, alarm: &mut Alarm, ring: Ring, deadline: Instant) -> bool {
         worker.account().passed(&DESK);
         let due = match &alarm.0 {
             Some(due) => due,
@@ -96,12 +131,13 @@ impl Keeper {
                 due
             }
         };
-        *shim::lock(due) = Some((deadline, ticket));
+        *shim::lock(due) = Some((deadline, ring));
         let mut desk = shim::lock(&self.0.desk);
         if desk.next.is_none_or(|next| deadline < next) {
             desk.next = Some(deadline); // I2
             self.call(&mut desk);
         }
+        desk.running
     }
 
     /// Has the keeper's thread do `job`.
@@ -118,7 +154,7 @@ impl Keeper {
             let started = thread::Builder::new()
                 .name("foxton-keeper".into())
                 .spawn(move || shared.keep());
-            // Without a thread, tasks wait until they are granted, and the next call tries again.
+            // Without a thread the next call tries again.
             desk.running = started.is_ok();
         }
         self.0.news.notify_one();
@@ -165,28 +201,33 @@ impl Shared {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {
-                    let due = ring(&mut desk, now);
+                    let due = take_due(&mut desk, now);
                     drop(desk);
-                    self.time_out(due);
+                    self.ring(due);
                     shim::lock(&self.desk)
                 }
             };
         }
     }
 
-    fn time_out(&self, due: Vec<WaitTicket>) {
+    fn ring(&self, due: Vec<Ring>) {
         if due.is_empty() {
             return;
         }
         let worker = self.workers.worker();
-        for ticket in due {
-            self.locks.end_wait(&worker, ticket, Reason::TimedOut);
+        for ring in due {
+            match ring {
+                Ring::TimeOut(ticket) => {
+                    self.locks.end_wait(&worker, ticket, Reason::TimedOut);
+                }
+                Ring::Wake(waker) => waker.wake(),
+            }
         }
     }
 }
 
 /// Takes what is due, and finds out when something will be.
-fn ring(desk: &mut Desk, now: Instant) -> Vec<WaitTicket> {
+fn take_due(desk: &mut Desk, now: Instant) -> Vec<Ring> {
     let mut due = Vec::new();
     let mut next = None;
     desk.alarms.retain(|alarm| {
@@ -194,16 +235,52 @@ fn ring(desk: &mut Desk, now: Instant) -> Vec<WaitTicket> {
             return false;
         };
         let mut alarm = shim::lock(&alarm);
-        match *alarm {
-            Some((deadline, ticket)) if deadline <= now => {
-                due.push(ticket);
-                *alarm = None;
-            }
-            Some((deadline, _)) => next = next.into_iter().chain([deadline]).min(),
-            None => {}
+        if let Some((_, ring)) = alarm.take_if(|(deadline, _)| *deadline <= now) {
+            due.push(ring);
+        }
+        if let Some((deadline, _)) = *alarm {
+            next = next.into_iter().chain([deadline]).min();
         }
         true
     });
     desk.next = next;
     due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Wake};
+
+    /// Wakes the thread that waits for it.
+    struct Sleeper(thread::Thread);
+
+    impl Wake for Sleeper {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[test]
+    fn a_task_that_naps_is_left_alone_until_its_time_has_come() {
+        let locks = Arc::new(Any::new(&foxton_lock::any::Options::tiny()));
+        let keeper = Keeper::new(locks, Workers::new());
+        let waker = Arc::new(Sleeper(thread::current())).into();
+        for millis in [30, 3] {
+            let until = Instant::now() + Duration::from_millis(millis);
+            let mut nap = pin!(keeper.nap(until));
+            let mut polls = 1;
+            while nap
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
+                assert!(polls < 10, "woken again and again");
+                thread::park();
+                polls += 1;
+            }
+            assert!(Instant::now() >= until);
+        }
+    }
 }

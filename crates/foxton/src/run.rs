@@ -3,13 +3,13 @@
 use std::future::poll_fn;
 use std::task::Poll;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::asynchronous::AsyncTransaction;
 use crate::db::Database;
 use crate::engine::Count;
-use crate::error::Result;
-
+use crate::error::{Error, Result};
+use crate::keeper::TICK;
 use crate::transaction::Transaction;
 
 /// The longest pause after the first conflict; doubled for each further one up to [`LONGEST`].
@@ -21,6 +21,9 @@ impl Database {
     /// a random pause that grows, up to
     /// [`Options::run_attempts`](crate::Options::run_attempts) times.
     ///
+    /// Who was the victim of a deadlock is chosen again less and less: see
+    /// [`VictimPolicy`](crate::VictimPolicy).
+    ///
     /// `body` may run several times, and only what it does through `tx` is undone in between.
     /// Any error it returns that is not a conflict, and any panic in it, rolls back and comes out;
     /// [`Error::other`](crate::Error::other) carries an error of your own.
@@ -28,22 +31,20 @@ impl Database {
     /// # Errors
     /// The last conflict, if there were too many; anything else that `body` or the commit returned.
     pub fn run<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
             let mut tx = self.begin()?;
             let random = tx.random();
-            if attempt > 1 {
+            tx.set_defeats(attempts.defeats);
+            if attempts.conflicts > 0 {
                 tx.count(Count::Reruns);
             }
             let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
                 Ok(content) => return Ok(content),
                 Err(error) => error,
             };
-            if !error.is_retryable() || attempt >= self.options().run_attempts {
-                return Err(error);
-            }
-            thread::sleep(pause(attempt, random));
-            attempt += 1;
+            let pause = attempts.again_after(error, self.options().run_attempts, random)?;
+            thread::sleep(pause);
         }
     }
 
@@ -77,25 +78,47 @@ impl Database {
     where
         F: Future<Output = Result<T>>,
     {
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
-            let tx = self.begin_async()?;
-            if attempt > 1 {
+            let mut tx = self.begin_async()?;
+            let random = tx.random();
+            tx.set_defeats(attempts.defeats);
+            if attempts.conflicts > 0 {
                 tx.count(Count::Reruns);
             }
             let error = match body(tx).await {
                 Ok(content) => return Ok(content),
                 Err(error) => error,
             };
-            if !error.is_retryable() || attempt >= self.options().run_attempts {
-                return Err(error);
-            }
-            // A task has no clock of its own: it lets others go first, more and more of them.
-            for _ in 0..attempt.min(32) {
+            let pause = attempts.again_after(error, self.options().run_attempts, random)?;
+            if pause < TICK {
+                // Shorter than the keeper can time it: others go first, once.
                 yield_once().await;
+            } else {
+                self.engine().keeper.nap(Instant::now() + pause).await;
             }
-            attempt += 1;
         }
+    }
+}
+
+/// What became of the attempts so far.
+#[derive(Debug, Default)]
+struct Attempts {
+    conflicts: u32,
+    /// Those that a deadlock ended.
+    defeats: u32,
+}
+
+impl Attempts {
+    /// Notes `error`, and says how long to pause before the next attempt; gives the error back if
+    /// there is none.
+    fn again_after(&mut self, error: Error, at_most: u32, random: u64) -> Result<Duration> {
+        self.conflicts += 1;
+        self.defeats += u32::from(error.is_defeat());
+        if !error.is_retryable() || self.conflicts >= at_most {
+            return Err(error);
+        }
+        Ok(pause(self.conflicts, random))
     }
 }
 
@@ -112,8 +135,8 @@ async fn yield_once() {
     .await
 }
 
-/// A random pause after the `attempt`-th conflict.
-fn pause(attempt: u32, random: u64) -> Duration {
-    let longest = FIRST.saturating_mul(1 << attempt.min(16)).min(LONGEST);
+/// A random pause after so many conflicts.
+fn pause(conflicts: u32, random: u64) -> Duration {
+    let longest = FIRST.saturating_mul(1 << conflicts.min(16)).min(LONGEST);
     longest.mul_f64(random as f64 / u64::MAX as f64)
 }

@@ -97,6 +97,10 @@ impl Transaction {
         self.state().worker.random()
     }
 
+    pub(crate) fn set_defeats(&mut self, defeats: u32) {
+        self.state_mut().owner.set_defeats(defeats);
+    }
+
     pub(crate) fn count(&self, count: Count) {
         self.state().count(count);
     }

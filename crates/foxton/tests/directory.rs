@@ -138,11 +138,20 @@ fn a_directory_with_other_things_in_it_is_left_alone() {
     assert_eq!(names.len(), 1, "nothing was left there");
     let file = directory.0.join("letter.txt");
     assert_says(&refused(&file), "not_a_database", &["it is a file"]);
+}
+
+#[test]
+fn where_no_directory_can_be_made_the_refusal_says_why() {
+    let directory = Directory::new("nowhere");
     assert_says(
         &refused(&directory.0.join("no").join("where")),
-        "io",
-        &["no/where"],
+        "not_created",
+        &["no/where", "/no is not there"],
     );
+    if cfg!(target_os = "linux") {
+        let proc = refused(Path::new("/proc/nope"));
+        assert_says(&proc, "not_created", &["/proc takes no new directory"]);
+    }
 }
 
 #[test]

@@ -135,6 +135,50 @@ fn run_runs_again_even_if_the_closure_swallowed_the_deadlock() {
     assert_eq!(db.stats().deadlocks, 1);
 }
 
+/// A small transaction in everlasting conflict with larger ones: it gives way, and then it does not.
+#[test]
+fn who_gave_way_comes_first_some_day() {
+    let db = memory(|options| options.victim = VictimPolicy::LeastWork);
+    let (ready, go) = mpsc::channel();
+    let (said, heard) = mpsc::channel();
+    let mut victims = Vec::new();
+    thread::scope(|scope| {
+        let small = scope.spawn({
+            let db = &db;
+            move || {
+                let mut attempts = 0;
+                db.run(|tx| {
+                    attempts += 1;
+                    go.recv().unwrap();
+                    tx.put(&NUMBERS, &1, &attempts)?;
+                    said.send(()).unwrap();
+                    // What the large one holds.
+                    tx.put(&NUMBERS, &2, &attempts)
+                })
+                .unwrap();
+            }
+        });
+        loop {
+            let mut large = db.begin().unwrap();
+            (2..30).for_each(|key| large.put(&NUMBERS, &key, &0).unwrap());
+            if ready.send(()).is_err() || heard.recv().is_err() {
+                break;
+            }
+            // What the small one holds: a circle, whoever closes it.
+            match large.put(&NUMBERS, &1, &0) {
+                Ok(()) => victims.push("small"),
+                Err(error) => {
+                    assert_eq!(error.code(), "deadlock");
+                    victims.push("large");
+                }
+            }
+        }
+        small.join().unwrap();
+    });
+    // 29 locks and the table's against one and the table's: doubled four times it is more.
+    assert_eq!(victims, ["small", "small", "small", "small", "large"]);
+}
+
 #[test]
 fn statistics_count_what_happened() {
     let db = memory(|_| {});

@@ -74,6 +74,7 @@ pub struct Owner {
     pub(crate) wanting: Option<u32>,
     /// Whether it only gives back what another at its place left behind.
     stands_in: bool,
+    defeats: u32,
 }
 
 impl fmt::Debug for Owner {
@@ -100,6 +101,7 @@ impl Owner {
             left_behind: 0,
             wanting: None,
             stands_in: false,
+            defeats: 0,
         }
     }
 
@@ -117,6 +119,7 @@ impl Owner {
             left_behind: 0,
             wanting: None,
             stands_in: true,
+            defeats: 0,
         }
     }
 
@@ -124,7 +127,7 @@ impl Owner {
         &self.registry
     }
 
-    /// Begins the next transaction: a new id, age zero, no label.
+    /// Begins the next transaction: a new id, age zero, no label, no defeats.
     ///
     /// # Panics
     ///
@@ -136,6 +139,7 @@ impl Owner {
             0,
             "begin with locks held: release_all comes first"
         );
+        self.defeats = 0;
         self.id = self.id.next();
         self.registry.begin(self.id);
         self.id
@@ -150,6 +154,12 @@ impl Owner {
     /// Names the transaction for people: refusals, reports and `inspect` will say so.
     pub fn set_label(&mut self, label: impl Into<Label>) {
         self.record().set_label(self.id, label.into());
+    }
+
+    /// Says how often this transaction's work gave way before, as the victim of a deadlock. The more
+    /// often, the later it does so again ([`VictimPolicy`](crate::waits::VictimPolicy)).
+    pub fn set_defeats(&mut self, defeats: u32) {
+        self.defeats = defeats;
     }
 
     /// What is held, in the order of acquisition.
@@ -221,6 +231,7 @@ impl Owner {
             since: now(),
             lock_count: self.held.len(),
             begun: record.begun(),
+            defeats: self.defeats,
         };
         record.publish(waiting.clone());
         waiting

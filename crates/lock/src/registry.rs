@@ -59,6 +59,8 @@ pub(crate) struct Waiting {
     pub(crate) lock_count: usize,
     /// When its transaction began, on the registry's clock.
     pub(crate) begun: Duration,
+    /// How often its work gave way before.
+    pub(crate) defeats: u32,
 }
 
 impl Waiting {
@@ -67,6 +69,13 @@ impl Waiting {
             place: self.id.place(),
             ticket: self.ticket,
         }
+    }
+
+    /// What would be lost if it gave way: its locks, and one more, so that who holds none (and stands
+    /// in others' way by its place in a queue) grows with its defeats, too.
+    pub(crate) fn worth(&self) -> u64 {
+        let work = self.lock_count as u64 + 1;
+        work.saturating_mul(1 << self.defeats.min(63))
     }
 }
 

@@ -38,14 +38,18 @@ use smallvec::SmallVec;
 use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
 
 /// Who of a cycle gives way.
+///
+/// What gave way and is run again should not give way for ever. So its owner may be told how often that
+/// was ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and the first two policies count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VictimPolicy {
-    /// Who holds the fewest locks; of those the youngest.
+    /// Who holds the fewest locks, counted double for each time that it gave way before; of those the
+    /// youngest. So a small transaction gives way to one a thousand times its size ten times at most.
     #[default]
     LeastWork,
-    /// Whose transaction began last.
+    /// Who gave way least often before; of those, whose transaction began last.
     Youngest,
-    /// Whose wait began last, and so closed the cycle.
+    /// Whose wait began last, and so closed the cycle, however often it gave way before.
     Requester,
 }
 
@@ -56,9 +60,12 @@ impl VictimPolicy {
         let index = match self {
             Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
                 let wait = &cycle[at];
-                (wait.lock_count, Reverse(wait.begun), Reverse(wait.id))
+                (wait.worth(), Reverse(wait.begun), Reverse(wait.id))
             }),
-            Self::Youngest => (0..cycle.len()).max_by_key(|&at| (cycle[at].begun, cycle[at].id)),
+            Self::Youngest => (0..cycle.len()).min_by_key(|&at| {
+                let wait = &cycle[at];
+                (wait.defeats, Reverse(wait.begun), Reverse(wait.id))
+            }),
             Self::Requester => (0..cycle.len()).max_by_key(|&at| (cycle[at].since, cycle[at].id)),
         };
         index.expect("a cycle has members")
@@ -373,7 +380,12 @@ mod tests {
             since: now(),
             lock_count,
             begun: Duration::from_nanos(begun),
+            defeats: 0,
         }
+    }
+
+    fn defeated(defeats: u32, waiting: Waiting) -> Waiting {
+        Waiting { defeats, ..waiting }
     }
 
     #[test]
@@ -391,6 +403,20 @@ mod tests {
             choose(&[waiting(5, 2, 7), waiting(9, 2, 7), waiting(7, 2, 7)]),
             1
         );
+    }
+
+    #[test]
+    fn who_gave_way_often_gives_way_no_more() {
+        let large = waiting(0, 1000, 1);
+        let lost = |defeats| {
+            let cycle = [large.clone(), defeated(defeats, waiting(1, 1, 9))];
+            VictimPolicy::LeastWork.choose(&cycle) == 1
+        };
+        assert_eq!((0..100).take_while(|&defeats| lost(defeats)).count(), 9);
+        assert!(!lost(u32::MAX));
+
+        let young_again = defeated(1, waiting(1, 1, 9));
+        assert_eq!(VictimPolicy::Youngest.choose(&[large, young_again]), 0);
     }
 
     #[test]

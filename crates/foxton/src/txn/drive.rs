@@ -99,7 +99,7 @@ impl State {
                 alarm,
                 ..
             } = self;
-            engine.keeper.set(worker, alarm, ticket, deadline);
+            engine.keeper.time_out_at(worker, alarm, ticket, deadline);
         }
     }
 
