@@ -27,9 +27,11 @@
 mod queue;
 mod parking;
 pub mod shared;
+pub mod sharded;
 mod spin;
 pub mod version;
 
+pub use sharded::ShardedLatched;
 pub use shared::SharedLatched;
 pub use version::{Version, VersionLatch};
 

@@ -116,11 +116,18 @@ impl<T> SharedLatched<T> {
     /// Calls `body` with the value while nobody else is in.
     #[inline]
     pub fn write<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
+        let _inside = self.enter_write(worker);
+        self.written(body)
+    }
+
+    /// Enters as a writer, until what is returned is dropped.
+    #[inline]
+    pub(super) fn enter_write(&self, worker: &Worker) -> Leave<'_> {
         self.count(worker);
         if !self.enter_exclusive() {
             self.wait_exclusive();
         }
-        self.writing(body)
+        Leave(&self.word, leave_exclusive)
     }
 
     /// Calls `body` with the value if nobody else is in. Never waits.
@@ -140,6 +147,12 @@ impl<T> SharedLatched<T> {
     #[inline(always)]
     fn writing<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         let _inside = Leave(&self.word, leave_exclusive);
+        self.written(body)
+    }
+
+    /// Between entering as a writer and leaving.
+    #[inline(always)]
+    fn written<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: we have entered, and nobody else enters before we leave (I1).
         self.value.with_mut(|value| body(unsafe { &mut *value }))
     }
@@ -228,7 +241,7 @@ fn leave_exclusive(word: &AtomicU32) {
 }
 
 /// Leaves, whatever happens to the body.
-struct Leave<'a>(&'a AtomicU32, fn(&AtomicU32));
+pub(super) struct Leave<'a>(&'a AtomicU32, fn(&AtomicU32));
 
 impl Drop for Leave<'_> {
     #[inline(always)]
