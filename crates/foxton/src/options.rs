@@ -40,6 +40,9 @@ pub struct Options {
     pub lock_buckets: usize,
     /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
+    /// Whether the lock manager may have threads of its own, as `sharded` has to find deadlocks.
+    /// Without, whoever begins to wait does what such a thread would. Default true.
+    pub lock_threads: bool,
     /// How long one lock request waits before it is refused. Default 10 s. Deadlocks are found at
     /// once and do not wait for this.
     pub lock_wait: Duration,
@@ -69,6 +72,7 @@ impl Default for Options {
             latch: LatchKind::Parking,
             lock_buckets: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::LeastWork,
+            lock_threads: true,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
             run_attempts: 1_000,
@@ -82,10 +86,12 @@ impl Default for Options {
 
 impl Options {
     /// Everything as small as it may be, so that log files fill, large transactions come in parts
-    /// and keys share buckets at once. Tests start from here.
+    /// and keys share buckets at once; and no threads for locks, so that whatever a request brings
+    /// about has happened when it returns. Tests start from here.
     pub fn tiny() -> Options {
         Options {
             lock_buckets: 4,
+            lock_threads: false,
             log_buffer_bytes: 64 << 10,
             log_segment_bytes: 64 << 10,
             redo_part_bytes: 256,

@@ -86,6 +86,7 @@ fn sums_are_right_with_64_threads_over_every_manager_and_latch() {
         for latch in LatchKind::ALL {
             let mut options = Options::tiny();
             (options.lock_manager, options.latch, options.lock_buckets) = (kind, latch, 64);
+            options.lock_threads = true;
             bank(options, 64, 40, 100);
         }
     }
@@ -96,6 +97,7 @@ fn sums_are_right_with_512_threads() {
     for kind in LockManagerKind::ALL {
         let mut options = Options::tiny();
         (options.lock_manager, options.lock_buckets) = (kind, 64);
+        options.lock_threads = true;
         bank(options, 512, 8, 200);
     }
 }
@@ -106,7 +108,7 @@ fn a_counter_is_what_was_added_to_it() {
     for kind in LockManagerKind::ALL {
         for (lock, threads, rounds) in [(Lock::Shared, 8, 40), (Lock::Update, 64, 40)] {
             let mut options = Options::tiny();
-            options.lock_manager = kind;
+            (options.lock_manager, options.lock_threads) = (kind, true);
             let db = database(options, &[(1, 0)]);
             thread::scope(|scope| {
                 for _ in 0..threads {

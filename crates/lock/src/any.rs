@@ -3,7 +3,12 @@
 use crate::{
     inspect::{DeadlockReport, Snapshot, Stats},
     manager::LockManager,
-    managers::{bucket::Bucket, global::Global, inherit::Inherit},
+    managers::{
+        bucket::Bucket,
+        global::Global,
+        inherit::Inherit,
+        sharded::{Order, Sharded},
+    },
     mode::Mode,
     name::Name,
     owner::{Owner, Savepoint, WaitTicket},
@@ -26,6 +31,10 @@ pub enum Kind {
     /// A latch for each hash bucket.
     #[default]
     Bucket,
+    /// Two levels of latches, a detector of its own, and whom most wait for goes first.
+    Sharded,
+    /// The same, and who came first goes first.
+    ShardedArrival,
 }
 
 foxton_sync::named! {
@@ -33,6 +42,8 @@ foxton_sync::named! {
     Reference = "reference",
     Global = "global",
     Bucket = "bucket",
+    Sharded = "sharded",
+    ShardedArrival = "sharded:arrival",
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
@@ -54,6 +65,9 @@ pub struct Options {
     pub victim: VictimPolicy,
     /// Whether transactions leave locks on tables to the next at their place. Default `off`.
     pub inherit: Inheritance,
+    /// Whether the manager may have threads of its own: the detector of `sharded`. Without, whoever
+    /// needs what such a thread does does it itself, at once. Default true.
+    pub own_threads: bool,
 }
 
 impl Default for Options {
@@ -64,15 +78,18 @@ impl Default for Options {
             bucket_count: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::default(),
             inherit: Inheritance::default(),
+            own_threads: true,
         }
     }
 }
 
 impl Options {
-    /// Two buckets, so that names share them all the time.
+    /// Two buckets, so that names share them all the time, and no threads, so that whatever happens
+    /// has happened when a call returns.
     pub fn tiny() -> Self {
         Self {
             bucket_count: 2,
+            own_threads: false,
             ..Self::default()
         }
     }
@@ -101,6 +118,8 @@ pub enum Any {
     Global(Global),
     /// A latch for each hash bucket.
     Bucket(Bucket),
+    /// Two levels of latches.
+    Sharded(Sharded),
     /// Any of the others, and inheritance over it.
     Inherit(Box<Inherit<Any>>),
 }
@@ -118,11 +137,18 @@ impl Any {
             bucket_count,
             victim,
             inherit,
+            own_threads,
         } = *options;
+        let sharded = |order| {
+            let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
+            Self::Sharded(manager)
+        };
         let manager = match kind {
             Kind::Reference => Self::Reference(Reference::new(victim)),
             Kind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
+            Kind::Sharded => sharded(Order::Contention),
+            Kind::ShardedArrival => sharded(Order::Arrival),
         };
         let always = inherit == Inheritance::Always;
         match inherit {
@@ -139,6 +165,10 @@ impl Any {
             Self::Reference(_) => Kind::Reference,
             Self::Global(_) => Kind::Global,
             Self::Bucket(_) => Kind::Bucket,
+            Self::Sharded(manager) => match manager.order() {
+                Order::Contention => Kind::Sharded,
+                Order::Arrival => Kind::ShardedArrival,
+            },
             Self::Inherit(manager) => manager.inner().kind(),
         }
     }
@@ -149,6 +179,7 @@ impl Any {
             Self::Reference(manager) => manager,
             Self::Global(manager) => manager,
             Self::Bucket(manager) => manager,
+            Self::Sharded(manager) => manager,
             Self::Inherit(manager) => &**manager,
         }
     }
@@ -172,6 +203,7 @@ impl LockManager for Any {
             Self::Reference(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Global(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Bucket(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Sharded(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Inherit(manager) => manager.request(worker, owner, name, mode, patience),
         }
     }
@@ -198,6 +230,7 @@ impl LockManager for Any {
             Self::Reference(manager) => manager.release_all(worker, owner),
             Self::Global(manager) => manager.release_all(worker, owner),
             Self::Bucket(manager) => manager.release_all(worker, owner),
+            Self::Sharded(manager) => manager.release_all(worker, owner),
             Self::Inherit(manager) => manager.release_all(worker, owner),
         }
     }

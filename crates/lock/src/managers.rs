@@ -15,5 +15,8 @@ pub mod global;
 /// A latch for each bucket.
 pub mod bucket;
 
+/// Two levels of latches, and an order that knows who is waited for.
+pub mod sharded;
+
 /// Locks that go from one transaction to the next, over any manager.
 pub mod inherit;

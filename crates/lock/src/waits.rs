@@ -91,6 +91,16 @@ pub(crate) struct Reach {
     pub(crate) target: Option<Via>,
 }
 
+impl Reach {
+    /// Whether there may be a way back: most waits are for somebody who runs, and then nothing more
+    /// needs to be looked at.
+    #[inline]
+    pub(crate) fn may_lead_back(&self, registry: &Registry) -> bool {
+        let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
+        self.target.is_some() || self.holders.iter().any(waits)
+    }
+}
+
 /// In whose way somebody stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Via {
@@ -176,10 +186,7 @@ impl Detector {
     /// closed.
     #[inline]
     pub(crate) fn check(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
-        // Most waits are for somebody who runs. Then nothing more is looked at.
-        let registry = graph.registry();
-        let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
-        if first.target.is_some() || first.holders.iter().any(waits) {
+        if first.may_lead_back(graph.registry()) {
             self.walk(graph, worker, start, first);
         }
     }

@@ -97,6 +97,7 @@ pub fn options(seed: u64) -> Options {
     let mut options = Options::tiny();
     options.lock_manager = LockManagerKind::ALL[draw(1, LockManagerKind::ALL.len())];
     options.latch = LatchKind::ALL[draw(2, LatchKind::ALL.len())];
+    options.lock_threads = draw(4, 2) == 1;
     options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];
     options
 }

@@ -10,7 +10,7 @@ use foxton_sim::history::{Plan, replay, rows, run};
 fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(first..) {
         let mut options = Options::tiny();
-        options.lock_manager = manager;
+        (options.lock_manager, options.lock_threads) = (manager, true);
         options.durability = foxton::Durability::None;
         let db = Database::in_memory(options).unwrap();
         let plan = Plan {

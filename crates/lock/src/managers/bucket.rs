@@ -8,7 +8,7 @@
 
 use super::{
     heads::Heads,
-    queued::{Buckets, Queued},
+    queued::{Buckets, Queued, assert_suits},
 };
 use crate::waits::VictimPolicy;
 use foxton_sync::{
@@ -34,6 +34,7 @@ const _: () = assert!(size_of::<CachePadded<Latched<Heads>>>() == 128);
 impl Bucket {
     /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        assert_suits(buckets);
         let bucket = |_| CachePadded::new(Latched::new(kind, &BUCKET, Heads::default()));
         Self::over(Latches((0..buckets).map(bucket).collect()), policy)
     }

@@ -5,7 +5,7 @@
 
 use super::{
     heads::Heads,
-    queued::{Buckets, Queued},
+    queued::{Buckets, Queued, assert_suits},
 };
 use crate::waits::VictimPolicy;
 use foxton_sync::{
@@ -29,6 +29,7 @@ pub struct OneLatch {
 impl Global {
     /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        assert_suits(buckets);
         let table = (0..buckets).map(|_| Heads::default()).collect();
         let table = OneLatch {
             count: buckets,

@@ -20,7 +20,7 @@
 //!   set of those with a count above zero.
 //! * I2  `awaited` is the union of the modes in the line; empty exactly if nobody waits.
 //! * I3  The first `conversions` in the line are conversions, in the order they came; the others are
-//!   new requests, in the order they came.
+//!   new requests, in the order they came but for what `rearrange` did.
 //! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
 //!   stands before it in the line, or with somebody else's granted mode.
 //! * I5  Free slots are chained from `free`.
@@ -37,6 +37,8 @@ use std::collections::VecDeque;
 
 /// No slot: the end of the chain of free ones.
 const NO_SLOT: u32 = u32::MAX;
+/// How often one waiter is put behind others who came later, at most.
+pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
 /// Slots above this many are given back when a name is vacated.
 const KEPT_SLOTS: usize = 1024;
 
@@ -70,6 +72,15 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     /// What it would hold if granted.
     pub(crate) mode: Mode,
+    /// How many who came later have been put before it.
+    pub(crate) overtaken: u8,
+}
+
+impl Waiter {
+    pub(crate) fn wait(&self) -> WaitTicket {
+        let Self { place, ticket, .. } = *self;
+        WaitTicket { place, ticket }
+    }
 }
 
 /// Who waits, first come first.
@@ -188,6 +199,7 @@ impl Head {
             slot,
             ticket,
             mode,
+            overtaken: 0,
         };
         let line = self.line.get_or_insert_default();
         if converts.is_some() {
@@ -260,6 +272,34 @@ impl Head {
         }
     }
 
+    /// Puts new requests of more weight before those of less, and says whether anybody moved: then
+    /// `regrant`. Nobody is overtaken more than [`OVERTAKEN_AT_MOST`] times, and those of equal
+    /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).
+    ///
+    /// Grants look at whoever stands ahead in the line and ask nothing of how it got there, so no
+    /// order can let two in that should be apart.
+    pub(crate) fn rearrange(&mut self, weight: impl Fn(&Waiter) -> u32) -> bool {
+        let Some(line) = self.line.as_mut() else {
+            return false;
+        };
+        let mut moved = false;
+        for from in line.conversions + 1..line.waiters.len() {
+            let own = weight(&line.waiters[from]);
+            let ahead = line.waiters.range(line.conversions..from).rev();
+            let passed = ahead
+                .take_while(|other| other.overtaken < OVERTAKEN_AT_MOST && weight(other) < own)
+                .count();
+            if passed > 0 {
+                let waiter = line.waiters.remove(from).expect("it is in the line");
+                line.waiters.insert(from - passed, waiter);
+                let overtaken = line.waiters.range_mut(from - passed + 1..=from);
+                overtaken.for_each(|other| other.overtaken += 1);
+                moved = true;
+            }
+        }
+        moved
+    }
+
     /// Whether everybody from `position` on is a new request and conflicts with what is granted or
     /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
     fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
@@ -281,8 +321,7 @@ impl Head {
     }
 
     pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
-        self.waiters()
-            .position(|waiter| waiter.place == wait.place && waiter.ticket == wait.ticket)
+        self.waiters().position(|waiter| waiter.wait() == wait)
     }
 
     fn leave(&mut self, position: usize) -> Waiter {
@@ -388,6 +427,11 @@ impl Head {
         self.waiters().copied()
     }
 
+    /// How many of the line are conversions.
+    pub(crate) fn conversions(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.conversions)
+    }
+
     /// Who stands in the way of a request of `place` for `mode` that stands, or would stand, at
     /// `position` in the line.
     pub(crate) fn obstacles(
@@ -449,10 +493,7 @@ impl Head {
                 reach.target = Some(via);
             }
             if wanted.lacks(waiter.mode.set()) {
-                let wait = WaitTicket {
-                    place: waiter.place,
-                    ticket: waiter.ticket,
-                };
+                let wait = waiter.wait();
                 reach.steps.push(Step { wait, via });
                 wanted.add(
                     waiter.mode.set(),

@@ -40,11 +40,39 @@ pub(crate) trait Buckets: Send + Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
+    /// The bucket of `name`, whose hash this is.
+    #[inline]
+    fn index(&self, _name: &Name, hash: u32) -> usize {
+        hash as usize & (self.count() - 1)
+    }
+
     /// Calls `body` with the bucket at `index`, under its latch.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
 
+    /// Calls `body` with each of `locks` and its bucket, under the latches of one at a time.
+    #[inline]
+    fn with_each<'l>(
+        &self,
+        worker: &Worker,
+        locks: impl Iterator<Item = &'l held::Entry>,
+        mut body: impl FnMut(&'l held::Entry, &mut Heads),
+    ) {
+        for lock in locks {
+            let index = self.index(&lock.name, lock.hash);
+            self.with(worker, index, |heads| body(lock, heads));
+        }
+    }
+
     /// Memory of the empty table in bytes.
     fn memory_bytes(&self) -> usize;
+}
+
+/// Panics unless names can be spread over so many buckets.
+pub(super) fn assert_suits(count: usize) {
+    assert!(
+        count.is_power_of_two() && count <= 1 << 31,
+        "2^n buckets, at most 2^31"
+    );
 }
 
 /// A waiter and whoever ends its wait: the record and the parker between them.
@@ -52,16 +80,15 @@ static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
 /// A manager over some arrangement of buckets.
 pub struct Queued<B> {
-    buckets: B,
-    mask: u32,
-    registry: Arc<Registry>,
-    detector: Detector,
+    pub(super) buckets: B,
+    pub(super) registry: Arc<Registry>,
+    pub(super) detector: Detector,
 }
 
-impl<B> fmt::Debug for Queued<B> {
+impl<B: Buckets> fmt::Debug for Queued<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")
-            .field("buckets", &(u64::from(self.mask) + 1))
+            .field("buckets", &self.buckets.count())
             .field("policy", &self.detector.policy())
             .finish_non_exhaustive()
     }
@@ -98,22 +125,64 @@ struct Asked<'o> {
 )]
 impl<B: Buckets> Queued<B> {
     pub(crate) fn over(buckets: B, policy: VictimPolicy) -> Self {
-        let count = buckets.count();
-        assert!(
-            count.is_power_of_two() && count <= 1 << 31,
-            "2^n buckets, at most 2^31"
-        );
         Self {
             buckets,
-            mask: (count - 1) as u32,
             registry: Arc::new(Registry::new()),
             detector: Detector::new(policy),
         }
     }
 
     #[inline]
-    fn with<R>(&self, worker: &Worker, hash: u32, body: impl FnOnce(&mut Heads) -> R) -> R {
-        self.buckets.with(worker, (hash & self.mask) as usize, body)
+    pub(super) fn with<R>(
+        &self,
+        worker: &Worker,
+        name: &Name,
+        hash: u32,
+        body: impl FnOnce(&mut Heads) -> R,
+    ) -> R {
+        let index = self.buckets.index(name, hash);
+        self.buckets.with(worker, index, body)
+    }
+
+    /// A request. If it begins to wait, `wait_began` looks after deadlocks.
+    #[inline(always)]
+    pub(super) fn ask(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+        wait_began: impl FnOnce(&Waiting, Reach),
+    ) -> Reply {
+        owner.assert_usable(&self.registry);
+        mode.assert_suits(&name);
+        let hash = name.hash() as u32;
+        if let Some(at) = owner.held.find(name, hash) {
+            return self.request_again(worker, owner, at, mode, patience, wait_began);
+        }
+        // The result is two words: what a request that is granted does not need is in a box.
+        let answer = self.with(worker, &name, hash, |heads| {
+            let head = heads.get_or_add(&name);
+            head.acquire(owner.id().place(), mode).ok_or_else(|| {
+                let asked = Asked {
+                    owner,
+                    name,
+                    hash,
+                    mode,
+                    converts: None,
+                    patience,
+                };
+                self.obstructed(head, &asked)
+            })
+        });
+        match answer {
+            Ok(slot) => {
+                owner.held.push(name, hash, slot, mode);
+                Reply::Granted
+            }
+            Err(obstructed) => self.answer(worker, owner, obstructed, name, mode, wait_began),
+        }
     }
 
     /// A request for the name held at `at`: nothing to do, or a conversion.
@@ -125,6 +194,7 @@ impl<B: Buckets> Queued<B> {
         at: usize,
         mode: Mode,
         patience: Patience,
+        wait_began: impl FnOnce(&Waiting, Reach),
     ) -> Reply {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
@@ -140,7 +210,7 @@ impl<B: Buckets> Queued<B> {
             patience,
         };
         let Asked { name, mode, .. } = asked;
-        let obstructed = self.with(worker, held.hash, |heads| {
+        let obstructed = self.with(worker, &name, held.hash, |heads| {
             heads.change(&name, |head| {
                 let converted = head.convert(held.slot, mode);
                 (!converted).then(|| self.obstructed(head, &asked))
@@ -151,7 +221,7 @@ impl<B: Buckets> Queued<B> {
                 owner.held.set_mode(at, mode);
                 Reply::Granted
             }
-            Some(obstructed) => self.answer(worker, owner, obstructed, name, mode),
+            Some(obstructed) => self.answer(worker, owner, obstructed, name, mode, wait_began),
         }
     }
 
@@ -203,6 +273,7 @@ impl<B: Buckets> Queued<B> {
         obstructed: Obstructed,
         name: Name,
         mode: Mode,
+        wait_began: impl FnOnce(&Waiting, Reach),
     ) -> Reply {
         match obstructed {
             Obstructed::Busy(obstacles) => {
@@ -214,7 +285,7 @@ impl<B: Buckets> Queued<B> {
                 let (waiting, pending, reach) = *wait;
                 owner.pending = Some(pending);
                 worker.account().passed(&WAIT);
-                self.detector.check(self, worker, &waiting, reach);
+                wait_began(&waiting, reach);
                 Reply::Waiting
             }
         }
@@ -246,7 +317,7 @@ impl<B: Buckets> Queued<B> {
 
     /// Grants all that can be granted now. Under the latch; the wakes are for after it.
     #[inline]
-    fn regrant<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
+    pub(super) fn regrant<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
         if head.is_awaited() {
             self.regrant_line(worker, head, wakes);
         }
@@ -279,7 +350,7 @@ impl<B: Buckets> Queued<B> {
 
     /// The queue of one name.
     fn show(&self, worker: &Worker, name: Name) -> Option<Queue> {
-        let seen = self.with(worker, name.hash() as u32, |heads| {
+        let seen = self.with(worker, &name, name.hash() as u32, |heads| {
             heads.get(&name).map(|head| self.see(head))
         });
         seen.map(|seen| self.told(seen))
@@ -311,11 +382,22 @@ impl<B: Buckets> Queued<B> {
 
     #[inline]
     fn give_back<'m>(&'m self, worker: &Worker, lock: &held::Entry, wakes: &mut Wakes<'m>) {
-        self.with(worker, lock.hash, |heads| {
-            heads.change(&lock.name, |head| {
-                head.release(lock.slot);
-                self.regrant(worker, head, wakes);
-            });
+        self.with(worker, &lock.name, lock.hash, |heads| {
+            self.give_back_in(worker, heads, lock, wakes);
+        });
+    }
+
+    #[inline]
+    fn give_back_in<'m>(
+        &'m self,
+        worker: &Worker,
+        heads: &mut Heads,
+        lock: &held::Entry,
+        wakes: &mut Wakes<'m>,
+    ) {
+        heads.change(&lock.name, |head| {
+            head.release(lock.slot);
+            self.regrant(worker, head, wakes);
         });
     }
 
@@ -336,26 +418,42 @@ impl<B: Buckets> Queued<B> {
             return false;
         };
         let mut wakes = Wakes::new();
-        self.with(worker, waiting.name.hash() as u32, |heads| {
-            let position = heads
-                .get(&waiting.name)
-                .and_then(|head| head.position(wait));
-            let Some(position) = position else {
-                return false;
-            };
-            heads.change(&waiting.name, |head| {
-                let obstacles = head.obstacles(wait.place, waiting.mode, position);
-                let obstacles: Vec<(OwnerId, Obstacle)> = self.identify(obstacles);
-                head.withdraw(wait);
-                let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
-                refusal.waited = waiting.since.elapsed();
-                refusal.blockers = self.blockers(obstacles);
-                refusal.cycle = cycle;
-                wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
-                self.regrant(worker, head, &mut wakes);
-            });
-            true
+        let (name, hash) = (waiting.name, waiting.name.hash() as u32);
+        self.with(worker, &name, hash, |heads| {
+            self.refuse_in(worker, heads, &waiting, reason, cycle, &mut wakes)
         })
+    }
+
+    /// The same with the bucket of the name at hand, under its latch or with the world stopped.
+    pub(super) fn refuse_in<'m>(
+        &'m self,
+        worker: &Worker,
+        heads: &mut Heads,
+        waiting: &Waiting,
+        reason: Reason,
+        cycle: Vec<Member>,
+        wakes: &mut Wakes<'m>,
+    ) -> bool {
+        let wait = waiting.wait_ticket();
+        let position = heads
+            .get(&waiting.name)
+            .and_then(|head| head.position(wait));
+        let Some(position) = position else {
+            return false;
+        };
+        heads.change(&waiting.name, |head| {
+            let obstacles = head.obstacles(wait.place, waiting.mode, position);
+            let obstacles: Vec<(OwnerId, Obstacle)> = self.identify(obstacles);
+            head.withdraw(wait);
+            let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
+            refusal.waited = waiting.since.elapsed();
+            refusal.blockers = self.blockers(obstacles);
+            refusal.cycle = cycle;
+            let record = self.registry.record(wait.place);
+            wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
+            self.regrant(worker, head, wakes);
+        });
+        true
     }
 }
 
@@ -374,34 +472,9 @@ impl<B: Buckets> LockManager for Queued<B> {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        owner.assert_usable(&self.registry);
-        mode.assert_suits(&name);
-        let hash = name.hash() as u32;
-        if let Some(at) = owner.held.find(name, hash) {
-            return self.request_again(worker, owner, at, mode, patience);
-        }
-        // The result is two words: what a request that is granted does not need is in a box.
-        let answer = self.with(worker, hash, |heads| {
-            let head = heads.get_or_add(&name);
-            head.acquire(owner.id().place(), mode).ok_or_else(|| {
-                let asked = Asked {
-                    owner,
-                    name,
-                    hash,
-                    mode,
-                    converts: None,
-                    patience,
-                };
-                self.obstructed(head, &asked)
-            })
-        });
-        match answer {
-            Ok(slot) => {
-                owner.held.push(name, hash, slot, mode);
-                Reply::Granted
-            }
-            Err(obstructed) => self.answer(worker, owner, obstructed, name, mode),
-        }
+        self.ask(worker, owner, name, mode, patience, |waiting, reach| {
+            self.detector.check(self, worker, waiting, reach);
+        })
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
@@ -416,7 +489,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         let former = pending.converts.map(|at| owner.held.at(at).mode);
         let parker = &owner.record().parker;
         let mut wakes = Wakes::new();
-        self.with(worker, pending.hash, |heads| {
+        self.with(worker, &pending.name, pending.hash, |heads| {
             let verdict = parker.disarm(pending.ticket);
             // Refused: the request left its queue when it was (I1), and the name may be gone.
             if verdict.is_some_and(|verdict| verdict != GRANTED) {
@@ -464,9 +537,10 @@ impl<B: Buckets> LockManager for Queued<B> {
         // Woken together at the end: waking costs a system call each, and as long as it lasts the
         // rest would be held for nothing.
         let mut wakes = Wakes::new();
-        for entry in owner.held.iter().rev() {
-            self.give_back(worker, entry, &mut wakes);
-        }
+        let locks = owner.held.iter().rev();
+        self.buckets.with_each(worker, locks, |lock, heads| {
+            self.give_back_in(worker, heads, lock, &mut wakes);
+        });
         owner.forget_held();
     }
 
@@ -547,7 +621,7 @@ impl<B: Buckets> Graph for Queued<B> {
     }
 
     fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
-        self.with(worker, waiting.name.hash() as u32, |heads| {
+        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
             let head = heads.get(&waiting.name)?;
             let position = head.position(waiting.wait_ticket())?;
             Some(head.reach(position, target))
@@ -555,7 +629,7 @@ impl<B: Buckets> Graph for Queued<B> {
     }
 
     fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
-        self.with(worker, waiting.name.hash() as u32, |heads| {
+        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
             heads
                 .get(&waiting.name)?
                 .in_the_way(waiting.wait_ticket(), blocker)

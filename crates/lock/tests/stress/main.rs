@@ -18,7 +18,7 @@ fn on_all(
     for kind in Kind::ALL {
         for latch in latch::Kind::ALL {
             let mut options = Options::tiny();
-            (options.kind, options.latch) = (kind, latch);
+            (options.kind, options.latch, options.own_threads) = (kind, latch, true);
             // Over every manager, and one latch: there is none in it.
             if latch == latch::Kind::TasT {
                 options.inherit = Inheritance::Always;

@@ -1,0 +1,214 @@
+//! Two levels of latches: a shard for each queue, and a world above them that can be stopped.
+//!
+//! Names of tables and of everything else lie in two hash tables, and the buckets of each share 512
+//! latches. Above them stands one latch over everything, itself in 64 shards (`ShardedLatched`): a
+//! call that changes a queue enters it shared, at one of the 64 picked at random, and who has to see
+//! all queues at one moment enters all of them. Only a deadlock asks for that.
+//!
+//! Deadlocks are looked for by a thread of the manager's own, on a copy of the queues that somebody
+//! waits in (`snapshot`). The same copy says how many others each waiter keeps waiting, and the thread
+//! puts those with many before those with few (`Head::rearrange`).
+//!
+//! ```text
+//! world       [ 64 shared/exclusive latches ]     a call enters one shared; the detector, once it
+//!                  |                              has found a cycle, all of them
+//! shards      keys    [ 512 latches ]             a call latches one
+//!             tables  [ 512 latches ]
+//!                  |
+//! buckets     [ heads ] [ heads ] ..
+//! ```
+//!
+//! # Invariants
+//!
+//! * I1  A call holds one shared latch of the world and, inside, one shard; it takes neither again
+//!   before it has given both back. So who waits for the world waits for calls that go on.
+//! * I2  A wait that may have closed a cycle rings the bell after it stands in its queue, and the
+//!   detector begins a new copy after it has heard the bell. So every cycle is in some copy.
+//! * I3  Whoever is put before others in a line waits only for holders who run, at the moment of the
+//!   copy. If that has changed since, or an order closed a cycle, the next copy shows it: there is
+//!   one after every change of an order.
+//!
+//! # Differences from the document
+//!
+//! Olchawa and Rejewski's description (MySQL's InnoDB, 8.0.21) gives each transaction a latch of its
+//! own, taken after the shard's, since a grant there enters the lock into the list of somebody else.
+//! Here the list of an owner is its own: who grants leaves a verdict with the parker, and the owner
+//! enters the lock when it collects it. So there is no column to latch, nothing to note, drop and
+//! check again on the way through it, and no order between two columns to argue for. What the
+//! detector wants to know of an owner, how many locks it holds and since when, stands in the record
+//! that a wait publishes.
+//!
+//! No operation moves a lock from one queue to another, since names are keys and not places; so two
+//! shards are never latched together.
+
+mod shards;
+mod snapshot;
+mod detect;
+
+use super::queued::Queued;
+use crate::{
+    inspect::{DeadlockReport, Snapshot, Stats},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::{Owner, Savepoint, WaitTicket},
+    request::{Patience, Reason, Reply},
+    waits::{Reach, VictimPolicy},
+};
+use detect::Bell;
+use foxton_sync::{
+    latch,
+    shim::{Arc, thread},
+    worker::Worker,
+};
+use shards::Shards;
+use std::time::Duration;
+
+/// Who of a line goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Order {
+    /// Whom most others wait for, directly or not, but nobody is overtaken without bound.
+    #[default]
+    Contention,
+    /// Who came first.
+    Arrival,
+}
+
+/// A manager with two levels of latches.
+#[derive(Debug)]
+pub struct Sharded {
+    inner: Arc<Inner>,
+    /// Whether deadlocks are looked for by a thread, and not by whoever begins to wait.
+    own_thread: bool,
+}
+
+/// What the manager and its detector share.
+#[derive(Debug)]
+struct Inner {
+    locks: Queued<Shards>,
+    order: Order,
+    bell: Bell,
+}
+
+impl Sharded {
+    /// A manager of `buckets` buckets for keys, a power of two, behind latches of `kind`. Its
+    /// detector is a thread that begins with the first wait that may be part of a deadlock and ends
+    /// with the manager; or, if `own_thread` is false, whoever begins such a wait.
+    pub fn new(
+        kind: latch::Kind,
+        buckets: usize,
+        policy: VictimPolicy,
+        order: Order,
+        own_thread: bool,
+    ) -> Self {
+        let inner = Inner {
+            locks: Queued::over(Shards::new(kind, buckets), policy),
+            order,
+            bell: Bell::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+            own_thread,
+        }
+    }
+
+    /// Who of a line goes first.
+    pub fn order(&self) -> Order {
+        self.inner.order
+    }
+
+    /// A wait has begun: has somebody look whether it closed a cycle (I2), or whether those ahead of
+    /// it should now go earlier.
+    fn look_after(&self, worker: &Worker, reach: &Reach) {
+        if !reach.may_lead_back(&self.inner.locks.registry) {
+            return;
+        }
+        if self.own_thread {
+            self.inner.bell.ring(|| {
+                let (inner, worker) = (self.inner.clone(), worker.workers().worker());
+                thread::spawn(move || {
+                    while inner.bell.wait() {
+                        inner.look(&worker);
+                    }
+                })
+            });
+        } else {
+            self.inner.look(worker);
+        }
+    }
+}
+
+impl Drop for Sharded {
+    fn drop(&mut self) {
+        if let Some(detector) = self.inner.bell.stop() {
+            // A panic in there was reported when it happened; here it would only hide another.
+            let _ = detector.join();
+        }
+    }
+}
+
+impl LockManager for Sharded {
+    fn owner(&self) -> Owner {
+        self.inner.locks.owner()
+    }
+
+    #[inline(never)]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let locks = &self.inner.locks;
+        locks.ask(worker, owner, name, mode, patience, |_, reach| {
+            self.look_after(worker, &reach);
+        })
+    }
+
+    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
+        self.inner.locks.cancel(worker, owner);
+    }
+
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+        self.inner.locks.end_wait(worker, ticket, reason)
+    }
+
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        self.inner.locks.release(worker, owner, name)
+    }
+
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        self.inner.locks.release_since(worker, owner, savepoint);
+    }
+
+    #[inline]
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        self.inner.locks.release_all(worker, owner);
+    }
+
+    fn inspect(&self, worker: &Worker) -> Snapshot {
+        self.inner.locks.inspect(worker)
+    }
+
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        self.inner.locks.look(worker, most)
+    }
+
+    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
+        self.inner.locks.longest_wait(worker)
+    }
+
+    fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.inner.locks.deadlocks()
+    }
+
+    fn stats(&self, worker: &Worker) -> Stats {
+        self.inner.locks.stats(worker)
+    }
+
+    fn verify(&self, worker: &Worker) {
+        self.inner.locks.verify(worker);
+    }
+}

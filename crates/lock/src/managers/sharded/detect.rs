@@ -1,0 +1,162 @@
+//! What the detector does with a copy of the queues: ends deadlocks, and puts lines in order.
+//!
+//! A copy is made queue by queue, so a cycle in it may never have been. Therefore the world is
+//! stopped for as long as it takes to look at the edges of the cycle again. They stand at one moment
+//! or they do not; if they do, one of the cycle gives way before the world goes on.
+//!
+//! After whatever was found another copy is made, until one shows nothing to do. Each round but the
+//! last has ended a wait, put somebody before somebody else, which happens to a waiter so many times
+//! only, or found that somebody had gone on meanwhile.
+
+use super::{
+    Inner, Order,
+    shards::{Shards, Tables},
+    snapshot::Snapshot,
+};
+use crate::{
+    managers::queued::{Buckets, Queued},
+    name::Name,
+    registry::{Waiting, Wakes},
+    request::Reason,
+    waits::{Way, describe},
+};
+use foxton_sync::{
+    shim::{Condvar, Mutex, lock, thread::JoinHandle},
+    worker::Worker,
+};
+
+/// Between those who begin to wait and the thread that looks after them.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    state: Mutex<State>,
+    heard: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rung: bool,
+    stopped: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bell {
+    /// Has the thread look; the first time, `start`s it.
+    pub(super) fn ring(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let mut state = lock(&self.state);
+        if state.thread.is_none() {
+            state.thread = Some(start());
+        }
+        let first = !std::mem::replace(&mut state.rung, true);
+        drop(state);
+        if first {
+            self.heard.notify_one();
+        }
+    }
+
+    /// Sleeps until somebody rings. `false`: it is over.
+    pub(super) fn wait(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.rung && !state.stopped {
+            let slept = self.heard.wait(state);
+            state = slept.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        state.rung = false;
+        !state.stopped
+    }
+
+    /// Ends the thread, and gives it back if there is one.
+    pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
+        let mut state = lock(&self.state);
+        state.stopped = true;
+        self.heard.notify_one();
+        state.thread.take()
+    }
+}
+
+impl Inner {
+    /// Looks after everybody who waits.
+    pub(super) fn look(&self, worker: &Worker) {
+        while self.look_once(worker) {}
+    }
+
+    /// Whether anything was found to do.
+    fn look_once(&self, worker: &Worker) -> bool {
+        let locks = &self.locks;
+        let snapshot = Snapshot::take(locks, worker);
+        let cycles = snapshot.cycles(locks.detector.policy());
+        if !cycles.is_empty() {
+            let mut wakes = Wakes::new();
+            locks.buckets.stop(worker, |tables| {
+                for cycle in &cycles {
+                    end_deadlock(locks, worker, tables, cycle, &mut wakes);
+                }
+            });
+            return true;
+        }
+        let lines = match self.order {
+            Order::Contention => snapshot.lines_out_of_order(),
+            Order::Arrival => Vec::new(),
+        };
+        for name in &lines {
+            rearrange(locks, worker, &snapshot, name);
+        }
+        !lines.is_empty()
+    }
+}
+
+/// Ends the wait of one of `cycle`, if the cycle is there. The world stands still.
+fn end_deadlock<'m>(
+    locks: &'m Queued<Shards>,
+    worker: &Worker,
+    tables: &mut Tables,
+    cycle: &[Waiting],
+    wakes: &mut Wakes<'m>,
+) {
+    let bucket_of = |waiting: &Waiting| {
+        locks
+            .buckets
+            .index(&waiting.name, waiting.name.hash() as u32)
+    };
+    let blockers = cycle.iter().cycle().skip(1);
+    let ways: Option<Vec<Way>> = cycle
+        .iter()
+        .zip(blockers)
+        .map(|(waiting, blocker)| {
+            let heads = tables.bucket(bucket_of(waiting));
+            let head = heads.get(&waiting.name)?;
+            head.in_the_way(waiting.wait_ticket(), blocker.id.place())
+        })
+        .collect();
+    let Some(ways) = ways else {
+        return;
+    };
+    let victim = locks.detector.policy().choose(cycle);
+    let members = describe(&locks.registry, cycle, &ways, victim);
+    let waiting = &cycle[victim];
+    let heads = tables.bucket(bucket_of(waiting));
+    let ended = locks.refuse_in(
+        worker,
+        heads,
+        waiting,
+        Reason::Deadlock,
+        members.clone(),
+        wakes,
+    );
+    debug_assert!(ended, "it was in the line a moment ago");
+    locks.detector.remember(members);
+}
+
+/// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
+fn rearrange(locks: &Queued<Shards>, worker: &Worker, snapshot: &Snapshot, name: &Name) {
+    let mut wakes = Wakes::new();
+    locks.with(worker, name, name.hash() as u32, |heads| {
+        if heads.get(name).is_none() {
+            return;
+        }
+        heads.change(name, |head| {
+            if head.rearrange(|waiter| snapshot.weight(waiter)) {
+                locks.regrant(worker, head, &mut wakes);
+            }
+        });
+    });
+}

@@ -1,0 +1,304 @@
+//! A copy of all queues that somebody waits in: who waits for whom, and who keeps how many waiting.
+//!
+//! Each queue is copied under its latch and so is whole; two queues may be a moment apart. What is
+//! read here is therefore a hint, checked again before anything is done about it, with one exception:
+//! owners who stood in a cycle when the copy was begun and go on standing in it are all found.
+//!
+//! # What counts as weight
+//!
+//! The weight of a waiter is the number of others that would not wait if it were not there: those who
+//! wait for a name that it holds, those who wait for names that these hold, and so on, each counted
+//! once. Places in a line do not count, since they are what the weights are for. A waiter that is
+//! behind a holder who waits itself could not go on from the front of the line either, and has no
+//! weight.
+
+use super::shards::Shards;
+use crate::{
+    managers::{
+        head::{OVERTAKEN_AT_MOST, Waiter},
+        queued::Queued,
+    },
+    mode::Mode,
+    name::Name,
+    registry::{WaitTicket, Waiting},
+    waits::VictimPolicy,
+};
+use foxton_sync::worker::Worker;
+
+/// Nobody.
+const NONE: usize = usize::MAX;
+
+/// One name that is awaited.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Holders who wait for something, here or elsewhere: nodes and modes.
+    holders: Vec<(usize, Mode)>,
+    line: Vec<Waiter>,
+    conversions: usize,
+}
+
+/// One owner who waits.
+#[derive(Debug)]
+struct Node {
+    waiting: Waiting,
+    /// Which queue, and where in its line.
+    queue: usize,
+    position: usize,
+    weight: u32,
+}
+
+/// All queues that somebody waits in.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    nodes: Vec<Node>,
+    names: Vec<Name>,
+    queues: Vec<Queue>,
+    /// Which node has a place.
+    node_at: Vec<usize>,
+}
+
+impl Snapshot {
+    pub(super) fn take(locks: &Queued<Shards>, worker: &Worker) -> Self {
+        let registry = &locks.registry;
+        let mut waits = registry.waits();
+        waits.sort_unstable_by_key(|waiting| waiting.name);
+        let mut snapshot = Self {
+            node_at: vec![NONE; registry.place_count() as usize],
+            ..Self::default()
+        };
+        for waiting in waits {
+            if snapshot.names.last() != Some(&waiting.name) {
+                snapshot.names.push(waiting.name);
+            }
+            snapshot.add(waiting);
+        }
+        for (at, name) in snapshot.names.iter().enumerate() {
+            let hash = name.hash() as u32;
+            let queue = locks.with(worker, name, hash, |heads| {
+                let head = heads.get(name)?;
+                let waits = |(place, mode): (u32, Mode)| {
+                    let node = snapshot.node_at.get(place as usize).copied()?;
+                    (node != NONE).then_some((node, mode))
+                };
+                Some(Queue {
+                    holders: head.holders().filter_map(waits).collect(),
+                    line: head.line().collect(),
+                    conversions: head.conversions(),
+                })
+            });
+            let queue = queue.unwrap_or_default();
+            for (position, waiter) in queue.line.iter().enumerate() {
+                let node = snapshot.node_at.get(waiter.place as usize).copied();
+                let node = node.and_then(|node| snapshot.nodes.get_mut(node));
+                if let Some(node) = node.filter(|node| node.waiting.ticket == waiter.ticket) {
+                    (node.queue, node.position) = (at, position);
+                }
+            }
+            snapshot.queues.push(queue);
+        }
+        snapshot.weigh();
+        snapshot
+    }
+
+    fn add(&mut self, waiting: Waiting) {
+        let place = waiting.id.place() as usize;
+        if place >= self.node_at.len() {
+            self.node_at.resize(place + 1, NONE);
+        }
+        self.node_at[place] = self.nodes.len();
+        self.nodes.push(Node {
+            waiting,
+            queue: NONE,
+            position: 0,
+            weight: 0,
+        });
+    }
+
+    fn node_of(&self, wait: WaitTicket) -> Option<usize> {
+        let node = *self.node_at.get(wait.place as usize)?;
+        let found = self.nodes.get(node)?;
+        (found.waiting.ticket == wait.ticket).then_some(node)
+    }
+
+    /// Holders who wait themselves and in whose way they stand: `from`, the first edge that is looked
+    /// at, and the next after the one returned.
+    fn hard_edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+        let Node { waiting, queue, .. } = &self.nodes[node];
+        let holders = &self.queues.get(*queue)?.holders;
+        (from..holders.len()).find_map(|at| {
+            let (other, mode) = holders[at];
+            let in_the_way = other != node && !mode.compatible(waiting.mode);
+            in_the_way.then_some((other, at + 1))
+        })
+    }
+
+    /// The same for holders and for those ahead in the line.
+    fn edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+        let Node {
+            waiting,
+            queue,
+            position,
+            ..
+        } = &self.nodes[node];
+        let queue = self.queues.get(*queue)?;
+        if let Some(found) = self.hard_edge(node, from) {
+            return Some(found);
+        }
+        let holders = queue.holders.len();
+        (from.max(holders)..holders + position).find_map(|at| {
+            let ahead = &queue.line[at - holders];
+            let in_the_way =
+                ahead.place != waiting.id.place() && !ahead.mode.compatible(waiting.mode);
+            let other = self.node_of(ahead.wait()).filter(|_| in_the_way)?;
+            Some((other, at + 1))
+        })
+    }
+
+    /// Every cycle, given that of each found before one has left by `policy`.
+    pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<Waiting>> {
+        let mut cycles = Vec::new();
+        let mut left = vec![false; self.nodes.len()];
+        while let Some(cycle) = self.cycle(&left) {
+            let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
+            let mut waits: Vec<Waiting> = waits.collect();
+            left[cycle[policy.choose(&waits)]] = true;
+            // Told from the wait that closed it.
+            let closed_it = VictimPolicy::Requester.choose(&waits);
+            waits.rotate_left(closed_it);
+            cycles.push(waits);
+        }
+        cycles
+    }
+
+    /// Some cycle without those who have left: each waits for the next, the last for the first.
+    fn cycle(&self, left: &[bool]) -> Option<Vec<usize>> {
+        // Those who have left are as good as done.
+        let mut seen: Vec<Seen> = left.iter().map(|&left| Seen::from(left)).collect();
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.nodes.len() {
+            if seen[start] != Seen::Not {
+                continue;
+            }
+            seen[start] = Seen::OnPath;
+            path.push((start, 0));
+            while let Some(&(node, from)) = path.last() {
+                let Some((other, next)) = self.edge(node, from) else {
+                    seen[node] = Seen::Done;
+                    path.pop();
+                    continue;
+                };
+                path.last_mut().expect("it is there").1 = next;
+                match seen[other] {
+                    Seen::Done => {}
+                    Seen::Not => {
+                        seen[other] = Seen::OnPath;
+                        path.push((other, 0));
+                    }
+                    Seen::OnPath => {
+                        let nodes = path.iter().map(|&(node, _)| node);
+                        return Some(nodes.skip_while(|&node| node != other).collect());
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// How much `waiter` weighs; who came after the copy weighs nothing.
+    pub(super) fn weight(&self, waiter: &Waiter) -> u32 {
+        let node = self.node_of(waiter.wait());
+        node.map_or(0, |node| self.nodes[node].weight)
+    }
+
+    /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
+    pub(super) fn lines_out_of_order(&self) -> Vec<Name> {
+        let out_of_order = |queue: &Queue| {
+            let pairs = queue.line[queue.conversions..].windows(2);
+            pairs.into_iter().any(|pair| {
+                pair[0].overtaken < OVERTAKEN_AT_MOST
+                    && self.weight(&pair[0]) < self.weight(&pair[1])
+            })
+        };
+        let named = self.names.iter().zip(&self.queues);
+        let found = named.filter(|(_, queue)| out_of_order(queue));
+        found.map(|(name, _)| *name).collect()
+    }
+
+    /// Counts for each node who waits for it, 64 of those who wait at a time: a bit for each goes
+    /// along the edges.
+    fn weigh(&mut self) {
+        let several = |queue: &Queue| queue.line.len() > queue.conversions + 1;
+        if !self.queues.iter().any(several) {
+            return; // No line to put in order.
+        }
+        let order = self.waiters_before_awaited();
+        let mut weights = vec![0; self.nodes.len()];
+        let mut waiting: Vec<u64> = Vec::new();
+        for first in (0..self.nodes.len()).step_by(64) {
+            waiting.clear();
+            waiting.resize(self.nodes.len(), 0);
+            for &node in &order {
+                weights[node] += waiting[node].count_ones();
+                let own = node.checked_sub(first).filter(|&bit| bit < 64);
+                let bits = waiting[node] | own.map_or(0, |bit| 1 << bit);
+                let mut from = 0;
+                while let Some((other, next)) = self.hard_edge(node, from) {
+                    waiting[other] |= bits;
+                    from = next;
+                }
+            }
+        }
+        for (node, weight) in weights.into_iter().enumerate() {
+            self.nodes[node].weight = if self.could_go_on(node) { weight } else { 0 };
+        }
+    }
+
+    /// Whether all holders in the way of `node` run, or will once they have looked.
+    fn could_go_on(&self, node: usize) -> bool {
+        let edges = std::iter::successors(self.hard_edge(node, 0), |&(_, next)| {
+            self.hard_edge(node, next)
+        });
+        edges
+            .into_iter()
+            .all(|(other, _)| self.nodes[other].queue == NONE)
+    }
+
+    /// All nodes, each before those whom it waits for, as far as there is no cycle.
+    fn waiters_before_awaited(&self) -> Vec<usize> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.nodes.len() {
+            if !std::mem::replace(&mut seen[start], true) {
+                path.push((start, 0));
+            }
+            while let Some((node, from)) = path.pop() {
+                match self.hard_edge(node, from) {
+                    None => order.push(node),
+                    Some((other, next)) => {
+                        path.push((node, next));
+                        if !std::mem::replace(&mut seen[other], true) {
+                            path.push((other, 0));
+                        }
+                    }
+                }
+            }
+        }
+        order.reverse();
+        order
+    }
+}
+
+/// How far the search has come with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Not,
+    OnPath,
+    Done,
+}
+
+impl From<bool> for Seen {
+    fn from(done: bool) -> Self {
+        if done { Self::Done } else { Self::Not }
+    }
+}
