@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use foxton_lock::any::{self, Any};
 use foxton_lock::name::KeyHasher;
@@ -21,9 +22,12 @@ use foxton_sync::worker::Workers;
 use crate::asynchronous::AsyncTransaction;
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::error::{Error, Result, Storage};
+use crate::error::{Error, Request, Result, Storage};
 use crate::keeper::Keeper;
-use crate::options::Options;
+use crate::observe::dump::Dumper;
+#[cfg(unix)]
+use crate::observe::server::{self, Server};
+use crate::options::{Observe, Options};
 use crate::rack::Rack;
 use crate::restart::{Recovered, Restart, Senseless};
 use crate::transaction::Transaction;
@@ -64,10 +68,20 @@ struct Door {
     engine: Arc<Engine>,
     rack: Rack<State>,
     recovered: Recovered,
+    watch: Watch,
+}
+
+/// The threads that tell what goes on, for those who asked for them.
+#[derive(Default)]
+struct Watch {
+    #[cfg(unix)]
+    _server: Option<Server>,
+    _dumper: Option<Dumper>,
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
+        self.watch = Watch::default();
         // What lies in the rack keeps the engine alive.
         self.rack.close();
     }
@@ -101,7 +115,7 @@ impl Database {
         options.check()?;
         check_directory(path)?;
         let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
-        Database::open_on_at(Arc::new(device), path, options)
+        Database::open_on_at(Arc::new(device), path, Some(path), options)
     }
 
     /// A new database in memory: nothing of it remains when it is closed.
@@ -109,7 +123,9 @@ impl Database {
     /// # Errors
     /// A request error if an option is out of its range.
     pub fn in_memory(options: Options) -> Result<Database> {
-        Database::open_on(Arc::new(MemoryDevice::new()), options)
+        options.check()?;
+        let device = Arc::new(MemoryDevice::new());
+        Database::open_on_at(device, Path::new("in memory"), None, options)
     }
 
     /// Opens the database on a device of your own, such as one that fails on purpose.
@@ -118,10 +134,21 @@ impl Database {
     /// As for [`open_with`](Self::open_with).
     pub fn open_on(device: Arc<dyn Device>, options: Options) -> Result<Database> {
         options.check()?;
-        Database::open_on_at(device, Path::new("the device"), options)
+        Database::open_on_at(device, Path::new("the device"), None, options)
     }
 
-    fn open_on_at(device: Arc<dyn Device>, path: &Path, options: Options) -> Result<Database> {
+    fn open_on_at(
+        device: Arc<dyn Device>,
+        path: &Path,
+        directory: Option<&Path>,
+        options: Options,
+    ) -> Result<Database> {
+        if directory.is_none() && options.observe == Observe::Beside {
+            return Err(Request::Option(
+                "observe = Beside needs a directory, and this database has none: use At",
+            )
+            .into());
+        }
         device.lock().map_err(|error| not_locked(path, error))?;
         let superblock = read_or_create(&*device, path)?;
         let workers = Workers::new();
@@ -154,9 +181,13 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             options,
+            place: path.display().to_string(),
+            opened: Instant::now(),
         };
+        let engine = Arc::new(engine);
         let door = Door {
-            engine: Arc::new(engine),
+            watch: Watch::start(&engine, directory)?,
+            engine,
             rack: Rack::new(),
             recovered,
         };
@@ -195,6 +226,54 @@ impl Database {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.door.engine
+    }
+}
+
+impl Watch {
+    fn start(engine: &Arc<Engine>, directory: Option<&Path>) -> Result<Watch> {
+        let mut watch = Watch::default();
+        let at = match &engine.options.observe {
+            Observe::Off => None,
+            Observe::Beside => Some(None),
+            Observe::At(path) => Some(Some(path.as_path())),
+        };
+        if let Some(at) = at {
+            watch.observe(engine, directory, at)?;
+        }
+        if let Some(bound) = engine.options.dump_waits_after {
+            let dumper = Dumper::start(engine, bound).map_err(|source| {
+                let doing = "open what dumps of waits go to".to_owned();
+                Storage::Io { doing, source }
+            })?;
+            watch._dumper = Some(dumper);
+        }
+        Ok(watch)
+    }
+
+    #[cfg(unix)]
+    fn observe(
+        &mut self,
+        engine: &Arc<Engine>,
+        directory: Option<&Path>,
+        at: Option<&Path>,
+    ) -> Result<()> {
+        let started = server::bind(directory, at).and_then(|bound| Server::start(engine, bound));
+        let server = started.map_err(|source| Storage::Io {
+            doing: "make the socket by which the database is observed".to_owned(),
+            source,
+        })?;
+        self._server = Some(server);
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    fn observe(
+        &mut self,
+        _engine: &Arc<Engine>,
+        _directory: Option<&Path>,
+        _at: Option<&Path>,
+    ) -> Result<()> {
+        Err(Request::Option("observe needs a system with local sockets").into())
     }
 }
 

@@ -6,6 +6,7 @@
 //! that beginning a transaction does not touch the count.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use foxton_lock::any::Any;
 use foxton_lock::name::KeyHasher;
@@ -23,6 +24,9 @@ use crate::options::Options;
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) options: Options,
+    /// Where the database is, for people.
+    pub(crate) place: String,
+    pub(crate) opened: Instant,
     pub(crate) locks: Arc<Any>,
     pub(crate) keeper: Keeper,
     pub(crate) log: Log,

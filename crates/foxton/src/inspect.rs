@@ -14,6 +14,9 @@ use foxton_lock::request::{Label, OwnerId};
 use crate::db::Database;
 use crate::engine::Count;
 use crate::error::TableNames;
+use crate::graph::WaitGraph;
+use crate::observe::look;
+use crate::picture::{Deadlock, Picture};
 
 pub use foxton_lock::inspect::Stats as LockStats;
 pub use foxton_lock::request::Member;
@@ -102,6 +105,16 @@ impl fmt::Display for DeadlockReport {
     }
 }
 
+impl DeadlockReport {
+    /// Who waited for whom, to be drawn, with the cycle and who gave way.
+    pub fn graph(&self) -> WaitGraph {
+        WaitGraph::of_deadlock(&Deadlock {
+            at_micros: 0,
+            cycle: look::cycle(&self.cycle, |name| self.tables.call(name)),
+        })
+    }
+}
+
 /// How much there was of everything since the database was opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -165,6 +178,29 @@ impl Database {
             queue.holders.iter().map(describe).collect::<Vec<_>>()
         };
         snapshot.queues.iter().flat_map(held).collect()
+    }
+
+    /// What goes on, all of it at once, as plain data of bounded size: of the names that are held
+    /// first those that somebody waits for, then as many others as there is room for.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&T, &7, &1)?;
+    /// let picture = db.picture();
+    /// assert!(picture.queues.iter().any(|queue| queue.name == "stock"));
+    /// assert!(picture.waiters().is_empty());
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn picture(&self) -> Picture {
+        look::picture(self.engine())
+    }
+
+    /// Who waits for whom, to be drawn.
+    pub fn wait_graph(&self) -> WaitGraph {
+        WaitGraph::of_picture(&self.picture())
     }
 
     /// Who waits for what and for whom, the longest wait first.

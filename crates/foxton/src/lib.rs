@@ -35,7 +35,8 @@
 //!   appears in what was read.
 //! * [`Error`] says what the caller can do next.
 //! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
-//!   [`stats`](Database::stats) say what goes on.
+//!   [`stats`](Database::stats) say what goes on; [`picture`](Database::picture) is all of it at once,
+//!   and [`observe`] shows it to another process.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
@@ -47,6 +48,12 @@ mod limits;
 
 /// Why something was not done, told by what can be done about it.
 pub mod error;
+
+/// What goes on at one moment, as plain data.
+pub mod picture;
+
+/// The wait-for graph, drawn.
+pub mod graph;
 
 /// How an open database behaves.
 pub mod options;
@@ -71,6 +78,9 @@ mod keeper;
 
 /// What all transactions share.
 mod engine;
+
+/// Looking in from another process.
+pub mod observe;
 
 /// Transactions, cut by phase of life.
 mod txn;
@@ -102,7 +112,9 @@ pub use db::Database;
 pub use error::{Error, Result};
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait};
-pub use options::{Durability, LatchKind, LockManagerKind, Locking, Options, VictimPolicy};
+pub use options::{
+    Durability, LatchKind, LockManagerKind, Locking, Observe, Options, VictimPolicy,
+};
 pub use range::{Range, Rows};
 pub use restart::Recovered;
 pub use table::Table;

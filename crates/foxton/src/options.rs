@@ -2,11 +2,15 @@
 //!
 //! Nothing here is kept on disk: a database may be opened with other options each time.
 
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
 use crate::error::{Request, Result};
+use crate::picture::WaitDump;
 
 pub use foxton_lock::any::Kind as LockManagerKind;
 pub use foxton_lock::waits::VictimPolicy;
@@ -62,6 +66,16 @@ pub struct Options {
     /// How long a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for as long as
     /// nobody asks for more.
     pub sync_interval: Duration,
+    /// Whether other processes of the same user may look in, and where. Default [`Observe::Off`].
+    pub observe: Observe,
+    /// A lock wait that lasts longer has everybody who waits dumped to
+    /// [`dump_waits_to`](Self::dump_waits_to). Default `None`: no wait does. At least 1 ms; it is
+    /// noticed up to a quarter of this, and at most 250 ms, late.
+    pub dump_waits_after: Option<Duration>,
+    /// Time between two dumps of waits. Default 10 s.
+    pub dump_waits_every: Duration,
+    /// Where dumps of waits go. Default [`DumpTo::Stderr`].
+    pub dump_waits_to: DumpTo,
 }
 
 impl Default for Options {
@@ -80,6 +94,10 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             redo_part_bytes: 1 << 20,
             sync_interval: Duration::from_secs(1),
+            observe: Observe::Off,
+            dump_waits_after: None,
+            dump_waits_every: Duration::from_secs(10),
+            dump_waits_to: DumpTo::Stderr,
         }
     }
 }
@@ -119,6 +137,11 @@ impl Options {
             (
                 (256..=128 << 20).contains(&self.redo_part_bytes),
                 "redo_part_bytes takes 256 to 134,217,728",
+            ),
+            (
+                self.dump_waits_after
+                    .is_none_or(|bound| bound >= Duration::from_millis(1)),
+                "dump_waits_after must be at least 1 ms",
             ),
         ];
         match rules.iter().find(|(kept, _)| !kept) {
@@ -169,6 +192,59 @@ pub enum Locking {
     Off,
 }
 
+/// Whether other processes of the same user may look in: `foxton top`, `foxton locks`,
+/// [`Watcher`](crate::observe::Watcher).
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Observe {
+    /// Nobody may. There is no socket and no thread.
+    #[default]
+    Off,
+    /// By the socket `observe.sock` in the database's directory, or, where that takes no sockets,
+    /// in `/tmp/foxton-UID`; viewers find either by the name of the directory. Refused for a
+    /// database that has no directory.
+    Beside,
+    /// By a socket at this path, whose directory must exist.
+    At(PathBuf),
+}
+
+/// Where dumps of waits go.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum DumpTo {
+    /// To the standard error output, as text.
+    #[default]
+    Stderr,
+    /// To the end of this file, as text; it is made when the database is opened.
+    File(PathBuf),
+    /// To a function: see [`DumpTo::call`].
+    Call(DumpCall),
+}
+
+impl DumpTo {
+    /// To `function`, on a thread of the database that has nothing else to do. It should not keep
+    /// the database open: give it no handle of it.
+    pub fn call(function: impl Fn(&WaitDump) + Send + Sync + 'static) -> DumpTo {
+        DumpTo::Call(DumpCall(Arc::new(function)))
+    }
+}
+
+/// A function that takes dumps of waits.
+#[derive(Clone)]
+pub struct DumpCall(Arc<dyn Fn(&WaitDump) + Send + Sync>);
+
+impl DumpCall {
+    pub(crate) fn call(&self, dump: &WaitDump) {
+        (self.0)(dump);
+    }
+}
+
+impl fmt::Debug for DumpCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DumpCall")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +262,7 @@ mod tests {
             |options| options.log_segment_bytes = 1,
             |options| options.redo_part_bytes = 0,
             |options| options.redo_part_bytes = usize::MAX,
+            |options| options.dump_waits_after = Some(Duration::ZERO),
         ] {
             let mut options = Options::default();
             change(&mut options);

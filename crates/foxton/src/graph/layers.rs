@@ -1,0 +1,351 @@
+//! Where nodes go: in layers, so that all edges lead up.
+//!
+//! Five steps, each of them well known. Edges that close a cycle are turned round for the time being.
+//! A node lies in the layer below the lowest one it waits for. An edge that passes layers gets a point in
+//! each, so that it keeps clear of nodes. Within a layer the order is that of the mean place of neighbours
+//! above and below, a few times over. At last every point is moved as near to the mean of its
+//! neighbours as order and gaps allow.
+
+/// A graph to lay out: how many nodes, and from where to where.
+#[derive(Debug)]
+pub(super) struct Plan<'a> {
+    /// The width of each node.
+    pub(super) widths: &'a [f64],
+    /// From who waits to who is in the way.
+    pub(super) edges: &'a [(usize, usize)],
+    /// Between two neighbours of a layer.
+    pub(super) gap: f64,
+}
+
+/// Where everything is. Layers count from the top.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// For each node the middle of its box, and its layer.
+    pub(super) nodes: Vec<(f64, usize)>,
+    /// For each edge the points it passes between its ends, from the waiter on.
+    pub(super) bends: Vec<Vec<(f64, usize)>>,
+    /// Whether the edge leads down, as one edge of a cycle must.
+    pub(super) down: Vec<bool>,
+    /// How many layers there are.
+    pub(super) layer_count: usize,
+    /// The right edge of the rightmost box; the leftmost begins at 0.
+    pub(super) width: f64,
+}
+
+/// Sweeps that order the layers.
+const SWEEPS: usize = 12;
+/// The width of the point in which an edge passes a layer.
+const BEND_WIDTH: f64 = 12.0;
+
+/// Points of the layers: nodes first, then bends.
+struct Points {
+    layers: Vec<Vec<usize>>,
+    layer_of: Vec<usize>,
+    widths: Vec<f64>,
+    above: Vec<Vec<usize>>,
+    below: Vec<Vec<usize>>,
+    x: Vec<f64>,
+}
+
+/// Finds a place for everything.
+pub(super) fn lay_out(plan: &Plan<'_>) -> Layout {
+    let count = plan.widths.len();
+    if count == 0 {
+        return Layout::default();
+    }
+    let down = closing(count, plan.edges);
+    let upward: Vec<(usize, usize)> = plan
+        .edges
+        .iter()
+        .zip(&down)
+        .map(|(&(from, to), &down)| if down { (to, from) } else { (from, to) })
+        .collect();
+    let layer_of = layers(count, &upward);
+    let mut points = Points::new(plan.widths, layer_of);
+    let chains: Vec<Vec<usize>> = upward.iter().map(|&edge| points.join(edge)).collect();
+    points.order();
+    points.place(plan.gap);
+    let at = |point: usize| (points.x[point], points.layer_of[point]);
+    let bends = chains.iter().zip(&down).map(|(chain, &down)| {
+        let mut bends: Vec<_> = chain.iter().map(|&point| at(point)).collect();
+        if down {
+            bends.reverse();
+        }
+        bends
+    });
+    let right = |node: usize| points.x[node] + plan.widths[node] / 2.0;
+    Layout {
+        nodes: (0..count).map(at).collect(),
+        bends: bends.collect(),
+        layer_count: points.layers.len(),
+        width: (0..points.x.len())
+            .map(|point| points.x[point] + points.widths[point] / 2.0)
+            .fold(right(0), f64::max),
+        down,
+    }
+}
+
+/// Which edges close a cycle on a walk through the graph.
+fn closing(count: usize, edges: &[(usize, usize)]) -> Vec<bool> {
+    let mut out = vec![Vec::new(); count];
+    for (number, &(from, _)) in edges.iter().enumerate() {
+        out[from].push(number);
+    }
+    let mut closing = vec![false; edges.len()];
+    // 0: not seen, 1: on the way, 2: left.
+    let mut state = vec![0u8; count];
+    for start in 0..count {
+        let mut way = Vec::new();
+        if state[start] == 0 {
+            state[start] = 1;
+            way.push((start, 0));
+        }
+        while let Some((node, next)) = way.last_mut() {
+            let Some(&number) = out[*node].get(*next) else {
+                state[*node] = 2;
+                way.pop();
+                continue;
+            };
+            *next += 1;
+            let to = edges[number].1;
+            match state[to] {
+                0 => {
+                    state[to] = 1;
+                    way.push((to, 0));
+                }
+                1 => closing[number] = true,
+                _ => {}
+            }
+        }
+    }
+    closing
+}
+
+/// The layer of each node: one below the lowest it leads to, from 0 at the top.
+fn layers(count: usize, upward: &[(usize, usize)]) -> Vec<usize> {
+    let mut layer_of = vec![0; count];
+    let mut waits_for = vec![0; count];
+    let mut below = vec![Vec::new(); count];
+    for &(from, to) in upward {
+        waits_for[from] += 1;
+        below[to].push(from);
+    }
+    let mut ready: Vec<usize> = (0..count).filter(|&node| waits_for[node] == 0).collect();
+    while let Some(node) = ready.pop() {
+        for &lower in &below[node] {
+            layer_of[lower] = layer_of[lower].max(layer_of[node] + 1);
+            waits_for[lower] -= 1;
+            if waits_for[lower] == 0 {
+                ready.push(lower);
+            }
+        }
+    }
+    layer_of
+}
+
+impl Points {
+    fn new(widths: &[f64], layer_of: Vec<usize>) -> Points {
+        let count = widths.len();
+        let depth = layer_of.iter().max().map_or(0, |deepest| deepest + 1);
+        let mut layers = vec![Vec::new(); depth];
+        for (node, &layer) in layer_of.iter().enumerate() {
+            layers[layer].push(node);
+        }
+        Points {
+            layers,
+            layer_of,
+            widths: widths.to_vec(),
+            above: vec![Vec::new(); count],
+            below: vec![Vec::new(); count],
+            x: Vec::new(),
+        }
+    }
+
+    /// Joins two nodes, through a bend in each layer between; the bends, from below.
+    fn join(&mut self, (from, to): (usize, usize)) -> Vec<usize> {
+        let (low, high) = (self.layer_of[from], self.layer_of[to]);
+        let mut bends = Vec::new();
+        let mut last = from;
+        for layer in (high + 1..low).rev() {
+            let bend = self.layer_of.len();
+            self.layer_of.push(layer);
+            self.layers[layer].push(bend);
+            self.widths.push(BEND_WIDTH);
+            self.above.push(Vec::new());
+            self.below.push(Vec::new());
+            self.link(last, bend);
+            bends.push(bend);
+            last = bend;
+        }
+        self.link(last, to);
+        bends
+    }
+
+    fn link(&mut self, lower: usize, upper: usize) {
+        self.above[lower].push(upper);
+        self.below[upper].push(lower);
+    }
+
+    /// Orders each layer by the mean place of the neighbours, down and up in turns.
+    fn order(&mut self) {
+        let mut place = vec![0.0; self.layer_of.len()];
+        for layer in &self.layers {
+            for (at, &point) in layer.iter().enumerate() {
+                place[point] = at as f64;
+            }
+        }
+        let depth = self.layers.len();
+        for sweep in 0..SWEEPS {
+            for step in 0..depth {
+                let downward = sweep % 2 == 0;
+                let layer = if downward { step } else { depth - 1 - step };
+                let neighbours = if downward { &self.above } else { &self.below };
+                let wish =
+                    |point: &usize| mean(&neighbours[*point], &place).unwrap_or(place[*point]);
+                let mut order: Vec<(f64, usize)> = self.layers[layer]
+                    .iter()
+                    .map(|point| (wish(point), *point))
+                    .collect();
+                order.sort_by(|a, b| a.0.total_cmp(&b.0));
+                for (at, &(_, point)) in order.iter().enumerate() {
+                    place[point] = at as f64;
+                    self.layers[layer][at] = point;
+                }
+            }
+        }
+    }
+
+    /// Gives every point its x: near its neighbours, in order, with gaps.
+    fn place(&mut self, gap: f64) {
+        self.x = vec![0.0; self.layer_of.len()];
+        for layer in 0..self.layers.len() {
+            self.settle(layer, gap, |_, _| None);
+        }
+        let depth = self.layers.len();
+        for sweep in 0..SWEEPS {
+            for step in 0..depth {
+                let layer = if sweep % 2 == 0 {
+                    step
+                } else {
+                    depth - 1 - step
+                };
+                self.settle(layer, gap, |points, point| {
+                    let all = [&points.above[point][..], &points.below[point][..]].concat();
+                    mean(&all, &points.x)
+                });
+            }
+        }
+        let left = |point: usize| self.x[point] - self.widths[point] / 2.0;
+        let least = (0..self.x.len()).map(left).fold(f64::INFINITY, f64::min);
+        self.x.iter_mut().for_each(|x| *x -= least);
+    }
+
+    /// Puts the points of a layer where they wish to be, as nearly as the gaps allow: least squares,
+    /// by joining neighbours that would overlap into blocks that move together.
+    fn settle(&mut self, layer: usize, gap: f64, wish: impl Fn(&Points, usize) -> Option<f64>) {
+        let mut offsets = Vec::with_capacity(self.layers[layer].len());
+        let mut offset = 0.0;
+        let mut before: Option<usize> = None;
+        for &point in &self.layers[layer] {
+            let half = |point: usize| self.widths[point] / 2.0;
+            offset += before.map_or(0.0, |before| half(before) + gap + half(point));
+            offsets.push(offset);
+            before = Some(point);
+        }
+        // Blocks: their wish without offsets, and how many points they have.
+        let mut blocks: Vec<(f64, usize)> = Vec::new();
+        for (at, &point) in self.layers[layer].iter().enumerate() {
+            let wish = wish(self, point).unwrap_or(self.x[point]);
+            let mut block = (wish - offsets[at], 1);
+            while let Some(&(earlier, count)) = blocks.last()
+                && earlier > block.0
+            {
+                blocks.pop();
+                let together = count + block.1;
+                let sum = earlier * count as f64 + block.0 * block.1 as f64;
+                block = (sum / together as f64, together);
+            }
+            blocks.push(block);
+        }
+        let places = blocks
+            .iter()
+            .flat_map(|&(place, count)| std::iter::repeat_n(place, count));
+        let places: Vec<f64> = places.zip(&offsets).map(|(place, o)| place + o).collect();
+        for (&point, place) in self.layers[layer].iter().zip(places) {
+            self.x[point] = place;
+        }
+    }
+}
+
+fn mean(points: &[usize], place: &[f64]) -> Option<f64> {
+    let sum: f64 = points.iter().map(|&point| place[point]).sum();
+    (!points.is_empty()).then(|| sum / points.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(count: usize, edges: &[(usize, usize)]) -> Layout {
+        let widths = vec![100.0; count];
+        let plan = Plan {
+            widths: &widths,
+            edges,
+            gap: 20.0,
+        };
+        let layout = lay_out(&plan);
+        for (at, &(x, layer)) in layout.nodes.iter().enumerate() {
+            assert!(x >= 49.9 && x <= layout.width - 49.9, "{at} is inside");
+            for &(other, other_layer) in &layout.nodes[..at] {
+                let apart = layer != other_layer || (x - other).abs() >= 119.9;
+                assert!(apart, "{at} lies on another: {layout:?}");
+            }
+        }
+        for (number, &(from, to)) in edges.iter().enumerate() {
+            let (low, high) = (layout.nodes[from].1, layout.nodes[to].1);
+            assert_eq!(low > high, !layout.down[number]);
+            assert_eq!(layout.bends[number].len(), low.abs_diff(high) - 1);
+        }
+        layout
+    }
+
+    #[test]
+    fn those_who_wait_lie_below_those_they_wait_for() {
+        let layout = check(4, &[(1, 0), (2, 0), (3, 1), (3, 0)]);
+        let layers: Vec<usize> = layout.nodes.iter().map(|node| node.1).collect();
+        assert_eq!(layers, [0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn a_cycle_has_one_edge_that_leads_down() {
+        let layout = check(3, &[(0, 1), (1, 2), (2, 0)]);
+        assert_eq!(layout.down.iter().filter(|&&down| down).count(), 1);
+        check(2, &[(0, 1), (1, 0)]);
+    }
+
+    #[test]
+    fn fifty_nodes_of_any_shape_do_not_overlap() {
+        let mut state = 9u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..50 {
+            let mut edges: Vec<(usize, usize)> = (0..70)
+                .map(|_| (random(50), random(50)))
+                .filter(|(from, to)| from != to)
+                .collect();
+            edges.sort_unstable();
+            edges.dedup();
+            check(50, &edges);
+        }
+    }
+
+    #[test]
+    fn a_line_goes_straight_up() {
+        let edges: Vec<(usize, usize)> = (1..50).map(|at| (at, at - 1)).collect();
+        let layout = check(50, &edges);
+        assert_eq!(layout.layer_count, 50);
+        assert!(layout.width < 101.0, "{}", layout.width);
+    }
+}
