@@ -25,6 +25,12 @@ account:
     cargo test -p foxton-sync --features account
     cargo test -p foxton --features account --test account
 
+# Races and failures at named points of the engine.
+hooks:
+    cargo test -p foxton-sync --features hooks --test hooks
+    cargo test -p foxton --features hooks --test hooks
+    cargo test -p foxton-sim --features hooks --test points
+
 # The models of every memory ordering, under loom.
 model *args:
     RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}

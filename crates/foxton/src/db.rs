@@ -224,6 +224,12 @@ impl Database {
         &self.door.engine.options
     }
 
+    /// What tests have asked for at the [points](crate::point) that this database passes.
+    #[cfg(feature = "hooks")]
+    pub fn hooks(&self) -> &foxton_sync::hook::Hooks {
+        self.door.engine.workers.hooks()
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.door.engine
     }

@@ -58,6 +58,9 @@ pub mod graph;
 /// How an open database behaves.
 pub mod options;
 
+/// Where tests can step in.
+pub mod point;
+
 /// How strongly a read locks.
 mod lock;
 

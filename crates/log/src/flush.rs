@@ -32,6 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
 use std::time::Instant;
 
+use foxton_sync::hook::Point;
 use foxton_sync::shim::{
     AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock,
 };
@@ -43,6 +44,7 @@ use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
 use crate::output::{Halt, Output};
+use crate::point;
 use crate::record::{Seal, padding};
 use crate::segment::{self, Segment};
 use crate::waiters::{Reach, Waiters};
@@ -150,6 +152,7 @@ impl Core {
 
     /// Gives the record a place in the log, writing out the buffer if there is no room in it.
     pub(crate) fn insert(&self, worker: &Worker, draft: Draft<'_>) -> Result<Lsn, LogError> {
+        self.pass(worker, &point::INSERT)?;
         if !self.buffer.fits(draft.framed) {
             return self.insert_large(worker, draft);
         }
@@ -209,7 +212,11 @@ impl Core {
 
     fn write(&self, worker: &Worker, output: &mut Output, parts: &[&[u8]]) -> Result<(), LogError> {
         for part in parts {
-            let written = output.write(part, &mut |full, end| self.sync_to(worker, full, end));
+            let written = output.write(part, &mut |full, end| {
+                self.pass(worker, &point::SEGMENT_FULL)?;
+                self.sync_to(worker, full, end)?;
+                self.pass(worker, &point::SEGMENT_NEXT)
+            });
             written.map_err(|halt| self.halted(worker, halt))?;
         }
         Ok(())
@@ -225,6 +232,7 @@ impl Core {
             // Only a panic in the device can take bytes and not write them.
             return Err(self.fail(worker, panicked()));
         }
+        self.pass(worker, &point::WRITE)?;
         self.write(worker, output, &[&taken.bytes])
     }
 
@@ -270,6 +278,7 @@ impl Core {
         if self.durable() >= end {
             return Ok(());
         }
+        self.pass(worker, &point::SYNC)?;
         *syncs += 1;
         let name = || segment::name(segment.first);
         segment.file.sync().map_err(|error| {
@@ -282,6 +291,7 @@ impl Core {
                 },
             )
         })?;
+        worker.hooks().pass(&point::SYNCED);
         self.durable.store(end.bytes(), Relaxed); // Relaxed: leads to no memory.
         drop(syncs);
         self.waiters.reached(worker, Reach::Durable, end);
@@ -318,6 +328,13 @@ impl Core {
             Halt::Here(failure) => self.fail(worker, failure),
             Halt::Told(error) => error,
         }
+    }
+
+    /// Passes a point where a test may have the log fail.
+    #[inline]
+    fn pass(&self, worker: &Worker, point: &Point) -> Result<(), LogError> {
+        let passed = worker.hooks().fail(point);
+        passed.map_err(|error| self.fail(worker, Failure::of("pass", point.name())(error)))
     }
 
     pub(crate) fn check(&self) -> Result<(), LogError> {

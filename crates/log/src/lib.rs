@@ -34,6 +34,9 @@ pub mod reader;
 /// How an open log behaves.
 pub mod options;
 
+/// Where tests can step in.
+pub mod point;
+
 /// Memory in which records wait to be written.
 mod buffer;
 

@@ -8,6 +8,9 @@
 
 use std::fmt;
 
+/// Where tests can step in.
+pub mod point;
+
 /// Tables that live in memory.
 pub mod memory;
 

@@ -68,6 +68,7 @@
 //! orders all threads, so that fence A and O2 could be weakened and nothing turned red.
 
 use crate::cache_line::CachePadded;
+use crate::hook::Hooks;
 use crate::shim::{
     Arc, AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Mutex, Ordering, fence, lock, try_lock,
 };
@@ -351,15 +352,20 @@ impl Domain {
 
     /// A new participant, with an account of its own.
     pub fn participant(&self) -> Participant {
-        self.participant_counting_in(Arc::new(Account::default()))
+        self.participant_counting_in(Arc::new(Account::default()), Hooks::default())
     }
 
-    /// A new participant that counts its passages in `account`.
-    pub(crate) fn participant_counting_in(&self, account: Arc<Account>) -> Participant {
+    /// A new participant that counts its passages in `account`, and where `hooks` may step in.
+    pub(crate) fn participant_counting_in(
+        &self,
+        account: Arc<Account>,
+        hooks: Hooks,
+    ) -> Participant {
         Participant {
             slot: self.0.take_slot(),
             domain: self.clone(),
             account,
+            hooks,
             depth: Cell::new(0),
             open: RefCell::new(Vec::new()),
             sealed: RefCell::new(VecDeque::new()),
@@ -381,6 +387,7 @@ impl Domain {
 pub struct Participant {
     domain: Domain,
     account: Arc<Account>,
+    hooks: Hooks,
     slot: NonNull<Slot>,
     depth: Cell<u32>,
     open: RefCell<Vec<Deferred>>,
@@ -410,6 +417,12 @@ impl Participant {
     #[inline]
     pub fn account(&self) -> &Account {
         &self.account
+    }
+
+    /// What tests have asked for.
+    #[inline]
+    pub fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     /// Pins the participant: until the guard is dropped, nothing retired from now on is freed, and
@@ -566,6 +579,12 @@ impl Guard<'_> {
     /// The domain that is pinned.
     pub fn domain(&self) -> &Domain {
         &self.participant.domain
+    }
+
+    /// What tests have asked for.
+    #[inline]
+    pub fn hooks(&self) -> &Hooks {
+        self.participant.hooks()
     }
 
     /// Whether this guard pins `domain`: a guard of another domain protects nothing there.

@@ -41,6 +41,9 @@ pub mod topology;
 /// Critical sections, and how often each was passed.
 pub mod site;
 
+/// Points where a test can step in.
+pub mod hook;
+
 /// Sleeping and waking: a thread or an async task, exactly once.
 pub mod park;
 

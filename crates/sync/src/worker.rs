@@ -6,6 +6,7 @@
 //! databases in one process share nothing.
 
 use crate::epoch::{Domain, Guard, Participant};
+use crate::hook::Hooks;
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};
 use std::cell::Cell;
@@ -29,6 +30,7 @@ struct Registry {
 struct Shared {
     domain: Domain,
     registry: Mutex<Registry>,
+    hooks: Hooks,
     seed: u64,
 }
 
@@ -72,6 +74,7 @@ impl Workers {
         Self(Arc::new(Shared {
             domain: Domain::new(),
             registry: Mutex::default(),
+            hooks: Hooks::default(),
             seed,
         }))
     }
@@ -93,7 +96,10 @@ impl Workers {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
             meetings: Cell::new(0),
-            participant: self.0.domain.participant_counting_in(account),
+            participant: self
+                .0
+                .domain
+                .participant_counting_in(account, self.0.hooks.clone()),
             workers: self.clone(),
         }
     }
@@ -106,6 +112,11 @@ impl Workers {
     /// The domain in which these workers reclaim.
     pub fn domain(&self) -> &Domain {
         &self.0.domain
+    }
+
+    /// What tests have asked for at the points that these workers pass.
+    pub fn hooks(&self) -> &Hooks {
+        &self.0.hooks
     }
 
     /// What all workers passed so far, those that are gone included. Empty without the feature
@@ -160,6 +171,12 @@ impl Worker {
     #[inline]
     pub fn account(&self) -> &Account {
         self.participant.account()
+    }
+
+    /// What tests have asked for at the points that it passes.
+    #[inline]
+    pub fn hooks(&self) -> &Hooks {
+        self.participant.hooks()
     }
 
     /// Where it comes from.

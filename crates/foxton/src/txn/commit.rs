@@ -15,6 +15,7 @@ use super::state::State;
 use crate::engine::Count;
 use crate::error::Result;
 use crate::options::Durability;
+use crate::point;
 use crate::redo;
 
 impl State {
@@ -93,7 +94,10 @@ impl State {
             }
         };
         match end {
-            Ok(end) => Ok(Some(end)),
+            Ok(end) => {
+                worker.hooks().pass(&point::LOGGED);
+                Ok(Some(end))
+            }
             Err(error) => {
                 self.undo_all();
                 Err(self.engine.log_failed(error))
@@ -126,6 +130,7 @@ impl State {
     /// the next restart can tell. The changes stay in memory until then, and nobody can commit
     /// anything on top of them: the failure is noted before the locks go.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
+        self.worker.hooks().pass(&point::DURABLE);
         reached.map_err(|error| {
             let error = self.engine.log_failed(error);
             self.finish();

@@ -16,6 +16,7 @@ use super::step::Step;
 use crate::engine::Count;
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::lock::LockWait;
+use crate::point;
 
 impl State {
     /// Makes `attempt` until it is done; the thread sleeps in between.
@@ -49,6 +50,7 @@ impl State {
             match attempt(state) {
                 Ok(Step::Done(content)) => return Ok(content),
                 Ok(Step::Wait) => {
+                    state.worker.hooks().pass(&point::WAIT_BEGIN);
                     state.set_alarm(wait);
                     let granted = poll_fn(|context| state.poll_wait(context)).await;
                     granted.map_err(|error| state.failed(error))?;
@@ -60,6 +62,7 @@ impl State {
 
     #[cold]
     fn sleep(&mut self, wait: LockWait) -> Result<()> {
+        self.worker.hooks().pass(&point::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.patience(wait));
         let outcome = self
@@ -104,6 +107,7 @@ impl State {
     }
 
     fn waited(&mut self, outcome: Outcome) -> Result<()> {
+        self.worker.hooks().pass(&point::WAIT_END);
         match outcome {
             Outcome::Granted | Outcome::Held => Ok(()),
             Outcome::Refused(refusal) => {

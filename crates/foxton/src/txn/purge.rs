@@ -29,6 +29,7 @@ use super::state::State;
 use crate::catalog::OpenTable;
 use crate::engine::{Count, Engine};
 use crate::options::Locking;
+use crate::point;
 
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::X);
 /// Old ghosts tried at the end of one transaction.
@@ -99,6 +100,7 @@ impl State {
 /// Takes the record of `key` out of its table, if it is a ghost. The caller has the key and its gap
 /// exclusively.
 fn remove(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
+    worker.hooks().pass(&point::PURGE);
     let guard = worker.pin();
     if let Some(record) = table.rows.get(&guard, key)
         && record.is_ghost()

@@ -9,6 +9,7 @@ use super::changes::GhostIf;
 use super::state::State;
 use crate::engine::Count;
 use crate::options::Locking;
+use crate::point;
 use crate::redo;
 
 impl State {
@@ -24,6 +25,7 @@ impl State {
                 .insert(&self.worker, redo::ABANDONED, &[&first]);
         }
         if !self.changes.is_empty() {
+            self.worker.hooks().pass(&point::ROLLBACK);
             self.put_back();
             self.remove_ghosts(GhostIf::RolledBack);
         }

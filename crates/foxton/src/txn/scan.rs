@@ -40,6 +40,7 @@ use crate::catalog::OpenTable;
 use crate::codec::{Key, Value};
 use crate::error::Result;
 use crate::lock::LockWait;
+use crate::point;
 use crate::table::Table;
 
 /// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
@@ -128,6 +129,7 @@ impl Span {
                 }
                 until_rest -= 1;
                 let place = cursor.advance();
+                guard.hooks().pass(&point::SCAN_FOUND);
                 let found = place.record.map(|record| (record, name(record.key())));
                 let inside = found.and_then(|(record, name)| {
                     let beyond = self.beyond(record.key(), &name, &last_inside);
@@ -141,6 +143,7 @@ impl Span {
                         let next = found.map_or(end, |(_, name)| name);
                         done!(locker.ask(next, GAP));
                     }
+                    guard.hooks().pass(&point::SCAN_LOCKED);
                     if !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
@@ -162,6 +165,7 @@ impl Span {
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
                     done!(locker.ask(key_name, mode));
+                    guard.hooks().pass(&point::SCAN_LOCKED);
                     if !rows.unchanged(&place.token) {
                         continue 'seek;
                     }

@@ -37,6 +37,7 @@ use super::step::{Step, done};
 use crate::codec::{Key, Value};
 use crate::error::{Request, Result};
 use crate::lock::LockWait;
+use crate::point;
 use crate::redo::Change;
 use crate::table::Table;
 
@@ -115,6 +116,7 @@ impl State {
                 done!(locker.ask(next_name, INTENTION));
             }
             let record = NewRecord::new(key, new)?;
+            worker.hooks().pass(&point::INSERTING);
             match table.rows.insert(&guard, record, Next::from(next)) {
                 Ok(_) => {
                     changes.note(index, change, None);

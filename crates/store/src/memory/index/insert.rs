@@ -5,6 +5,7 @@ use super::{split, walk};
 use crate::memory::node::{Hold, Pinned};
 use crate::memory::probe::Probe;
 use crate::memory::record::{NewRecord, Record};
+use crate::point;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -66,6 +67,7 @@ pub(crate) fn insert<'g, const N: usize>(
             Attempt::Again(back) => record = back,
             Attempt::Full(back) => {
                 record = back;
+                tree.hooks().pass(&point::SPLIT);
                 split::make_room(tree, &Probe::new(record.key()));
                 continue;
             }
@@ -103,6 +105,7 @@ fn attempt<'g, const N: usize>(
     if leaf.is_full() {
         return Attempt::Full(record);
     }
+    tree.hooks().pass(&point::INSERT);
     let Some(mut hold) = tree.hold(leaf, step.version) else {
         return Attempt::Again(record);
     };

@@ -6,6 +6,7 @@ use super::shrink;
 use crate::memory::node::Pinned;
 use crate::memory::probe::Probe;
 use crate::memory::record::Record;
+use crate::point;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -42,6 +43,7 @@ pub(crate) fn remove<const N: usize>(
     loop {
         match attempt(tree, record, next) {
             Some(Ok(Left::Empty)) => {
+                tree.hooks().pass(&point::SHRINK);
                 shrink::shrink(tree, record.key());
                 return Ok(());
             }
@@ -72,6 +74,7 @@ fn attempt<const N: usize>(
         let sure = leaf.latch().unchanged_since(step.version);
         return sure.then_some(Err(RemoveRefused::NotLinked));
     }
+    tree.hooks().pass(&point::REMOVE);
     let mut hold = tree.hold(leaf, step.version)?;
     if !record.is_ghost() {
         return Some(Err(RemoveRefused::NotGhost));

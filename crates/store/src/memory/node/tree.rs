@@ -9,6 +9,7 @@ use super::{Node, follow, publish, untagged};
 use crate::memory::probe;
 use crate::memory::record::{self, NewRecord, Pointer};
 use foxton_sync::epoch::{Domain, Guard};
+use foxton_sync::hook::Hooks;
 use foxton_sync::latch::Version;
 use foxton_sync::shim::AtomicPtr;
 use std::ptr;
@@ -91,6 +92,12 @@ impl<'g, const N: usize> Pinned<'g, N> {
     #[inline]
     pub(in crate::memory) fn is_root(self, node: &Node<N>) -> bool {
         ptr::eq(follow(&self.root.pointer), node)
+    }
+
+    /// What tests have asked for.
+    #[inline]
+    pub(in crate::memory) fn hooks(self) -> &'g Hooks {
+        self.guard.hooks()
     }
 
     /// Latches `node` if it still is at version `seen`. Never waits.

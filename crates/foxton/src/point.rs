@@ -1,0 +1,41 @@
+//! Where tests can step in; see [`foxton_sync::hook`].
+
+use foxton_sync::hook::Point;
+
+/// An insert has looked up its right neighbour and locked the gap, and has not inserted.
+pub const INSERTING: Point = Point::passing("txn/inserting");
+/// A scan has found its next key, or that there is none, and has not locked it.
+pub const SCAN_FOUND: Point = Point::passing("txn/scan found");
+/// A scan has locked what it found, and has not checked that it still is what is next.
+pub const SCAN_LOCKED: Point = Point::passing("txn/scan locked");
+/// A request waits for its lock, and the thread or task is about to.
+pub const WAIT_BEGIN: Point = Point::passing("txn/wait begin");
+/// A wait is over, however it ended.
+pub const WAIT_END: Point = Point::passing("txn/wait end");
+/// The record of a commit is in the log's buffer; nobody has waited for it.
+pub const LOGGED: Point = Point::passing("txn/logged");
+/// A commit is as durable as asked, or never will be; its locks are held.
+pub const DURABLE: Point = Point::passing("txn/durable");
+/// The changes of a transaction are about to be undone, under its locks.
+pub const ROLLBACK: Point = Point::passing("txn/rollback");
+/// A ghost's key and gap are locked exclusively; it is about to be removed.
+pub const PURGE: Point = Point::passing("txn/purge");
+
+/// The points of transactions.
+pub const ALL: [Point; 9] = [
+    INSERTING,
+    SCAN_FOUND,
+    SCAN_LOCKED,
+    WAIT_BEGIN,
+    WAIT_END,
+    LOGGED,
+    DURABLE,
+    ROLLBACK,
+    PURGE,
+];
+
+/// Every point that a database passes: its own, the index's and the log's.
+pub fn everywhere() -> impl Iterator<Item = Point> {
+    let log = foxton_log::point::ALL.into_iter();
+    ALL.into_iter().chain(foxton_store::point::ALL).chain(log)
+}

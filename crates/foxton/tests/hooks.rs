@@ -1,0 +1,156 @@
+//! Races that are played at named points: one instruction between two others, every time.
+//!
+//! Each test says which line of the engine it guards: taken away, the test is red.
+#![cfg(feature = "hooks")]
+
+use foxton::point;
+use foxton::{Database, Lock, Options, Table, Transaction};
+use std::ops::RangeBounds;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+fn with(keys: &[u64]) -> Database {
+    let db = Database::in_memory(Options::tiny()).unwrap();
+    db.run(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, &0)))
+        .unwrap();
+    db
+}
+
+fn keys(tx: &mut Transaction, range: impl RangeBounds<u64>, reversed: bool) -> Vec<u64> {
+    let mut found = Vec::new();
+    let rows = tx.range(&ROWS, range);
+    let rows = if reversed { rows.reversed() } else { rows };
+    rows.for_each(|key, _| found.push(key)).unwrap();
+    found
+}
+
+/// Between what a scan upwards finds and the lock it takes there, a key comes into the gap.
+/// (Downwards it cannot: the gap above is locked before anything is looked for.)
+fn a_key_comes_before_the_lock(range: impl RangeBounds<u64> + Clone) {
+    let db = with(&[1, 10]);
+    let other = db.clone();
+    db.hooks().once(&point::SCAN_FOUND, move || {
+        other.run(|tx| tx.put(&ROWS, &5, &0)).unwrap();
+    });
+    let mut tx = db.begin().unwrap();
+    let first = keys(&mut tx, range.clone(), false);
+    assert_eq!(first, keys(&mut tx, range, false), "a phantom");
+    assert!(
+        first.contains(&5),
+        "it was there before anything was locked"
+    );
+}
+
+#[test]
+fn a_scan_that_finds_nothing_looks_again_once_the_gap_is_locked() {
+    a_key_comes_before_the_lock(2..=8);
+}
+
+#[test]
+fn a_scan_that_finds_a_key_looks_again_once_it_is_locked() {
+    a_key_comes_before_the_lock(2..=20);
+}
+
+#[test]
+fn a_key_that_goes_before_it_is_locked_is_not_read() {
+    for reversed in [false, true] {
+        let db = with(&[1, 5, 10]);
+        let other = db.clone();
+        db.hooks().once(&point::SCAN_FOUND, move || {
+            other.run(|tx| tx.delete(&ROWS, &5)).unwrap();
+        });
+        let mut tx = db.begin().unwrap();
+        assert_eq!(keys(&mut tx, 2..=8, reversed), []);
+    }
+}
+
+#[test]
+fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
+    let db = with(&[1, 10]);
+    let reader = Arc::new(Mutex::new(None));
+    let (other, place) = (db.clone(), reader.clone());
+    // The writer has an intention on the gap (1, 10). Then 7 comes, and somebody reads below it: what
+    // is read is the gap (1, 7), in which the writer has nothing.
+    db.hooks().once(&point::INSERTING, move || {
+        other.run(|tx| tx.put(&ROWS, &7, &0)).unwrap();
+        let mut tx = other.begin().unwrap();
+        assert_eq!(keys(&mut tx, 2..=6, false), []);
+        *place.lock().unwrap() = Some(tx);
+    });
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.put(&ROWS, &5, &0)))
+    };
+    while !writing.is_finished() && db.waits().is_empty() {
+        thread::yield_now();
+    }
+    let mut tx = reader.lock().unwrap().take().unwrap();
+    assert_eq!(keys(&mut tx, 2..=6, false), [], "a phantom");
+    tx.commit().unwrap();
+    writing.join().unwrap().unwrap();
+    assert_eq!(keys(&mut db.begin().unwrap(), .., false), [1, 5, 7, 10]);
+}
+
+#[test]
+fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
+    let db = with(&[1, 8, 10]);
+    let reader = Arc::new(Mutex::new(None));
+    let (other, place) = (db.clone(), reader.clone());
+    db.hooks().once(&point::INSERTING, move || {
+        // It stays a ghost, since the writer holds its gap; another reader sees over it.
+        other.run(|tx| tx.delete(&ROWS, &8)).unwrap();
+        let mut tx = other.begin().unwrap();
+        assert_eq!(keys(&mut tx, 9.., false), [10]);
+        *place.lock().unwrap() = Some(tx);
+    });
+    db.run(|tx| tx.put(&ROWS, &5, &0)).unwrap();
+    let mut tx = reader.lock().unwrap().take().unwrap();
+    assert_eq!(keys(&mut tx, 9.., false), [10]);
+    tx.commit().unwrap();
+    assert_eq!(keys(&mut db.begin().unwrap(), .., false), [1, 5, 10]);
+}
+
+#[test]
+fn a_writer_stopped_inside_the_index_holds_up_no_reader() {
+    let db = with(&[1, 10]);
+    let stop = db.hooks().stop(&foxton_store::point::INSERT);
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.put(&ROWS, &5, &0)))
+    };
+    stop.reached();
+    assert_eq!(keys(&mut db.begin().unwrap(), 10.., false), [10]);
+    assert_eq!(db.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(0));
+    db.run(|tx| tx.put(&ROWS, &6, &0)).unwrap();
+    stop.release();
+    writing.join().unwrap().unwrap();
+    assert_eq!(keys(&mut db.begin().unwrap(), .., false), [1, 5, 6, 10]);
+}
+
+#[test]
+fn waits_are_seen_to_begin_and_to_end() {
+    let db = with(&[1]);
+    let mut holder = db.begin().unwrap();
+    holder.put(&ROWS, &1, &1).unwrap();
+    let stop = db.hooks().stop(&point::WAIT_END);
+    let waiting = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.get(&ROWS, &1)))
+    };
+    while db.hooks().passed(&point::WAIT_BEGIN) == 0 {
+        thread::yield_now();
+    }
+    holder.commit().unwrap();
+    stop.reached();
+    assert_eq!(db.hooks().passed(&point::WAIT_END), 1);
+    // The lock is granted already: who comes to write waits for the thread that is stopped.
+    let alone = db
+        .begin()
+        .unwrap()
+        .get_locked(&ROWS, &1, Lock::Exclusive.nowait());
+    assert_eq!(alone.expect_err("it is held shared").code(), "lock_busy");
+    stop.release();
+    assert_eq!(waiting.join().unwrap().unwrap(), Some(1));
+}

@@ -1,0 +1,19 @@
+//! Where tests can step in; see [`foxton_sync::hook`].
+
+use foxton_sync::hook::Point;
+
+/// Before a record gets its place in the buffer.
+pub const INSERT: Point = Point::failing("log/insert");
+/// Before bytes taken out of the buffer are written.
+pub const WRITE: Point = Point::failing("log/write");
+/// Before a segment file is synced.
+pub const SYNC: Point = Point::failing("log/sync");
+/// After a sync, before anybody is told.
+pub const SYNCED: Point = Point::passing("log/synced");
+/// A segment is full, and not yet synced.
+pub const SEGMENT_FULL: Point = Point::failing("log/segment full");
+/// A full segment is synced, and the next not yet made.
+pub const SEGMENT_NEXT: Point = Point::failing("log/segment next");
+
+/// All of them.
+pub const ALL: [Point; 6] = [INSERT, WRITE, SYNC, SYNCED, SEGMENT_FULL, SEGMENT_NEXT];

@@ -1,0 +1,239 @@
+//! Named points in the engine where a test can step in.
+//!
+//! The engine passes its points by name: `worker.hooks().pass(&SCANNED)`. Without the feature `hooks`
+//! that is nothing: the type is empty and the calls are empty functions. With it, a test can have a
+//! closure run there, an error come back, or a thread stop until it is let go. So a race that needs
+//! one instruction between two others is played, not waited for.
+//!
+//! # State
+//!
+//! One registry for each [`Workers`](crate::worker::Workers), since two databases in one process share
+//! nothing: for each name, how often it was passed, and what to do there.
+//!
+//! # Invariants
+//!
+//! * I1  An action runs without the registry's mutex: it may pass points itself, take locks, or stop.
+//! * I2  At a point that cannot fail an error is a panic: the test asked for what is not there.
+//!
+//! # Why not the crate `fail`
+//!
+//! Its registry is one for the process, filled from strings and an environment variable. Tests that run
+//! side by side would meet in it, and two databases could not differ. Its actions are a list to choose
+//! from; what is needed most here is a closure that runs a whole other transaction at the point, with
+//! the types of the test. What is left to own is this page.
+
+use std::fmt;
+
+/// A place in the engine, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Point {
+    name: &'static str,
+    fails: bool,
+}
+
+impl Point {
+    /// A point that is only passed.
+    pub const fn passing(name: &'static str) -> Self {
+        Self { name, fails: false }
+    }
+
+    /// A point where an error may come back, as from a device.
+    pub const fn failing(name: &'static str) -> Self {
+        Self { name, fails: true }
+    }
+
+    /// Its name: `crate/what`.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether an error may come back.
+    pub const fn fails(&self) -> bool {
+        self.fails
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What tests have asked for at the points of one database. Cheap to clone; all clones are one.
+#[derive(Clone, Default)]
+pub struct Hooks(#[cfg(feature = "hooks")] on::Shared);
+
+// Off, it takes no room in whoever carries it.
+#[cfg(not(feature = "hooks"))]
+const _: () = assert!(size_of::<Hooks>() == 0);
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
+#[cfg(not(feature = "hooks"))]
+impl Hooks {
+    /// Passes `point`.
+    #[inline(always)]
+    pub fn pass(&self, _point: &Point) {}
+
+    /// Passes `point`, where an error may come back.
+    ///
+    /// # Errors
+    /// What a test asked for.
+    #[inline(always)]
+    pub fn fail(&self, _point: &Point) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(feature = "hooks")]
+pub use on::Stop;
+
+#[cfg(feature = "hooks")]
+mod on {
+    use super::{Hooks, Point};
+    use crate::shim::{Arc, Condvar, Mutex, lock};
+    use std::collections::HashMap;
+    use std::io;
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    pub(super) type Shared = Arc<Mutex<HashMap<&'static str, Entry>>>;
+
+    /// Runs at a point; the number says which passage it is, from 1 on.
+    type Action = dyn Fn(u64) -> io::Result<()> + Send + Sync;
+
+    #[derive(Default)]
+    pub(super) struct Entry {
+        passed: u64,
+        action: Option<Arc<Action>>,
+    }
+
+    /// A test that waits longer for a thread to come to a point waits for nothing.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    impl Hooks {
+        /// Passes `point`.
+        pub fn pass(&self, point: &Point) {
+            debug_assert!(!point.fails, "{point} can fail, and is only passed");
+            if let Err(error) = self.act(point) {
+                panic!("nothing can fail at {point}: {error}"); // I2
+            }
+        }
+
+        /// Passes `point`, where an error may come back.
+        ///
+        /// # Errors
+        /// What a test asked for.
+        pub fn fail(&self, point: &Point) -> io::Result<()> {
+            debug_assert!(point.fails, "{point} cannot fail by its name");
+            self.act(point)
+        }
+
+        fn act(&self, point: &Point) -> io::Result<()> {
+            let (passed, action) = {
+                let mut entries = lock(&self.0);
+                let entry = entries.entry(point.name).or_default();
+                entry.passed += 1;
+                (entry.passed, entry.action.clone())
+            };
+            action.map_or(Ok(()), |action| action(passed)) // I1
+        }
+
+        /// From now on `action` runs at each passage of `point`, with its number, instead of what was
+        /// asked for before.
+        pub fn at(
+            &self,
+            point: &Point,
+            action: impl Fn(u64) -> io::Result<()> + Send + Sync + 'static,
+        ) {
+            lock(&self.0).entry(point.name).or_default().action = Some(Arc::new(action));
+        }
+
+        /// As [`at`](Self::at), at the next passage only.
+        pub fn once(&self, point: &Point, action: impl FnOnce() + Send + 'static) {
+            let action = Mutex::new(Some(action));
+            self.at(point, move |_| {
+                // Taken before it runs: it may pass the point itself.
+                let action = lock(&action).take();
+                if let Some(action) = action {
+                    action();
+                }
+                Ok(())
+            });
+        }
+
+        /// The next thread that comes to `point` stops there until the [`Stop`] is released or
+        /// dropped.
+        pub fn stop(&self, point: &Point) -> Stop {
+            let stop = Stop(Arc::default());
+            let there = Stop(stop.0.clone());
+            self.once(point, move || there.wait_here());
+            stop
+        }
+
+        /// Nothing is done at `point` any more.
+        pub fn leave(&self, point: &Point) {
+            lock(&self.0).entry(point.name).or_default().action = None;
+        }
+
+        /// How often `point` was passed.
+        pub fn passed(&self, point: &Point) -> u64 {
+            lock(&self.0)
+                .get(point.name)
+                .map_or(0, |entry| entry.passed)
+        }
+    }
+
+    /// A thread that is to stop at a point.
+    #[derive(Debug)]
+    pub struct Stop(Arc<(Mutex<State>, Condvar)>);
+
+    #[derive(Debug, Default)]
+    struct State {
+        reached: bool,
+        released: bool,
+    }
+
+    impl Stop {
+        /// Waits until the thread is there.
+        ///
+        /// # Panics
+        /// If none comes for two minutes.
+        pub fn reached(&self) {
+            self.wait("nobody came to the point", |state| state.reached);
+        }
+
+        /// Lets the thread go on, now or when it comes.
+        pub fn release(&self) {
+            lock(&self.0.0).released = true;
+            self.0.1.notify_all();
+        }
+
+        fn wait_here(&self) {
+            lock(&self.0.0).reached = true;
+            self.0.1.notify_all();
+            self.wait("nobody let the thread go on", |state| state.released);
+        }
+
+        fn wait(&self, otherwise: &str, done: impl Fn(&State) -> bool) {
+            let state = lock(&self.0.0);
+            let (state, waited) = self
+                .0
+                .1
+                .wait_timeout_while(state, PATIENCE, |state| !done(state))
+                .unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            assert!(!waited.timed_out(), "{otherwise}");
+        }
+    }
+
+    impl Drop for Stop {
+        fn drop(&mut self) {
+            self.release();
+        }
+    }
+}
