@@ -26,6 +26,9 @@ pub mod shim;
 /// Choices that people make by name.
 pub mod named;
 
+/// A fence that costs one side nothing.
+pub mod asymmetric;
+
 /// Values kept from sharing a cache line.
 pub mod cache_line;
 

@@ -17,6 +17,12 @@ mod real {
     };
     pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+    /// Keeps the compiler from moving anything across; the processor may.
+    #[inline(always)]
+    pub fn compiler_barrier() {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
     /// Hints to the processor.
     pub mod hint {
         pub use std::hint::spin_loop;
@@ -77,6 +83,11 @@ mod real {
         AtomicU64, AtomicUsize, Ordering, fence,
     };
     pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    /// A model has no compiler to be kept from anything: a fence.
+    pub fn compiler_barrier() {
+        fence(Ordering::SeqCst);
+    }
 
     /// Hints to the processor.
     pub mod hint {

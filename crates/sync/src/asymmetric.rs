@@ -1,0 +1,158 @@
+//! A fence that costs one side nothing.
+//!
+//! Two threads each write one word and then read the other's: at least one must see what the other
+//! wrote. With ordinary fences both pay. Where one side runs a million times for each time of the
+//! other, the cheap side only keeps the compiler from reordering ([`light`](Asymmetric::light)), and
+//! the dear side has the system run a full barrier on every processor that runs a thread of this
+//! process ([`heavy`](Asymmetric::heavy)). The system call is `membarrier`, private and expedited; it
+//! costs a few microseconds. Where it is missing, and under the model checker, both sides are full
+//! fences, and the rest of the argument is the same.
+//!
+//! # Why that is enough
+//!
+//! While `heavy` runs, every thread of the process passes a full barrier at some point: by the
+//! interrupt if it runs, by the switch if it does not. For a thread with `W(a); light; R(b)` and
+//! another with `W(b); heavy; R(a)` that point lies before `W(a)`, then `R(b)` comes after the barrier
+//! and sees `b`; or after it, then `W(a)` comes before the barrier and `R(a)` sees it. The light fence
+//! is what lets "before" and "after" be read off the program.
+//!
+//! # Orderings
+//!
+//! * O1  the fences of both sides, `SeqCst` where they are fences: store, then load, on either side;
+//!   no acquire or release orders these.
+
+use crate::shim::{Ordering, compiler_barrier, fence};
+
+/// A pair of fences for two sides of which one is far more frequent.
+///
+/// ```
+/// use foxton_sync::asymmetric::Asymmetric;
+///
+/// let fence = Asymmetric::new();
+/// fence.light(); // A million times.
+/// fence.heavy(); // Once.
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Asymmetric {
+    expedited: bool,
+}
+
+impl Default for Asymmetric {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Asymmetric {
+    /// The best pair the system has.
+    pub fn new() -> Self {
+        Self {
+            expedited: system::register(),
+        }
+    }
+
+    /// Full fences on both sides, whatever the system has.
+    pub const fn symmetric() -> Self {
+        Self { expedited: false }
+    }
+
+    /// Whether the light side is free.
+    pub fn is_expedited(&self) -> bool {
+        self.expedited
+    }
+
+    /// The frequent side: after its store, before its load.
+    #[inline(always)]
+    pub fn light(&self) {
+        if self.expedited {
+            compiler_barrier();
+        } else {
+            fence(Ordering::SeqCst); // O1
+        }
+    }
+
+    /// The rare side: after its store, before its load.
+    #[inline(never)]
+    pub fn heavy(&self) {
+        if self.expedited {
+            system::barrier();
+        } else {
+            fence(Ordering::SeqCst); // O1
+        }
+    }
+}
+
+#[cfg(all(any(target_os = "linux", target_os = "android"), not(loom)))]
+mod system {
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// Tells the system that this process will ask for barriers; once is enough, more is harmless.
+    pub(super) fn register() -> bool {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    }
+
+    pub(super) fn barrier() {
+        membarrier(MembarrierCommand::PrivateExpedited)
+            .expect("a registered process may ask for a barrier");
+    }
+}
+
+#[cfg(any(not(any(target_os = "linux", target_os = "android")), loom))]
+mod system {
+    pub(super) fn register() -> bool {
+        false
+    }
+
+    pub(super) fn barrier() {
+        unreachable!("nothing was registered");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shim::{AtomicBool, AtomicU64, thread};
+    use std::sync::Arc;
+
+    /// The litmus of the first page on the processor at hand: rounds in which both sides miss the
+    /// other are what must not happen. Without the fences it happens within the first thousands.
+    #[test]
+    fn one_of_two_sides_sees_the_other() {
+        for pair in [Asymmetric::new(), Asymmetric::symmetric()] {
+            let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false)));
+            // The frequent side counts its rounds in the first word and notes what it saw last of
+            // the second. Having written n, whoever then reads less than what the rare side had
+            // written before it read less than n has missed it, and was missed.
+            let frequent = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let mut seen = vec![0; 1];
+                    let mut round = 0;
+                    while !shared.2.load(Ordering::Relaxed) || round < 1000 {
+                        round += 1;
+                        shared.0.store(round, Ordering::Relaxed);
+                        pair.light();
+                        if seen.len() < 5_000_000 {
+                            seen.push(shared.1.load(Ordering::Relaxed));
+                        }
+                    }
+                    seen
+                })
+            };
+            let mut saw = vec![0; 1];
+            for round in 1..2000 {
+                shared.1.store(round, Ordering::Relaxed);
+                pair.heavy();
+                saw.push(shared.0.load(Ordering::Relaxed));
+            }
+            shared.2.store(true, Ordering::Relaxed);
+            let seen = frequent.join().unwrap();
+            for (round, &of_other) in saw.iter().enumerate() {
+                // Round `of_other + 1` of the frequent side was written after this side had looked.
+                if let Some(&later) = seen.get(of_other as usize + 1) {
+                    assert!(later >= round as u64, "both sides missed each other");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The litmus of the asymmetric fence, in every interleaving.
+#![cfg(loom)]
+
+use foxton_sync::{
+    asymmetric::Asymmetric,
+    shim::{Arc, AtomicU64, Ordering::Relaxed},
+};
+
+/// Store buffering: each side writes its word and reads the other's.
+#[test]
+fn o1_one_of_two_sides_sees_the_other() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        let fence = Asymmetric::new();
+        let frequent = {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                shared.0.store(1, Relaxed);
+                fence.light();
+                shared.1.load(Relaxed)
+            })
+        };
+        shared.1.store(1, Relaxed);
+        fence.heavy();
+        let seen = shared.0.load(Relaxed);
+        assert!(seen + frequent.join().unwrap() > 0, "both missed the other");
+    });
+}
