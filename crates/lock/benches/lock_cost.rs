@@ -100,7 +100,7 @@ fn main() {
         "", "point", "point, cached", "re-ask", "hot"
     );
     let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in [Kind::Global, Kind::Bucket] {
+    for kind in [Kind::Global, Kind::Bucket, Kind::Direct] {
         pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
     }
     for (kind, latch) in pairs {

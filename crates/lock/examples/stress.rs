@@ -23,7 +23,7 @@ fn main() {
         number("--keys", 64) as usize,
     );
     let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in [Kind::Global, Kind::Bucket] {
+    for kind in [Kind::Global, Kind::Bucket, Kind::Direct] {
         pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
     }
     let inherited = [Inheritance::Off, Inheritance::Hot, Inheritance::Always];

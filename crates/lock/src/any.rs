@@ -5,6 +5,7 @@ use crate::{
     manager::LockManager,
     managers::{
         bucket::Bucket,
+        direct::{Direct, Granules},
         global::Global,
         inherit::Inherit,
         sharded::{Order, Sharded},
@@ -13,11 +14,14 @@ use crate::{
     name::Name,
     owner::{Owner, Savepoint, WaitTicket},
     reference::Reference,
-    request::{Patience, Reason, Reply},
+    request::{Outcome, Patience, Reason, Reply},
     waits::VictimPolicy,
 };
 use foxton_sync::{latch, worker::Worker};
-use std::time::Duration;
+use std::{
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
 
 pub use crate::managers::inherit::Inheritance;
 
@@ -35,6 +39,8 @@ pub enum Kind {
     Sharded,
     /// The same, and who came first goes first.
     ShardedArrival,
+    /// What nobody conflicts with is only remembered; the rest as with `bucket`.
+    Direct,
 }
 
 foxton_sync::named! {
@@ -44,6 +50,7 @@ foxton_sync::named! {
     Bucket = "bucket",
     Sharded = "sharded",
     ShardedArrival = "sharded:arrival",
+    Direct = "direct",
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
@@ -68,6 +75,12 @@ pub struct Options {
     /// Whether the manager may have threads of its own: the detector of `sharded`. Without, whoever
     /// needs what such a thread does does it itself, at once. Default true.
     pub own_threads: bool,
+    /// For `direct`: in how many granules keys are remembered, a power of two up to 2^31. Default
+    /// 4096: 32 KiB.
+    pub granule_count: usize,
+    /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
+    /// time. Default 10 ms; up to a thousand times as long where that happens again and again.
+    pub hold_off: Duration,
 }
 
 impl Default for Options {
@@ -79,17 +92,22 @@ impl Default for Options {
             victim: VictimPolicy::default(),
             inherit: Inheritance::default(),
             own_threads: true,
+            granule_count: 4096,
+            hold_off: Duration::from_millis(10),
         }
     }
 }
 
 impl Options {
-    /// Two buckets, so that names share them all the time, and no threads, so that whatever happens
-    /// has happened when a call returns.
+    /// Two buckets and granules, so that names share them all the time, no hold-off, so that locks
+    /// are remembered and made real all the time, and no threads, so that whatever happens has
+    /// happened when a call returns.
     pub fn tiny() -> Self {
         Self {
             bucket_count: 2,
             own_threads: false,
+            granule_count: 2,
+            hold_off: Duration::ZERO,
             ..Self::default()
         }
     }
@@ -111,6 +129,10 @@ impl Options {
 #[derive(Debug)]
 #[non_exhaustive]
 #[repr(u8)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each database, and every lock would follow the pointer"
+)]
 pub enum Any {
     /// One mutex, one map.
     Reference(Reference),
@@ -122,6 +144,8 @@ pub enum Any {
     Sharded(Sharded),
     /// Any of the others, and inheritance over it.
     Inherit(Box<Inherit<Any>>),
+    /// Locks that are only remembered until somebody conflicts.
+    Direct(Direct),
 }
 
 impl Any {
@@ -138,6 +162,8 @@ impl Any {
             victim,
             inherit,
             own_threads,
+            granule_count,
+            hold_off,
         } = *options;
         let sharded = |order| {
             let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
@@ -149,6 +175,16 @@ impl Any {
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
             Kind::Sharded => sharded(Order::Contention),
             Kind::ShardedArrival => sharded(Order::Arrival),
+            Kind::Direct => {
+                // What is inherited is real: it stands in a queue while its place sleeps.
+                let tables = inherit == Inheritance::Off;
+                let granules = Granules {
+                    count: granule_count,
+                    hold_off,
+                    tables,
+                };
+                Self::Direct(Direct::new(latch, bucket_count, victim, granules))
+            }
         };
         let always = inherit == Inheritance::Always;
         match inherit {
@@ -170,6 +206,7 @@ impl Any {
                 Order::Arrival => Kind::ShardedArrival,
             },
             Self::Inherit(manager) => manager.inner().kind(),
+            Self::Direct(_) => Kind::Direct,
         }
     }
 
@@ -181,6 +218,7 @@ impl Any {
             Self::Bucket(manager) => manager,
             Self::Sharded(manager) => manager,
             Self::Inherit(manager) => &**manager,
+            Self::Direct(manager) => manager,
         }
     }
 }
@@ -205,6 +243,7 @@ impl LockManager for Any {
             Self::Bucket(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Sharded(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Inherit(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Direct(manager) => manager.request(worker, owner, name, mode, patience),
         }
     }
 
@@ -214,6 +253,19 @@ impl LockManager for Any {
 
     fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
         self.member().end_wait(worker, ticket, reason)
+    }
+
+    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
+        self.member().wait(worker, owner, deadline)
+    }
+
+    fn poll_wait(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        self.member().poll_wait(worker, owner, context)
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
@@ -232,6 +284,7 @@ impl LockManager for Any {
             Self::Bucket(manager) => manager.release_all(worker, owner),
             Self::Sharded(manager) => manager.release_all(worker, owner),
             Self::Inherit(manager) => manager.release_all(worker, owner),
+            Self::Direct(manager) => manager.release_all(worker, owner),
         }
     }
 

@@ -58,6 +58,7 @@ impl Held {
     }
 
     /// The order that the next acquisition gets.
+    #[inline]
     pub(crate) fn next_order(&self) -> u32 {
         self.next_order
     }
@@ -125,6 +126,10 @@ impl Held {
 
     pub(crate) fn set_mode(&mut self, at: usize, mode: Mode) {
         self.entries[at].mode = mode;
+    }
+
+    pub(crate) fn set_slot(&mut self, at: usize, slot: u32) {
+        self.entries[at].slot = slot;
     }
 
     /// Adds a name that is not in the list.

@@ -151,6 +151,15 @@ impl Snapshot {
 }
 
 impl Queue {
+    /// A name that nobody holds yet.
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            holders: Vec::new(),
+            waiters: Vec::new(),
+        }
+    }
+
     fn edges(&self) -> Vec<Edge> {
         let mut edges = Vec::new();
         for (at, waiter) in self.waiters.iter().enumerate() {
@@ -237,6 +246,10 @@ pub struct Stats {
     pub deadlocks: u64,
     /// Waits that somebody ended from outside.
     pub cancelled: u64,
+    /// How often remembered locks were made real (`direct`).
+    pub revocations: u64,
+    /// Nanoseconds that took, over all threads.
+    pub revocation_nanos: u64,
     /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
     pub wait_histogram: [u64; WAIT_BUCKETS],
     /// What became of locks that could be inherited.

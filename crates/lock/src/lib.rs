@@ -153,6 +153,9 @@ mod held;
 /// What a place keeps between two transactions.
 mod estate;
 
+/// Locks that an owner only remembers.
+mod remembered;
+
 /// What others may read of an owner, and where it sleeps.
 mod registry;
 

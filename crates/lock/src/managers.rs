@@ -15,6 +15,9 @@ pub mod global;
 /// A latch for each bucket.
 pub mod bucket;
 
+/// Locks that are only remembered until somebody conflicts.
+pub mod direct;
+
 /// Two levels of latches, and an order that knows who is waited for.
 pub mod sharded;
 

@@ -196,6 +196,18 @@ impl Mode {
         }
     }
 
+    /// Whether this is *weak* on a name of this class: an intention on a table, a shared key or gap.
+    /// All weak modes of a class are compatible with each other.
+    #[inline]
+    pub(crate) const fn is_weak(self, class: Class) -> bool {
+        let weak = match class {
+            Class::Table => IS | IX,
+            Class::Key | Class::End => S | GAP_S,
+            Class::Advisory => 0,
+        };
+        self.0 & !weak == 0
+    }
+
     /// Whether a name of this class can be held in this mode.
     #[inline]
     pub const fn suits(self, class: Class) -> bool {
@@ -488,6 +500,22 @@ mod tests {
                 .to_string()
                 .contains("S+gapS")
         );
+    }
+
+    #[test]
+    fn weak_modes_of_a_class_are_compatible_and_closed() {
+        for class in [Class::Table, Class::Key, Class::End, Class::Advisory] {
+            let weak: Vec<Mode> = all()
+                .into_iter()
+                .filter(|mode| mode.suits(class) && mode.is_weak(class))
+                .collect();
+            assert_eq!(weak.is_empty(), class == Class::Advisory);
+            for &a in &weak {
+                for &b in &weak {
+                    assert!(a.compatible(b) && a.supremum(b).is_weak(class), "{a} {b}");
+                }
+            }
+        }
     }
 
     #[test]

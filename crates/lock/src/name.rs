@@ -202,6 +202,18 @@ impl Name {
         fold(first ^ self.tail, 0xd6e8_feb8_6659_fd93)
     }
 
+    /// The name as three words, of which the last is below 2^48.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> [u64; 3] {
+        [self.head, self.tail, self.origin]
+    }
+
+    /// The name that these are the words of.
+    #[inline(always)]
+    pub(crate) const fn from_words([head, tail, origin]: [u64; 3]) -> Self {
+        Self { head, tail, origin }
+    }
+
     /// The bytes of a key that the name still knows: all of them, or the first eight.
     fn known_bytes(&self) -> impl Iterator<Item = u8> {
         let count = if self.is_exact() { self.length() } else { 8 };

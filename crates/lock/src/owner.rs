@@ -14,6 +14,7 @@ use crate::{
     mode::Mode,
     name::Name,
     registry::{GRANTED, Record, Registry, Waiting, add},
+    remembered::Remembered,
     request::{Label, Outcome, Refusal},
 };
 use foxton_sync::{
@@ -75,6 +76,8 @@ pub struct Owner {
     /// Whether it only gives back what another at its place left behind.
     stands_in: bool,
     defeats: u32,
+    /// Its list of remembered locks, at a manager that remembers.
+    pub(crate) remembered: Option<Arc<Remembered>>,
 }
 
 impl fmt::Debug for Owner {
@@ -102,6 +105,7 @@ impl Owner {
             wanting: None,
             stands_in: false,
             defeats: 0,
+            remembered: None,
         }
     }
 
@@ -120,11 +124,19 @@ impl Owner {
             wanting: None,
             stands_in: true,
             defeats: 0,
+            remembered: None,
         }
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.registry
+    }
+
+    /// An owner of a manager that remembers locks.
+    pub(crate) fn remembering(registry: &Arc<Registry>) -> Self {
+        let mut owner = Self::new(registry);
+        owner.remembered = Some(owner.record().remember());
+        owner
     }
 
     /// Begins the next transaction: a new id, age zero, no label, no defeats.
@@ -195,6 +207,13 @@ impl Owner {
             place: self.id.place(),
             ticket,
         })
+    }
+
+    /// Its list of remembered locks.
+    #[inline]
+    pub(crate) fn remembered(&self) -> &Remembered {
+        let list = self.remembered.as_ref();
+        list.expect("an owner of a manager that remembers has a list")
     }
 
     #[inline]

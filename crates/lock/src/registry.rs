@@ -17,6 +17,7 @@ use crate::{
     estate::Estate,
     mode::Mode,
     name::Name,
+    remembered::Remembered,
     request::{Label, OwnerId, Reason, Refusal},
     usage::Ledger,
 };
@@ -24,7 +25,7 @@ use foxton_sync::{
     cache_line::CachePadded,
     clock::{Coarse, coarse_now},
     park::{Parker, Ticket, Verdict, Wake},
-    shim::{AtomicU64, Mutex, Ordering, lock},
+    shim::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
 use smallvec::SmallVec;
 use std::{
@@ -134,6 +135,7 @@ pub(crate) struct Record {
     pub(crate) counters: Counters,
     /// What its waits cost; made by the first.
     ledger: Mutex<Option<Box<Ledger>>>,
+    remembered: OnceLock<Arc<Remembered>>,
 }
 
 impl Record {
@@ -148,6 +150,7 @@ impl Record {
             estate: Mutex::default(),
             counters: Counters::default(),
             ledger: Mutex::default(),
+            remembered: OnceLock::new(),
         }
     }
 
@@ -158,9 +161,25 @@ impl Record {
         OwnerId::from_number(self.id.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn place(&self) -> u32 {
+        self.id().place()
+    }
+
     pub(crate) fn begun(&self) -> Duration {
         // Relaxed: as for the id.
         Duration::from_nanos(self.begun_nanos.load(Ordering::Relaxed))
+    }
+
+    /// The list of remembered locks, for a manager that remembers; made when the place is first
+    /// claimed there.
+    pub(crate) fn remember(&self) -> Arc<Remembered> {
+        self.remembered.get_or_init(Arc::default).clone()
+    }
+
+    /// The list of remembered locks, if there is one.
+    #[inline]
+    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+        self.remembered.get().map(|list| &**list)
     }
 
     pub(crate) fn set_label(&self, id: OwnerId, label: Label) {
@@ -349,7 +368,9 @@ impl Registry {
             .filter_map(OnceLock::get)
             .map(|c| c.len())
             .sum();
-        records * size_of::<CachePadded<Record>>()
+        let lists = self.records().filter_map(Record::remembered);
+        let lists: usize = lists.map(Remembered::memory_bytes).sum();
+        records * size_of::<CachePadded<Record>>() + lists
     }
 }
 

@@ -161,6 +161,20 @@ impl<B: Buckets> Queued<B> {
         if let Some(at) = owner.held.find(name, hash) {
             return self.request_again(worker, owner, at, mode, patience, wait_began);
         }
+        self.request_new(worker, owner, (name, hash), mode, patience, wait_began)
+    }
+
+    /// A request for a name that `owner` does not hold.
+    #[inline(always)]
+    pub(super) fn request_new(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        mode: Mode,
+        patience: Patience,
+        wait_began: impl FnOnce(&Waiting, Reach),
+    ) -> Reply {
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, &name, hash, |heads| {
             let head = heads.get_or_add(&name);
@@ -185,9 +199,33 @@ impl<B: Buckets> Queued<B> {
         }
     }
 
+    /// Grants `name` to the owner at `place`, which does not hold it, if nobody is in its way. Who
+    /// has the place need not know.
+    pub(super) fn grant_to(
+        &self,
+        worker: &Worker,
+        place: u32,
+        name: Name,
+        hash: u32,
+        mode: Mode,
+    ) -> Option<u32> {
+        self.with(worker, &name, hash, |heads| {
+            heads.get_or_add(&name).acquire(place, mode)
+        })
+    }
+
+    /// Every queue, in no particular order.
+    pub(super) fn queues(&self, worker: &Worker) -> Vec<Queue> {
+        let mut queues = Vec::new();
+        for index in 0..self.buckets.count() {
+            self.show_bucket(worker, index, usize::MAX, &mut queues);
+        }
+        queues
+    }
+
     /// A request for the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
-    fn request_again(
+    pub(super) fn request_again(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -381,7 +419,12 @@ impl<B: Buckets> Queued<B> {
     }
 
     #[inline]
-    fn give_back<'m>(&'m self, worker: &Worker, lock: &held::Entry, wakes: &mut Wakes<'m>) {
+    pub(super) fn give_back<'m>(
+        &'m self,
+        worker: &Worker,
+        lock: &held::Entry,
+        wakes: &mut Wakes<'m>,
+    ) {
         self.with(worker, &lock.name, lock.hash, |heads| {
             self.give_back_in(worker, heads, lock, wakes);
         });
@@ -545,11 +588,7 @@ impl<B: Buckets> LockManager for Queued<B> {
     }
 
     fn inspect(&self, worker: &Worker) -> Snapshot {
-        let mut queues = Vec::new();
-        for index in 0..self.buckets.count() {
-            self.show_bucket(worker, index, usize::MAX, &mut queues);
-        }
-        Snapshot::new(queues)
+        Snapshot::new(self.queues(worker))
     }
 
     fn look(&self, worker: &Worker, most: usize) -> Snapshot {

@@ -1,0 +1,706 @@
+//! Locks that are only remembered until somebody conflicts.
+//!
+//! Gottemukkala and Lehman's manager for memory-resident tables keeps a flag in each table: while
+//! nobody conflicts, a transaction locks the table and only *remembers* the records it touched, in
+//! memory of its own. A request that conflicts *de-escalates*: what was remembered becomes real, and
+//! goes on being real for a while. Here the flag is finer than a table, the remembered path has
+//! neither a read-modify-write nor a fence, and the real locks are those of `bucket`.
+//!
+//! # State
+//!
+//! ```text
+//!   owner's list, written by the owner alone          granules                real locks: `bucket`
+//!   +-----------------------------------+        +----------------+        +----------------------+
+//!   | count | name S | name IX | ...    |------->| count of strong|------->| heads, queues, waits |
+//!   +-----------------------------------+  hash  | locks, or bias |        +----------------------+
+//!     converted: slot, slot, ...                 +----------------+
+//! ```
+//!
+//! Names fall into *granules* by their hash, tables into granules of their own. A request is *weak* if
+//! it is IS or IX on a table, S, gap S or both on a key; all others are *strong*. Weak modes of one name
+//! are compatible, so among weak requests there is nothing to decide.
+//!
+//! # Protocol
+//!
+//! A weak request, for a name that the owner does not hold:
+//!
+//! * D1  If the granule is not biased, nor ripe to be biased again (D9), it goes to the real manager.
+//! * D2  Else append the entry to the owner's list and publish the count. *Light fence.*
+//! * D3  Read the granule again. Biased: the lock is held.
+//! * D4  Else take the entry back under the list's latch. If a revoker has converted it, the lock is
+//!   held, as a real one; if not, the request goes to the real manager.
+//!
+//! A strong request:
+//!
+//! * D5  Count it in the granule. If the granule is real, go to D8.
+//! * D6  Else revoke: raise the *mark* of the manager; *heavy fence*; walk all lists, and under each
+//!   list's latch grant every entry of the granule, that was not converted yet, to its owner in the
+//!   real manager, if nothing stands in its way there; note the slot. Whoever comes while
+//!   this goes on does the same walk, and nobody waits for anybody's walk.
+//! * D7  Declare the granule real; lower the mark.
+//! * D8  Ask the real manager. The count stays until the strong lock has been given back there, or the
+//!   request been refused.
+//!
+//! A weak request that finds the granule real, its count zero and its hold-off past:
+//!
+//! * D9  Make it biased, by a compare-and-exchange, and go to D2.
+//!
+//! The end of a transaction:
+//!
+//! * D10 Set the list's count to zero. *Light fence.* Read the mark, then whether the list was touched.
+//!   Neither: everything remembered is forgotten.
+//! * D11 Else collect, under the list's latch, what was converted, and give it back in the real
+//!   manager with the rest.
+//!
+//! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
+//! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
+//! in the real manager.
+//!
+//! # Invariants
+//!
+//! * I1  A granule is biased only while no strong lock on any of its names is held or awaited.
+//! * I2  In a granule that is real every weak lock is in the real manager, or is an entry that is about
+//!   to be taken back by its owner.
+//! * I3  `Owner::held` has exactly the locks of the owner. Those whose slot says `REMEMBERED` are
+//!   in its list under that index, and the others in the real manager, but for the mode of a wait that
+//!   was not collected.
+//! * I4  Whoever waits, waits in the real manager, and everything it waits for is there: so the walk
+//!   for deadlocks sees every edge.
+//!
+//! # Why it is right
+//!
+//! *No conflict is overlooked (L1).* Take a weak lock granted at D3 and a strong request in the same
+//! granule. The weak side wrote its entry and then read the granule biased; the strong side wrote the
+//! granule and then, after the heavy fence, reads the entries. One of them sees the other
+//! (`foxton_sync::asymmetric`). The weak side did not see the strong one, so the revoker sees the
+//! entry, if it has not been given back; it converts it, and asks for its own lock after that.
+//!
+//! *The conversion cannot fail for a lock that is held.* It can fail only where the real manager has
+//! something incompatible, held or awaited: a strong lock, which was asked for after D7 of some walk. Let the
+//! entry be held, that is, granted at D3 before that strong lock was counted; then the walk that made the
+//! granule real before it converted the entry already. So an entry that cannot be converted was never
+//! granted: its owner stands between D2 and D4, and will take it back.
+//!
+//! *The entries that are read are the owner's present ones.* The owner forgets its list at D10 and may
+//! then write new entries over the old. If it read the mark before the revoker raised it, the revoker
+//! sees the count at zero or what was appended after (fences again), whole (O1 of `remembered`). If
+//! it read the mark raised it takes the latch, so not while the revoker has it.
+//!
+//! *What is converted is given back (L7).* Either the mark was read raised, or it was lowered before, and
+//! then whatever that revoker converted shows in `touched` (O1), or it was raised after, and then
+//! that revoker found nothing.
+//!
+//! *Bias comes back only when it may (I1).* The count covers the time from before the request to after
+//! the release, and includes every revoker, so at zero no strong lock is left and no walk goes on.
+//!
+//! *Nobody is held up by a thread that lost its processor.* A weak request takes no latch but its own
+//! list's. A strong one helps itself: it walks, however far others have come. What a revoker
+//! holds is one list's latch at a time, that sleeps its waiters, for as long as it takes to convert the
+//! entries of one owner in one granule: mostly none.
+//!
+//! # Orderings
+//!
+//! * O1  lowering the mark (Release) to reading it at the end of a transaction (Acquire): who finds it
+//!   lowered sees what was touched.
+//!
+//! # Differences from the document
+//!
+//! There the flag is in the table and the table's latch is held whenever it is looked at. Our
+//! tables have no such latch, and one written record would make all readers of its table pay; so the
+//! granules are small, and found by name: the manager needs no help from whoever stores the records.
+
+mod granule;
+
+use super::bucket::Bucket;
+use crate::{
+    held,
+    inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
+    manager::LockManager,
+    mode::Mode,
+    name::{Class, Name},
+    owner::{Owner, Pending, Savepoint, WaitTicket},
+    registry::Wakes,
+    remembered::{REMEMBERED, Remembered, slot_in},
+    request::{Outcome, Patience, Reason, Reply},
+    waits::VictimPolicy,
+};
+use foxton_sync::{
+    asymmetric::Asymmetric,
+    cache_line::CachePadded,
+    clock::now,
+    latch,
+    shim::{AtomicU64, Ordering},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use granule::{Granule, HoldOff, Moment};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+/// A strong lock counted in its granule, and discounted.
+static GRANULE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock granule");
+/// A walk over all owners.
+static REVOKE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock revocation");
+/// An owner and a revoker at the owner's list.
+static LIST: Site = Site::new(Component::Lock, Pattern::Fixed, "remembered locks");
+
+/// Granules of tables. Each has its cache lines alone: every transaction reads its tables'.
+const TABLE_GRANULES: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// A manager that remembers weak locks, over a latch for each bucket.
+pub struct Direct {
+    real: Bucket,
+    granules: Box<[Granule]>,
+    tables: Box<[CachePadded<Granule>]>,
+    mask: u32,
+    fence: Asymmetric,
+    hold: HoldOff,
+    /// Revokers between D6 and D7.
+    mark: CachePadded<AtomicU64>,
+    revoked: CachePadded<Revoked>,
+}
+
+/// Where locks are remembered.
+#[derive(Debug, Clone, Copy)]
+pub struct Granules {
+    /// How many there are for keys, a power of two up to 2^31.
+    pub count: usize,
+    /// How long one stays real after it was revoked for the first time.
+    pub hold_off: Duration,
+    /// Whether locks on tables are remembered, too.
+    pub tables: bool,
+}
+
+/// What revoking came to.
+#[derive(Debug, Default)]
+struct Revoked {
+    count: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct")
+            .field("real", &self.real)
+            .field("granules", &self.granules.len())
+            .field("fence", &self.fence)
+            .field("hold", &self.hold)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Direct {
+    /// A manager with these granules, over a `bucket` manager of the rest.
+    pub fn new(
+        kind: latch::Kind,
+        buckets: usize,
+        policy: VictimPolicy,
+        granules: Granules,
+    ) -> Self {
+        let Granules {
+            count,
+            hold_off,
+            tables,
+        } = granules;
+        assert!(
+            count.is_power_of_two() && count <= 1 << 31,
+            "2^n granules, at most 2^31"
+        );
+        let table = |_| match tables {
+            true => CachePadded::new(Granule::default()),
+            false => CachePadded::new(Granule::always_real()),
+        };
+        Self {
+            real: Bucket::new(kind, buckets, policy),
+            granules: (0..count).map(|_| Granule::default()).collect(),
+            tables: (0..TABLE_GRANULES).map(table).collect(),
+            mask: (count - 1) as u32,
+            fence: Asymmetric::new(),
+            hold: HoldOff { first: hold_off },
+            mark: CachePadded::default(),
+            revoked: CachePadded::default(),
+        }
+    }
+
+    /// The bits of a hash that choose among the granules of tables, or of keys.
+    fn mask(&self, class: Class) -> u32 {
+        match class {
+            Class::Table => TABLE_GRANULES - 1,
+            _ => self.mask,
+        }
+    }
+
+    #[inline]
+    fn granule(&self, name: &Name, hash: u32) -> &Granule {
+        match name.class() {
+            Class::Table => &self.tables[(hash % TABLE_GRANULES) as usize],
+            _ => &self.granules[(hash & self.mask) as usize],
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::at(self.real.registry.now())
+    }
+
+    /// D5 to D7: counts a strong request, and sees to it that the granule is real.
+    #[inline]
+    fn enter(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
+        worker.account().passed(&GRANULE);
+        if !granule.enter() {
+            self.revoke(worker, granule, (hash, self.mask(name.class()))); // D6
+        }
+    }
+
+    fn leave(&self, worker: &Worker, granule: &Granule) {
+        worker.account().passed(&GRANULE);
+        granule.leave();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn revoke(&self, worker: &Worker, granule: &Granule, (hash, mask): (u32, u32)) {
+        worker.account().passed(&REVOKE);
+        let began = now();
+        // Relaxed: the fence is what puts it before the reading of the lists.
+        self.mark.fetch_add(1, Ordering::Relaxed);
+        self.fence.heavy();
+        for record in self.real.registry.records() {
+            if granule.is_settled() {
+                break; // Somebody else came to the end.
+            }
+            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
+                continue;
+            };
+            worker.account().passed(&LIST);
+            let place = record.place();
+            list.revoke(hash, mask, |name, mode| {
+                let hash = name.hash() as u32;
+                let here = std::ptr::eq(self.granule(&name, hash), granule);
+                here.then(|| self.real.grant_to(worker, place, name, hash, mode))?
+            });
+        }
+        let cost = began.elapsed();
+        let strained = self.count_revocation(cost);
+        granule.settle(self.hold, self.moment(), cost, strained); // D7
+        self.mark.fetch_sub(1, Ordering::Release); // O1
+    }
+
+    /// Notes a revocation, and says whether more than a hundredth of all time goes into them.
+    fn count_revocation(&self, cost: Duration) -> bool {
+        let Revoked { count, nanos } = &*self.revoked;
+        let cost = cost.as_nanos() as u64;
+        // Relaxed: plain counting.
+        count.fetch_add(1, Ordering::Relaxed);
+        let spent = nanos.fetch_add(cost, Ordering::Relaxed) + cost;
+        u128::from(spent) * 100 > self.real.registry.now().as_nanos()
+    }
+
+    /// D4 in part, and every other moment at which one entry must be certain: takes it out of the
+    /// list, and says in which slot it is real.
+    fn take_back(&self, worker: &Worker, list: &Remembered, index: u32) -> Option<u32> {
+        worker.account().passed(&LIST);
+        list.take_back(index)
+    }
+
+    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
+    #[inline]
+    fn remember(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        granule: &Granule,
+        (name, hash): (Name, u32),
+        mode: Mode,
+    ) -> bool {
+        let list = owner.remembered();
+        let index = list.append(name, hash, mode); // D2
+        self.fence.light();
+        let slot = if granule.is_biased() {
+            REMEMBERED | index // D3
+        } else {
+            match self.take_back(worker, list, index) {
+                Some(slot) => slot, // D4
+                None => return false,
+            }
+        };
+        owner.held.push(name, hash, slot, mode);
+        true
+    }
+
+    /// A request for a name that is not held and is not to be remembered.
+    #[inline(never)]
+    fn request_real(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let strong = !mode.is_weak(name.class());
+        let granule = self.granule(&name, hash);
+        if strong {
+            self.enter(worker, granule, &name, hash);
+        }
+        let real = &self.real;
+        let reply = real.request_new(
+            worker,
+            owner,
+            (name, hash),
+            mode,
+            patience,
+            |wait, reach| {
+                real.detector.check(real, worker, wait, reach);
+            },
+        ); // D8
+        if strong && matches!(reply, Reply::Refused(_)) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// A request for the name held at `at`.
+    #[inline(never)]
+    fn request_again(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        at: usize,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let held = *owner.held.at(at);
+        if held.mode.covers(mode) {
+            owner.re_asks += 1;
+            return Reply::Held;
+        }
+        let (target, class) = (held.mode.supremum(mode), held.name.class());
+        let granule = self.granule(&held.name, held.hash);
+        let remembered = index_of(&held);
+        if let Some(index) = remembered
+            && target.is_weak(class)
+        {
+            worker.account().passed(&LIST);
+            let list = owner.remembered();
+            // Under the latch no fence is needed: a revoker that missed the stronger mode had the
+            // latch before, and counted itself in the granule before that.
+            if list.strengthen(index, held.hash, target, || granule.is_biased()) {
+                owner.held.set_mode(at, target);
+                return Reply::Granted;
+            }
+        }
+        let counts = held.mode.is_weak(class) && !target.is_weak(class);
+        let enters = counts || remembered.is_some();
+        if enters {
+            self.enter(worker, granule, &held.name, held.hash);
+        }
+        if let Some(index) = remembered {
+            let slot = self.take_back(worker, owner.remembered(), index);
+            let slot = slot.expect("I2: in a real granule a lock that is held is real");
+            owner.held.set_slot(at, slot);
+        }
+        let real = &self.real;
+        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
+            real.detector.check(real, worker, wait, reach);
+        });
+        if enters && (!counts || matches!(reply, Reply::Refused(_))) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
+    fn counted(&self, owner: &Owner) -> Option<&Granule> {
+        let Pending {
+            name,
+            hash,
+            mode,
+            converts,
+            ..
+        } = owner.pending?;
+        let was_strong = converts.is_some_and(|at| !owner.held.at(at).mode.is_weak(name.class()));
+        let counts = !was_strong && !mode.is_weak(name.class());
+        counts.then(|| self.granule(&name, hash))
+    }
+
+    fn discount(&self, worker: &Worker, granule: Option<&Granule>) {
+        if let Some(granule) = granule {
+            self.leave(worker, granule);
+        }
+    }
+
+    /// Gives back a lock that is no longer among those held. `slot` is where it is real; a lock that is
+    /// only remembered is gone already.
+    fn give_back<'m>(
+        &'m self,
+        worker: &Worker,
+        mut entry: held::Entry,
+        slot: Option<u32>,
+        wakes: &mut Wakes<'m>,
+    ) {
+        if let Some(slot) = slot {
+            entry.slot = slot;
+            self.real.give_back(worker, &entry, wakes);
+        }
+        if !entry.mode.is_weak(entry.name.class()) {
+            self.leave(worker, self.granule(&entry.name, entry.hash));
+        }
+    }
+
+    /// Gives back one lock that was just taken out of those held.
+    fn give_back_one<'m>(
+        &'m self,
+        worker: &Worker,
+        owner: &Owner,
+        entry: held::Entry,
+        wakes: &mut Wakes<'m>,
+    ) {
+        let slot = match index_of(&entry) {
+            Some(index) => self.take_back(worker, owner.remembered(), index),
+            None => Some(entry.slot),
+        };
+        self.give_back(worker, entry, slot, wakes);
+    }
+
+    /// D11, and everything that is real.
+    #[inline(never)]
+    fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
+        let mut converted = Vec::new();
+        if revoked {
+            worker.account().passed(&LIST);
+            converted = owner.remembered().collect();
+        }
+        let mut wakes = Wakes::new();
+        for &entry in owner.held.iter().rev() {
+            let slot = match index_of(&entry) {
+                Some(index) => slot_in(&converted, index),
+                None => Some(entry.slot),
+            };
+            self.give_back(worker, entry, slot, &mut wakes);
+        }
+        owner.forget_held();
+    }
+
+    /// What is held by being remembered, at least `most` if there is so much: who holds what.
+    fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, Entry)> {
+        let mut all = Vec::new();
+        let registry = &self.real.registry;
+        self.mark.fetch_add(1, Ordering::Relaxed);
+        self.fence.heavy();
+        for record in registry.records() {
+            if all.len() >= most {
+                break;
+            }
+            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
+                continue;
+            };
+            worker.account().passed(&LIST);
+            let (owner, entries) = list.entries(|| record.id());
+            for (name, mode) in entries {
+                // In a real granule it is on its way back (I2).
+                if !self.granule(&name, name.hash() as u32).is_settled() {
+                    all.push((name, Entry::new(registry, owner, mode, Duration::ZERO)));
+                }
+            }
+        }
+        self.mark.fetch_sub(1, Ordering::Release); // O1
+        all
+    }
+}
+
+/// Where a lock that is remembered stands in its owner's list.
+fn index_of(entry: &held::Entry) -> Option<u32> {
+    (entry.slot & REMEMBERED != 0).then_some(entry.slot & !REMEMBERED)
+}
+
+/// Adds what is remembered to what is real.
+fn merge(snapshot: &mut Snapshot, remembered: Vec<(Name, Entry)>) {
+    let mut further = BTreeMap::<Name, Queue>::new();
+    for (name, entry) in remembered {
+        let real = snapshot
+            .queues
+            .binary_search_by_key(&name, |queue| queue.name);
+        let holders = match real {
+            Ok(at) => &mut snapshot.queues[at].holders,
+            Err(_) => {
+                &mut further
+                    .entry(name)
+                    .or_insert_with(|| Queue::new(name))
+                    .holders
+            }
+        };
+        if holders.iter().all(|holder| holder.owner != entry.owner) {
+            holders.push(entry);
+        }
+    }
+    snapshot.queues.extend(further.into_values());
+    snapshot.queues.sort_by_key(|queue| queue.name);
+}
+
+impl LockManager for Direct {
+    fn owner(&self) -> Owner {
+        Owner::remembering(&self.real.registry)
+    }
+
+    // A call of its own: its registers are better used for one manager than shared by all.
+    #[inline(never)]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        owner.assert_usable(&self.real.registry);
+        mode.assert_suits(&name);
+        let hash = name.hash() as u32;
+        if let Some(at) = owner.held.find(name, hash) {
+            return self.request_again(worker, owner, at, mode, patience);
+        }
+        let granule = self.granule(&name, hash);
+        if mode.is_weak(name.class())
+            && granule.invites(|| self.moment()) // D1, D9
+            && self.remember(worker, owner, granule, (name, hash), mode)
+        {
+            return Reply::Granted;
+        }
+        self.request_real(worker, owner, (name, hash), mode, patience)
+    }
+
+    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
+        let counted = self.counted(owner);
+        self.real.cancel(worker, owner);
+        self.discount(worker, counted);
+    }
+
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+        self.real.end_wait(worker, ticket, reason)
+    }
+
+    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
+        let counted = self.counted(owner);
+        let outcome = self.real.wait(worker, owner, deadline);
+        self.discount(worker, counted.filter(|_| !outcome.is_held()));
+        outcome
+    }
+
+    fn poll_wait(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        let counted = self.counted(owner);
+        let poll = self.real.poll_wait(worker, owner, context);
+        let refused = matches!(poll, Poll::Ready(Outcome::Refused(_)));
+        self.discount(worker, counted.filter(|_| refused));
+        poll
+    }
+
+    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+        owner.assert_usable(&self.real.registry);
+        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+            return false;
+        };
+        let entry = owner.held.remove(at);
+        let mut wakes = Wakes::new();
+        self.give_back_one(worker, owner, entry, &mut wakes);
+        true
+    }
+
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        owner.assert_usable(&self.real.registry);
+        let mut wakes = Wakes::new();
+        while let Some(entry) = owner.held.pop_since(savepoint.order()) {
+            self.give_back_one(worker, owner, entry, &mut wakes);
+        }
+    }
+
+    #[inline]
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(&self.real.registry);
+        let Some(list) = owner.remembered.as_deref() else {
+            return self.release_real(worker, owner, false); // It stands in for another.
+        };
+        // Every lock acquired so far is in the list: then none is real but what was converted.
+        let all_remembered = list.len() == owner.held.next_order();
+        list.forget(); // D10
+        self.fence.light();
+        let revoked = self.mark.load(Ordering::Acquire) != 0 || list.is_touched(); // O1
+        if all_remembered && !revoked {
+            owner.forget_held();
+        } else {
+            self.release_real(worker, owner, revoked);
+        }
+    }
+
+    fn inspect(&self, worker: &Worker) -> Snapshot {
+        // First what is remembered: what is converted meanwhile is then seen twice, not missed.
+        let remembered = self.remembered(worker, usize::MAX);
+        let mut snapshot = self.real.inspect(worker);
+        merge(&mut snapshot, remembered);
+        snapshot
+    }
+
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        let mut remembered = self.remembered(worker, most);
+        let mut snapshot = self.real.look(worker, most);
+        let size = |queue: &Queue| queue.holders.len() + queue.waiters.len();
+        let shown: usize = snapshot.queues.iter().map(size).sum();
+        remembered.truncate(most.saturating_sub(shown));
+        snapshot.left_out |= shown + remembered.len() >= most;
+        merge(&mut snapshot, remembered);
+        snapshot
+    }
+
+    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
+        self.real.longest_wait(worker)
+    }
+
+    fn deadlocks(&self) -> Vec<DeadlockReport> {
+        self.real.deadlocks()
+    }
+
+    fn stats(&self, worker: &Worker) -> Stats {
+        let mut stats = self.real.stats(worker);
+        stats.memory_bytes += size_of_val(&*self.granules) + size_of_val(&*self.tables);
+        stats.revocations = self.revoked.count.load(Ordering::Relaxed);
+        stats.revocation_nanos = self.revoked.nanos.load(Ordering::Relaxed);
+        stats
+    }
+
+    fn verify(&self, worker: &Worker) {
+        self.real.verify(worker);
+        // What is strong in the real manager is counted. A request that was refused and not
+        // collected is counted still.
+        let mut counts = std::collections::HashMap::<*const Granule, (u64, &Granule)>::new();
+        for queue in self.real.queues(worker) {
+            let strong = |entry: &&Entry| !entry.mode.is_weak(queue.name.class());
+            let holders: Vec<_> = queue.holders.iter().filter(strong).collect();
+            let converts = |entry: &&Entry| holders.iter().any(|held| held.owner == entry.owner);
+            let new = queue
+                .waiters
+                .iter()
+                .filter(strong)
+                .filter(|waiter| !converts(waiter));
+            let count = (holders.len() + new.count()) as u64;
+            let granule = self.granule(&queue.name, queue.name.hash() as u32);
+            counts.entry(granule).or_insert((0, granule)).0 += count;
+        }
+        for (count, granule) in counts.into_values().filter(|&(count, _)| count > 0) {
+            assert!(
+                granule.strong_count() >= count,
+                "I1: a strong lock is not counted"
+            );
+            assert!(
+                granule.is_settled(),
+                "I1: a strong lock in a granule that is not real"
+            );
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! A granule: one word that says whether weak locks on its names are remembered or real.
+//!
+//! # State
+//!
+//! ```text
+//! bits   63 .. 33   32 .. 29   28     27 .. 0
+//!        moment     level      real   strong locks held or asked for
+//! ```
+//!
+//! | count | real | the granule is | weak requests are |
+//! |---|---|---|---|
+//! | 0 | 0 | *biased*, since `moment` | remembered |
+//! | > 0 | 0 | being revoked | asked of the real manager |
+//! | any | 1 | *real*, at least until `moment` if the count is 0 | the same |
+//!
+//! Moments are in units of 2^22 ns, some four milliseconds, on the registry's coarse clock, modulo
+//! 2^31: a moment more than fifty days old may be taken for a coming one, which costs some speed.
+//!
+//! # Invariants
+//!
+//! * I1  The count is the number of strong locks on names of the granule that are held, awaited, or
+//!   being asked for.
+//! * I2  `real` is set by whoever has converted everything that was remembered in the granule, and
+//!   cleared only while the count is zero. So at a count of zero the granule is biased or real.
+//! * I3  The word is changed by read-modify-writes only, so that the orderings below go through
+//!   whatever came between.
+//!
+//! # Orderings
+//!
+//! * O1  `leave` (Release) to `is_biased` (Acquire): who finds the granule biased comes after
+//!   everything that was done under the strong locks that are gone.
+//! * O2  `settle` (Release) to `enter` and `is_settled` (Acquire): who finds the granule real comes
+//!   after the conversions.
+
+use foxton_sync::shim::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const COUNT: u64 = (1 << 28) - 1;
+const REAL: u64 = 1 << 28;
+const LEVEL_SHIFT: u32 = 29;
+const LEVELS: u64 = 10;
+const MOMENT_SHIFT: u32 = 33;
+const MOMENTS: u64 = (1 << 31) - 1;
+
+/// A granule stays real for at least this many times what revoking it cost.
+const COST_FACTOR: u64 = 12;
+
+/// How long a granule stays real after it was revoked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HoldOff {
+    /// The first time; each time it is revoked again soon after, twice as long, up to 2^10 times.
+    pub(super) first: Duration,
+}
+
+/// Units since the registry was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment(u64);
+
+impl Moment {
+    pub(super) fn at(since_start: Duration) -> Self {
+        Self(units(since_start) & MOMENTS)
+    }
+
+    fn after(self, units: u64) -> Self {
+        Self((self.0 + units) & MOMENTS)
+    }
+
+    fn since(self, earlier: Self) -> u64 {
+        self.0.wrapping_sub(earlier.0) & MOMENTS
+    }
+
+    fn has_come(self, now: Self) -> bool {
+        now.since(self) <= MOMENTS / 2
+    }
+}
+
+fn units(time: Duration) -> u64 {
+    (time.as_nanos() >> 22) as u64
+}
+
+impl HoldOff {
+    /// The level after a revocation, and how long the granule stays real. `biased` is how long it had
+    /// been biased, `strained` whether revoking takes too much time altogether.
+    fn next(self, level: u64, biased: u64, cost: Duration, strained: bool) -> (u64, u64) {
+        if self.first.is_zero() {
+            return (0, 0);
+        }
+        let span = |level: u64| units(self.first * (1 << level)).max(1);
+        let level = if strained {
+            LEVELS
+        } else if biased < 4 * span(level) {
+            (level + 1).min(LEVELS)
+        } else {
+            level.saturating_sub(1)
+        };
+        (level, span(level).max(COST_FACTOR * units(cost)))
+    }
+}
+
+/// One granule.
+#[derive(Debug, Default)]
+pub(super) struct Granule(AtomicU64);
+
+impl Granule {
+    /// One that is never biased: a strong lock is counted that never goes.
+    pub(super) fn always_real() -> Self {
+        Self(AtomicU64::new(REAL | 1))
+    }
+
+    /// Whether weak locks are remembered.
+    #[inline(always)]
+    pub(super) fn is_biased(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (COUNT | REAL) == 0 // O1
+    }
+
+    /// Counts a strong lock that is about to be asked for, and says whether the granule is real.
+    /// Otherwise what is remembered has to be converted first.
+    #[inline]
+    pub(super) fn enter(&self) -> bool {
+        let word = self.0.fetch_add(1, Ordering::Acquire); // O2
+        debug_assert!(word & COUNT < COUNT, "2^28 strong locks in one granule");
+        word & REAL != 0
+    }
+
+    /// A strong lock is gone.
+    #[inline]
+    pub(super) fn leave(&self) {
+        let word = self.0.fetch_sub(1, Ordering::Release); // O1
+        debug_assert!(word & COUNT > 0, "I1: more strong locks gone than came");
+    }
+
+    /// Whether everything remembered has been converted.
+    pub(super) fn is_settled(&self) -> bool {
+        self.0.load(Ordering::Acquire) & REAL != 0 // O2
+    }
+
+    /// Everything remembered has been converted, at a certain cost. Whoever says so is counted.
+    pub(super) fn settle(&self, hold: HoldOff, now: Moment, cost: Duration, strained: bool) {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & REAL == 0 {
+            let biased = now.since(Moment(word >> MOMENT_SHIFT));
+            let level = word >> LEVEL_SHIFT & 15;
+            let (level, stay) = hold.next(level, biased, cost, strained);
+            let until = now.after(stay).0 << MOMENT_SHIFT;
+            let next = until | level << LEVEL_SHIFT | REAL | word & COUNT;
+            match self
+                .0
+                // O2
+                .compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether a weak lock may be tried as a remembered one: the granule is biased, or has been real
+    /// for long enough, and then it is biased from now on. A hint: `is_biased` decides.
+    #[inline]
+    pub(super) fn invites(&self, now: impl FnOnce() -> Moment) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        match word & (COUNT | REAL) {
+            0 => true,
+            REAL => self.rebias(word, now()),
+            _ => false,
+        }
+    }
+
+    #[inline(never)]
+    fn rebias(&self, word: u64, now: Moment) -> bool {
+        if !Moment(word >> MOMENT_SHIFT).has_come(now) {
+            return false;
+        }
+        let biased = now.0 << MOMENT_SHIFT | word & 15 << LEVEL_SHIFT;
+        // Relaxed: a link in the chain from `leave` to `is_biased` (I3).
+        self.0
+            .compare_exchange(word, biased, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Strong locks counted.
+    pub(super) fn strong_count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & COUNT
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const HOLD: HoldOff = HoldOff {
+        first: Duration::from_millis(10),
+    };
+
+    fn at(millis: u64) -> Moment {
+        Moment::at(Duration::from_millis(millis))
+    }
+
+    fn revoke(granule: &Granule, millis: u64) {
+        assert!(!granule.enter());
+        granule.settle(HOLD, at(millis), Duration::ZERO, false);
+        granule.leave();
+    }
+
+    #[test]
+    fn a_granule_is_real_while_strong_locks_are_there_and_for_some_time_after() {
+        let granule = Granule::default();
+        assert!(granule.is_biased());
+        assert!(!granule.enter());
+        assert!(!granule.is_biased() && !granule.is_settled());
+        granule.settle(HOLD, at(100), Duration::ZERO, false);
+        assert!(granule.enter() && granule.is_settled());
+        granule.leave();
+        assert!(!granule.invites(|| at(1_000_000)), "somebody is there");
+        granule.leave();
+        assert!(!granule.invites(|| at(101)), "too soon");
+        assert!(!granule.is_biased());
+        assert!(granule.invites(|| at(1000)));
+        assert!(granule.is_biased());
+    }
+
+    #[test]
+    fn who_is_revoked_again_soon_stays_real_for_longer() {
+        let granule = Granule::default();
+        let mut now = 0;
+        let mut spans = Vec::new();
+        for _ in 0..14 {
+            revoke(&granule, now);
+            let from = now;
+            while !granule.invites(|| at(now)) {
+                now += 1;
+            }
+            spans.push(now - from);
+        }
+        // To within a unit.
+        let grow = spans.windows(2).all(|pair| pair[0] <= pair[1] + 5);
+        assert!(grow, "{spans:?}");
+        assert!(spans[0] < 50 && *spans.last().unwrap() > 8000, "{spans:?}");
+        now += 1_000_000;
+        revoke(&granule, now);
+        assert!(granule.invites(|| at(now + 9000)));
+    }
+
+    #[test]
+    fn what_was_dear_to_revoke_stays_real_for_a_multiple_of_it() {
+        let granule = Granule::default();
+        granule.enter();
+        granule.settle(HOLD, at(0), Duration::from_secs(1), false);
+        granule.leave();
+        assert!(!granule.invites(|| at(11_000)));
+        assert!(granule.invites(|| at(13_000)));
+    }
+
+    #[test]
+    fn moments_go_round() {
+        let last = Moment(MOMENTS);
+        assert_eq!(last.after(1), Moment(0));
+        assert!(last.has_come(Moment(0)) && !Moment(0).has_come(last));
+    }
+}
