@@ -116,6 +116,9 @@ pub(crate) struct Found {
     pub(crate) segments: Vec<Extent>,
     /// Files of ours that hold nothing and are in the way.
     pub(crate) leftovers: Vec<String>,
+    /// The CRC-32C of the records as they were read, from the beginning of the segment that the log
+    /// ends in.
+    pub(crate) tail: u32,
     /// Where the last record begins, if it says that the log was closed and nothing follows it.
     pub(crate) closed_at: Option<Lsn>,
 }
@@ -129,6 +132,7 @@ pub(crate) fn find<E>(
     let mut stream = Stream::over(device, segments);
     let seal = Seal::new(identity);
     let (mut at, mut records, mut closed_at) = (Lsn::ZERO, 0, None);
+    let mut tail = Tail::default();
     let flaw = loop {
         let record = match stream.record(seal, at)? {
             Ok(record) => record,
@@ -146,6 +150,7 @@ pub(crate) fn find<E>(
                 closed_at = None;
             }
         }
+        tail.add(&mut stream, at, end)?;
         at = end;
     };
     let rest = stream.search(seal, at, flaw)?;
@@ -169,8 +174,30 @@ pub(crate) fn find<E>(
         summary,
         segments: stream.segments,
         leftovers,
+        tail: tail.check,
         closed_at,
     })
+}
+
+/// What was read of the segment that the last record ends in.
+#[derive(Debug, Default)]
+struct Tail {
+    first: Lsn,
+    check: u32,
+}
+
+impl Tail {
+    /// Adds the record from `at` to `end`, which was read just now.
+    fn add(&mut self, stream: &mut Stream<'_>, at: Lsn, end: Lsn) -> Result<(), Failure> {
+        let first = stream.extent_of(end).map_or(Lsn::ZERO, |home| home.first);
+        if first > self.first {
+            *self = Tail { first, check: 0 };
+        }
+        let from = at.max(first);
+        let bytes = stream.view(from, end.since(from))?.unwrap_or_default();
+        self.check = crc32c::crc32c_append(self.check, bytes);
+        Ok(())
+    }
 }
 
 /// The segments of a directory in order, checked to follow each other without gaps, and the

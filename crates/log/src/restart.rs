@@ -9,11 +9,24 @@
 //!   new file, which is synced and renamed over it. Copying leaves behind whatever lay behind the
 //!   end, so that no later record can ever be followed by a stale one. Writing in place instead
 //!   could tear records that are safe.
+//!   The bytes copied are those that were read as records: the copy has their checksum, or opening
+//!   fails. What is read a second time may differ: the system shows a page that it has given up
+//!   writing only for as long as it keeps it in memory, and then what is on the disk.
 //! * A log that was closed: only the closing record itself can be in doubt, since it is written
 //!   when everything before it is durable. It is written again in place; tearing it harms
 //!   nothing.
 //!
 //! Segments before the last are durable (`segment`, I1).
+//!
+//! # Why the page cache may be read
+//!
+//! Opening reads through the page cache, and so may find good records that the disk does not have.
+//! That is no harm. They were written by us and not acknowledged, and a commit whose outcome nobody
+//! was told may be found; what may not happen is that it is found now and not later. It is found
+//! later because the copy is made from bytes with good checksums, into a file that never failed a
+//! sync, and is synced before anything is acknowledged behind it; if that sync fails, the log does
+//! not open. Reading past the cache (`O_DIRECT`, or `POSIX_FADV_DONTNEED` first) would find fewer of
+//! such commits and none more that matters.
 //!
 //! # Invariants
 //!
@@ -51,7 +64,7 @@ pub(crate) fn prepare(
         }
         // The closing record began in an earlier segment; copying the last one is as good.
         (Some(last), _) => (
-            copy(&*device, &identity, &last, end)?,
+            copy(&*device, &identity, &last, end, found.tail)?,
             end.since(last.first),
         ),
     };
@@ -110,6 +123,7 @@ fn copy(
     identity: &[u8; 16],
     last: &Segment,
     end: Lsn,
+    tail: u32,
 ) -> Result<Segment, Failure> {
     let (name, unfinished) = (
         segment::name(last.first),
@@ -119,6 +133,7 @@ fn copy(
         .map_err(tell(&unfinished))?;
     let mut chunk = Vec::new();
     let mut at = last.first;
+    let mut check = 0;
     while at < end {
         let length = end.since(at).min(CHUNK);
         chunk.resize(length as usize, 0);
@@ -131,11 +146,16 @@ fn copy(
                 io::ErrorKind::UnexpectedEof.into(),
             ));
         }
+        check = crc32c::crc32c_append(check, &chunk);
         fresh
             .file
             .write_at(&chunk, fresh.offset_of(at))
             .map_err(Failure::of("write", &unfinished))?;
         at = at.plus(length);
+    }
+    if check != tail {
+        let differs = "it does not read the same twice; open it again to see what it holds";
+        return Err(Failure::of("read", &name)(io::Error::other(differs)));
     }
     fresh
         .file
