@@ -289,6 +289,9 @@ pub(crate) struct LockCost {
     /// Only lock and release so often and print nothing: what callgrind watches.
     #[arg(long, hide = true)]
     pub(crate) bare: Option<u64>,
+    /// Only take so many locks and print three numbers: what a manager's memory is measured by.
+    #[arg(long, hide = true)]
+    pub(crate) held: Option<usize>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

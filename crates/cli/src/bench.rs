@@ -10,6 +10,7 @@ use std::{
 use foxton::LatchKind;
 use foxton_lab::{
     bench::{lock_cost, runs::Runs, tpcb, txbench},
+    figure::held,
     measure::machine::Machine,
     progress::Audience,
     report::{self, findings::Findings, terminal},
@@ -116,6 +117,13 @@ fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
         systems
             .iter()
             .for_each(|system| lock_cost::bare(system, rounds));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(locks) = arguments.held {
+        for system in &systems {
+            let memory = held::here(system, locks);
+            say!("{} {} {}", memory.idle, memory.held, memory.counted);
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let program = std::env::current_exe();

@@ -13,22 +13,14 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use foxton::Durability;
-use foxton_lock::{
-    any::Any,
-    manager::LockManager,
-    mode::{GapPart, KeyPart, Mode},
-    name::{KeyHasher, Name},
-    owner::Owner,
-    request::{Patience, Reply},
-};
-use foxton_sync::worker::{Worker, Workers};
 use serde_json::json;
 
 use super::{
+    alone::Alone,
     error::BenchError,
     loaded::{Load, Loaded},
     sweep::Sweep,
@@ -66,7 +58,8 @@ pub struct Settings {
 }
 
 /// Numbers of locks held before all are released.
-const HELD: [usize; 6] = [1, 10, 100, 500, 1_000, 10_000];
+pub(crate) const HELD: [usize; 6] = [1, 10, 100, 500, 1_000, 10_000];
+const LARGEST_HELD: usize = HELD[HELD.len() - 1];
 /// Locks of a round of [`bare`]: what a transaction of txbench takes.
 const BARE_LOCKS: usize = 10;
 const RAMP: Duration = Duration::from_millis(200);
@@ -144,7 +137,10 @@ fn alone(settings: &Settings, systems: &[System], audience: Audience) -> Vec<Vec
     let each = settings.window / 10;
     let steps = systems.len() * HELD.len() * settings.reps as usize;
     let progress = audience.count("locks alone", steps as u64, "measurements");
-    let mut benches: Vec<Bench> = systems.iter().map(Bench::new).collect();
+    let mut benches: Vec<Alone> = systems
+        .iter()
+        .map(|system| Alone::new(system.manager(), LARGEST_HELD))
+        .collect();
     let mut nanos = vec![vec![Vec::new(); HELD.len()]; systems.len()];
     for _ in 0..settings.reps {
         for (at, &held) in HELD.iter().enumerate() {
@@ -160,60 +156,9 @@ fn alone(settings: &Settings, systems: &[System], audience: Audience) -> Vec<Vec
         .collect()
 }
 
-/// A lock manager alone, one owner, and names to lock.
-#[derive(Debug)]
-struct Bench {
-    manager: Any,
-    worker: Worker,
-    owner: Owner,
-    names: Vec<Name>,
-    // Last: the worker is one of these.
-    _workers: Workers,
-}
-
-impl Bench {
-    fn new(system: &System) -> Bench {
-        let workers = Workers::new();
-        let manager = system.manager();
-        let hasher = KeyHasher::new(1);
-        let largest = HELD.iter().max().copied().unwrap_or(1) as u32;
-        let name = |key: u32| Name::key(1, &key.to_be_bytes(), &hasher);
-        Bench {
-            owner: manager.owner(),
-            worker: workers.worker(),
-            names: (1..=largest).map(name).collect(),
-            manager,
-            _workers: workers,
-        }
-    }
-
-    fn round(&mut self, held: usize) {
-        let mode = Mode::key(KeyPart::S, GapPart::None);
-        for &name in &self.names[..held] {
-            let reply =
-                self.manager
-                    .request(&self.worker, &mut self.owner, name, mode, Patience::Refuse);
-            assert!(matches!(reply, Reply::Granted), "nobody else locks here");
-        }
-        self.manager.release_all(&self.worker, &mut self.owner);
-    }
-
-    fn nanos_a_lock(&mut self, held: usize, window: Duration) -> f64 {
-        // Rounds between two looks at the clock, so that looking costs nothing.
-        let batch = (10_000 / held).max(1);
-        self.round(held);
-        let (began, mut rounds) = (Instant::now(), 0usize);
-        while began.elapsed() < window || rounds == 0 {
-            (0..batch).for_each(|_| self.round(held));
-            rounds += batch;
-        }
-        began.elapsed().as_nanos() as f64 / (rounds * held) as f64
-    }
-}
-
 /// Locks ten keys and releases them, `rounds` times, and nothing else: what callgrind watches.
 pub fn bare(system: &System, rounds: u64) {
-    let mut bench = Bench::new(system);
+    let mut bench = Alone::new(system.manager(), BARE_LOCKS);
     (0..rounds).for_each(|_| bench.round(BARE_LOCKS));
 }
 

@@ -24,5 +24,8 @@ pub mod txbench;
 /// tpcb over a sweep of clients.
 pub mod tpcb;
 
+/// A lock manager alone.
+pub mod alone;
+
 /// What locking costs a transaction, and a lock alone.
 pub mod lock_cost;

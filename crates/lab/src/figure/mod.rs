@@ -16,11 +16,26 @@ pub mod curves;
 /// Fewer processors: 000-fig1.
 pub mod cores;
 
+/// Where the time goes: 000-fig13.
+pub mod split;
+
 /// One transaction that never ends: 000-fig16.
 pub mod stalled;
 
+/// The wisconsin operations, timed.
+pub mod timed;
+
 /// The processor-overlap model: 003-table3.
 pub mod overlap;
+
+/// What latches cost: 003-table1.
+pub mod latch_cost;
+
+/// Memory of locks held.
+pub mod held;
+
+/// What locks cost: 003-table4, 003-table5.
+pub mod lock_cost;
 
 use crate::{bench::error::BenchError, progress::Audience, report::sheet::Sheet};
 use request::Request;
@@ -48,6 +63,11 @@ pub const ALL: &[Listed] = &[
         run: curves::figure_12,
     },
     Listed {
+        id: "000-fig13",
+        sentence: "where the time goes: idle, kernel, database, lock manager, latches",
+        run: split::figure_13,
+    },
+    Listed {
         id: "000-fig14",
         sentence: "100 rows a read, without and with 20 % updates: throughput and aborts",
         run: curves::figure_14,
@@ -63,9 +83,24 @@ pub const ALL: &[Listed] = &[
         run: stalled::figure_16,
     },
     Listed {
+        id: "003-table1",
+        sentence: "what latches cost, warm and cold, and their share of scans and fetches",
+        run: latch_cost::table_1,
+    },
+    Listed {
         id: "003-table3",
         sentence: "processors a latch over a whole table leaves room for: the model, then ours",
         run: overlap::table_3,
+    },
+    Listed {
+        id: "003-table4",
+        sentence: "a lock and its release: asked for, given back, remembered, real; memory of a held lock",
+        run: lock_cost::table_4,
+    },
+    Listed {
+        id: "003-table5",
+        sentence: "the share of locking in five transactions, for every lock manager",
+        run: lock_cost::table_5,
     },
 ];
 

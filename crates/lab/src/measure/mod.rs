@@ -12,6 +12,9 @@ pub mod usage;
 /// Which machine, which versions.
 pub mod machine;
 
+/// Where the program's own time goes, sampled from outside.
+pub mod profile;
+
 /// Repetitions of one measurement and their spread.
 pub mod spread;
 

@@ -8,3 +8,6 @@ pub mod txbench;
 
 /// A bank's branches, tellers, accounts and history.
 pub mod tpcb;
+
+/// One table with an index, scanned and changed.
+pub mod wisconsin;
