@@ -213,7 +213,8 @@ pub(crate) struct Tpcb {
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
     /// Lock managers to compare, separated by commas: global, bucket, reference, default, or none
-    /// (no locking, one client).
+    /// (no locking, one client); with `+inherit` behind, hot locks on tables go from one transaction
+    /// to the next.
     #[arg(long, value_delimiter = ',', default_value = "global,bucket")]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking. Without this, the

@@ -286,6 +286,7 @@ impl Watch {
 fn lock_options(options: &Options) -> any::Options {
     let mut lock_options = any::Options::default();
     lock_options.kind = options.lock_manager;
+    lock_options.inherit = options.lock_inheritance;
     lock_options.latch = options.latch;
     lock_options.bucket_count = options.lock_buckets.next_power_of_two();
     lock_options.victim = options.victim;

@@ -116,7 +116,8 @@ pub use error::{Error, Result};
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait};
 pub use options::{
-    Durability, LatchKind, LockManagerKind, Locking, Observe, Options, VictimPolicy,
+    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, Observe, Options,
+    VictimPolicy,
 };
 pub use range::{Range, Rows};
 pub use restart::Recovered;

@@ -12,6 +12,7 @@ use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use crate::error::{Request, Result};
 use crate::picture::WaitDump;
 
+pub use foxton_lock::any::Inheritance as LockInheritance;
 pub use foxton_lock::any::Kind as LockManagerKind;
 pub use foxton_lock::waits::VictimPolicy;
 pub use foxton_sync::latch::Kind as LatchKind;
@@ -37,6 +38,9 @@ pub struct Options {
     pub durability: Durability,
     /// Which lock manager decides who may. Default `bucket`.
     pub lock_manager: LockManagerKind,
+    /// Whether transactions leave their locks on tables to the next of the same worker, so that all
+    /// need not meet at one name. Default [`LockInheritance::Off`].
+    pub lock_inheritance: LockInheritance,
     /// Which latch guards the lock manager's buckets. Default `parking`.
     pub latch: LatchKind,
     /// Buckets of the lock manager's hash table, rounded up to a power of two. Default 16,384; from
@@ -83,6 +87,7 @@ impl Default for Options {
         Options {
             durability: Durability::Sync,
             lock_manager: LockManagerKind::Bucket,
+            lock_inheritance: LockInheritance::Off,
             latch: LatchKind::Parking,
             lock_buckets: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::LeastWork,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use common::*;
-use foxton::{Database, LatchKind, Lock, LockManagerKind, Options, Table};
+use foxton::{Database, LatchKind, Lock, LockInheritance, LockManagerKind, Options, Table};
 
 const LIMIT: u64 = 6;
 
@@ -87,6 +87,9 @@ fn sums_are_right_with_64_threads_over_every_manager_and_latch() {
             let mut options = Options::tiny();
             (options.lock_manager, options.latch, options.lock_buckets) = (kind, latch, 64);
             options.lock_threads = true;
+            if latch == LatchKind::TasT {
+                options.lock_inheritance = LockInheritance::Always;
+            }
             bank(options, 64, 40, 100);
         }
     }

@@ -4,13 +4,17 @@ use std::{fmt, str::FromStr};
 
 use foxton_lock::any::Any;
 
-use foxton::{Durability, LatchKind, LockManagerKind, Locking, Options, VictimPolicy};
+use foxton::{
+    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, Options, VictimPolicy,
+};
 
 /// Which locks, as said on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locks {
     /// This lock manager.
     Manager(LockManagerKind),
+    /// This lock manager, and hot locks on tables go from one transaction to the next: `bucket+inherit`.
+    Inheriting(LockManagerKind),
     /// The engine's default lock manager.
     Default,
     /// No locking at all: one client only.
@@ -23,15 +27,25 @@ impl FromStr for Locks {
         match text {
             "default" => Ok(Locks::Default),
             "none" => Ok(Locks::None),
-            _ => text.parse().map(Locks::Manager).map_err(|_| {
-                format!(
-                    "\"{text}\" is no lock manager: say {}, default or none",
-                    managers()
-                )
-            }),
+            _ => {
+                let parsed = match text.strip_suffix(INHERIT) {
+                    Some(manager) => manager.parse().map(Locks::Inheriting),
+                    None => text.parse().map(Locks::Manager),
+                };
+                parsed.map_err(|_| {
+                    format!(
+                        "\"{text}\" is no lock manager: say {}, each alone or with {INHERIT}, default \
+                         or none",
+                        managers()
+                    )
+                })
+            }
         }
     }
 }
+
+/// What makes a lock manager's name that of the manager with inheritance over it.
+const INHERIT: &str = "+inherit";
 
 fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
@@ -42,6 +56,7 @@ fn managers() -> String {
 pub struct System {
     locks: Locks,
     manager: LockManagerKind,
+    inherit: LockInheritance,
     latch: LatchKind,
     victim: VictimPolicy,
 }
@@ -50,13 +65,15 @@ impl System {
     /// These locks, over this latch or the one that is the engine's default.
     pub fn new(locks: Locks, latch: Option<LatchKind>) -> System {
         let usual = Options::default();
-        let manager = match locks {
-            Locks::Manager(manager) => manager,
-            Locks::Default | Locks::None => usual.lock_manager,
+        let (manager, inherit) = match locks {
+            Locks::Manager(manager) => (manager, LockInheritance::Off),
+            Locks::Inheriting(manager) => (manager, LockInheritance::Hot),
+            Locks::Default | Locks::None => (usual.lock_manager, usual.lock_inheritance),
         };
         System {
             locks,
             manager,
+            inherit,
             latch: latch.unwrap_or(usual.latch),
             victim: usual.victim,
         }
@@ -117,10 +134,10 @@ impl System {
 
     /// The lock manager's name for results: `none` without locking.
     pub fn manager_name(&self) -> String {
-        if self.is_locking() {
-            self.manager.to_string()
-        } else {
-            "none".to_owned()
+        match (self.is_locking(), self.inherit) {
+            (false, _) => "none".to_owned(),
+            (true, LockInheritance::Off) => self.manager.to_string(),
+            (true, _) => format!("{}{INHERIT}", self.manager),
         }
     }
 
@@ -144,6 +161,7 @@ impl System {
     pub fn manager(&self) -> Any {
         let mut options = foxton_lock::any::Options::default();
         options.kind = self.manager;
+        options.inherit = self.inherit;
         options.latch = self.latch;
         options.victim = self.victim;
         options.bucket_count = Options::default().lock_buckets.next_power_of_two();
@@ -154,6 +172,7 @@ impl System {
     pub fn options(&self, durability: Durability) -> Options {
         let mut options = Options::default();
         options.lock_manager = self.manager;
+        options.lock_inheritance = self.inherit;
         options.latch = self.latch;
         options.victim = self.victim;
         options.locking = if self.is_locking() {
@@ -170,7 +189,7 @@ impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.latch_name().as_str() {
             "-" => f.write_str(&self.manager_name())?,
-            latch => write!(f, "{}/{latch}", self.manager)?,
+            latch => write!(f, "{}/{latch}", self.manager_name())?,
         }
         match self.note().as_str() {
             "" => Ok(()),

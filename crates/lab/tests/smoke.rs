@@ -21,7 +21,9 @@ use foxton_lab::{
 };
 
 fn managers() -> Vec<Locks> {
-    LockManagerKind::ALL.map(Locks::Manager).to_vec()
+    let all = LockManagerKind::ALL.into_iter();
+    all.flat_map(|kind| [Locks::Manager(kind), Locks::Inheriting(kind)])
+        .collect()
 }
 
 fn tiny(shape: Shape) -> Settings {

@@ -8,7 +8,9 @@ use crate::{
     load,
     notebook::Notebook,
 };
-use foxton::{Database, Durability, LatchKind, LockManagerKind, Options, VictimPolicy};
+use foxton::{
+    Database, Durability, LatchKind, LockInheritance, LockManagerKind, Options, VictimPolicy,
+};
 use std::{
     error,
     ffi::OsString,
@@ -96,6 +98,7 @@ pub fn options(seed: u64) -> Options {
     let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count;
     let mut options = Options::tiny();
     options.lock_manager = LockManagerKind::ALL[draw(1, LockManagerKind::ALL.len())];
+    options.lock_inheritance = LockInheritance::ALL[draw(4, LockInheritance::ALL.len())];
     options.latch = LatchKind::ALL[draw(2, LatchKind::ALL.len())];
     options.lock_threads = draw(4, 2) == 1;
     options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];

@@ -4,13 +4,14 @@
 //! is tried; a failure prints the transaction, the step, and what it should have seen. The long form,
 //! a million transactions: `cargo test --release -p foxton-sim --test serializable -- --ignored`.
 
-use foxton::{Database, LockManagerKind, Options};
+use foxton::{Database, LockInheritance, LockManagerKind, Options};
 use foxton_sim::history::{Plan, replay, rows, run};
 
 fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(first..) {
         let mut options = Options::tiny();
         (options.lock_manager, options.lock_threads) = (manager, true);
+        options.lock_inheritance = LockInheritance::ALL[(seed % 3) as usize];
         options.durability = foxton::Durability::None;
         let db = Database::in_memory(options).unwrap();
         let plan = Plan {

@@ -16,7 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use foxton::{AsyncTransaction, Database, Durability, Error, Lock, LockOptions, Options, Table};
+use foxton::{
+    AsyncTransaction, Database, Durability, Error, Lock, LockInheritance, LockOptions, Options,
+    Table,
+};
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
 
@@ -217,14 +220,19 @@ pub fn one_gives_way(one: &mut Session, other: &mut Session, other_saw: Saw) -> 
     }
 }
 
-/// Runs a test over every lock manager, with few buckets and with many.
+/// Runs a test over every lock manager, with few buckets and with many, without and with inheritance.
 pub fn over_all_managers(test: impl Fn(Options)) {
     for kind in foxton::LockManagerKind::ALL {
-        for buckets in [1, 1024] {
+        for (buckets, inherit) in [
+            (1, LockInheritance::Off),
+            (1024, LockInheritance::Off),
+            (1024, LockInheritance::Always),
+        ] {
             let mut options = Options::tiny();
             options.lock_manager = kind;
             options.lock_buckets = buckets;
-            println!("{kind} with {buckets} buckets");
+            options.lock_inheritance = inherit;
+            println!("{kind} with {buckets} buckets, inheritance {inherit}");
             test(options);
         }
     }

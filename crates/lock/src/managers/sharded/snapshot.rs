@@ -78,7 +78,9 @@ impl Snapshot {
                 let head = heads.get(name)?;
                 let waits = |(place, mode): (u32, Mode)| {
                     let node = snapshot.node_at.get(place as usize).copied()?;
-                    (node != NONE).then_some((node, mode))
+                    // What a place keeps for its next transaction is in nobody's way for long.
+                    let waits = node != NONE && !registry.record(place).keeps(*name);
+                    waits.then_some((node, mode))
                 };
                 Some(Queue {
                     holders: head.holders().filter_map(waits).collect(),
