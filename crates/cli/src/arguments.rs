@@ -19,7 +19,9 @@ Examples:
   foxton bench txbench                 the curve of throughput over clients, in about three minutes
   foxton figure 000-fig12              a figure of the literature, repeated here
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
-  foxton inspect /tmp/play             which tables a database has, how large, and its log";
+  foxton inspect /tmp/play             which tables a database has, how large, and its log
+  foxton top /tmp/play                 watch a database that another process has open
+  foxton locks /tmp/play               who holds and awaits what in it, now";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -42,6 +44,31 @@ Example:
         /// The database's directory.
         directory: PathBuf,
     },
+    /// Show who holds and awaits what in a database that a running process has open.
+    ///
+    /// The process must have opted in: a program by `options.observe`, `foxton bench` by
+    /// `--observe DIR`, `foxton shell` by `--observe`.
+    #[command(after_help = "\
+Examples:
+  foxton locks /tmp/play
+  foxton locks /tmp/play --svg > waits.svg      who waits for whom, to look at in a browser
+  foxton locks /tmp/play --dot | dot -Tpdf > waits.pdf
+  foxton locks /tmp/play --deadlock --svg > deadlock.svg
+  foxton locks /tmp/play --json | jq '.labels[0]'")]
+    Locks(LocksView),
+    /// Watch a database that a running process has open: throughput, waits, hot names, deadlocks.
+    ///
+    /// The process must have opted in, as for `foxton locks`.
+    #[command(after_help = "\
+Keys: q quit, space pause, s sort the waits, 1 to 5 pages, up and down to scroll, + and - faster and
+slower.
+
+Examples:
+  foxton top /tmp/play
+  foxton top /tmp/play --once                   one frame as plain text, for a file or a mail
+  foxton bench txbench --updates 20 --hotspot --locks default --observe /tmp/watch &
+  foxton top /tmp/watch")]
+    Top(Top),
     /// Try a database by hand: get, put, delete, scan, begin, commit, roll back, see locks.
     #[command(after_help = "\
 Statements come from the keyboard or from a pipe, one a line; `help` lists them. Several sessions
@@ -68,7 +95,51 @@ Examples:
         /// How long a session waits for a lock before it gives up, in seconds.
         #[arg(long, default_value_t = 60.0, value_parser = seconds)]
         wait: f64,
+        /// Let `foxton top` and `foxton locks` look in from another terminal.
+        #[arg(long)]
+        observe: bool,
     },
+}
+
+/// The arguments of `locks`.
+#[derive(Debug, Args)]
+pub(crate) struct LocksView {
+    /// The database's directory, or the socket it is observed by.
+    pub(crate) directory: PathBuf,
+    /// Write the wait-for graph for Graphviz.
+    #[arg(long, conflicts_with_all = ["svg", "json"])]
+    pub(crate) dot: bool,
+    /// Draw the wait-for graph, as a file that a browser shows.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) svg: bool,
+    /// Everything that can be seen, for programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show the latest deadlock instead of who waits now.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) deadlock: bool,
+    /// List every lock that is held, not only the first fifty.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// The arguments of `top`.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// The database's directory, or the socket it is observed by.
+    pub(crate) directory: PathBuf,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) every: f64,
+    /// Print one frame as plain text and end.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Which page to begin with: 1 all, 2 waits, 3 holders, 4 tables and labels, 5 deadlocks.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    pub(crate) page: u8,
+    /// The size of the frame that --once prints, as COLUMNSxROWS.
+    #[arg(long, default_value = "80x24", value_parser = size)]
+    pub(crate) size: (u16, u16),
 }
 
 #[derive(Debug, Subcommand)]
@@ -247,6 +318,10 @@ pub(crate) struct Sweep {
     /// temporary files. They are removed afterwards.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
+    /// Let `foxton top` and `foxton locks` look in while it runs, by a socket in this directory.
+    /// Transactions are labelled then, which costs them a little.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) observe: Option<PathBuf>,
     /// Where the results go [default: results/WORKLOAD-VARIANT-TIME].
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
@@ -293,6 +368,15 @@ pub(crate) struct LockCost {
     /// Only take so many locks and print three numbers: what a manager's memory is measured by.
     #[arg(long, hide = true)]
     pub(crate) held: Option<usize>,
+}
+
+fn size(text: &str) -> Result<(u16, u16), String> {
+    let parts = text.split_once('x');
+    let size = parts.and_then(|(columns, rows)| Some((columns.parse().ok()?, rows.parse().ok()?)));
+    match size {
+        Some((columns @ 20..=1_000, rows @ 6..=1_000)) => Ok((columns, rows)),
+        _ => Err("say columns and rows, at least 20x6, such as 80x24".to_owned()),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -81,7 +81,7 @@ fn runs(sweep: Sweep, stalled: bool) -> Runs {
         false => (0..10).map(|step| 1 << step).collect(),
     };
     let seconds = sweep.seconds.unwrap_or(if stalled { 100.0 } else { 1.9 });
-    Runs {
+    let runs = Runs {
         systems: System::with_victims(System::all(&sweep.locks, &sweep.latch), &sweep.victim),
         mpls: if sweep.mpl.is_empty() {
             usual()
@@ -93,8 +93,21 @@ fn runs(sweep: Sweep, stalled: bool) -> Runs {
         window: Duration::from_secs_f64(seconds),
         durability: sweep.durability,
         directory: sweep.dir,
+        observe: sweep.observe,
         command: command_line(),
+    };
+    let watched: Vec<PathBuf> = runs
+        .systems
+        .iter()
+        .filter_map(|system| runs.watched(system))
+        .collect();
+    if !watched.is_empty() {
+        eprintln!("From another terminal, while this runs:");
     }
+    for directory in watched {
+        eprintln!("  foxton top {}", directory.display());
+    }
+    runs
 }
 
 /// Shows the findings, writes them down, and says whether they count.

@@ -19,6 +19,15 @@ mod figure;
 /// `foxton inspect`.
 mod inspect;
 
+/// What can be seen of locks, as tables.
+mod tables;
+
+/// `foxton locks`.
+mod locks;
+
+/// `foxton top`.
+mod top;
+
 /// `foxton shell`.
 mod shell;
 
@@ -32,7 +41,13 @@ fn main() -> ExitCode {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
         Command::Inspect { directory } => inspect::run(&directory),
-        Command::Shell { directory, wait } => shell::run(&directory, wait),
+        Command::Locks(what) => locks::run(&what),
+        Command::Top(what) => top::run(&what),
+        Command::Shell {
+            directory,
+            wait,
+            observe,
+        } => shell::run(&directory, wait, observe),
     };
     match result {
         Ok(code) => code,

@@ -42,6 +42,7 @@ fn tiny(shape: Shape) -> Settings {
             window: Duration::from_millis(80),
             durability: Durability::Buffered,
             directory: None,
+            observe: None,
             command: String::new(),
         },
         plant: false,

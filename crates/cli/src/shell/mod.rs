@@ -22,11 +22,9 @@ use std::{collections::BTreeMap, fmt::Display, path::Path, process::ExitCode, ti
 use crate::{
     inspect,
     output::{say, show},
+    tables,
 };
-use foxton::{
-    Database, Options,
-    inspect::{HeldLock, WaitingLock},
-};
+use foxton::{Database, Observe, Options, inspect::WaitingLock};
 use foxton_lab::report::table::Table;
 use input::Input;
 use session::{Answer, Session};
@@ -37,9 +35,12 @@ const LOOK: Duration = Duration::from_millis(5);
 const FIRST_SESSION: &str = "a";
 
 /// Opens the database and does what standard input says.
-pub(crate) fn run(directory: &Path, wait_seconds: f64) -> Result<ExitCode, String> {
+pub(crate) fn run(directory: &Path, wait_seconds: f64, observe: bool) -> Result<ExitCode, String> {
     let mut options = Options::default();
     options.lock_wait = Duration::from_secs_f64(wait_seconds);
+    if observe {
+        options.observe = Observe::Beside;
+    }
     let db = Database::open_with(directory, options).map_err(|error| error.to_string())?;
     let mut input = Input::here()?;
     let mut shell = Shell {
@@ -211,23 +212,19 @@ impl Shell {
     }
 
     fn locks(&self) {
-        let mut table = Table::new(["session", "", "mode", "what", "since"]);
-        for lock in self.db.locks() {
-            table.row(columns(&lock, "holds", lock.age));
+        let picture = self.db.picture();
+        if !picture.waiters().is_empty() {
+            show(&tables::waits(&picture).render());
+            say!("");
         }
-        for wait in self.db.waits() {
-            table.row(columns(&wait.lock, "awaits", wait.waited));
-        }
-        print_table(&table, "nobody holds a lock");
+        print_table(
+            &tables::holders(&picture, usize::MAX),
+            "nobody holds a lock",
+        );
     }
 
     fn waits(&self) {
-        let mut table = Table::new(["session", "", "mode", "what", "since", "for"]);
-        for wait in self.db.waits() {
-            let columns = columns(&wait.lock, "awaits", wait.waited);
-            table.row(columns.into_iter().chain([blockers(&wait)]));
-        }
-        print_table(&table, "nobody waits");
+        print_table(&tables::waits(&self.db.picture()), "nobody waits");
     }
 
     fn stats(&self) {
@@ -292,17 +289,6 @@ impl Shell {
 fn blockers(wait: &WaitingLock) -> String {
     let labels: Vec<&str> = wait.blockers.iter().map(|(_, label)| &**label).collect();
     labels.join(" and ")
-}
-
-fn columns(lock: &HeldLock, what: &str, since: Duration) -> [String; 5] {
-    let since = format!("{:.1} s", since.as_secs_f64());
-    [
-        lock.label.to_string(),
-        what.to_owned(),
-        lock.mode.to_string(),
-        lock.place(),
-        since,
-    ]
 }
 
 fn print_table(table: &Table, nothing: &str) {

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use foxton::{Database, Durability};
 
-use super::{error::BenchError, scratch::Scratch, sweep::Subject};
+use super::{error::BenchError, runs::Runs, scratch::Scratch, sweep::Subject};
 use crate::{
     driver::Client,
     progress::Audience,
@@ -42,6 +42,8 @@ pub struct Load<'a> {
     pub plant: bool,
     /// Where the database's directory is made; the system's place for temporary files if `None`.
     pub directory: Option<&'a Path>,
+    /// The runs it is for, which say whether others may look in and where.
+    pub runs: Option<&'a Runs>,
 }
 
 impl Loaded {
@@ -51,7 +53,8 @@ impl Loaded {
     ///
     /// If the directory cannot be made or the engine refuses.
     pub fn new(system: System, what: &Load<'_>, audience: Audience) -> Result<Loaded, BenchError> {
-        let scratch = Scratch::new(system, what.durability, what.directory)?;
+        let watched = what.runs.and_then(|runs| runs.watched(&system));
+        let scratch = Scratch::new(system, what.durability, what.directory, watched.as_deref())?;
         let (shape, system) = (what.shape, &scratch.system);
         let rows = u64::from(shape.rows) * TABLES.len() as u64;
         let progress = audience.count(&format!("loading {system}"), rows, "rows");

@@ -113,6 +113,7 @@ fn transactions(
         stamp: false,
         plant: false,
         directory: settings.directory.as_deref(),
+        runs: None,
     };
     let loaded = systems
         .iter()

@@ -25,6 +25,8 @@ pub struct Runs {
     pub durability: Durability,
     /// Where the databases are made; the system's place for temporary files if `None`.
     pub directory: Option<PathBuf>,
+    /// Where others may look into the databases while they are measured, if they may.
+    pub observe: Option<PathBuf>,
     /// The command that does this again.
     pub command: String,
 }
@@ -62,6 +64,24 @@ impl Runs {
             ))),
             _ => Ok(runs),
         }
+    }
+
+    /// The directory in which the socket of the database of `system` is, if others may look: one
+    /// for all if there is one system, or else one for each.
+    pub fn watched(&self, system: &System) -> Option<PathBuf> {
+        let directory = self.observe.as_ref()?;
+        if self.systems.len() == 1 {
+            return Some(directory.clone());
+        }
+        let plain = |c: char| {
+            if c.is_alphanumeric() || "+.".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        };
+        let name: String = system.to_string().chars().map(plain).collect();
+        Some(directory.join(name))
     }
 
     /// How long each run takes.

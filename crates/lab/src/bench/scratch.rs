@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use foxton::{Database, Durability};
+use foxton::{Database, Durability, Observe, observe::SOCKET_FILE};
 use tempfile::TempDir;
 
 use super::error::BenchError;
@@ -32,7 +32,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// A new database for `system`, in a new directory inside `parent` or, if `None`, in the
-    /// system's place for temporary files.
+    /// system's place for temporary files. Others may look into it by a socket in `watched`.
     ///
     /// # Errors
     ///
@@ -41,6 +41,7 @@ impl Scratch {
         system: System,
         durability: Durability,
         parent: Option<&Path>,
+        watched: Option<&Path>,
     ) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         remove_abandoned(&parent);
@@ -51,7 +52,14 @@ impl Scratch {
                 path: parent,
                 cause,
             })?;
-        let options = system.options(durability);
+        let mut options = system.options(durability);
+        if let Some(watched) = watched {
+            fs::create_dir_all(watched).map_err(|cause| BenchError::File {
+                path: watched.to_owned(),
+                cause,
+            })?;
+            options.observe = Observe::At(watched.join(SOCKET_FILE));
+        }
         let db =
             Database::open_with(directory.path().join(DATABASE), options).map_err(|cause| {
                 BenchError::Engine {
@@ -131,7 +139,8 @@ mod tests {
     fn what_an_experiment_left_behind_is_removed_and_what_is_in_use_is_not() {
         let parent = tempfile::tempdir().unwrap();
         let system = || System::all(&["default".parse().unwrap()], &[]).remove(0);
-        let open = || Scratch::new(system(), Durability::Buffered, Some(parent.path())).unwrap();
+        let open =
+            || Scratch::new(system(), Durability::Buffered, Some(parent.path()), None).unwrap();
         let count = || fs::read_dir(parent.path()).unwrap().count();
         let first = open();
         let left = parent.path().join("foxton-bench-left").join(DATABASE);

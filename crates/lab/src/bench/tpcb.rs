@@ -94,7 +94,8 @@ struct Bank {
 impl Bank {
     fn new(system: System, settings: &Settings, audience: Audience) -> Result<Bank, BenchError> {
         let runs = &settings.runs;
-        let scratch = Scratch::new(system, runs.durability, runs.directory.as_deref())?;
+        let (parent, watched) = (runs.directory.as_deref(), runs.watched(&system));
+        let scratch = Scratch::new(system, runs.durability, parent, watched.as_deref())?;
         let (scale, system) = (settings.scale, &scratch.system);
         let rows = u64::from(scale.branches + scale.tellers() + scale.accounts());
         let progress = audience.count(&format!("loading {system}"), rows, "rows");

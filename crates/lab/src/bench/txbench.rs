@@ -52,6 +52,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         stamp: settings.stamp,
         plant: settings.plant,
         directory: runs.directory.as_deref(),
+        runs: Some(&runs),
     };
     let systems = runs.systems.iter().cloned();
     let mut subjects: Vec<Loaded> = systems
@@ -122,6 +123,7 @@ pub(crate) fn load_all(
         stamp: false,
         plant: false,
         directory: runs.directory.as_deref(),
+        runs: Some(&runs),
     };
     let loaded = runs
         .systems

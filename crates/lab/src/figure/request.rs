@@ -127,6 +127,7 @@ impl Request {
             window,
             durability: Durability::Buffered,
             directory: self.directory.clone(),
+            observe: None,
             command: self.command.clone(),
         }
     }

@@ -51,7 +51,7 @@ pub(super) fn time(
     progress: &Progress,
 ) -> Result<Vec<Vec<Timed>>, BenchError> {
     let open = |system: &System| -> Result<Opened, BenchError> {
-        let scratch = Scratch::new(system.clone(), Durability::Buffered, directory)?;
+        let scratch = Scratch::new(system.clone(), Durability::Buffered, directory, None)?;
         wisconsin::load(&scratch.db, effort.rows, 1).map_err(engine("loading wisconsin"))?;
         Ok(Opened {
             session: Session::new(scratch.db.clone(), effort.rows),

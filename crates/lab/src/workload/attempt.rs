@@ -5,7 +5,7 @@
 
 use std::{thread, time::Duration};
 
-use foxton::{Database, Error, Transaction, error::ConflictReason};
+use foxton::{Database, Error, Observe, Transaction, error::ConflictReason};
 
 use crate::{
     measure::outcome::{Ended, Outcome},
@@ -31,17 +31,19 @@ const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 10_000;
 
 /// Runs `body` in a transaction and commits it, again and again until it commits or fails for a
-/// reason that another attempt would not change.
+/// reason that another attempt would not change. Its kind is its place among `kinds`; where somebody
+/// may look in, it is the transaction's label, too.
 pub fn until_committed(
     db: &Database,
-    kind: usize,
+    (kinds, kind): (&[&'static str], usize),
     random: &mut Random,
     mut body: impl FnMut(&mut Transaction) -> Result<(), Failure>,
 ) -> Ended {
     let mut ended = Ended::ok(kind);
     let mut longest = FIRST_PAUSE_MICROS;
+    let label = (db.options().observe != Observe::Off).then(|| kinds[kind]);
     loop {
-        let failure = match once(db, &mut body) {
+        let failure = match once(db, label, &mut body) {
             Ok(()) => return ended,
             Err(failure) => failure,
         };
@@ -60,9 +62,13 @@ pub fn until_committed(
 
 fn once(
     db: &Database,
+    label: Option<&'static str>,
     body: &mut impl FnMut(&mut Transaction) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut tx = db.begin()?;
+    if let Some(label) = label {
+        tx.set_label(label);
+    }
     body(&mut tx)?;
     Ok(tx.commit()?)
 }

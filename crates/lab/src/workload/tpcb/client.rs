@@ -129,7 +129,7 @@ impl Client for TpcbClient {
         let booking = draw(&mut self.random, self.scale);
         self.sequence += 1;
         let number = (self.number, self.sequence);
-        let ended = until_committed(&self.db, 0, &mut self.random, |tx| {
+        let ended = until_committed(&self.db, (KINDS, 0), &mut self.random, |tx| {
             book(tx, &booking, number).map(drop)
         });
         self.committed += u64::from(ended.outcome == Outcome::Ok);

@@ -98,7 +98,7 @@ impl TxbenchClient {
         let TxbenchClient {
             db, sums, random, ..
         } = self;
-        until_committed(db, READ, random, |tx| range.check(tx, sums))
+        until_committed(db, (KINDS, READ), random, |tx| range.check(tx, sums))
     }
 
     fn update(&mut self, range: Range) -> Ended {
@@ -113,7 +113,7 @@ impl TxbenchClient {
             ..
         } = self;
         let mut began = Instant::now();
-        let ended = until_committed(db, UPDATE, random, |tx| {
+        let ended = until_committed(db, (KINDS, UPDATE), random, |tx| {
             began = Instant::now();
             range.check(tx, sums)?;
             keys.iter()

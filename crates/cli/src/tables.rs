@@ -1,0 +1,177 @@
+//! What can be seen of locks, as tables: for `foxton locks` and for the shell.
+
+use std::time::Duration;
+
+use foxton::picture::{Behind, Deadlock, HotName, Picture, Usage, called};
+use foxton_lab::report::{
+    number::{duration_us, grouped},
+    table::Table,
+};
+
+/// Who waits for what and behind whom, the longest wait first.
+pub(crate) fn waits(picture: &Picture) -> Table {
+    let mut table = Table::new(["waits", "mode", "on", "for", "age", "behind"]);
+    for (queue, waiter) in picture.waiters() {
+        table.row([
+            who(&waiter.owner, &waiter.label),
+            waiter.mode.clone(),
+            plain(&queue.name),
+            time(waiter.waited),
+            time(waiter.age),
+            behind(&waiter.behind),
+        ]);
+    }
+    table
+}
+
+/// Who holds what, the names that others wait for first; not more than `most`.
+pub(crate) fn holders(picture: &Picture, most: usize) -> Table {
+    let mut table = Table::new(["holds", "mode", "on", "age", "waiting"]);
+    let holders = picture.queues.iter().flat_map(|queue| {
+        let waiting = match queue.waiters.len() {
+            0 => String::new(),
+            count => count.to_string(),
+        };
+        queue.holders.iter().map(move |holder| {
+            [
+                who(&holder.owner, &holder.label),
+                holder.mode.clone(),
+                plain(&queue.name),
+                time(holder.age),
+                waiting.clone(),
+            ]
+        })
+    });
+    holders.take(most).for_each(|row| table.row(row));
+    table
+}
+
+/// How many locks are held, of those that can be seen.
+pub(crate) fn held_count(picture: &Picture) -> usize {
+    picture.queues.iter().map(|queue| queue.holders.len()).sum()
+}
+
+/// The names that cost most time waited.
+pub(crate) fn hot_names(names: &[HotName]) -> Table {
+    let mut table = Table::new(["hot name", "waits", "waited", "mean"]);
+    for hot in names {
+        table.row([
+            plain(&hot.name),
+            grouped(hot.waits as f64),
+            time(hot.waited),
+            time(hot.mean_wait()),
+        ]);
+    }
+    table
+}
+
+/// What waiting cost, by table or by label.
+pub(crate) fn usages(what: &'static str, usages: &[Usage]) -> Table {
+    let mut table = Table::new([
+        what,
+        "waits",
+        "waited",
+        "mean",
+        "longest",
+        "mean hold",
+        "longest hold",
+        "deadlocks",
+        "timeouts",
+    ]);
+    for usage in usages {
+        table.row([
+            named(&usage.name),
+            grouped(usage.waits as f64),
+            time(usage.waited),
+            time(usage.mean_wait()),
+            time(usage.longest_wait),
+            time(usage.mean_hold()),
+            time(usage.longest_hold),
+            usage.deadlocks.to_string(),
+            usage.timeouts.to_string(),
+        ]);
+    }
+    table
+}
+
+/// A deadlock, a row for each member.
+pub(crate) fn cycle(deadlock: &Deadlock) -> Table {
+    let mut table = Table::new(["member", "awaits", "on", "age", "locks", "behind", ""]);
+    let next = deadlock.cycle.iter().cycle().skip(1);
+    for (member, next) in deadlock.cycle.iter().zip(next) {
+        let verb = if member.behind_holder {
+            "holds"
+        } else {
+            "awaits"
+        };
+        table.row([
+            who(&member.owner, &member.label),
+            member.mode.clone(),
+            plain(&member.name),
+            time(member.age),
+            member.lock_count.to_string(),
+            format!("{} {verb} {}", named(&next.label), member.behind_mode),
+            if member.victim { "gave way" } else { "" }.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Those in the way, in one line.
+pub(crate) fn behind(others: &[Behind]) -> String {
+    let told: Vec<String> = others
+        .iter()
+        .map(|other| {
+            let verb = if other.holds { "holds" } else { "awaits" };
+            let who = match other.label.as_str() {
+                "" => format!("owner {}", other.owner),
+                label => plain(label),
+            };
+            format!("{who} {verb} {}", other.mode)
+        })
+        .collect();
+    told.join(", ")
+}
+
+/// A transaction, in few words.
+pub(crate) fn who(owner: &str, label: &str) -> String {
+    plain(&called(owner, label).to_string())
+}
+
+/// A name that may be missing.
+pub(crate) fn named(name: &str) -> String {
+    match name {
+        "" => "(no label)".to_owned(),
+        name => plain(name),
+    }
+}
+
+/// A duration, or a dash if there was none.
+pub(crate) fn time(duration: Duration) -> String {
+    match duration.as_nanos() {
+        0 => "-".to_owned(),
+        nanos => duration_us(nanos as f64 / 1e3),
+    }
+}
+
+/// Text that cannot do anything to a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { '·' } else { c };
+    text.chars().map(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_would_move_the_cursor_does_not() {
+        assert_eq!(who("1.2", "\x1b[2Jgone\n"), "·[2Jgone· (owner 1.2)");
+    }
+
+    #[test]
+    fn a_duration_of_nothing_is_a_dash() {
+        assert_eq!(time(Duration::ZERO), "-");
+        assert_eq!(time(Duration::from_micros(1_500)), "1.5 ms");
+    }
+}

@@ -1,0 +1,211 @@
+//! `foxton top`: a running database, live in the terminal.
+//!
+//! Each tick asks for a picture; what is shown are the differences to the one before. The terminal
+//! is put back as it was however this ends, a panic included. A process that goes away is waited
+//! for: when the database is opened again, the view goes on.
+
+/// What is shown, and what keys do to it.
+mod state;
+
+/// The frame.
+mod view;
+
+use std::{
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foxton::{
+    observe::{WatchError, Watcher},
+    picture::Picture,
+};
+use ratatui::{
+    DefaultTerminal, Terminal,
+    backend::TestBackend,
+    buffer::Buffer,
+    crossterm::event::{self, Event, KeyEventKind},
+};
+use state::{State, Verdict};
+
+use crate::{arguments::Top, output::show};
+
+/// Between the two looks of a single frame.
+const MOMENT: Duration = Duration::from_millis(500);
+/// Fastest and slowest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
+/// Watches until told to stop; or shows one frame.
+pub(crate) fn run(what: &Top) -> Result<ExitCode, String> {
+    let mut eye = Eye::open(&what.directory).map_err(|error| error.to_string())?;
+    let every = Duration::from_secs_f64(what.every).clamp(PAUSES.0, PAUSES.1);
+    let mut state = State::new(what.page, every);
+    if what.once {
+        return once(&mut eye, &mut state, what.size);
+    }
+    let mut terminal = ratatui::try_init()
+        .map_err(|error| format!("this is no terminal ({error}): --once prints one frame"))?;
+    let ended = watch(&mut terminal, &mut eye, &mut state);
+    ratatui::restore();
+    ended.map_err(|error| format!("the terminal failed: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn once(eye: &mut Eye<'_>, state: &mut State, size: (u16, u16)) -> Result<ExitCode, String> {
+    for pause in [MOMENT, Duration::ZERO] {
+        let picture = eye.look().map_err(|error| error.to_string())?;
+        state.see(picture);
+        thread::sleep(pause);
+    }
+    show(&frame(state, size));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    eye: &mut Eye<'_>,
+    state: &mut State,
+) -> std::io::Result<()> {
+    let mut due = Instant::now();
+    loop {
+        if Instant::now() >= due {
+            due = Instant::now() + state.every();
+            if !state.is_paused() {
+                match eye.look() {
+                    Ok(picture) => state.see(picture),
+                    Err(error) => state.lose(&error),
+                }
+            }
+        }
+        terminal.draw(|frame| view::draw(frame, state))?;
+        let pause = due.saturating_duration_since(Instant::now());
+        if !event::poll(pause)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => match state.press(key) {
+                Verdict::Stay => {}
+                Verdict::Look => due = Instant::now(),
+                Verdict::Leave => return Ok(()),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// One frame as lines of text.
+fn frame(state: &State, (columns, rows): (u16, u16)) -> String {
+    let mut terminal = match Terminal::new(TestBackend::new(columns, rows)) {
+        Ok(terminal) => terminal,
+        Err(never) => match never {},
+    };
+    match terminal.draw(|frame| view::draw(frame, state)) {
+        Ok(done) => text(done.buffer),
+        Err(never) => match never {},
+    }
+}
+
+fn text(buffer: &Buffer) -> String {
+    let mut text = String::new();
+    for line in buffer.content.chunks(usize::from(buffer.area.width).max(1)) {
+        let line: String = line.iter().map(|cell| cell.symbol()).collect();
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Looks, and connects again when the other end has gone.
+struct Eye<'p> {
+    place: &'p Path,
+    watcher: Option<Watcher>,
+}
+
+impl Eye<'_> {
+    fn open(place: &Path) -> Result<Eye<'_>, WatchError> {
+        let watcher = Some(Watcher::connect(place)?);
+        Ok(Eye { place, watcher })
+    }
+
+    fn look(&mut self) -> Result<Picture, WatchError> {
+        let mut watcher = match self.watcher.take() {
+            Some(watcher) => watcher,
+            None => Watcher::connect(self.place)?,
+        };
+        let picture = watcher.picture()?;
+        self.watcher = Some(watcher);
+        Ok(picture)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{state::tests::busy, *};
+
+    fn shown(page: u8, size: (u16, u16)) -> String {
+        let mut state = State::new(page, Duration::from_secs(1));
+        busy(&mut state);
+        frame(&state, size)
+    }
+
+    #[test]
+    fn the_first_page_has_throughput_waits_names_labels_and_keys_on_80_by_24() {
+        let text = shown(1, (80, 24));
+        assert_eq!(text.lines().count(), 24);
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+        for words in [
+            "process 4711",
+            "bucket over parking",
+            "1,000",      // commits a second
+            "transfer",   // a label
+            "accounts/7", // a name
+            "audit holds S",
+            "1.5 s",
+            "hot names",
+            "labels",
+            "1 deadlock",
+            "q quit",
+        ] {
+            assert!(text.contains(words), "no {words:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_page_is_drawn_at_every_size_without_a_panic() {
+        for page in 1..=5 {
+            for size in [(20, 6), (40, 10), (80, 24), (200, 60)] {
+                shown(page, size);
+            }
+        }
+        for size in [(1, 1), (80, 2)] {
+            shown(1, size);
+        }
+    }
+
+    #[test]
+    fn the_other_pages_have_holders_usage_and_deadlocks() {
+        assert!(shown(2, (100, 24)).contains("waits, longest first"));
+        assert!(shown(3, (100, 24)).contains("audit"));
+        let usage = shown(4, (110, 24));
+        assert!(
+            usage.contains("mean hold") && usage.contains("accounts"),
+            "{usage}"
+        );
+        let deadlocks = shown(5, (100, 24));
+        assert!(deadlocks.contains("gave way"), "{deadlocks}");
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_said_to_be() {
+        let mut state = State::new(1, Duration::from_secs(1));
+        busy(&mut state);
+        state.lose(&WatchError::Gone {
+            place: "/tmp/play".into(),
+        });
+        assert!(frame(&state, (80, 24)).contains("is gone"));
+    }
+}

@@ -1,0 +1,255 @@
+//! The frame of `foxton top`: a head of four lines, a page, a line of keys. Nothing here keeps state.
+
+use foxton::picture::Picture;
+use foxton_lab::report::{
+    number::{bytes, grouped},
+    table,
+};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Style, Stylize},
+    text::{Line, Span},
+    widgets::{Block, Paragraph, Row, Sparkline, Table},
+};
+
+use super::state::{Rates, State};
+use crate::tables::{self, plain, time};
+
+const KEYS: &str =
+    " q quit  space pause  s sort  1 all  2 waits  3 holders  4 usage  5 deadlocks  +- speed";
+
+/// Draws what `state` has.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+    let [head, page, keys] = Layout::vertical([
+        Constraint::Length(5),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let Some(picture) = &state.picture else {
+        let words = state.trouble.as_deref().unwrap_or("looking ...");
+        frame.render_widget(Paragraph::new(plain(words)), page);
+        return;
+    };
+    draw_head(frame, head, state, picture);
+    match state.page {
+        2 => waits(frame, page, state),
+        3 => {
+            let title = "who holds what";
+            let all = tables::holders(picture, usize::MAX);
+            grid(frame, page, title, &all, &[26, 6, 28, 9, 7], state.scroll);
+        }
+        4 => usage(frame, page, state, picture),
+        5 => deadlocks(frame, page, state, picture),
+        _ => overview(frame, page, state, picture),
+    }
+    frame.render_widget(Paragraph::new(KEYS).dim(), keys);
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(66), Constraint::Percentage(20)]).areas(area);
+    let news = match (&state.trouble, state.is_paused()) {
+        (Some(trouble), _) => Span::styled(plain(trouble), Style::new().fg(Color::Red).bold()),
+        (None, true) => Span::styled("paused", Style::new().fg(Color::Yellow).bold()),
+        (None, false) => Span::raw(format!("every {}", time(state.every()))),
+    };
+    let waiters = picture.waiters();
+    let longest = waiters.first().map(|(_, waiter)| waiter.waited);
+    let Rates {
+        commits,
+        rollbacks,
+        deadlocks,
+        reruns,
+        locks,
+        waits,
+        timeouts,
+        waiting,
+    } = state.rates;
+    let cell = |what: &str, value: f64| format!("{what} {:>9} ", grouped(value));
+    let facts = &picture.locks;
+    let lines = vec![
+        Line::from(vec![
+            Span::styled(" foxton top  ", Style::new().bold()),
+            Span::raw(format!(
+                "process {}  {}  open {}  ",
+                picture.process,
+                picture.lock_manager,
+                time(picture.open)
+            )),
+        ]),
+        Line::from(vec![
+            Span::raw(format!(" {}  ", plain(&picture.database))).dim(),
+            news,
+        ]),
+        Line::from(vec![
+            Span::styled(cell(" commits/s", commits), Style::new().bold()),
+            Span::raw(cell("rollbacks/s", rollbacks)),
+            alarm(cell("deadlocks/s", deadlocks), deadlocks > 0.0),
+        ]),
+        Line::from(vec![
+            Span::raw(cell("   locks/s", locks)),
+            Span::raw(cell("    waits/s", waits)),
+            Span::raw(cell("   reruns/s", reruns)),
+            alarm(format!(" timeouts/s {timeouts:.0}"), timeouts > 0.0),
+        ]),
+        Line::from(format!(
+            "   waiting {:>9} {:>11} {:>9} half <= {}, 99% <= {}, {waiting:.1} s/s, {}",
+            waiters.len(),
+            "longest",
+            time(longest.unwrap_or_default()),
+            time(facts.half_within),
+            time(facts.most_within),
+            bytes(facts.memory_bytes)
+        )),
+    ];
+    frame.render_widget(Paragraph::new(lines), left);
+    let block = Block::new().title(Line::from("commits/s").dim());
+    let room = usize::from(right.width);
+    let skipped = state.history.len().saturating_sub(room);
+    let recent: Vec<u64> = state.history.iter().skip(skipped).copied().collect();
+    frame.render_widget(Sparkline::default().data(&recent).block(block), right);
+}
+
+fn alarm(text: String, raised: bool) -> Span<'static> {
+    match raised {
+        true => Span::styled(text, Style::new().fg(Color::Red).bold()),
+        false => Span::raw(text),
+    }
+}
+
+fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+    let [top, bottom, last] = Layout::vertical([
+        Constraint::Min(4),
+        Constraint::Max(8),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    waits(frame, top, state);
+    let [names, labels] = Layout::horizontal([Constraint::Fill(1); 2]).areas(bottom);
+    let hot = tables::hot_names(&picture.hot_names);
+    grid(frame, names, "hot names", &hot, &[18, 7, 7, 7], 0);
+    let mut by_label = table::Table::new(["label", "waits", "mean", "hold"]);
+    for usage in &picture.labels {
+        by_label.row([
+            tables::named(&usage.name),
+            grouped(usage.waits as f64),
+            time(usage.mean_wait()),
+            time(usage.mean_hold()),
+        ]);
+    }
+    grid(frame, labels, "labels", &by_label, &[16, 7, 7, 7], 0);
+    frame.render_widget(Paragraph::new(last_deadlock(picture)), last);
+}
+
+fn last_deadlock(picture: &Picture) -> Line<'static> {
+    let Some(latest) = picture.deadlocks.last() else {
+        return Line::from(" no deadlock").dim();
+    };
+    let members: Vec<String> = latest
+        .cycle
+        .iter()
+        .map(|member| {
+            format!(
+                "{} for {}",
+                tables::named(&member.label),
+                plain(&member.name)
+            )
+        })
+        .collect();
+    let count = match picture.locks.deadlocks {
+        0 | 1 => "1 deadlock".to_owned(),
+        many => format!("{} deadlocks", grouped(many as f64)),
+    };
+    Line::from(vec![
+        Span::styled(format!(" {count}"), Style::new().fg(Color::Red)),
+        Span::raw(format!("; the latest: {}", members.join(", "))),
+    ])
+}
+
+fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let waiters = state.waiters();
+    let title = format!("{} waits, {}", waiters.len(), state.order.words());
+    let mut all = table::Table::new(["waited", "who", "mode", "on", "behind"]);
+    for (queue, waiter) in waiters {
+        all.row([
+            time(waiter.waited),
+            tables::who(&waiter.owner, &waiter.label),
+            waiter.mode.clone(),
+            plain(&queue.name),
+            tables::behind(&waiter.behind),
+        ]);
+    }
+    grid(frame, area, &title, &all, &[8, 22, 5, 20, 18], state.scroll);
+}
+
+fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+    let [tables, labels] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(2)]).areas(area);
+    let widths = [18, 8, 8, 8, 8, 9, 8, 5, 5];
+    let by_table = tables::usages("table", &picture.tables);
+    grid(
+        frame,
+        tables,
+        "what waiting cost, by table",
+        &by_table,
+        &widths,
+        0,
+    );
+    let title = "by label; holds are of locks that were waited for";
+    let by_label = tables::usages("label", &picture.labels);
+    grid(frame, labels, title, &by_label, &widths, state.scroll);
+}
+
+fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
+    let mut all = table::Table::new(["member", "awaits", "on", "behind", ""]);
+    for deadlock in picture.deadlocks.iter().rev() {
+        let cycle = tables::cycle(deadlock);
+        for row in cycle.rows() {
+            let cells = [0, 1, 2, 5, 6].map(|at| row[at].clone());
+            all.row(cells);
+        }
+        all.gap();
+    }
+    let title = match picture.deadlocks.len() {
+        0 => "no deadlock yet".to_owned(),
+        count => format!("the last {count} deadlocks, the latest first"),
+    };
+    grid(frame, area, &title, &all, &[24, 7, 20, 22, 9], state.scroll);
+}
+
+/// A table with a title, from row `scroll` on. The last column but one or the widest wish gets what
+/// is left over: all share it by their wish.
+fn grid(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    all: &table::Table,
+    widths: &[u16],
+    scroll: usize,
+) {
+    let room = usize::from(area.height.saturating_sub(2));
+    let most = all.rows().len().saturating_sub(room);
+    let rows = all.rows().iter().skip(scroll.min(most)).take(room);
+    let rows = rows.map(|row| Row::new(row.clone()));
+    let heads = Row::new(all.heads().to_vec()).style(Style::new().dim());
+    // The widest columns take what is left over; numbers need no more than they ask for.
+    let widest = widths.iter().filter(|&&width| width >= 16).count();
+    let spread = |&width: &u16| match width {
+        16.. if widest > 0 => Constraint::Fill(width),
+        _ => Constraint::Length(width),
+    };
+    let more = match all.rows().len() > room {
+        true => format!(" ({} of {}) ", room, all.rows().len()),
+        false => String::new(),
+    };
+    let block = Block::new()
+        .borders(ratatui::widgets::Borders::TOP)
+        .title(Line::from(format!(" {title} ")).bold())
+        .title(Line::from(more).right_aligned());
+    let table = Table::new(rows, widths.iter().map(spread))
+        .header(heads)
+        .column_spacing(1)
+        .block(block);
+    frame.render_widget(table, area);
+}
