@@ -160,6 +160,11 @@ pub(crate) enum Bench {
     /// The read-only transactions of txbench by one client, with locking off and then with each lock
     /// manager and latch; and a lock and its release alone, for several numbers of locks held.
     LockCost(LockCost),
+    /// The lock manager alone, with 1, 2 and 512 at it, beside another lock manager's numbers.
+    ///
+    /// A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back.
+    /// Nobody waits, nothing else is done. Also says what a held lock takes in memory.
+    LockOnly(LockOnly),
 }
 
 /// The arguments of `figure`.
@@ -377,6 +382,39 @@ fn size(text: &str) -> Result<(u16, u16), String> {
         Some((columns @ 20..=1_000, rows @ 6..=1_000)) => Ok((columns, rows)),
         _ => Err("say columns and rows, at least 20x6, such as 80x24".to_owned()),
     }
+}
+
+/// The arguments of `bench lock-only`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench lock-only
+  foxton bench lock-only --locks bucket,sharded --mpl 1,8,512 --seconds 1")]
+pub(crate) struct LockOnly {
+    /// Lock managers to compare, separated by commas [default: all but the reference].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) locks: Vec<Locks>,
+    /// Latches to compare under each lock manager. Without this, the engine's default.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) latch: Vec<LatchKind>,
+    /// Numbers of clients, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) mpl: Vec<u32>,
+    /// Seconds measured for each point and repetition.
+    #[arg(long, default_value_t = 1.9, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Seconds clients run before each measurement.
+    #[arg(long, default_value_t = 0.4, value_parser = seconds)]
+    pub(crate) ramp: f64,
+    /// Times each point is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the results go [default: results/lock-only-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -7,19 +7,19 @@ use std::{
     time::Duration,
 };
 
-use foxton::LatchKind;
+use foxton::{Durability, LatchKind, LockManagerKind};
 use foxton_lab::{
-    bench::{lock_cost, runs::Runs, tpcb, txbench},
+    bench::{lock_cost, lock_only, runs::Runs, tpcb, txbench},
     figure::held,
     measure::machine::Machine,
     progress::Audience,
     report::{self, findings::Findings, terminal},
-    system::System,
+    system::{Locks, System},
     workload::{tpcb::Scale, txbench::Shape},
 };
 
 use crate::{
-    arguments::{Bench, LockCost, Sweep, Tpcb, Txbench},
+    arguments::{Bench, LockCost, LockOnly, Sweep, Tpcb, Txbench},
     output::{say, show},
 };
 
@@ -29,6 +29,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Txbench(arguments) => run_txbench(arguments),
         Bench::Tpcb(arguments) => run_tpcb(arguments),
         Bench::LockCost(arguments) => run_lock_cost(arguments),
+        Bench::LockOnly(arguments) => run_lock_only(arguments),
     }
 }
 
@@ -153,6 +154,37 @@ fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
     let findings = lock_cost::run(&settings, Audience::here());
     finish(
         "lock-cost",
+        arguments.out,
+        &findings.map_err(|error| error.to_string())?,
+    )
+}
+
+fn run_lock_only(arguments: LockOnly) -> Result<ExitCode, String> {
+    let all = || {
+        let kinds = LockManagerKind::ALL.into_iter();
+        let kinds = kinds.filter(|&kind| kind != LockManagerKind::Reference);
+        kinds.map(Locks::Manager).collect()
+    };
+    let locks = match arguments.locks {
+        none if none.is_empty() => all(),
+        some => some,
+    };
+    let settings = lock_only::Settings {
+        seed: arguments.seed,
+        runs: Runs {
+            systems: System::all(&locks, &arguments.latch),
+            mpls: arguments.mpl,
+            reps: arguments.reps,
+            ramp: Duration::from_secs_f64(arguments.ramp),
+            window: Duration::from_secs_f64(arguments.seconds),
+            durability: Durability::None,
+            directory: None,
+            command: command_line(),
+        },
+    };
+    let findings = lock_only::run(&settings, Audience::here());
+    finish(
+        "lock-only",
         arguments.out,
         &findings.map_err(|error| error.to_string())?,
     )

@@ -7,7 +7,7 @@ use foxton::{Durability, LatchKind, LockManagerKind};
 use foxton_lab::{
     bench::{
         error::BenchError,
-        lock_cost,
+        lock_cost, lock_only,
         runs::Runs,
         tpcb,
         txbench::{self, Settings},
@@ -199,6 +199,31 @@ fn a_wrong_value_in_a_table_voids_every_point() {
     }
     let json = report::data::json(&findings);
     assert!(!json.contains("\"checks\": \"ok\""), "{json}");
+}
+
+#[test]
+fn locks_alone_stand_beside_the_peer_and_say_what_they_take() {
+    let settings = lock_only::Settings {
+        seed: 1,
+        runs: Runs {
+            systems: System::all(&managers(), &[]),
+            mpls: vec![1, 2],
+            reps: 1,
+            ramp: Duration::ZERO,
+            window: Duration::from_millis(20),
+            durability: Durability::None,
+            directory: None,
+            command: String::new(),
+        },
+    };
+    let findings = lock_only::run(&settings, Audience::Nobody).expect("the settings are sound");
+    assert_sound(&findings);
+    let [peer, memory] = &findings.blocks[..] else {
+        panic!("two tables");
+    };
+    assert_eq!(peer.table.rows().len(), 2 * managers().len());
+    assert_eq!(memory.table.rows().len(), managers().len());
+    assert!(report::data::json(&findings).contains("bytes_per_held_lock"));
 }
 
 #[test]

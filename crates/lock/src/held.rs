@@ -57,6 +57,11 @@ impl Held {
         self.live
     }
 
+    /// Memory beyond the list itself.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.index.allocation_size()
+    }
+
     /// The order that the next acquisition gets.
     #[inline]
     pub(crate) fn next_order(&self) -> u32 {

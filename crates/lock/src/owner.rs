@@ -184,6 +184,11 @@ impl Owner {
         self.held.len()
     }
 
+    /// Memory of the list of what is held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.memory_bytes()
+    }
+
     /// The mode in which `name` is held.
     pub fn held_mode(&self, name: Name) -> Option<Mode> {
         let at = self.held.find(name, name.hash() as u32)?;

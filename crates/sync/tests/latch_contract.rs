@@ -2,7 +2,7 @@
 //! `oversubscribed.rs`, and as models in `loom_latch.rs`.
 #![cfg(not(loom))]
 
-use foxton_sync::latch::{Kind, Latched, SharedLatched, VersionLatch};
+use foxton_sync::latch::{Kind, Latched, ShardedLatched, SharedLatched, VersionLatch};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,6 +83,23 @@ fn readers_share_and_writers_do_not() {
     let body = AssertUnwindSafe(|| value.write(&outer, |_| panic!("on purpose")));
     assert!(catch_unwind(body).is_err());
     assert_eq!(value.try_write(&inner, |value| *value), Some(1));
+}
+
+#[test]
+fn readers_of_a_sharded_latch_share_and_a_writer_is_alone() {
+    let workers = Workers::new();
+    let (outer, inner) = (workers.worker(), workers.worker());
+    let mut value = ShardedLatched::new(&SITE, 1);
+    // As many as there are shards, so that some pick the same.
+    for _ in 0..64 {
+        let sum = value.read(&outer, |one| value.read(&inner, |other| one + other));
+        assert_eq!(sum, 2);
+    }
+    let body = AssertUnwindSafe(|| value.write(&outer, |_| panic!("on purpose")));
+    assert!(catch_unwind(body).is_err());
+    value.write(&inner, |value| *value += 1);
+    *value.get_mut() += 1;
+    assert_eq!(value.into_inner(), 3);
 }
 
 #[test]

@@ -275,6 +275,38 @@ mod shared {
     }
 }
 
+/// The orderings are those of `shared`; here it is shown that two of its latches make one.
+mod sharded {
+    use super::*;
+    use foxton_sync::latch::ShardedLatched;
+
+    type Value = Arc<ShardedLatched<u64>>;
+
+    /// The reader enters one shard, whichever its seed picks; the writer enters both.
+    fn a_reader_meets_a_writer(seed: u64) {
+        model(move || {
+            let workers = Workers::with_seed(seed);
+            let (here, there) = (workers.worker(), workers.worker());
+            let value: Value = Arc::new(ShardedLatched::new(&SITE, 0));
+            let other = {
+                let value = value.clone();
+                thread::spawn(move || {
+                    value.write(&there, |value| *value += 1);
+                    there
+                })
+            };
+            assert!(value.read(&here, |value| *value) <= 1);
+            drop(other.join().unwrap());
+            assert_eq!(value.read(&here, |value| *value), 1);
+        });
+    }
+
+    #[test]
+    fn a_reader_in_any_shard_keeps_writers_out_and_sees_what_they_wrote() {
+        (0..4).for_each(a_reader_meets_a_writer);
+    }
+}
+
 mod version {
     use super::*;
     use foxton_sync::latch::VersionLatch;

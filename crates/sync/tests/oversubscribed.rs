@@ -6,7 +6,7 @@
 //! would differ.
 #![cfg(not(loom))]
 
-use foxton_sync::latch::{Kind, Latched, SharedLatched, VersionLatch};
+use foxton_sync::latch::{Kind, Latched, ShardedLatched, SharedLatched, VersionLatch};
 use foxton_sync::park::{Parker, Ticket, Verdict};
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -96,6 +96,24 @@ fn readers_and_writers_pass_a_shared_latch() {
         }
     });
     let expected = THREADS as u64 * PASSES / 4;
+    assert_eq!(pair.into_inner(), (expected, expected));
+}
+
+#[test]
+fn readers_and_rare_writers_pass_a_sharded_latch() {
+    let pair = ShardedLatched::new(&SITE, (0, 0));
+    on_all_threads(|number, worker| {
+        for round in 0..PASSES {
+            if (round + number as u64).is_multiple_of(16) {
+                pair.write(worker, |pair| pass(pair, worker));
+            } else {
+                pair.read(worker, |pair| {
+                    assert_eq!(pair.0, pair.1, "a writer is inside")
+                });
+            }
+        }
+    });
+    let expected = THREADS as u64 * PASSES / 16;
     assert_eq!(pair.into_inner(), (expected, expected));
 }
 

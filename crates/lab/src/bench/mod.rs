@@ -29,3 +29,6 @@ pub mod alone;
 
 /// What locking costs a transaction, and a lock alone.
 pub mod lock_cost;
+
+/// The lock manager alone, with many at it.
+pub mod lock_only;
