@@ -179,6 +179,7 @@ fn run_lock_only(arguments: LockOnly) -> Result<ExitCode, String> {
             window: Duration::from_secs_f64(arguments.seconds),
             durability: Durability::None,
             directory: None,
+            observe: None,
             command: command_line(),
         },
     };
