@@ -28,6 +28,7 @@ account:
 # Races and failures at named points of the engine.
 hooks:
     cargo test -p foxton-sync --features hooks --test hooks
+    cargo test -p foxton-log --features hooks --test clock
     cargo test -p foxton --features hooks --test hooks
     cargo test -p foxton-sim --features hooks --test points
 

@@ -230,6 +230,12 @@ impl Database {
         self.door.engine.workers.hooks()
     }
 
+    /// The time by which intervals and the waits of tasks end. Waits of threads go by the real time.
+    #[cfg(feature = "hooks")]
+    pub fn clock(&self) -> &foxton_sync::clock::Clock {
+        self.door.engine.workers.clock()
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.door.engine
     }

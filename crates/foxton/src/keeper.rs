@@ -107,7 +107,7 @@ impl Keeper {
     pub(crate) async fn nap(&self, deadline: Instant) {
         let (worker, mut alarm) = (self.0.workers.worker(), Alarm::default());
         poll_fn(move |context| {
-            if Instant::now() >= deadline {
+            if self.0.workers.clock().now() >= deadline {
                 return Poll::Ready(());
             }
             let ring = Ring::Wake(context.waker().clone());
@@ -192,12 +192,13 @@ impl Shared {
             if desk.stop {
                 return;
             }
-            let now = Instant::now();
+            let clock = self.workers.clock();
+            let now = clock.now();
             desk = match desk.next {
                 None => self.news.wait(desk).unwrap_or_else(PoisonError::into_inner),
                 Some(next) if next > now => {
                     let pause = (next - now).max(TICK);
-                    let waited = self.news.wait_timeout(desk, pause);
+                    let waited = self.news.wait_timeout(desk, clock.nap(pause));
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {

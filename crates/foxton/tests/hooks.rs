@@ -8,6 +8,7 @@ use foxton::{Database, Lock, Options, Table, Transaction};
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
@@ -62,7 +63,7 @@ fn a_key_that_goes_before_it_is_locked_is_not_read() {
             other.run(|tx| tx.delete(&ROWS, &5)).unwrap();
         });
         let mut tx = db.begin().unwrap();
-        assert_eq!(keys(&mut tx, 2..=8, reversed), []);
+        assert_eq!(keys(&mut tx, 2..=8, reversed), [0; 0]);
     }
 }
 
@@ -76,7 +77,7 @@ fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
     db.hooks().once(&point::INSERTING, move || {
         other.run(|tx| tx.put(&ROWS, &7, &0)).unwrap();
         let mut tx = other.begin().unwrap();
-        assert_eq!(keys(&mut tx, 2..=6, false), []);
+        assert_eq!(keys(&mut tx, 2..=6, false), [0; 0]);
         *place.lock().unwrap() = Some(tx);
     });
     let writing = {
@@ -87,7 +88,7 @@ fn an_insert_whose_neighbour_changed_asks_for_the_new_gap() {
         thread::yield_now();
     }
     let mut tx = reader.lock().unwrap().take().unwrap();
-    assert_eq!(keys(&mut tx, 2..=6, false), [], "a phantom");
+    assert_eq!(keys(&mut tx, 2..=6, false), [0; 0], "a phantom");
     tx.commit().unwrap();
     writing.join().unwrap().unwrap();
     assert_eq!(keys(&mut db.begin().unwrap(), .., false), [1, 5, 7, 10]);
@@ -153,4 +154,31 @@ fn waits_are_seen_to_begin_and_to_end() {
     assert_eq!(alone.expect_err("it is held shared").code(), "lock_busy");
     stop.release();
     assert_eq!(waiting.join().unwrap().unwrap(), Some(1));
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_task_waits_as_long_as_it_said_by_the_clock_of_its_database() {
+    let db = with(&[1]);
+    let mut holder = db.begin().unwrap();
+    holder.put(&ROWS, &1, &1).unwrap();
+    let waiting = {
+        let db = db.clone();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.unwrap().block_on(async {
+                let mut tx = db.begin_async().unwrap();
+                let patient = Lock::Shared.timeout(HOUR);
+                tx.get_locked(&ROWS, &1, patient).await.unwrap_err().code()
+            })
+        })
+    };
+    while db.waits().is_empty() {
+        thread::yield_now();
+    }
+    db.clock().advance(HOUR / 2);
+    assert_eq!(db.waits().len(), 1, "half an hour is not enough");
+    db.clock().advance(HOUR / 2);
+    assert_eq!(waiting.join().unwrap(), "lock_timeout");
 }

@@ -305,7 +305,12 @@ impl Core {
             return;
         }
         // An interval too long for the clock never ends.
-        if let Some(due) = Instant::now().checked_add(self.options.sync_interval) {
+        if let Some(due) = worker
+            .workers()
+            .clock()
+            .now()
+            .checked_add(self.options.sync_interval)
+        {
             self.ask(worker, |demand| demand.due = Some(due));
         }
     }
@@ -414,12 +419,13 @@ impl Core {
 
     fn next_task(&self, worker: &Worker) -> Task {
         worker.account().passed(&DEMAND);
+        let clock = worker.workers().clock();
         let mut demand = lock(&self.demand);
         loop {
             if demand.stop {
                 return Task::Stop;
             }
-            let now = Instant::now();
+            let now = clock.now();
             let is_due = demand.due.is_some_and(|due| due <= now);
             if is_due || demand.durable > self.durable() {
                 // The sync covers whatever was due.
@@ -435,7 +441,7 @@ impl Core {
                     .wait(demand)
                     .unwrap_or_else(|broken| broken.into_inner()),
                 Some(due) => {
-                    let waited = self.wanted.wait_timeout(demand, due - now);
+                    let waited = self.wanted.wait_timeout(demand, clock.nap(due - now));
                     waited.unwrap_or_else(|broken| broken.into_inner()).0
                 }
             };

@@ -4,8 +4,66 @@
 //! noted at its last tick: a few nanoseconds, and up to a tick (1 to 10 ms) behind. Waits that
 //! are to be measured take the exact clock, since waiting is expensive anyway; ages and
 //! rare-enough checks take the cheap one.
+//!
+//! What waits for a time asks the [`Clock`] of its database instead, which a test can set forward (with
+//! the feature `hooks`): an hour's interval then passes at once, and does not pass before.
 
 use std::time::{Duration, Instant};
+
+/// The time of one database. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Clock(#[cfg(feature = "hooks")] ahead::Ahead);
+
+// Off, it takes no room in whoever carries it.
+#[cfg(not(feature = "hooks"))]
+const _: () = assert!(size_of::<Clock>() == 0);
+
+#[cfg(not(feature = "hooks"))]
+impl Clock {
+    /// The time.
+    #[inline(always)]
+    pub fn now(&self) -> Instant {
+        now()
+    }
+
+    /// How long to sleep at once to be awake when `left` has passed.
+    #[inline(always)]
+    pub fn nap(&self, left: Duration) -> Duration {
+        left
+    }
+}
+
+#[cfg(feature = "hooks")]
+mod ahead {
+    use super::{Clock, now};
+    use crate::shim::{Arc, AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// By how many nanoseconds the clock is ahead.
+    pub(super) type Ahead = Arc<AtomicU64>;
+
+    /// Who sleeps looks at the clock this often: it may have been set.
+    const NAP: Duration = Duration::from_millis(1);
+
+    impl Clock {
+        /// The time.
+        pub fn now(&self) -> Instant {
+            // Relaxed: a number, which leads to no memory.
+            now() + Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+
+        /// How long to sleep at once to be awake when `left` has passed.
+        pub fn nap(&self, left: Duration) -> Duration {
+            left.min(NAP)
+        }
+
+        /// Sets the clock forward.
+        pub fn advance(&self, by: Duration) {
+            let nanos = u64::try_from(by.as_nanos()).expect("less than five centuries");
+            self.0.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+}
 
 /// The exact time.
 #[inline]

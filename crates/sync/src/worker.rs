@@ -5,6 +5,7 @@
 //! transaction that moves to another thread takes its worker along or borrows another; two
 //! databases in one process share nothing.
 
+use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::hook::Hooks;
 use crate::shim::{Arc, Mutex, lock};
@@ -31,6 +32,7 @@ struct Shared {
     domain: Domain,
     registry: Mutex<Registry>,
     hooks: Hooks,
+    clock: Clock,
     seed: u64,
 }
 
@@ -75,6 +77,7 @@ impl Workers {
             domain: Domain::new(),
             registry: Mutex::default(),
             hooks: Hooks::default(),
+            clock: Clock::default(),
             seed,
         }))
     }
@@ -112,6 +115,11 @@ impl Workers {
     /// The domain in which these workers reclaim.
     pub fn domain(&self) -> &Domain {
         &self.0.domain
+    }
+
+    /// The time by which these workers wait for intervals and alarms.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
     }
 
     /// What tests have asked for at the points that these workers pass.

@@ -95,7 +95,8 @@ impl State {
         let Some(ticket) = self.owner.wait_ticket() else {
             return;
         };
-        if let Some(deadline) = Instant::now().checked_add(self.patience(wait)) {
+        let now = self.engine.workers.clock().now();
+        if let Some(deadline) = now.checked_add(self.patience(wait)) {
             let State {
                 engine,
                 worker,
