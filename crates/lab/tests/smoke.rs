@@ -213,6 +213,7 @@ fn locks_alone_stand_beside_the_peer_and_say_what_they_take() {
             window: Duration::from_millis(20),
             durability: Durability::None,
             directory: None,
+            observe: None,
             command: String::new(),
         },
     };
