@@ -100,7 +100,10 @@ fn main() {
         "", "point", "point, cached", "re-ask", "hot"
     );
     let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in [Kind::Global, Kind::Bucket, Kind::Direct] {
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Reference)
+    {
         pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
     }
     for (kind, latch) in pairs {

@@ -23,7 +23,10 @@ fn main() {
         number("--keys", 64) as usize,
     );
     let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in [Kind::Global, Kind::Bucket, Kind::Direct] {
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| *kind != Kind::Reference)
+    {
         pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
     }
     let inherited = [Inheritance::Off, Inheritance::Hot, Inheritance::Always];

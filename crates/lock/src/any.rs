@@ -9,6 +9,7 @@ use crate::{
         global::Global,
         inherit::Inherit,
         sharded::{Order, Sharded},
+        staged::{Rule, Stacks, Staged, Tails},
     },
     mode::Mode,
     name::Name,
@@ -41,6 +42,12 @@ pub enum Kind {
     ShardedArrival,
     /// What nobody conflicts with is only remembered; the rest as with `bucket`.
     Direct,
+    /// No latch while nobody waits.
+    Staged,
+    /// The same, as its document has it.
+    StagedPaper,
+    /// The document's form, whose memory waits for the oldest transaction that runs.
+    StagedOldest,
 }
 
 foxton_sync::named! {
@@ -51,6 +58,9 @@ foxton_sync::named! {
     Sharded = "sharded",
     ShardedArrival = "sharded:arrival",
     Direct = "direct",
+    Staged = "staged",
+    StagedPaper = "staged:paper",
+    StagedOldest = "staged:oldest",
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
@@ -113,6 +123,16 @@ impl Options {
     }
 }
 
+/// Chains of one word for so many buckets: a bucket is two cache lines, and with sixteen chains in their
+/// place few names share one. Where buckets are so few that names are meant to share them, they do.
+const fn stacks(bucket_count: usize) -> usize {
+    if bucket_count < 64 {
+        bucket_count
+    } else {
+        bucket_count * 16
+    }
+}
+
 /// Any of the managers.
 ///
 /// ```
@@ -129,10 +149,6 @@ impl Options {
 #[derive(Debug)]
 #[non_exhaustive]
 #[repr(u8)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each database, and every lock would follow the pointer"
-)]
 pub enum Any {
     /// One mutex, one map.
     Reference(Reference),
@@ -146,6 +162,10 @@ pub enum Any {
     Inherit(Box<Inherit<Any>>),
     /// Locks that are only remembered until somebody conflicts.
     Direct(Direct),
+    /// No latch while nobody waits.
+    Staged(Staged<Stacks>),
+    /// The same, as its document has it: under either rule of reclaiming memory.
+    StagedPaper(Staged<Tails>, Kind),
 }
 
 impl Any {
@@ -175,6 +195,17 @@ impl Any {
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
             Kind::Sharded => sharded(Order::Contention),
             Kind::ShardedArrival => sharded(Order::Arrival),
+            Kind::Staged => {
+                let count = stacks(bucket_count);
+                Self::Staged(Staged::over(count, latch, victim, Rule::Epoch))
+            }
+            Kind::StagedPaper => {
+                Self::StagedPaper(Staged::over(bucket_count, latch, victim, Rule::Epoch), kind)
+            }
+            Kind::StagedOldest => Self::StagedPaper(
+                Staged::over(bucket_count, latch, victim, Rule::Oldest),
+                kind,
+            ),
             Kind::Direct => {
                 // What is inherited is real: it stands in a queue while its place sleeps.
                 let tables = inherit == Inheritance::Off;
@@ -207,6 +238,8 @@ impl Any {
             },
             Self::Inherit(manager) => manager.inner().kind(),
             Self::Direct(_) => Kind::Direct,
+            Self::Staged(_) => Kind::Staged,
+            Self::StagedPaper(_, kind) => *kind,
         }
     }
 
@@ -219,6 +252,8 @@ impl Any {
             Self::Sharded(manager) => manager,
             Self::Inherit(manager) => &**manager,
             Self::Direct(manager) => manager,
+            Self::Staged(manager) => manager,
+            Self::StagedPaper(manager, _) => manager,
         }
     }
 }
@@ -244,6 +279,8 @@ impl LockManager for Any {
             Self::Sharded(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Inherit(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Direct(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::Staged(manager) => manager.request(worker, owner, name, mode, patience),
+            Self::StagedPaper(manager, _) => manager.request(worker, owner, name, mode, patience),
         }
     }
 
@@ -285,6 +322,8 @@ impl LockManager for Any {
             Self::Sharded(manager) => manager.release_all(worker, owner),
             Self::Inherit(manager) => manager.release_all(worker, owner),
             Self::Direct(manager) => manager.release_all(worker, owner),
+            Self::Staged(manager) => manager.release_all(worker, owner),
+            Self::StagedPaper(manager, _) => manager.release_all(worker, owner),
         }
     }
 

@@ -133,6 +133,7 @@ impl Held {
         self.entries[at].mode = mode;
     }
 
+    /// Where the request of an entry stands from now on.
     pub(crate) fn set_slot(&mut self, at: usize, slot: u32) {
         self.entries[at].slot = slot;
     }

@@ -21,5 +21,8 @@ pub mod direct;
 /// Two levels of latches, and an order that knows who is waited for.
 pub mod sharded;
 
+/// No latch while nobody waits.
+pub mod staged;
+
 /// Locks that go from one transaction to the next, over any manager.
 pub mod inherit;

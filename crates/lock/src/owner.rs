@@ -13,7 +13,7 @@ use crate::{
     held::{Entry, Held},
     mode::Mode,
     name::Name,
-    registry::{GRANTED, Record, Registry, Waiting, add},
+    registry::{GRANTED, Record, Registry, Spare, Waiting, add},
     remembered::Remembered,
     request::{Label, Outcome, Refusal},
 };
@@ -78,6 +78,8 @@ pub struct Owner {
     defeats: u32,
     /// Its list of remembered locks, at a manager that remembers.
     pub(crate) remembered: Option<Arc<Remembered>>,
+    /// Requests set aside for this place, by managers that hand them out in bulk.
+    pub(crate) spare: Spare,
 }
 
 impl fmt::Debug for Owner {
@@ -95,6 +97,7 @@ impl Owner {
         let place = registry.claim();
         let id = registry.record(place).id().next();
         registry.begin(id);
+        let spare = registry.record(place).take_spare();
         Self {
             registry: registry.clone(),
             id,
@@ -106,6 +109,7 @@ impl Owner {
             stands_in: false,
             defeats: 0,
             remembered: None,
+            spare,
         }
     }
 
@@ -125,6 +129,7 @@ impl Owner {
             stands_in: true,
             defeats: 0,
             remembered: None,
+            spare: Spare::default(),
         }
     }
 
@@ -304,6 +309,7 @@ impl Owner {
         match pending.converts {
             Some(at) => {
                 self.held.set_mode(at, pending.mode);
+                self.held.set_slot(at, pending.slot);
                 at
             }
             None => {
@@ -336,6 +342,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // The place of an owner that still stands in some queue must not be anybody else's.
         if self.held.len() == 0 && self.pending.is_none() && !self.stands_in {
+            self.record().leave_spare(self.spare);
             self.registry.vacate(self.id.place());
         }
     }

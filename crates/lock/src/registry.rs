@@ -123,10 +123,21 @@ impl Counters {
     }
 }
 
+/// Requests set aside for the owner of one place: numbers from `next` up to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Spare {
+    pub(crate) next: u32,
+    pub(crate) end: u32,
+}
+
 /// The shared part of one owner.
 #[derive(Debug)]
 pub(crate) struct Record {
     id: AtomicU64,
+    spare: AtomicU64,
+    /// When the running transaction took its first lock, where a manager wants to know; on that
+    /// manager's own clock.
+    pub(crate) active_since: AtomicU64,
     begun_nanos: AtomicU64,
     pub(crate) parker: Parker,
     wait: Mutex<Wait>,
@@ -143,6 +154,8 @@ impl Record {
         let id = OwnerId::new(place, 0);
         Self {
             id: AtomicU64::new(id.number()),
+            spare: AtomicU64::new(0),
+            active_since: AtomicU64::new(u64::MAX),
             begun_nanos: AtomicU64::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
@@ -163,6 +176,22 @@ impl Record {
 
     pub(crate) fn place(&self) -> u32 {
         self.id().place()
+    }
+
+    /// What the last owner of the place left.
+    pub(crate) fn take_spare(&self) -> Spare {
+        // Relaxed, here and below: owners of one place follow each other through the registry's mutex.
+        let word = self.spare.load(Ordering::Relaxed);
+        self.spare.store(0, Ordering::Relaxed);
+        Spare {
+            next: word as u32,
+            end: (word >> 32) as u32,
+        }
+    }
+
+    pub(crate) fn leave_spare(&self, spare: Spare) {
+        let word = u64::from(spare.end) << 32 | u64::from(spare.next);
+        self.spare.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn begun(&self) -> Duration {

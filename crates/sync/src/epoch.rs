@@ -373,6 +373,24 @@ impl Domain {
     }
 }
 
+/// A moment that whoever pins has passed; see [`Participant::stamp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// The epoch of that moment, for those who keep it as a number.
+    #[inline]
+    pub const fn epoch(self) -> u64 {
+        self.0
+    }
+
+    /// The stamp whose [`epoch`](Self::epoch) was `epoch`.
+    #[inline]
+    pub const fn from_epoch(epoch: u64) -> Self {
+        Self(epoch)
+    }
+}
+
 /// One reader and retirer of a domain. It may move between threads, but not be shared:
 ///
 /// ```
@@ -498,6 +516,40 @@ impl Participant {
     fn count(&self, retired: usize) {
         // Relaxed: a number for people and tests; see `Domain::retired`.
         self.slot().retired.store(retired, Ordering::Relaxed);
+    }
+
+    /// The present moment, for those who keep what they retire themselves: what was unlinked before
+    /// may be used again once [`has_passed`](Self::has_passed) says so.
+    ///
+    /// ```
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let worker = Workers::new().worker();
+    /// let participant = worker.participant();
+    /// let stamp = participant.stamp();
+    /// assert!(!participant.has_passed(stamp));
+    /// for _ in 0..2 {
+    ///     participant.advance();
+    /// }
+    /// assert!(participant.has_passed(stamp));
+    /// ```
+    pub fn stamp(&self) -> Stamp {
+        fence(Ordering::SeqCst); // O3, I3
+        // Relaxed: the fence is what keeps this from being too old.
+        Stamp(self.domain.0.epoch.load(Ordering::Relaxed))
+    }
+
+    /// Whether nobody can still look at what was unlinked before `stamp` was taken.
+    #[inline]
+    pub fn has_passed(&self, stamp: Stamp) -> bool {
+        self.domain.0.due().is_some_and(|due| stamp.0 <= due)
+    }
+
+    /// Tries to advance the epoch, by looking at every participant. Never waits.
+    #[cold]
+    pub fn advance(&self) {
+        self.account.passed(&ADVANCE);
+        self.domain.0.try_advance();
     }
 
     fn slot(&self) -> &Slot {

@@ -575,13 +575,13 @@ impl Head {
 
 /// For each component, up to two waiters that want it.
 #[derive(Default)]
-struct Wanted {
+pub(super) struct Wanted {
     all: Set,
     wanting: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
 }
 
 impl Wanted {
-    fn add(&mut self, mode: Set, place: u32, via: Via) {
+    pub(super) fn add(&mut self, mode: Set, place: u32, via: Via) {
         self.all = self.all.union(mode);
         for component in mode.indices() {
             if self.wanting[component].len() < 2 {
@@ -590,13 +590,13 @@ impl Wanted {
         }
     }
 
-    fn lacks(&self, mode: Set) -> bool {
+    pub(super) fn lacks(&self, mode: Set) -> bool {
         mode.indices()
             .any(|component| self.wanting[component].len() < 2)
     }
 
     /// Who, other than `place`, is kept waiting by somebody at `place` who has or wants `mode`.
-    fn blocked_by(&self, mode: Set, place: u32) -> Option<Via> {
+    pub(super) fn blocked_by(&self, mode: Set, place: u32) -> Option<Via> {
         let components =
             (0..COMPONENTS).filter(|&component| mode.conflicts().meets(Set::one(component)));
         let wanting = components.flat_map(|component| &self.wanting[component]);

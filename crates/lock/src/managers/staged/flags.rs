@@ -1,0 +1,130 @@
+//! Which requests of a segment are still in use: flags in bytes, words of eight, one above the other.
+//!
+//! # State
+//!
+//! ```text
+//! branch    [ 1  1  0  1  1  1  1  1 ]      a byte for each leaf: 0 if the leaf is 0
+//!             |     |
+//! leaf 0    [ 1 ...  ]   leaf 2 [ 0 0 0 0 0 0 0 0 ]      a byte for each request
+//! ```
+//!
+//! Whoever is done with a request clears its byte; if that was the last of its word, it clears the
+//! byte of the word in the level above. The one that clears the last byte of the branch learns that the
+//! segment can be given back. So no counter is shared by all who release into a segment, and nobody
+//! searches it.
+//!
+//! # Invariants
+//!
+//! * I1  A byte of the branch is 0 only if its leaf is 0.
+//! * I2  Each byte is cleared once between two calls of `fill`.
+//!
+//! # Orderings
+//!
+//! * O1  `flip` (AcqRel, on both levels): who finds a word all clear comes after everything that was
+//!   done before any of its bytes was cleared.
+//!
+//! # Differences from the paper
+//!
+//! There a byte is stored, a fence follows, and the word is read: several may find it clear, and
+//! clear the level above again, to no harm. Here the byte is cleared by a read-modify-write of its
+//! word, which costs no more than the fence and tells exactly one that it was the last. Bytes that one
+//! caller clears in one word are cleared at once.
+
+use foxton_sync::shim::{AtomicU64, Ordering};
+
+/// Bytes of a word that are used, in each level.
+pub(crate) const WIDTH: u32 = if cfg!(loom) { 2 } else { 8 };
+
+/// All bytes in use.
+const FULL: u64 = if cfg!(loom) {
+    0x0101
+} else {
+    0x0101_0101_0101_0101
+};
+
+/// The flags of one segment.
+#[derive(Debug)]
+pub(crate) struct Flags {
+    leaves: [AtomicU64; WIDTH as usize],
+    branch: AtomicU64,
+}
+
+/// Requests that one caller is done with, in one word.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Done(u64);
+
+impl Done {
+    /// Adds the request at `place` of its word.
+    #[inline]
+    pub(crate) fn add(&mut self, place: u32) {
+        self.0 |= 1 << (place * 8);
+    }
+}
+
+impl Flags {
+    /// No request in use.
+    pub(crate) fn new() -> Self {
+        Self {
+            leaves: std::array::from_fn(|_| AtomicU64::new(0)),
+            branch: AtomicU64::new(0),
+        }
+    }
+
+    /// Marks all requests as in use. Nobody else knows the segment.
+    pub(crate) fn fill(&self) {
+        // Relaxed: the segment is handed on by something that synchronizes.
+        for word in self.leaves.iter().chain([&self.branch]) {
+            debug_assert_eq!(word.load(Ordering::Relaxed), 0, "filled while in use");
+            word.store(FULL, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes `fill` back. Nobody else knows the segment.
+    pub(crate) fn empty(&self) {
+        for word in self.leaves.iter().chain([&self.branch]) {
+            // Relaxed: as in `fill`.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the flags of `done` in word `leaf`, and tells whether the whole segment is clear now.
+    /// One caller is told so.
+    #[inline]
+    pub(crate) fn flip(&self, leaf: u32, done: Done) -> bool {
+        flip_and_test(&self.leaves[leaf as usize], done.0)
+            && flip_and_test(&self.branch, 1 << (leaf * 8)) // I1
+    }
+
+    /// Whether no request is in use.
+    #[cfg(test)]
+    pub(crate) fn is_clear(&self) -> bool {
+        // Relaxed: for people and tests.
+        self.branch.load(Ordering::Relaxed) == 0
+    }
+}
+
+#[inline]
+fn flip_and_test(word: &AtomicU64, bytes: u64) -> bool {
+    let before = word.fetch_and(!bytes, Ordering::AcqRel); // O1
+    debug_assert_eq!(before & bytes, bytes, "I2: cleared twice");
+    before == bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_a_segment_is_told_so_and_nobody_else() {
+        let flags = Flags::new();
+        flags.fill();
+        let mut told = 0;
+        for request in (0..WIDTH * WIDTH).rev() {
+            let mut done = Done::default();
+            done.add(request % WIDTH);
+            told += u32::from(flags.flip(request / WIDTH, done));
+            assert_eq!(flags.is_clear(), told == 1);
+        }
+        assert_eq!(told, 1);
+    }
+}

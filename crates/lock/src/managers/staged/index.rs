@@ -1,0 +1,450 @@
+//! The lock index: where requests come from, and where they go.
+//!
+//! # State
+//!
+//! ```text
+//!            take                   all flags clear
+//! ready ring -----> in use, by 64s ----------------> dead stack
+//!   ^                                                     |
+//!   |  flags set                                          v
+//!   +---------------- nobody looks any more <-------- cellar, oldest first
+//!   +---------------- made new
+//! ```
+//!
+//! The *ready ring* is an array of words, each a segment or 0; `head` and `newest` say where the next
+//! goes in and where the next comes out. The *dead stack* is pushed by whoever clears a segment's last
+//! flag. The *cellar* keeps the dead in order until their epoch has passed.
+//!
+//! Work is done in bulk and in turn: whoever takes a segment and leaves fewer than [`LOW_WATER`] behind
+//! fills the ring again, unless somebody does so already. Nobody waits for that: a ring found empty
+//! while another fills it is gone round by making a segment. A thread of its own would be one more
+//! thing to start, to stop and to wait for; what it would save is one stroll through the cellar for
+//! some hundreds of locks.
+//!
+//! # Invariants
+//!
+//! * I1  A segment is in one place: in use, on the stack, in the cellar or in the ring.
+//! * I2  A segment leaves the cellar only when nobody can look at its requests: its epoch, taken after
+//!   the last of them was unlinked, has passed.
+//! * I3  All who look at requests of one manager pin in one domain.
+//!
+//! # Orderings
+//!
+//! * O1  `put` (Release) to `take_ready` (Acquire): who takes a segment finds its flags set.
+//! * O2  `push_dead` (Release) to `take_dead` (Acquire): who finds a segment on the stack finds its
+//!   epoch, and what lies below it. Pushes are read-modify-writes, so those below come along.
+//! * O3  `install` (Release) to `take_shared` (Acquire): who takes a request of the shared segment finds
+//!   the segment's flags set.
+//!
+//! # Differences from the paper
+//!
+//! Segments in use do not stand in the ring, so it needs no more places than the water marks ask for,
+//! and a stalled transaction does not stop it up. The pre-allocator is whoever comes by. The paper
+//! gives one lock at a time from a shared counter: that is `take_shared`. Otherwise an owner
+//! takes a segment for itself, and the next 64 of its locks touch nothing shared to get a request.
+//!
+//! The older rule (*oldest*) lets a segment go only when every transaction that runs has begun after the
+//! segment died. Epochs are kept as well, so it is only more patient, never less safe.
+
+use super::{
+    flags::Done,
+    request::{Request, SEGMENT, Segment, Slab, first_of, flag_of},
+};
+use crate::registry::{Registry, Spare};
+use foxton_sync::{
+    cache_line::CachePadded,
+    epoch::{Domain, Guard, Stamp},
+    shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, try_lock},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use std::{collections::VecDeque, sync::OnceLock};
+
+/// The ring, the dead stack, and the cellar: once for each segment.
+static SEGMENTS: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock segments");
+/// The shared segment: once for each lock.
+static SHARED: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock identifier");
+
+/// Places of the ring.
+const RING: usize = if cfg!(loom) { 2 } else { 16 };
+/// With fewer segments ready, the ring is filled again.
+const LOW_WATER: u64 = if cfg!(loom) { 1 } else { 4 };
+/// To how many, if the cellar has them.
+const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
+/// How many times the ring is filled before the epoch is tried again that would not advance.
+const PATIENCE: u32 = 8;
+
+/// When a dead segment may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// When its epoch has passed.
+    Epoch,
+    /// When in addition every running transaction has begun since it died.
+    Oldest,
+}
+
+#[derive(Debug, Default)]
+struct Cellar {
+    dead: VecDeque<u32>,
+    patience: u32,
+}
+
+/// All requests of one manager.
+#[derive(Debug)]
+pub(crate) struct Index {
+    slab: Slab,
+    ring: [AtomicU32; RING],
+    head: CachePadded<AtomicU64>,
+    newest: CachePadded<AtomicU64>,
+    dead: CachePadded<AtomicU32>,
+    /// Segment and requests used of it, where all take from one.
+    shared: CachePadded<AtomicU64>,
+    cellar: Mutex<Cellar>,
+    rule: Rule,
+    /// Counts dead segments: the clock of the older rule.
+    moment: AtomicU64,
+    registry: Arc<Registry>,
+    domain: OnceLock<Domain>,
+}
+
+impl Index {
+    pub(crate) fn new(rule: Rule, registry: Arc<Registry>) -> Self {
+        Self {
+            slab: Slab::new(),
+            ring: std::array::from_fn(|_| AtomicU32::new(0)),
+            head: CachePadded::new(AtomicU64::new(0)),
+            newest: CachePadded::new(AtomicU64::new(0)),
+            dead: CachePadded::new(AtomicU32::new(0)),
+            shared: CachePadded::new(AtomicU64::new(0)),
+            cellar: Mutex::default(),
+            rule,
+            moment: AtomicU64::new(0),
+            registry,
+            domain: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn request(&self, number: u32) -> &Request {
+        self.slab.request(number)
+    }
+
+    /// Whether the older rule holds, which wants to know since when transactions run.
+    #[inline]
+    pub(crate) fn asks_who_runs(&self) -> bool {
+        self.rule == Rule::Oldest
+    }
+
+    /// This moment, for the older rule.
+    pub(crate) fn moment(&self) -> u64 {
+        // Relaxed: what keeps anybody from harm is the epoch.
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    /// Pins, so that no request that is found is used again for something else.
+    ///
+    /// # Panics
+    ///
+    /// If the manager's other workers reclaim in another domain (I3).
+    #[inline]
+    pub(crate) fn pin<'w>(&self, worker: &'w Worker) -> Guard<'w> {
+        let guard = worker.pin();
+        self.assert_domain(worker);
+        guard
+    }
+
+    #[inline]
+    fn assert_domain(&self, worker: &Worker) {
+        let domain = self
+            .domain
+            .get_or_init(|| worker.workers().domain().clone());
+        assert!(
+            domain == worker.workers().domain(),
+            "the workers of one manager are of one family"
+        );
+    }
+
+    /// A request out of those set aside for an owner; a segment more for it if there is none left.
+    #[inline]
+    pub(crate) fn take(&self, worker: &Worker, spare: &mut Spare) -> u32 {
+        if spare.next == spare.end {
+            self.set_aside(worker, spare);
+        }
+        let request = spare.next;
+        spare.next += 1;
+        request
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_aside(&self, worker: &Worker, spare: &mut Spare) {
+        let first = first_of(self.take_segment(worker));
+        *spare = Spare {
+            next: first,
+            end: first + SEGMENT,
+        };
+    }
+
+    /// A request out of those that all take from, one after the other.
+    pub(crate) fn take_shared(&self, worker: &Worker) -> u32 {
+        loop {
+            worker.account().passed(&SHARED);
+            let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
+            let (segment, used) = ((taken >> 32) as u32, taken as u32);
+            if segment != 0 && used < SEGMENT {
+                return first_of(segment) + used;
+            }
+            if let Some(request) = self.install(worker, segment) {
+                return request;
+            }
+        }
+    }
+
+    /// Puts a segment in the place of the one used up, and takes its first request. `None`: somebody
+    /// else was first.
+    #[cold]
+    fn install(&self, worker: &Worker, used_up: u32) -> Option<u32> {
+        let segment = self.take_segment(worker);
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        while (shared >> 32) as u32 == used_up {
+            let installed = self.shared.compare_exchange(
+                shared,
+                u64::from(segment) << 32 | 1,
+                Ordering::Release, // O3
+                Ordering::Relaxed,
+            );
+            match installed {
+                Ok(_) => return Some(first_of(segment)),
+                Err(other) => shared = other,
+            }
+        }
+        if !self.put(segment) {
+            // No place in the ring: as if all its requests had been used.
+            let mut retired = self.retire(worker);
+            (first_of(segment)..first_of(segment) + SEGMENT)
+                .for_each(|request| retired.add(request));
+        }
+        None
+    }
+
+    /// A segment for the caller alone, with all flags set.
+    fn take_segment(&self, worker: &Worker) -> u32 {
+        worker.account().passed(&SEGMENTS);
+        if let Some(segment) = self.take_ready() {
+            if self.ready() < LOW_WATER {
+                self.fill_ring(worker);
+            }
+            return segment;
+        }
+        self.fill_ring(worker);
+        // Nothing there even now: somebody else fills, or others were quicker.
+        self.take_ready().unwrap_or_else(|| self.make())
+    }
+
+    fn make(&self) -> u32 {
+        let segment = self.slab.add();
+        self.slab.segment(segment).flags.fill();
+        segment
+    }
+
+    /// About how many segments are ready.
+    fn ready(&self) -> u64 {
+        // Relaxed, here and in the ring: where to look first, and when to fill. The words decide.
+        let newest = self.newest.load(Ordering::Relaxed);
+        self.head.load(Ordering::Relaxed).saturating_sub(newest)
+    }
+
+    fn take_ready(&self) -> Option<u32> {
+        let newest = self.newest.load(Ordering::Relaxed) as usize;
+        let places = (newest..newest + RING).map(|at| &self.ring[at % RING]);
+        for place in places {
+            if place.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let segment = place.swap(0, Ordering::Acquire); // O1
+            if segment != 0 {
+                self.newest.fetch_add(1, Ordering::Relaxed);
+                return Some(segment);
+            }
+        }
+        None
+    }
+
+    /// Puts a segment into the ring. `false` if there is no place.
+    fn put(&self, segment: u32) -> bool {
+        let head = self.head.load(Ordering::Relaxed) as usize;
+        let mut places = (head..head + RING).map(|at| &self.ring[at % RING]);
+        let found = places.any(|place| {
+            let put = place.compare_exchange(0, segment, Ordering::Release, Ordering::Relaxed); // O1
+            put.is_ok()
+        });
+        if found {
+            self.head.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Fills the ring, unless somebody does.
+    fn fill_ring(&self, worker: &Worker) {
+        let Some(mut cellar) = try_lock(&self.cellar) else {
+            return;
+        };
+        self.take_dead(&mut cellar.dead);
+        self.fill_from(worker, &mut cellar);
+        if self.ready() < LOW_WATER && self.is_worth_advancing(&mut cellar) {
+            // Twice: what is unlinked in one epoch is free two epochs later.
+            worker.participant().advance();
+            worker.participant().advance();
+            self.fill_from(worker, &mut cellar);
+            cellar.patience = if self.ready() < LOW_WATER {
+                PATIENCE
+            } else {
+                0
+            };
+        }
+        while self.ready() < LOW_WATER && self.put(self.make()) {}
+    }
+
+    /// Advancing looks at every worker. It should bring some segments, and not fail each time.
+    fn is_worth_advancing(&self, cellar: &mut Cellar) -> bool {
+        cellar.patience = cellar.patience.saturating_sub(1);
+        let dead = cellar.dead.len() as u64;
+        cellar.patience == 0 && dead >= LOW_WATER && dead >= u64::from(self.slab.used() / 4)
+    }
+
+    fn fill_from(&self, worker: &Worker, cellar: &mut Cellar) {
+        let oldest = match self.rule {
+            Rule::Epoch => u64::MAX,
+            Rule::Oldest => self.oldest_running(),
+        };
+        while self.ready() < HIGH_WATER {
+            let Some(&number) = cellar.dead.front() else {
+                return;
+            };
+            let segment = self.slab.segment(number);
+            // Relaxed: they came with the segment (O2).
+            let stamp = Stamp::from_epoch(segment.epoch.load(Ordering::Relaxed));
+            let moment = segment.moment.load(Ordering::Relaxed);
+            if !worker.participant().has_passed(stamp) || moment >= oldest {
+                return; // I2
+            }
+            cellar.dead.pop_front();
+            segment.flags.fill();
+            if !self.put(number) {
+                // Others put one back meanwhile. The cellar takes no filled ones.
+                segment.flags.empty();
+                cellar.dead.push_front(number);
+                return;
+            }
+        }
+    }
+
+    /// When the oldest transaction that runs began.
+    fn oldest_running(&self) -> u64 {
+        // Relaxed: see `moment`.
+        let since = |record: &crate::registry::Record| record.active_since.load(Ordering::Relaxed);
+        self.registry.records().map(since).min().unwrap_or(u64::MAX)
+    }
+
+    /// Collects requests that have been unlinked, or were never linked.
+    pub(crate) fn retire<'i>(&'i self, worker: &'i Worker) -> Retired<'i> {
+        Retired {
+            index: self,
+            worker,
+            word: 0,
+            done: Done::default(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn bury(&self, worker: &Worker, number: u32) {
+        self.assert_domain(worker);
+        worker.account().passed(&SEGMENTS);
+        let segment = self.slab.segment(number);
+        // All requests were unlinked before their flags were cleared, and all flags are (I2).
+        let stamp = worker.participant().stamp();
+        segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
+        if self.asks_who_runs() {
+            let moment = self.moment.fetch_add(1, Ordering::Relaxed);
+            segment.moment.store(moment, Ordering::Relaxed);
+        }
+        self.push_dead(number, segment);
+    }
+
+    fn push_dead(&self, number: u32, segment: &Segment) {
+        let mut top = self.dead.load(Ordering::Relaxed);
+        loop {
+            segment.below.store(top, Ordering::Relaxed);
+            let pushed = self.dead.compare_exchange(
+                top,
+                number,
+                Ordering::Release, // O2
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return,
+                Err(other) => top = other,
+            }
+        }
+    }
+
+    /// Moves all of the dead stack into the cellar, those that died first in front.
+    fn take_dead(&self, cellar: &mut VecDeque<u32>) {
+        // All at once, so that no number can come back between looking and taking.
+        let mut number = self.dead.swap(0, Ordering::Acquire); // O2
+        let first = cellar.len();
+        while number != 0 {
+            cellar.push_back(number);
+            number = self.slab.segment(number).below.load(Ordering::Relaxed);
+        }
+        cellar.make_contiguous()[first..].reverse();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slab.memory_bytes()
+    }
+}
+
+/// Requests that one call is done with. Their flags are cleared a word at a time, the last when this
+/// is dropped.
+#[derive(Debug)]
+pub(crate) struct Retired<'i> {
+    index: &'i Index,
+    worker: &'i Worker,
+    word: u32,
+    done: Done,
+}
+
+impl Retired<'_> {
+    /// Adds a request that cannot be found any more.
+    #[inline]
+    pub(crate) fn add(&mut self, request: u32) {
+        let (_, _, byte) = flag_of(request);
+        let word = request - byte;
+        if word != self.word {
+            self.flip();
+            self.word = word;
+        }
+        self.done.add(byte);
+    }
+
+    #[inline]
+    fn flip(&mut self) {
+        if self.word == 0 {
+            return;
+        }
+        let (number, leaf, _) = flag_of(self.word);
+        let done = std::mem::take(&mut self.done);
+        if self.index.slab.segment(number).flags.flip(leaf, done) {
+            self.index.bury(self.worker, number);
+        }
+    }
+}
+
+impl Drop for Retired<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.flip();
+    }
+}

@@ -1,0 +1,265 @@
+//! A lock request, and the segments that requests come in.
+//!
+//! # State
+//!
+//! Requests live in segments of 64, segments in chunks that double in size and stay where they are
+//! until the manager goes. So a request is a number, and looking at one that has been used again for
+//! something else is a question of meaning, never of memory.
+//!
+//! ```text
+//! number    segment (20 bits) | request (6 bits)        0: none
+//! request   name (three words) | owner | next | mode | state
+//! ```
+//!
+//! The owner is a number that is never given twice: it takes the place of the paper's shadow of the
+//! transaction, and is used again with the request, not with the transaction.
+//!
+//! # Invariants
+//!
+//! * I1  Name, owner and mode of a request are written before it is put into a chain, and not again
+//!   until its segment is taken anew.
+//! * I2  A segment is taken anew only when all its requests have been unlinked, and whoever might
+//!   still look at one of them has unpinned since.
+
+use super::flags::{Flags, WIDTH};
+use crate::{
+    mode::{Mode, Set},
+    name::Name,
+    request::OwnerId,
+};
+use foxton_sync::shim::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
+
+/// Requests of a segment.
+pub(crate) const SEGMENT: u32 = WIDTH * WIDTH;
+const SEGMENT_BITS: u32 = SEGMENT.ilog2();
+
+/// Bits of a request's number.
+pub(crate) const NUMBER_BITS: u32 = 26;
+
+/// Segments of the first chunk; each further chunk has twice as many as the one before.
+const FIRST_CHUNK: u32 = if cfg!(loom) { 1 } else { 4 };
+const CHUNKS: usize = (NUMBER_BITS - SEGMENT_BITS - FIRST_CHUNK.ilog2()) as usize;
+
+/// What a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Its owner holds the name.
+    Active = 0,
+    /// Its owner is about to find out whether it does. In the way of others as if it did.
+    Asking = 1,
+    /// Its owner waits for the name.
+    Waiting = 2,
+    /// Its owner has no more to do with it.
+    Obsolete = 3,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    name: [AtomicU64; 3],
+    owner: AtomicU64,
+    next: AtomicU32,
+    mode: AtomicU8,
+    state: AtomicU8,
+}
+
+// A million held locks are 40 MB of requests.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Request>() == 40);
+
+// What is written once is read and written relaxed: its chain makes it visible to those who find it
+// there (see the page of the chain), and its segment's reuse to those who get it next.
+impl Request {
+    fn new() -> Self {
+        Self {
+            name: std::array::from_fn(|_| AtomicU64::new(0)),
+            owner: AtomicU64::new(0),
+            next: AtomicU32::new(0),
+            mode: AtomicU8::new(0),
+            state: AtomicU8::new(State::Obsolete as u8),
+        }
+    }
+
+    /// Makes the request somebody's (I1).
+    #[inline]
+    pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: State) {
+        for (word, value) in self.name.iter().zip(name.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.owner.store(owner.number(), Ordering::Relaxed);
+        self.mode.store(mode.set().bits(), Ordering::Relaxed);
+        self.state.store(state as u8, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        Name::from_words([0, 1, 2].map(|word| self.name[word].load(Ordering::Relaxed)))
+    }
+
+    /// Whether it is for `name`: the first word mostly tells.
+    #[inline]
+    pub(crate) fn is_for(&self, name: &Name) -> bool {
+        let words = name.words();
+        (0..3).all(|word| self.name[word].load(Ordering::Relaxed) == words[word])
+    }
+
+    #[inline]
+    pub(crate) fn owner(&self) -> OwnerId {
+        OwnerId::from_number(self.owner.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode {
+        Mode::of(Set::from_bits(self.mode.load(Ordering::Relaxed)))
+    }
+
+    /// Its state; the chain says with which ordering, here and below.
+    #[inline]
+    pub(crate) fn state(&self, ordering: Ordering) -> State {
+        match self.state.load(ordering) {
+            0 => State::Active,
+            1 => State::Asking,
+            2 => State::Waiting,
+            _ => State::Obsolete,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_state(&self, state: State, ordering: Ordering) {
+        self.state.store(state as u8, ordering);
+    }
+
+    /// The next in the chain.
+    #[inline]
+    pub(crate) fn next(&self, ordering: Ordering) -> u32 {
+        self.next.load(ordering)
+    }
+
+    #[inline]
+    pub(crate) fn set_next(&self, next: u32, ordering: Ordering) {
+        self.next.store(next, ordering);
+    }
+}
+
+/// Requests that are made and given back together.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) flags: Flags,
+    /// The segment below, while this one lies on a stack of them.
+    pub(crate) below: AtomicU32,
+    /// The epoch, or the older rule's moment, at which the last of its requests was unlinked.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) moment: AtomicU64,
+    requests: [Request; SEGMENT as usize],
+}
+
+impl Segment {
+    fn new() -> Self {
+        Self {
+            flags: Flags::new(),
+            below: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
+            moment: AtomicU64::new(0),
+            requests: std::array::from_fn(|_| Request::new()),
+        }
+    }
+}
+
+/// The number of the first request of a segment.
+pub(crate) const fn first_of(segment: u32) -> u32 {
+    segment << SEGMENT_BITS
+}
+
+/// The segment of a request, and the word and the byte of its flag.
+#[inline]
+pub(crate) const fn flag_of(request: u32) -> (u32, u32, u32) {
+    let place = request & (SEGMENT - 1);
+    (request >> SEGMENT_BITS, place / WIDTH, place % WIDTH)
+}
+
+/// All segments of one manager, by number: [`FIRST_CHUNK`] and up.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    chunks: [OnceLock<Box<[Segment]>>; CHUNKS],
+    /// The number of the next segment that was never used.
+    fresh: AtomicU32,
+}
+
+impl Slab {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: std::array::from_fn(|_| OnceLock::new()),
+            fresh: AtomicU32::new(FIRST_CHUNK),
+        }
+    }
+
+    /// A segment that nobody has had.
+    pub(crate) fn add(&self) -> u32 {
+        // Relaxed: a number; the chunk comes with a lock of its own.
+        let number = self.fresh.fetch_add(1, Ordering::Relaxed);
+        let (chunk, _) = chunk_of(number);
+        assert!(chunk < CHUNKS, "sixty million locks at once");
+        self.chunks[chunk]
+            .get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Segment::new()).collect());
+        number
+    }
+
+    #[inline]
+    pub(crate) fn segment(&self, number: u32) -> &Segment {
+        let (chunk, index) = chunk_of(number);
+        let segments = self.chunks[chunk]
+            .get()
+            .expect("a segment comes with its chunk");
+        &segments[index]
+    }
+
+    #[inline]
+    pub(crate) fn request(&self, number: u32) -> &Request {
+        &self.segment(number >> SEGMENT_BITS).requests[(number & (SEGMENT - 1)) as usize]
+    }
+
+    /// How many segments were ever used.
+    pub(crate) fn used(&self) -> u32 {
+        self.fresh.load(Ordering::Relaxed) - FIRST_CHUNK
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let segments = self
+            .chunks
+            .iter()
+            .filter_map(OnceLock::get)
+            .map(|chunk| chunk.len());
+        segments.sum::<usize>() * size_of::<Segment>()
+    }
+}
+
+/// The chunk of a segment, and its index there.
+#[inline]
+fn chunk_of(number: u32) -> (usize, usize) {
+    let chunk = number.ilog2() - FIRST_CHUNK.ilog2();
+    (chunk as usize, (number - (FIRST_CHUNK << chunk)) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_fill_chunks_of_doubling_size() {
+        assert_eq!(chunk_of(FIRST_CHUNK), (0, 0));
+        assert_eq!(chunk_of(2 * FIRST_CHUNK - 1), (0, FIRST_CHUNK as usize - 1));
+        assert_eq!(chunk_of(2 * FIRST_CHUNK), (1, 0));
+        let slab = Slab::new();
+        let numbers: Vec<u32> = (0..100).map(|_| slab.add()).collect();
+        for number in numbers {
+            let first = first_of(number);
+            assert_eq!(flag_of(first + 9), (number, 9 / WIDTH, 9 % WIDTH));
+            assert_eq!(
+                slab.request(first + 9).state(Ordering::Relaxed),
+                State::Obsolete
+            );
+        }
+    }
+}

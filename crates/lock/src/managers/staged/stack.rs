@@ -1,0 +1,470 @@
+//! Chains that grow at the front: one word decides, and nobody waits for anybody.
+//!
+//! # State
+//!
+//! A word for each chain (`word`), and the requests, from the newest to the oldest. Who asks writes a
+//! request, lets it point at the top it has seen, and exchanges the word: with that one step the
+//! request is in the chain, counted, and known to conflict with nobody. So there is no moment at which
+//! a request is half in, and nobody behind it to be held up by a thread that lost its processor there.
+//!
+//! ```text
+//!   word: awaited X | granted IS S | live 3 | dead 1 | top
+//!                                                       |
+//!        t9 orders IS --> t7 orders IS (obsolete) --> t4 lines/7 S --> t2 orders IS
+//! ```
+//!
+//! A mode that conflicts with nothing in *granted* and *awaited* is granted without looking at any
+//! request, whatever their names. Otherwise the chain is walked for the name; if nobody in it is in the
+//! way, the word is exchanged all the same, and the exchange fails if anybody came meanwhile. So names
+//! that hash alike cost each other a walk and no more.
+//!
+//! Released, a request is marked obsolete, and the word counts it so. Who ends the last live one takes the
+//! whole chain with the same exchange: the ordinary end, after a lock that nobody shared. A chain that
+//! always has somebody live in it, as that of a hot table, is cleaned in the middle once the dead are
+//! about as many as the living: by whoever notices, if nobody does, in one walk.
+//!
+//! # Invariants
+//!
+//! * I1  Every live request is in its chain, and its mode is in *granted*. (A conversion is put in
+//!   before what it replaces becomes obsolete.)
+//! * I2  What is put in conflicts, at that moment, with no live request of its name but its owner's.
+//! * I3  Requests are unlinked by whoever set *cleaning*, or by whoever emptied a word without it. So by
+//!   one at a time, and each once.
+//! * I4  The top is changed by putting something in and by emptying, never by cleaning. So while
+//!   somebody is pinned, a word that is as it was stands for a chain to which nothing has been added.
+//!
+//! # Why L1 holds
+//!
+//! Everything put in changes the word, so additions to a chain are in one order. Let B be put in
+//! after A, in a mode that conflicts with A's, of one name and by another owner, while A is live. By I1
+//! the word that B's exchange replaced had A's mode in *granted*. If B came without a walk, it saw no
+//! conflict there: contradiction. If it walked, it walked the chain of that very word (I4), which has A
+//! in it, live or obsolete; A was live. If it was granted from the line (C3), it had announced its mode
+//! by a change of the word, and then walked. A was put in before the announcement: then the walk found
+//! it, since the walk's load of the word comes after the announcement. Or after: then A's exchange
+//! replaced a word with B's mode in *awaited*, and only a request that conflicts with nothing awaited
+//! gets past that.
+//!
+//! # Why no wake-up is lost (the five schedules of the paper's Figure 7)
+//!
+//! The waiter announces (S2), then looks at the states (S3, S4); the releaser marks its request
+//! obsolete (S6), then exchanges the word and reads there whether anybody waits (S7). Both steps on the
+//! word are read-modify-writes, so one of them is first. If the releaser's is, the waiter's comes after
+//! the mark by O2, and finds the request obsolete: schedules (1) to (3). If the waiter's is, the
+//! releaser reads that somebody waits, takes the latch of the line, and either finds the waiter in it
+//! and grants it, or comes before it under that latch, and the waiter then finds the mark: (4) and
+//! (5). No fence is needed, because the two meet in one word.
+//!
+//! # Orderings
+//!
+//! * O1  `put` (Release) to the loads of the word by those who walk (Acquire): who finds a request
+//!   finds what it says. Every change of the word is a read-modify-write, so all that were put in
+//!   before come along.
+//! * O2  `release` (Release) to `announce` (Acquire), and `release` (Release) to the `release` that
+//!   empties (Acquire): who finds that a request is not counted as live any more finds it obsolete.
+//! * O3  `announce` (Release) to the load in `holders` (Acquire): another thread that walks for a
+//!   waiter, under the latch, comes after its announcement. (The latch says so, too.)
+//! * O4  `release` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
+//!   did who held it before.
+//! * O5  the end of cleaning (Release) to the next beginning of it, and to the `release` that empties
+//!   (Acquire): what was unlinked once is not met again by who unlinks.
+//!
+//! # Differences from the paper
+//!
+//! There a request is put in at the tail by an exchange, and linked from its predecessor by a second step;
+//! in between, everybody behind it waits. Every request walks the whole chain, of all names. Its
+//! state is *active* before it is known to be granted, so two requests may see each other and both wait.
+//! `tail` is that form.
+
+use super::{
+    chains::{Asked, Chains, Holder, Holders},
+    index::{Index, Retired},
+    request::{Request, State},
+    word::{AWAITED, MANY, Word},
+};
+use crate::{mode::Set, name::Name, registry::Spare};
+use foxton_sync::{
+    shim::{AtomicU64, Ordering},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+
+static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain");
+
+/// How often a walk is repeated because somebody came in between.
+const TRIES: usize = 2;
+/// Dead requests that are no trouble, beside as many as are live.
+const TOLERATED: u32 = if cfg!(loom) { 1 } else { 16 };
+/// The most that the word can count.
+const MOST_DEAD: u32 = 255;
+
+/// All chains.
+#[derive(Debug)]
+pub struct Stacks(Box<[AtomicU64]>);
+
+impl Stacks {
+    #[inline]
+    fn word(&self, hash: u32) -> &AtomicU64 {
+        &self.0[hash as usize & (self.0.len() - 1)]
+    }
+
+    /// The slow way in: looks at the requests of the name. `false` if one of them is in the way, or
+    /// somebody waits.
+    #[cold]
+    #[inline(never)]
+    fn acquire_among(&self, index: &Index, worker: &Worker, asked: &Asked, request: u32) -> bool {
+        let word = self.word(asked.hash);
+        let _pinned = index.pin(worker);
+        for _ in 0..TRIES {
+            worker.account().passed(&CHAIN);
+            let seen = Word(word.load(Ordering::Acquire)); // O1
+            let in_the_way = |holder: &Request| {
+                holder.mode().set().meets(asked.mode.conflicts())
+                    && holder.is_for(&asked.name)
+                    && holder.owner().place() != asked.owner.place()
+            };
+            if seen.awaited().meets(asked.mode.conflicts())
+                || live(index, seen.top()).any(|(_, holder)| in_the_way(holder))
+            {
+                return false;
+            }
+            if put(word, seen, index.request(request), request, asked).is_ok() {
+                return true; // I2, I4
+            }
+        }
+        false
+    }
+
+    /// Takes obsolete requests out of the middle, unless somebody does.
+    #[cold]
+    #[inline(never)]
+    fn clean(&self, index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
+        // O1, O2, O5
+        let begun = change(word, Ordering::Acquire, |word| {
+            let needed = !word.is_cleaning() && is_cluttered(word);
+            needed.then(|| word.cleaning())
+        });
+        let Some((_, start)) = begun else { return };
+        let mut granted = Set::NONE;
+        let mut kept = start.top();
+        let mut at = kept;
+        while at != 0 {
+            let request = index.request(at);
+            let next = request.next(Ordering::Relaxed);
+            let is_live = request.state(Ordering::Relaxed) != State::Obsolete;
+            if is_live {
+                granted = granted.union(request.mode().set());
+            }
+            if is_live || at == start.top() {
+                kept = at;
+            } else {
+                // Relaxed: who still goes by the old link is pinned, and finds what was always there.
+                index.request(kept).set_next(next, Ordering::Relaxed);
+                retired.add(at); // I3
+            }
+            at = next;
+        }
+        // O2, O5
+        let ended = change(word, Ordering::AcqRel, |word| {
+            let mut end = word.cleaned();
+            if word == start {
+                // Nobody came. Who is live is not counted anew: a request may be marked and not yet
+                // counted off, and would then be counted off twice.
+                end = end.with_granted(granted);
+            }
+            Some(if end.live() == 0 { end.emptied() } else { end })
+        });
+        let (before, after) = ended.expect("a word can always be cleaned");
+        if after.top() == 0 {
+            retire_all(index, before.top(), retired);
+        }
+    }
+}
+
+impl Chains for Stacks {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    fn acquire(
+        &self,
+        index: &Index,
+        worker: &Worker,
+        asked: &Asked,
+        spare: &mut Spare,
+    ) -> Result<u32, u32> {
+        worker.account().passed(&CHAIN);
+        let number = index.take(worker, spare);
+        let request = index.request(number);
+        request.write(&asked.name, asked.owner, asked.mode, State::Active);
+        let word = self.word(asked.hash);
+        // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
+        let mut seen = Word(word.load(Ordering::Relaxed));
+        while !is_obstructed(seen, asked) {
+            match put(word, seen, request, number, asked) {
+                Ok(()) => {
+                    self.finish(index, asked);
+                    return Ok(number);
+                }
+                Err(now) => seen = now,
+            }
+        }
+        if self.acquire_among(index, worker, asked, number) {
+            self.finish(index, asked);
+            return Ok(number);
+        }
+        Err(number)
+    }
+
+    #[inline]
+    fn release(
+        &self,
+        index: &Index,
+        worker: &Worker,
+        hash: u32,
+        number: u32,
+        retired: &mut Retired<'_>,
+    ) -> bool {
+        worker.account().passed(&CHAIN);
+        index
+            .request(number)
+            .set_state(State::Obsolete, Ordering::Relaxed);
+        let word = self.word(hash);
+        let mut seen = Word(word.load(Ordering::Relaxed));
+        let after = loop {
+            let after = seen.released();
+            let exchanged = word.compare_exchange_weak(
+                seen.0,
+                after.0,
+                Ordering::AcqRel, // O2, O4, O5
+                Ordering::Relaxed,
+            );
+            match exchanged {
+                Ok(_) => break after,
+                Err(now) => seen = Word(now),
+            }
+        };
+        if after.top() == 0 {
+            retire_all(index, seen.top(), retired);
+        } else if is_cluttered(after) {
+            self.clean(index, word, retired);
+        }
+        !after.awaited().is_empty()
+    }
+
+    fn announce(&self, hash: u32, mode: Set) {
+        let all = u64::from(mode.bits()) << AWAITED;
+        self.word(hash).fetch_or(all, Ordering::AcqRel); // O2, O3
+    }
+
+    fn set_awaited(&self, hash: u32, awaited: Set) {
+        // Relaxed: who is to find somebody waiting was told by `announce`.
+        let told = change(self.word(hash), Ordering::Relaxed, |word| {
+            Some(word.with_awaited(awaited))
+        });
+        debug_assert!(told.is_some());
+    }
+
+    fn holders(&self, index: &Index, hash: u32, name: &Name) -> Holders {
+        let seen = Word(self.word(hash).load(Ordering::Acquire)); // O1, O3
+        let live = live(index, seen.top());
+        live.filter(|(_, request)| request.is_for(name))
+            .map(|(number, request)| holder(number, request))
+            .collect()
+    }
+
+    fn grant(&self, index: &Index, asked: &Asked, number: u32, awaited: Set) {
+        let request = index.request(number);
+        let word = self.word(asked.hash);
+        let mut seen = Word(word.load(Ordering::Relaxed));
+        // Nobody who comes meanwhile is in the way: the mode is announced.
+        while let Err(now) = put_awaited(word, seen, request, number, asked, awaited) {
+            seen = now;
+        }
+        self.finish(index, asked);
+    }
+
+    fn write(&self, index: &Index, asked: &Asked, number: u32) {
+        let request = index.request(number);
+        request.write(&asked.name, asked.owner, asked.mode, State::Active);
+    }
+
+    fn is_empty(&self, at: usize) -> bool {
+        // Relaxed: at about this moment.
+        self.0[at].load(Ordering::Relaxed) == 0
+    }
+
+    fn withdraw(&self, _: &Index, _: u32, number: u32, retired: &mut Retired<'_>) {
+        // It never was in a chain.
+        retired.add(number);
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn all(&self, index: &Index, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
+        let seen = Word(self.0[at].load(Ordering::Acquire)); // O1
+        for (number, request) in live(index, seen.top()) {
+            each(&request.name(), holder(number, request));
+        }
+    }
+
+    fn verify(&self, index: &Index, at: usize, awaited: Set) {
+        let seen = Word(self.0[at].load(Ordering::Acquire)); // O1
+        let found: Vec<(Name, Holder)> = live(index, seen.top())
+            .map(|(number, request)| (request.name(), holder(number, request)))
+            .collect();
+        let now = Word(self.0[at].load(Ordering::Acquire)); // O1
+        if now != seen {
+            return; // Others are at work; what was found may belong to two moments.
+        }
+        assert_eq!(seen.awaited(), awaited, "chain {at}");
+        let granted = found
+            .iter()
+            .fold(Set::NONE, |all, (_, holder)| all.union(holder.mode.set()));
+        assert_eq!(granted.minus(seen.granted()), Set::NONE, "I1 of chain {at}");
+        // Whoever releases marks first and counts then.
+        let counted = seen.live() == MANY || found.len() <= seen.live() as usize;
+        assert!(counted, "{} live of {found:?} in chain {at}", seen.live());
+        for (place, (name, holder)) in found.iter().enumerate() {
+            for (other, held) in &found[..place] {
+                let apart = other != name || holder.owner.place() == held.owner.place();
+                let compatible = apart || holder.mode.compatible(held.mode);
+                assert!(compatible, "L1: {holder:?} and {held:?} on {name}");
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}
+
+impl Stacks {
+    /// What a conversion has replaced is obsolete now (I1).
+    #[inline]
+    fn finish(&self, index: &Index, asked: &Asked) {
+        if let Some(former) = asked.replaces {
+            index
+                .request(former)
+                .set_state(State::Obsolete, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether what is asked cannot be granted without a walk, if at all.
+#[inline]
+fn is_obstructed(word: Word, asked: &Asked) -> bool {
+    let conflicts = asked.mode.conflicts();
+    match asked.replaces {
+        None => word.obstructs(conflicts),
+        // Alone in its chain, a conversion has nobody in its way.
+        Some(_) => {
+            word.awaited().meets(conflicts) || word.live() != 1 && word.granted().meets(conflicts)
+        }
+    }
+}
+
+/// Puts a request on top of what was seen.
+#[inline]
+fn put(
+    word: &AtomicU64,
+    seen: Word,
+    request: &Request,
+    number: u32,
+    asked: &Asked,
+) -> Result<(), Word> {
+    put_awaited(word, seen, request, number, asked, seen.awaited())
+}
+
+#[inline]
+fn put_awaited(
+    word: &AtomicU64,
+    seen: Word,
+    request: &Request,
+    number: u32,
+    asked: &Asked,
+    awaited: Set,
+) -> Result<(), Word> {
+    // Relaxed: the exchange makes it known, with the rest of the request.
+    request.set_next(seen.top(), Ordering::Relaxed);
+    let mode = asked.mode.set();
+    let with = match asked.replaces {
+        None => seen.pushed(number, mode),
+        Some(_) => seen.replaced(number, mode),
+    };
+    let exchanged = word.compare_exchange(
+        seen.0,
+        with.with_awaited(awaited).0,
+        Ordering::AcqRel, // O1, O4
+        Ordering::Relaxed,
+    );
+    exchanged.map(|_| ()).map_err(Word)
+}
+
+/// Whether the dead are so many that they should go.
+#[inline]
+fn is_cluttered(word: Word) -> bool {
+    word.dead() >= (TOLERATED + word.live()).min(MOST_DEAD)
+}
+
+/// The requests from `top` on that are not obsolete. The caller is pinned.
+fn live(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
+    all(index, top).filter(|(_, request)| request.state(Ordering::Relaxed) != State::Obsolete)
+}
+
+fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
+    let mut at = top;
+    std::iter::from_fn(move || {
+        let number = (at != 0).then_some(at)?;
+        let request = index.request(number);
+        // Relaxed: the word that led here came after all of them were put in (O1).
+        at = request.next(Ordering::Relaxed);
+        Some((number, request))
+    })
+}
+
+fn holder(number: u32, request: &Request) -> Holder {
+    Holder {
+        owner: request.owner(),
+        mode: request.mode(),
+        request: number,
+    }
+}
+
+/// Gives back a chain that was taken as a whole (I3).
+#[inline]
+fn retire_all(index: &Index, top: u32, retired: &mut Retired<'_>) {
+    let mut at = top;
+    while at != 0 {
+        let request = index.request(at);
+        debug_assert_eq!(
+            request.state(Ordering::Relaxed),
+            State::Obsolete,
+            "I1: of an emptied chain"
+        );
+        // Before it is retired: then it may be another's at once.
+        let next = request.next(Ordering::Relaxed);
+        retired.add(at);
+        at = next;
+    }
+}
+
+/// Exchanges a word for what `to` makes of it, as often as it takes; `None` if it makes nothing. What
+/// the word was, and what it is.
+fn change(
+    word: &AtomicU64,
+    order: Ordering,
+    to: impl Fn(Word) -> Option<Word>,
+) -> Option<(Word, Word)> {
+    let mut seen = Word(word.load(Ordering::Relaxed));
+    loop {
+        let after = to(seen)?;
+        match word.compare_exchange(seen.0, after.0, order, Ordering::Relaxed) {
+            Ok(_) => return Some((seen, after)),
+            Err(now) => seen = Word(now),
+        }
+    }
+}
