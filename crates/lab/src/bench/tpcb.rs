@@ -2,6 +2,7 @@
 //!
 //! The history grows from point to point; everything else stays the size it was loaded with.
 
+use foxton::Database;
 use serde_json::json;
 
 use super::{
@@ -83,7 +84,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
 
 /// The bank in a database of one system.
 #[derive(Debug)]
-struct Bank {
+pub(crate) struct Bank {
     scratch: Scratch,
     scale: Scale,
     seed: u64,
@@ -92,7 +93,12 @@ struct Bank {
 }
 
 impl Bank {
-    fn new(system: System, settings: &Settings, audience: Audience) -> Result<Bank, BenchError> {
+    /// Makes a database for `system` and loads it.
+    pub(crate) fn new(
+        system: System,
+        settings: &Settings,
+        audience: Audience,
+    ) -> Result<Bank, BenchError> {
         let runs = &settings.runs;
         let (parent, watched) = (runs.directory.as_deref(), runs.watched(&system));
         let scratch = Scratch::new(system, runs.durability, parent, watched.as_deref())?;
@@ -110,6 +116,11 @@ impl Bank {
             next_client: 0,
             acknowledged: Acknowledged::default(),
         })
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.scratch.db
     }
 }
 

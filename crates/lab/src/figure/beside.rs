@@ -12,6 +12,9 @@ use crate::{
 
 /// Jung, Han, Fekete, Heiser and Yeom.
 pub(super) const STAGED: &str = "document 000, \"A Scalable Lock Manager for Multicores\"";
+/// Johnson, Pandis and Ailamaki.
+pub(super) const SCALING: &str =
+    "document 002, \"Eliminating unscalable communication in transaction processing\"";
 /// Gottemukkala and Lehman.
 pub(super) const MEMORY: &str =
     "document 003, \"Locking and Latching in a Memory-Resident Database System\"";

@@ -22,6 +22,9 @@ pub mod split;
 /// One transaction that never ends: 000-fig16.
 pub mod stalled;
 
+/// What becomes of locks that could be inherited: 002-fig14.
+pub mod inherit;
+
 /// The wisconsin operations, timed.
 pub mod timed;
 
@@ -81,6 +84,11 @@ pub const ALL: &[Listed] = &[
         id: "000-fig16",
         sentence: "one transaction that never ends: throughput, processor time and memory over time",
         run: stalled::figure_16,
+    },
+    Listed {
+        id: "002-fig14",
+        sentence: "inheritance: what becomes of locks that could be left to the next transaction",
+        run: inherit::figure_14,
     },
     Listed {
         id: "003-table1",
