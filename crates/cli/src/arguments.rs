@@ -224,7 +224,7 @@ pub(crate) struct Figure {
 #[command(after_help = "\
 Examples:
   foxton bench txbench
-      global against bucket, 1 to 512 clients, read-only, about three minutes
+      every lock manager, 1 to 512 clients, read-only, about three minutes
   foxton bench txbench --updates 20 --hotspot
       a fifth of the transactions write, all of them in 5 % of the rows
   foxton bench txbench --locks bucket --latch tas,tas-t,queue,parking --mpl 1,2,8,64,512
@@ -288,10 +288,11 @@ pub(crate) struct Tpcb {
 /// What is compared, at which points, for how long, and where everything goes.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// Lock managers to compare, separated by commas: global, bucket, reference, default, or none
-    /// (no locking, one client); with `+inherit` behind, hot locks on tables go from one transaction
-    /// to the next.
-    #[arg(long, value_delimiter = ',', default_value = "global,bucket")]
+    /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the others
+    /// (a wrong name lists all), default, or none (no locking, one client); with `+inherit` behind,
+    /// hot locks on tables go from one transaction to the next.
+    /// Without this: every manager in its usual form; with --stalled the engine's default.
+    #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking. Without this, the
     /// engine's default.
@@ -304,11 +305,12 @@ pub(crate) struct Sweep {
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
-    /// Seconds measured for each point and repetition [default: 1.9].
+    /// Seconds measured for each point and repetition [default: so that all points together take about
+    /// two and a half minutes, but at most 1.9].
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
     /// Seconds clients run before each measurement.
-    #[arg(long, default_value_t = 0.4, value_parser = seconds)]
+    #[arg(long, default_value_t = 0.3, value_parser = seconds)]
     pub(crate) ramp: f64,
     /// Times each point is measured [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -343,10 +345,11 @@ Examples:
   foxton bench lock-cost
   foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5")]
 pub(crate) struct LockCost {
-    /// Lock managers to compare, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "global,bucket")]
+    /// Lock managers to compare, separated by commas [default: every one in its usual form, and global
+    /// and bucket over each latch].
+    #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
-    /// Latches to compare under each lock manager [default: all].
+    /// Latches to compare under each lock manager [default: all under those named by --locks].
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
     /// Seconds measured for each line of the table and repetition.

@@ -77,21 +77,25 @@ fn run_tpcb(mut arguments: Tpcb) -> Result<ExitCode, String> {
 }
 
 fn runs(sweep: Sweep, stalled: bool) -> Runs {
-    let usual = || match stalled {
-        true => vec![200],
-        false => (0..10).map(|step| 1 << step).collect(),
+    let systems = System::with_victims(compared(&sweep, stalled), &sweep.victim);
+    let mpls = match (sweep.mpl.as_slice(), stalled) {
+        ([], true) => vec![200],
+        ([], false) => (0..10).map(|step| 1 << step).collect(),
+        (some, _) => some.to_vec(),
     };
-    let seconds = sweep.seconds.unwrap_or(if stalled { 100.0 } else { 1.9 });
+    let reps = sweep.reps.unwrap_or(3);
+    let ramp = Duration::from_secs_f64(sweep.ramp);
+    let window = match (sweep.seconds, stalled) {
+        (Some(seconds), _) => Duration::from_secs_f64(seconds),
+        (None, true) => STALLED_WINDOW,
+        (None, false) => window((systems.len() * mpls.len()) as u32 * reps, ramp),
+    };
     let runs = Runs {
-        systems: System::with_victims(System::all(&sweep.locks, &sweep.latch), &sweep.victim),
-        mpls: if sweep.mpl.is_empty() {
-            usual()
-        } else {
-            sweep.mpl
-        },
-        reps: sweep.reps.unwrap_or(3),
-        ramp: Duration::from_secs_f64(sweep.ramp),
-        window: Duration::from_secs_f64(seconds),
+        systems,
+        mpls,
+        reps,
+        ramp,
+        window,
         durability: sweep.durability,
         directory: sweep.dir,
         observe: sweep.observe,
@@ -111,6 +115,27 @@ fn runs(sweep: Sweep, stalled: bool) -> Runs {
     runs
 }
 
+const STALLED_WINDOW: Duration = Duration::from_secs(100);
+/// All windows of a sweep together, ramps included.
+const BUDGET: Duration = Duration::from_secs(150);
+const LEAST_WINDOW: Duration = Duration::from_millis(300);
+const MOST_WINDOW: Duration = Duration::from_millis(1_900);
+
+/// What is compared: what was asked for, or all there is.
+fn compared(sweep: &Sweep, stalled: bool) -> Vec<System> {
+    match (sweep.locks.as_slice(), stalled) {
+        ([], true) => System::all(&[Locks::Default], &sweep.latch),
+        ([], false) => System::all(&Locks::usual(), &sweep.latch),
+        (some, _) => System::all(some, &sweep.latch),
+    }
+}
+
+/// The time of each measurement, if there are so many.
+fn window(points: u32, ramp: Duration) -> Duration {
+    let share = (BUDGET / points.max(1)).saturating_sub(ramp);
+    share.clamp(LEAST_WINDOW, MOST_WINDOW)
+}
+
 /// Shows the findings, writes them down, and says whether they count.
 fn finish(workload: &str, out: Option<PathBuf>, findings: &Findings) -> Result<ExitCode, String> {
     show(&terminal::text(findings));
@@ -126,7 +151,10 @@ fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
         [] => LatchKind::ALL.to_vec(),
         some => some.to_vec(),
     };
-    let systems = System::all(&arguments.locks, &latches);
+    let systems = match arguments.locks.as_slice() {
+        [] => every_cost(&latches),
+        some => System::all(some, &latches),
+    };
     if let Some(rounds) = arguments.bare {
         systems
             .iter()
@@ -189,6 +217,17 @@ fn run_lock_only(arguments: LockOnly) -> Result<ExitCode, String> {
         arguments.out,
         &findings.map_err(|error| error.to_string())?,
     )
+}
+
+/// `global` and `bucket` over each latch, and the other managers over their own.
+fn every_cost(latches: &[LatchKind]) -> Vec<System> {
+    let latched = [LockManagerKind::Global, LockManagerKind::Bucket].map(Locks::Manager);
+    let mut systems = System::all(&latched, latches);
+    let others = Locks::usual()
+        .into_iter()
+        .filter(|locks| !latched.contains(locks));
+    systems.extend(System::all(&others.collect::<Vec<_>>(), &[]));
+    systems
 }
 
 /// The command as it was given, as somebody would type it again.

@@ -47,6 +47,17 @@ impl FromStr for Locks {
 /// What makes a lock manager's name that of the manager with inheritance over it.
 const INHERIT: &str = "+inherit";
 
+impl Locks {
+    /// What is compared if nobody says what: every manager in its usual form, the reference aside.
+    pub fn usual() -> Vec<Locks> {
+        let usual = |kind: &LockManagerKind| {
+            *kind != LockManagerKind::Reference && !kind.to_string().contains(':')
+        };
+        let kinds = LockManagerKind::ALL.into_iter().filter(usual);
+        kinds.map(Locks::Manager).collect()
+    }
+}
+
 fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
 }
