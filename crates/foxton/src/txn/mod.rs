@@ -18,6 +18,9 @@ pub(crate) mod read;
 /// Writing one key.
 pub(crate) mod write;
 
+/// Reading a range that nobody can change.
+mod covered;
+
 /// Reading a range.
 pub(crate) mod scan;
 

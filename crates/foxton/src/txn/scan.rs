@@ -70,7 +70,13 @@ impl State {
         loop {
             let guard = worker.pin();
             let mut last = None;
-            let walked = scan.walk(table, &guard, &mut last, &mut locker, name, take);
+            let walked = match locker.is_on() {
+                true => scan.walk(table, &guard, &mut last, &mut locker, name, take),
+                false => {
+                    let walked = scan.walk_covered(table, &guard, &mut last, STEPS_PER_PIN, take);
+                    Ok(Step::Done(walked))
+                }
+            };
             // However the walk ended, the next one goes on behind what was dealt with.
             if scan.progress != Progress::Finished {
                 scan.stand(last);
