@@ -1,5 +1,6 @@
 //! The stress of the tests, for as long as you like:
 //! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
+//! With `--locks staged` all the time goes to one manager.
 
 use foxton_lock::any::{Inheritance, Kind, Options};
 use foxton_sync::latch;
@@ -16,18 +17,27 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |value| value.parse().expect("a number"))
 }
 
+/// The managers named after `--locks`, or all of them.
+fn kinds() -> Vec<Kind> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--locks");
+    arguments.nth(1).map_or(Kind::ALL.to_vec(), |names| {
+        let kind = |name: &str| name.parse().unwrap_or_else(|error| panic!("{error}"));
+        names.split(',').map(kind).collect()
+    })
+}
+
 fn main() {
     let seconds = number("--seconds", 30);
     let (threads, keys) = (
         number("--threads", 512) as usize,
         number("--keys", 64) as usize,
     );
-    let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in Kind::ALL
-        .into_iter()
-        .filter(|kind| *kind != Kind::Reference)
-    {
-        pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch)));
+    let mut pairs = Vec::new();
+    for kind in kinds() {
+        match kind {
+            Kind::Reference => pairs.push((kind, latch::Kind::Parking)),
+            kind => pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch))),
+        }
     }
     let inherited = [Inheritance::Off, Inheritance::Hot, Inheritance::Always];
     let duration = Duration::from_secs(seconds) / (pairs.len() * inherited.len()) as u32 / 2;
