@@ -197,14 +197,17 @@ impl Mode {
     }
 
     /// Whether this is *weak* on a name of this class: an intention on a table, a shared key or gap.
-    /// All weak modes of a class are compatible with each other.
-    #[inline]
+    /// All weak modes of a class are compatible with each other, and all suit it.
+    #[inline(always)]
     pub(crate) const fn is_weak(self, class: Class) -> bool {
-        let weak = match class {
-            Class::Table => IS | IX,
-            Class::Key | Class::End => S | GAP_S,
-            Class::Advisory => 0,
+        // A table in a register: no memory, no branches.
+        const WEAK: u32 = {
+            let [tables, keys] = [(IS | IX) as u32, (S | GAP_S) as u32];
+            tables << (8 * Class::Table as u32)
+                | keys << (8 * Class::Key as u32)
+                | keys << (8 * Class::End as u32)
         };
+        let weak = (WEAK >> (8 * class as u32)) as u8;
         self.0 & !weak == 0
     }
 

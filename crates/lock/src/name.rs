@@ -141,9 +141,10 @@ impl Name {
     }
 
     /// What kind of thing this names.
-    #[inline]
+    #[inline(always)]
     pub const fn class(&self) -> Class {
-        match (self.origin >> 8) as u8 {
+        // Two bits: the compiler sees that the number is the class.
+        match (self.origin >> 8) as u8 & 3 {
             0 => Class::Table,
             1 => Class::Key,
             2 => Class::End,

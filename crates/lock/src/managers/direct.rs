@@ -341,6 +341,7 @@ impl Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
+        mode.assert_suits(&name);
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         if strong {
@@ -557,9 +558,9 @@ impl LockManager for Direct {
         patience: Patience,
     ) -> Reply {
         owner.assert_usable(&self.real.registry);
-        mode.assert_suits(&name);
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
+            mode.assert_suits(&name);
             return self.request_again(worker, owner, at, mode, patience);
         }
         let granule = self.granule(&name, hash);

@@ -1,0 +1,191 @@
+//! Remembering against revoking, in every interleaving of two or three threads.
+//!
+//! What is modelled is the whole manager with one granule for keys and one bucket over a parking latch
+//! (a mutex, to the model). Its hold-off is nothing, so that locks are remembered again as soon as they
+//! may be.
+#![cfg(loom)]
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::{GapPart, KeyPart, Mode},
+    name::{KeyHasher, Name},
+    owner::Owner,
+};
+use foxton_sync::{
+    shim::{Arc, AtomicU64, Ordering::Relaxed},
+    worker::{Worker, Workers},
+};
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+fn key(number: u64) -> Name {
+    Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1))
+}
+
+/// A manager, and two words under the lock on one key. Relaxed: it is the lock that keeps them
+/// together, and that makes visible what was written under it.
+struct World {
+    locks: Any,
+    words: [AtomicU64; 2],
+    _workers: Workers,
+}
+
+fn world() -> (Arc<World>, Worker, Worker) {
+    let mut options = Options::tiny();
+    (options.kind, options.bucket_count, options.granule_count) = (Kind::Direct, 1, 1);
+    let workers = Workers::with_seed(1);
+    let pair = (workers.worker(), workers.worker());
+    let world = World {
+        locks: Any::new(&options),
+        words: Default::default(),
+        _workers: workers,
+    };
+    (Arc::new(world), pair.0, pair.1)
+}
+
+impl World {
+    fn holds(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
+        self.locks.try_lock(worker, owner, name, mode).is_held()
+    }
+
+    fn read(&self) {
+        let [first, second] = [0, 1].map(|at: usize| self.words[at].load(Relaxed));
+        assert_eq!(
+            first, second,
+            "a reader beside a writer, or one that came too early"
+        );
+    }
+
+    fn write(&self) {
+        for word in &self.words {
+            word.store(word.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    /// A transaction that reads, if it gets the lock.
+    fn reader(&self, worker: &Worker, owner: &mut Owner) {
+        if self.holds(worker, owner, key(1), Mode::S) {
+            self.read();
+        }
+        self.locks.release_all(worker, owner);
+    }
+
+    fn writer(&self, worker: &Worker, owner: &mut Owner) {
+        if self.holds(worker, owner, key(1), Mode::X) {
+            self.write();
+        }
+        self.locks.release_all(worker, owner);
+    }
+
+    fn nobody_is_left(&self, worker: &Worker) {
+        self.locks.verify(worker);
+        assert!(self.locks.inspect(worker).queues.is_empty());
+    }
+}
+
+/// `append` to `count` of `remembered`, the fences of D2 and D6: a reader and a writer at once.
+#[test]
+fn o1_what_is_remembered_is_found_whole() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let reader = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.reader(&other, &mut first))
+        };
+        world.writer(&worker, &mut second);
+        reader.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// `leave` to `is_biased` of `granule`: what was written is seen by who remembers next.
+#[test]
+fn o1_who_remembers_after_a_writer_sees_what_it_wrote() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let writer = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.writer(&other, &mut first))
+        };
+        world.reader(&worker, &mut second);
+        world.reader(&worker, &mut second);
+        writer.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// D10 and D11: what is converted while its owner releases is given back, and its waiter woken.
+#[test]
+fn o1_what_is_converted_during_a_release_is_given_back() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        assert!(world.holds(&worker, &mut first, key(1), Mode::S));
+        let releaser = {
+            let world = world.clone();
+            loom::thread::spawn(move || {
+                world.read();
+                world.locks.release_all(&other, &mut first);
+            })
+        };
+        let outcome = world
+            .locks
+            .lock(&worker, &mut second, key(1), Mode::X, None);
+        assert!(outcome.is_held());
+        world.write();
+        world.locks.release_all(&worker, &mut second);
+        releaser.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// `settle` to `enter` and `is_settled` of `granule`: two who revoke at once, and neither goes on
+/// before what is remembered is real.
+#[test]
+fn o2_nobody_goes_on_before_all_is_converted() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut holder, mut first) = (world.locks.owner(), world.locks.owner());
+        let mut second = world.locks.owner();
+        assert!(world.holds(&worker, &mut holder, key(1), Mode::S));
+        let rival = {
+            let world = world.clone();
+            loom::thread::spawn(move || {
+                assert!(!world.holds(&other, &mut first, key(1), Mode::X));
+            })
+        };
+        assert!(!world.holds(&worker, &mut second, key(1), Mode::X));
+        rival.join().unwrap();
+        world.locks.release_all(&worker, &mut holder);
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// The own lock is remembered, and made strong while another comes and goes.
+#[test]
+fn a_remembered_lock_is_made_strong() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        assert!(world.holds(&worker, &mut first, key(1), Mode::S));
+        let reader = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.reader(&other, &mut second))
+        };
+        let gap = Mode::key(KeyPart::S, GapPart::S);
+        assert!(world.holds(&worker, &mut first, key(1), gap));
+        if world.holds(&worker, &mut first, key(1), Mode::X) {
+            world.write();
+        }
+        world.locks.release_all(&worker, &mut first);
+        reader.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
