@@ -13,7 +13,7 @@ use crate::{
     },
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, WaitTicket},
+    owner::{Owner, Savepoint, Scan, WaitTicket},
     reference::Reference,
     request::{Outcome, Patience, Reason, Reply},
     waits::VictimPolicy,
@@ -281,6 +281,27 @@ impl LockManager for Any {
             Self::Direct(manager) => manager.request(worker, owner, name, mode, patience),
             Self::Staged(manager) => manager.request(worker, owner, name, mode, patience),
             Self::StagedPaper(manager, _) => manager.request(worker, owner, name, mode, patience),
+        }
+    }
+
+    #[inline]
+    fn request_in_scan(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match self {
+            Self::Direct(manager) => {
+                manager.request_in_scan(worker, owner, scan, name, mode, patience)
+            }
+            Self::Inherit(manager) => {
+                manager.request_in_scan(worker, owner, scan, name, mode, patience)
+            }
+            _ => self.request(worker, owner, name, mode, patience),
         }
     }
 

@@ -36,6 +36,20 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 40);
 
+impl Entry {
+    /// A lock that is in no list.
+    pub(crate) fn loose(name: Name, hash: u32, slot: u32, mode: Mode) -> Self {
+        Self {
+            name,
+            hash,
+            slot,
+            order: 0,
+            mode,
+            live: true,
+        }
+    }
+}
+
 /// The locks of one owner.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
@@ -66,6 +80,12 @@ impl Held {
     #[inline]
     pub(crate) fn next_order(&self) -> u32 {
         self.next_order
+    }
+
+    /// An order of its own for something that is acquired without being in the list.
+    pub(crate) fn skip_order(&mut self) -> u32 {
+        self.next_order += 1;
+        self.next_order - 1
     }
 
     /// Has the hold of the lock at `at`, which was waited for, measured from `since`.

@@ -156,6 +156,9 @@ mod estate;
 /// Locks that an owner only remembers.
 mod remembered;
 
+/// The blocks of keys that an owner remembers.
+mod blocks;
+
 /// What others may read of an owner, and where it sleeps.
 mod registry;
 

@@ -4,7 +4,7 @@ use crate::{
     inspect::{DeadlockReport, Snapshot, Stats},
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, WaitTicket},
+    owner::{Owner, Savepoint, Scan, WaitTicket},
     request::{Outcome, Patience, Reason, Reply},
 };
 use foxton_sync::worker::Worker;
@@ -59,6 +59,25 @@ pub trait LockManager: Send + Sync + Debug {
         mode: Mode,
         patience: Patience,
     ) -> Reply;
+
+    /// As [`request`](Self::request), for a key that a scan has come to. Managers that can do with
+    /// less for a key near the one before keep in `scan` what they need for that; who goes on
+    /// scanning passes the same one again.
+    ///
+    /// Such locks may be given back later than asked: by `release_since` only if the first of a
+    /// group of neighbours was acquired since the savepoint.
+    #[inline]
+    fn request_in_scan(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        _scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        self.request(worker, owner, name, mode, patience)
+    }
 
     /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
     /// is given back (L3); if it was refused, nothing remains to be done.

@@ -211,6 +211,21 @@ impl Mode {
         self.0 & !weak == 0
     }
 
+    /// The weak mode of a key that shares the key, its gap, or both.
+    #[inline(always)]
+    pub(crate) const fn sharing(key: bool, gap: bool) -> Option<Self> {
+        match ((key as u8) * S) | ((gap as u8) * GAP_S) {
+            0 => None,
+            set => Some(Self(set)),
+        }
+    }
+
+    /// Whether the key is shared, and the gap; for a weak mode that is all.
+    #[inline(always)]
+    pub(crate) const fn shares(self) -> (bool, bool) {
+        (self.0 & S != 0, self.0 & GAP_S != 0)
+    }
+
     /// Whether a name of this class can be held in this mode.
     #[inline]
     pub const fn suits(self, class: Class) -> bool {

@@ -215,6 +215,21 @@ impl Name {
         Self { head, tail, origin }
     }
 
+    /// The block of the key, and which of its 64 keys it is; for short keys only.
+    #[inline(always)]
+    pub(crate) const fn block(&self) -> Option<(Block, u32)> {
+        // Class and length in one comparison: a key of one to eight bytes.
+        if (self.origin as u16).wrapping_sub(Block::SHORTEST) >= 8 {
+            return None;
+        }
+        let shift = Block::shift(self.origin);
+        let block = Block {
+            base: self.head & !(63 << shift),
+            origin: self.origin,
+        };
+        Some((block, (self.head >> shift) as u32 & 63))
+    }
+
     /// The bytes of a key that the name still knows: all of them, or the first eight.
     fn known_bytes(&self) -> impl Iterator<Item = u8> {
         let count = if self.is_exact() { self.length() } else { 8 };
@@ -224,6 +239,43 @@ impl Name {
             .into_iter()
             .chain(self.tail.to_be_bytes());
         bytes.take(count as usize)
+    }
+}
+
+/// Sixty-four neighbours: the keys of one table and length, of one to eight bytes, that differ in
+/// the last six bits only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// The head of the first of them.
+    pub(crate) base: u64,
+    pub(crate) origin: u64,
+}
+
+impl Block {
+    /// The last bytes of the origin of a key of one byte.
+    const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
+
+    /// Where the last byte of the key begins in the head.
+    #[inline(always)]
+    pub(crate) const fn shift(origin: u64) -> u32 {
+        (8 - (origin as u32 & 15)) * 8
+    }
+
+    #[inline(always)]
+    pub(crate) const fn hash(&self) -> u32 {
+        fold(
+            self.base ^ 0x1319_8a2e_0370_7344,
+            self.origin ^ 0xa409_3822_299f_31d0,
+        ) as u32
+    }
+
+    /// The key in the place `at`.
+    pub(crate) const fn name(&self, at: u32) -> Name {
+        Name {
+            head: self.base | (at as u64) << Self::shift(self.origin),
+            tail: 0,
+            origin: self.origin,
+        }
     }
 }
 
@@ -409,6 +461,28 @@ mod tests {
         assert_eq!(Name::end(1).parent(), Some(Name::table(1)));
         assert_eq!(Name::table(1).parent(), None);
         assert_eq!(Name::advisory(1).parent(), None);
+    }
+
+    #[test]
+    fn neighbours_of_a_short_key_share_its_block() {
+        for number in [0u64, 63, 64, 1000, u64::from(u32::MAX)] {
+            for bytes in [
+                &number.to_be_bytes()[..],
+                &(number as u32).to_be_bytes()[..],
+            ] {
+                let name = key(bytes);
+                let (block, at) = name.block().unwrap();
+                assert_eq!(u64::from(at), number % 64);
+                assert_eq!(block.name(at), name);
+                assert_eq!(block.name(0).block(), Some((block, 0)));
+            }
+        }
+        let next = |number: u32| key(&number.to_be_bytes()).block().unwrap().0;
+        assert_eq!(next(64), next(127));
+        assert_ne!(next(127), next(128));
+        for long in [key(b""), key(b"012345678"), Name::end(1), Name::table(1)] {
+            assert_eq!(long.block(), None);
+        }
     }
 
     #[test]

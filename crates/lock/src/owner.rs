@@ -10,11 +10,12 @@
 //!   cancellation ends it first.
 
 use crate::{
+    blocks::Blocks,
     held::{Entry, Held},
     mode::Mode,
     name::Name,
     registry::{GRANTED, Record, Registry, Spare, Waiting, add},
-    remembered::Remembered,
+    remembered::{Mark, Remembered},
     request::{Label, Outcome, Refusal},
 };
 use foxton_sync::{
@@ -53,6 +54,31 @@ impl Savepoint {
     }
 }
 
+/// What a scan keeps from one key to the next, so that asking for the next is cheap: see
+/// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any time.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    pub(crate) mark: Mark,
+    /// The hash of the block.
+    pub(crate) hash: u32,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scan {
+    /// A scan that has not begun.
+    pub const fn new() -> Self {
+        Self {
+            mark: Mark::NONE,
+            hash: 0,
+        }
+    }
+}
+
 /// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for one
 /// transaction after the other; it may move between threads.
 ///
@@ -80,6 +106,8 @@ pub struct Owner {
     pub(crate) remembered: Option<Arc<Remembered>>,
     /// Requests set aside for this place, by managers that hand them out in bulk.
     pub(crate) spare: Spare,
+    /// Those of them that are held by the block.
+    pub(crate) blocks: Blocks,
 }
 
 impl fmt::Debug for Owner {
@@ -110,6 +138,7 @@ impl Owner {
             defeats: 0,
             remembered: None,
             spare,
+            blocks: Blocks::default(),
         }
     }
 
@@ -130,6 +159,7 @@ impl Owner {
             defeats: 0,
             remembered: None,
             spare: Spare::default(),
+            blocks: Blocks::default(),
         }
     }
 
@@ -152,7 +182,7 @@ impl Owner {
     pub fn begin(&mut self) -> OwnerId {
         self.assert_idle();
         assert_eq!(
-            self.held.len(),
+            self.held.len() + usize::from(!self.blocks.is_empty()),
             0,
             "begin with locks held: release_all comes first"
         );
@@ -179,14 +209,37 @@ impl Owner {
         self.defeats = defeats;
     }
 
-    /// What is held, in the order of acquisition.
+    /// What is held, in the order of acquisition; behind that what scans have locked by the block,
+    /// in no particular order.
     pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
-        self.held.iter().map(|entry| (entry.name, entry.mode))
+        let single = self.held.iter().map(|entry| (entry.name, entry.mode));
+        single.chain(self.held_in_blocks())
+    }
+
+    fn held_in_blocks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
+        self.blocks.iter().flat_map(|place| {
+            let (block, bits) = (place.block, self.remembered().bits(place.index));
+            (0..64).filter_map(move |at| Some((block.name(at), bits.mode(at)?)))
+        })
+    }
+
+    /// Where `name` is held by the block: the entry, the place there, and the mode.
+    pub(crate) fn find_in_blocks(&self, name: Name) -> Option<(u32, u32, Mode)> {
+        let (block, at) = name.block()?;
+        let index = self.blocks.find(block)?;
+        let mode = self.remembered().bits(index).mode(at)?;
+        Some((index, at, mode))
+    }
+
+    /// Keys held by the block.
+    fn count_in_blocks(&self) -> u32 {
+        let keys = |index| self.remembered().bits(index).all().count_ones();
+        self.blocks.iter().map(|place| keys(place.index)).sum()
     }
 
     /// How many locks are held.
     pub fn lock_count(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.count_in_blocks() as usize
     }
 
     /// Memory of the list of what is held, in bytes.
@@ -196,8 +249,11 @@ impl Owner {
 
     /// The mode in which `name` is held.
     pub fn held_mode(&self, name: Name) -> Option<Mode> {
-        let at = self.held.find(name, name.hash() as u32)?;
-        Some(self.held.at(at).mode)
+        match self.held.find(name, name.hash() as u32) {
+            Some(at) => Some(self.held.at(at).mode),
+            None if self.blocks.is_empty() => None,
+            None => self.find_in_blocks(name).map(|found| found.2),
+        }
     }
 
     /// This moment, for `release_since`.
@@ -258,7 +314,7 @@ impl Owner {
             name,
             mode,
             since: now(),
-            lock_count: self.held.len(),
+            lock_count: self.lock_count(),
             begun: record.begun(),
             defeats: self.defeats,
         };
@@ -331,8 +387,14 @@ impl Owner {
         if self.held.is_timed() {
             self.count_holds();
         }
+        let mut acquired = u64::from(self.held.next_order());
+        if !self.blocks.is_empty() {
+            // A block is acquired once, and counts as its keys.
+            acquired += u64::from(self.count_in_blocks()) - self.blocks.iter().count() as u64;
+        }
+        self.blocks.clear();
         let counters = &self.registry.record(self.id.place()).counters;
-        add(&counters.acquisitions, u64::from(self.held.next_order()));
+        add(&counters.acquisitions, acquired);
         add(&counters.re_asks, std::mem::take(&mut self.re_asks));
         self.held.clear();
     }
@@ -341,7 +403,8 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         // The place of an owner that still stands in some queue must not be anybody else's.
-        if self.held.len() == 0 && self.pending.is_none() && !self.stands_in {
+        let holds = self.held.len() > 0 || !self.blocks.is_empty();
+        if !holds && self.pending.is_none() && !self.stands_in {
             self.record().leave_spare(self.spare);
             self.registry.vacate(self.id.place());
         }

@@ -6,13 +6,15 @@
 //!
 //! # State
 //!
-//! Entries of three words, the name with a mode and a tag in the bits that a name leaves free, in
-//! chunks that never move; a count; and behind a latch, for each entry that somebody else has turned
-//! into a real lock, the slot of that lock.
+//! Entries of four words in chunks that never move; a count; and behind a latch, for everything that
+//! somebody else has turned into a real lock, the slot of that lock. An entry is one lock, its name
+//! with the mode and a tag in the bits that a name leaves free; or it is a *block*, up to sixty-four
+//! neighbouring keys, each shared, or its gap, or both, by a bit.
 //!
 //! ```text
-//!            0        1        2        63      56 55   48 47            0
-//! entry      head     tail     third    tag       mode    origin
+//!            0        1              2: 63   56 55     48 47       0   3
+//! lock       head     tail              tag     mode      origin
+//! block      base     keys shared       tag     BLOCK     origin      gaps shared
 //! ```
 //!
 //! # Invariants
@@ -21,10 +23,12 @@
 //!   others stood behind it.
 //! * I2  Appending, and forgetting all, is the owner's and takes no latch. Everything else happens
 //!   under the latch, by the owner or by a revoker.
-//! * I3  An entry has a slot exactly from being converted until it is taken back, or until all is
-//!   collected; and `touched` is set if any has one.
+//! * I3  A lock, or a key of a block, has a slot exactly from being converted until it is taken back,
+//!   or until all is collected; and `touched` is set if any has one.
 //! * I4  While a revoker has the latch, the entries it counted stay: the owner does not forget them
 //!   without the latch then. That is kept by the protocol, not here.
+//! * I5  The bits of a block are written by its owner alone: set without the latch where neither bit of
+//!   the key was set, and otherwise under it.
 //!
 //! # Orderings
 //!
@@ -33,13 +37,13 @@
 
 use crate::{
     mode::{Mode, Set},
-    name::Name,
+    name::{Block, Name},
 };
 use foxton_sync::{
     cache_line::CachePadded,
     shim::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock},
 };
-use std::{fmt, sync::OnceLock};
+use std::{collections::HashMap, fmt, sync::OnceLock};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
@@ -57,8 +61,61 @@ const MODE_SHIFT: u32 = 48;
 const TAG_SHIFT: u32 = 56;
 const ORIGIN: u64 = (1 << MODE_SHIFT) - 1;
 
+/// In the place of the mode: the entry is a block.
+const BLOCK: u64 = 0xff;
+
 #[derive(Default)]
-struct Entry([AtomicU64; 3]);
+#[repr(align(32))]
+struct Entry([AtomicU64; 4]);
+
+/// The bits of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Bits {
+    pub(crate) keys: u64,
+    pub(crate) gaps: u64,
+}
+
+impl Bits {
+    /// The key at `at` in `mode`, which is weak.
+    #[inline(always)]
+    pub(crate) fn one(at: u32, mode: Mode) -> Self {
+        let (key, gap) = mode.shares();
+        Self {
+            keys: u64::from(key) << at,
+            gaps: u64::from(gap) << at,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self {
+            keys: self.keys | other.keys,
+            gaps: self.gaps | other.gaps,
+        }
+    }
+
+    fn without(self, at: u32) -> Self {
+        Self {
+            keys: self.keys & !(1 << at),
+            gaps: self.gaps & !(1 << at),
+        }
+    }
+
+    /// In which mode the key at `at` is held.
+    #[inline(always)]
+    pub(crate) fn mode(self, at: u32) -> Option<Mode> {
+        Mode::sharing(self.keys >> at & 1 != 0, self.gaps >> at & 1 != 0)
+    }
+
+    /// Keys that are held in any way.
+    pub(crate) fn all(self) -> u64 {
+        self.keys | self.gaps
+    }
+
+    fn modes(self) -> impl Iterator<Item = (u32, Mode)> {
+        (0..64).filter_map(move |at| Some((at, self.mode(at)?)))
+    }
+}
 
 impl Entry {
     #[inline(always)]
@@ -69,50 +126,146 @@ impl Entry {
         self.0[2].store(third, Ordering::Relaxed);
     }
 
-    /// The third word alone.
+    #[inline(always)]
     fn third(&self) -> u64 {
         self.0[2].load(Ordering::Relaxed)
     }
 
-    /// What stands here, unless it is dead.
-    fn read(&self) -> Option<(Name, Mode)> {
+    fn mode_bits(&self) -> u64 {
+        self.third() >> MODE_SHIFT & 0xff
+    }
+
+    /// The lock that stands here, unless it is dead or a block.
+    fn lock(&self) -> Option<(Name, Mode)> {
         let third = self.third();
-        let mode = Set::from_bits((third >> MODE_SHIFT) as u8);
+        let mode = self.mode_bits();
         let [head, tail] = [0, 1].map(|at: usize| self.0[at].load(Ordering::Relaxed));
         let name = Name::from_words([head, tail, third & ORIGIN]);
-        (!mode.is_empty()).then(|| (name, Mode::of(mode)))
+        let is_lock = mode != 0 && mode != BLOCK;
+        is_lock.then(|| (name, Mode::of(Set::from_bits(mode as u8))))
+    }
+
+    /// The block that stands here, if one does.
+    fn block(&self) -> Option<(Block, Bits)> {
+        let block = Block {
+            base: self.0[0].load(Ordering::Relaxed),
+            origin: self.third() & ORIGIN,
+        };
+        (self.mode_bits() == BLOCK).then(|| (block, self.bits()))
+    }
+
+    #[inline(always)]
+    fn bits(&self) -> Bits {
+        Bits {
+            keys: self.0[1].load(Ordering::Relaxed),
+            gaps: self.0[3].load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline(always)]
+    fn set_bits(&self, bits: Bits) {
+        // Relaxed: the fence after it, or the latch, is what a revoker goes by.
+        self.0[1].store(bits.keys, Ordering::Relaxed);
+        self.0[3].store(bits.gaps, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+        let bits = self.bits();
+        let same = self.third() == mark.third && self.0[0].load(Ordering::Relaxed) == mark.base;
+        let extends = same && bits.all() >> at & 1 == 0;
+        if extends {
+            self.set_bits(bits.union(fresh));
+        }
+        extends
+    }
+
+    /// Everything that stands here.
+    fn locks(&self) -> impl Iterator<Item = (Name, Mode)> {
+        let in_block = self.block().into_iter();
+        let in_block = in_block
+            .flat_map(|(block, bits)| bits.modes().map(move |(at, mode)| (block.name(at), mode)));
+        self.lock().into_iter().chain(in_block)
     }
 }
 
 /// The third word of an entry. The tag is the low bits of the hash, so that a revoker passes over most
 /// entries that are not its own without working their hashes out.
 #[inline(always)]
-fn third(origin: u64, mode: Mode, hash: u32) -> u64 {
-    u64::from(hash as u8) << TAG_SHIFT | u64::from(mode.set().bits()) << MODE_SHIFT | origin
+fn third(origin: u64, mode: u64, hash: u32) -> u64 {
+    u64::from(hash as u8) << TAG_SHIFT | mode << MODE_SHIFT | origin
 }
 
-/// The slots of converted entries, by index; short of those that never were.
+#[inline(always)]
+fn mode_bits(mode: Mode) -> u64 {
+    u64::from(mode.set().bits())
+}
+
+/// A block for whoever sets bit after bit: where it stands, and what stands there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    pub(crate) index: u32,
+    pub(crate) base: u64,
+    third: u64,
+}
+
+impl Mark {
+    /// No block: no name has this origin.
+    pub(crate) const NONE: Self = Self {
+        index: 0,
+        base: 0,
+        third: ORIGIN,
+    };
+
+    pub(crate) fn new(index: u32, block: Block, hash: u32) -> Self {
+        Self {
+            index,
+            base: block.base,
+            third: third(block.origin, BLOCK, hash),
+        }
+    }
+
+    /// The origin of the keys of the block.
+    #[inline(always)]
+    pub(crate) fn origin(&self) -> u64 {
+        self.third & ORIGIN
+    }
+}
+
+/// What was converted: the slots of locks by index, short of those that never were, and those of the
+/// keys of blocks by name.
 #[derive(Debug, Default)]
-struct Slots(Vec<u32>);
+pub(crate) struct Slots {
+    locks: Vec<u32>,
+    keys: HashMap<Name, (u32, Mode)>,
+}
 
 impl Slots {
-    fn get(&self, index: u32) -> Option<u32> {
-        let slot = self.0.get(index as usize).copied();
+    /// The slot of the lock at `index`.
+    pub(crate) fn get(&self, index: u32) -> Option<u32> {
+        let slot = self.locks.get(index as usize).copied();
         slot.filter(|&slot| slot != NO_SLOT)
     }
 
     fn set(&mut self, index: u32, slot: u32) {
         let index = index as usize;
-        if index >= self.0.len() {
-            self.0.resize(index + 1, NO_SLOT);
+        if index >= self.locks.len() {
+            self.locks.resize(index + 1, NO_SLOT);
         }
-        self.0[index] = slot;
+        self.locks[index] = slot;
     }
 
     fn remove(&mut self, index: u32) -> Option<u32> {
         let slot = self.get(index)?;
-        self.0[index as usize] = NO_SLOT;
+        self.locks[index as usize] = NO_SLOT;
         Some(slot)
+    }
+
+    /// The keys of blocks, with their slots.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Name, u32, Mode)> {
+        self.keys
+            .iter()
+            .map(|(&name, &(slot, mode))| (name, slot, mode))
     }
 }
 
@@ -164,13 +317,43 @@ impl Remembered {
     pub(crate) fn append(&self, name: Name, hash: u32, mode: Mode) -> u32 {
         let index = self.len();
         let [head, tail, origin] = name.words();
-        let words = [head, tail, third(origin, mode, hash)];
+        let words = [head, tail, third(origin, mode_bits(mode), hash)];
         match self.first.get(index as usize) {
             Some(entry) => entry.write(words),
             None => self.further(index).write(words),
         }
         self.count.store(index + 1, Ordering::Release); // O1
         index
+    }
+
+    /// Adds a block and returns its index.
+    pub(crate) fn append_block(&self, block: Block, hash: u32, bits: Bits) -> u32 {
+        let index = self.len();
+        let entry = self.entry(index);
+        entry.write([block.base, bits.keys, third(block.origin, BLOCK, hash)]);
+        entry.set_bits(bits);
+        self.count.store(index + 1, Ordering::Release); // O1
+        index
+    }
+
+    /// Sets bits of the key at `at`, none of which was set, in a block that is still there. `false`:
+    /// nothing was done.
+    #[inline(always)]
+    pub(crate) fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+        let Some(entry) = self.first.get(mark.index as usize) else {
+            return self.extend_further(mark, at, fresh);
+        };
+        mark.index < self.len() && entry.extend(mark, at, fresh)
+    }
+
+    #[inline(never)]
+    fn extend_further(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+        mark.index < self.len() && self.entry(mark.index).extend(mark, at, fresh)
+    }
+
+    /// The bits of the block at `index`, as its owner knows them.
+    pub(crate) fn bits(&self, index: u32) -> Bits {
+        self.entry(index).bits()
     }
 
     /// Drops all entries. Those that were converted have to be collected then.
@@ -203,10 +386,16 @@ impl Remembered {
 
 /// What happens under the latch.
 impl Remembered {
-    /// Takes the entry at `index` out of the list. If it was converted, it is a real lock in the slot
+    /// Takes the lock at `index` out of the list. If it was converted, it is a real lock in the slot
     /// returned.
     pub(crate) fn take_back(&self, index: u32) -> Option<u32> {
         let mut slots = lock(&self.slots);
+        self.kill(index);
+        slots.remove(index)
+    }
+
+    /// Under the latch: the entry at `index` is no more, nor those at the end that are no more either.
+    fn kill(&self, index: u32) {
         let mut count = self.len();
         self.entry(index).0[2].store(0, Ordering::Relaxed);
         while count > 0 && self.entry(count - 1).third() == 0 {
@@ -214,10 +403,9 @@ impl Remembered {
         }
         // Relaxed: a revoker counts under the latch.
         self.count.store(count, Ordering::Relaxed);
-        slots.remove(index)
     }
 
-    /// Gives the entry at `index` a stronger mode, if it was not converted and `allowed` says so
+    /// Gives the lock at `index` a stronger mode, if it was not converted and `allowed` says so
     /// afterwards. Otherwise it is as before.
     pub(crate) fn strengthen(
         &self,
@@ -232,7 +420,7 @@ impl Remembered {
         if slots.get(index).is_some() {
             return false;
         }
-        let word = third(former & ORIGIN, mode, hash);
+        let word = third(former & ORIGIN, mode_bits(mode), hash);
         entry.0[2].store(word, Ordering::Relaxed);
         let allowed = allowed();
         if !allowed {
@@ -241,17 +429,77 @@ impl Remembered {
         allowed
     }
 
-    /// The slots of all that was converted, by index; after [`forget`](Self::forget). From now on
-    /// nothing is touched.
-    pub(crate) fn collect(&self) -> Vec<u32> {
-        let mut slots = lock(&self.slots);
-        self.touched.store(false, Ordering::Relaxed);
-        std::mem::take(&mut slots.0)
+    /// As [`strengthen`](Self::strengthen), for the key at `at` in the block at `index`.
+    pub(crate) fn strengthen_key(
+        &self,
+        index: u32,
+        at: u32,
+        mode: Mode,
+        allowed: impl FnOnce() -> bool,
+    ) -> bool {
+        let slots = lock(&self.slots);
+        let entry = self.entry(index);
+        let Some((block, former)) = entry.block() else {
+            return false;
+        };
+        if slots.keys.contains_key(&block.name(at)) {
+            return false;
+        }
+        entry.set_bits(former.union(Bits::one(at, mode)));
+        let allowed = allowed();
+        if !allowed {
+            entry.set_bits(former);
+        }
+        allowed
     }
 
-    /// Shows `convert` the entries that are not converted; where it returns a slot, the entry is
-    /// converted. Only those whose hash agrees with `hash` in the bits of `mask`, as far as the tags
-    /// tell, are shown.
+    /// Takes the key at `at` out of the block at `index`. If it was converted, it is a real lock in the
+    /// slot returned.
+    pub(crate) fn take_key(&self, index: u32, at: u32) -> Option<u32> {
+        let mut slots = lock(&self.slots);
+        let entry = self.entry(index);
+        let (block, bits) = entry.block()?;
+        entry.set_bits(bits.without(at));
+        slots.keys.remove(&block.name(at)).map(|(slot, _)| slot)
+    }
+
+    /// Whether the key at `at` in the block at `index`, whose bits were set just now and for the
+    /// first time, was converted. If not they are cleared.
+    pub(crate) fn keep_key(&self, index: u32, at: u32) -> bool {
+        let slots = lock(&self.slots);
+        let entry = self.entry(index);
+        let Some((block, bits)) = entry.block() else {
+            return false;
+        };
+        let converted = slots.keys.contains_key(&block.name(at));
+        if !converted {
+            entry.set_bits(bits.without(at));
+        }
+        converted
+    }
+
+    /// Takes the block at `index` out of the list, and returns what of it is real.
+    pub(crate) fn take_block(&self, index: u32) -> Vec<(Name, u32, Mode)> {
+        let mut slots = lock(&self.slots);
+        let keys: Vec<_> = self.entry(index).locks().collect();
+        self.kill(index);
+        let converted = keys.into_iter().filter_map(|(name, _)| {
+            let (slot, mode) = slots.keys.remove(&name)?;
+            Some((name, slot, mode))
+        });
+        converted.collect()
+    }
+
+    /// All that was converted; after [`forget`](Self::forget). From now on nothing is touched.
+    pub(crate) fn collect(&self) -> Slots {
+        let mut slots = lock(&self.slots);
+        self.touched.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *slots)
+    }
+
+    /// Shows `convert` what is not converted; where it returns a slot, the lock is converted. Only
+    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as the tags
+    /// tell, is shown.
     pub(crate) fn revoke(
         &self,
         hash: u32,
@@ -263,23 +511,26 @@ impl Remembered {
         for index in 0..self.count() {
             let entry = self.entry(index);
             let other = (entry.third() >> TAG_SHIFT) as u8 ^ tag;
-            if other & mask != 0 || slots.get(index).is_some() {
+            if other & mask != 0 {
                 continue;
             }
-            let converted = entry.read().and_then(|(name, mode)| convert(name, mode));
-            if let Some(slot) = converted {
-                slots.set(index, slot);
+            let touched = match entry.block() {
+                Some((block, bits)) => slots.convert_block(block, bits, &mut convert),
+                None => slots.convert_lock(index, entry, &mut convert),
+            };
+            if touched {
                 self.touched.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    /// All entries that are not converted, and what `whose` says while they stay.
+    /// All that is not converted, and what `whose` says while it stays.
     pub(crate) fn entries<R>(&self, whose: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
         let slots = lock(&self.slots);
         let unconverted = (0..self.count()).filter(|&index| slots.get(index).is_none());
         let entries = unconverted
-            .filter_map(|index| self.entry(index).read())
+            .flat_map(|index| self.entry(index).locks())
+            .filter(|(name, _)| !slots.keys.contains_key(name))
             .collect();
         (whose(), entries)
     }
@@ -291,15 +542,43 @@ impl Remembered {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let chunks = self.more.iter().filter_map(OnceLock::get);
-        let slots = lock(&self.slots).0.capacity() * size_of::<u32>();
+        let slots = lock(&self.slots);
+        let keys = slots.keys.capacity() * size_of::<(Name, (u32, Mode))>();
+        let slots = slots.locks.capacity() * size_of::<u32>() + keys;
         size_of::<Self>() + slots + chunks.map(|chunk| size_of_val(&**chunk)).sum::<usize>()
     }
 }
 
-/// The slot of the entry at `index`, among those collected.
-pub(crate) fn slot_in(collected: &[u32], index: u32) -> Option<u32> {
-    let slot = collected.get(index as usize).copied();
-    slot.filter(|&slot| slot != NO_SLOT)
+impl Slots {
+    fn convert_lock(
+        &mut self,
+        index: u32,
+        entry: &Entry,
+        convert: &mut impl FnMut(Name, Mode) -> Option<u32>,
+    ) -> bool {
+        let unconverted = entry.lock().filter(|_| self.get(index).is_none());
+        let slot = unconverted.and_then(|(name, mode)| convert(name, mode));
+        slot.map(|slot| self.set(index, slot)).is_some()
+    }
+
+    fn convert_block(
+        &mut self,
+        block: Block,
+        bits: Bits,
+        convert: &mut impl FnMut(Name, Mode) -> Option<u32>,
+    ) -> bool {
+        let mut touched = false;
+        for (at, mode) in bits.modes() {
+            let name = block.name(at);
+            if !self.keys.contains_key(&name)
+                && let Some(slot) = convert(name, mode)
+            {
+                self.keys.insert(name, (slot, mode));
+                touched = true;
+            }
+        }
+        touched
+    }
 }
 
 /// The chunk of an index beyond the first, and the place there.
@@ -372,6 +651,7 @@ mod tests {
         assert_eq!(list.entries(|| ()).1.len(), 99);
         list.forget();
         let slots = list.collect();
+        let slot_in = |slots: &Slots, index| slots.get(index);
         assert_eq!(
             (
                 slot_in(&slots, 70),

@@ -113,14 +113,15 @@ mod granule;
 
 use super::bucket::Bucket;
 use crate::{
+    blocks::Place,
     held,
     inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
     manager::LockManager,
     mode::Mode,
-    name::{Class, Name},
-    owner::{Owner, Pending, Savepoint, WaitTicket},
+    name::{Block, Class, Name},
+    owner::{Owner, Pending, Savepoint, Scan, WaitTicket},
     registry::Wakes,
-    remembered::{REMEMBERED, Remembered, slot_in},
+    remembered::{Bits, Mark, REMEMBERED, Remembered, Slots},
     request::{Outcome, Patience, Reason, Reply},
     waits::VictimPolicy,
 };
@@ -226,6 +227,18 @@ impl Direct {
         }
     }
 
+    /// The hash that finds the granule of a name: for a short key that of its block, so that neighbours
+    /// have one granule; else that of the name.
+    #[inline(always)]
+    fn granule_hash(name: &Name, hash: u32) -> u32 {
+        name.block().map_or(hash, |(block, _)| block.hash())
+    }
+
+    #[inline]
+    fn key_granule(&self, granule_hash: u32) -> &Granule {
+        &self.granules[(granule_hash & self.mask) as usize]
+    }
+
     /// The bits of a hash that choose among the granules of tables, or of keys.
     fn mask(&self, class: Class) -> u32 {
         match class {
@@ -238,7 +251,7 @@ impl Direct {
     fn granule(&self, name: &Name, hash: u32) -> &Granule {
         match name.class() {
             Class::Table => &self.tables[(hash % TABLE_GRANULES) as usize],
-            _ => &self.granules[(hash & self.mask) as usize],
+            _ => self.key_granule(Self::granule_hash(name, hash)),
         }
     }
 
@@ -251,6 +264,7 @@ impl Direct {
     fn enter(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
         worker.account().passed(&GRANULE);
         if !granule.enter() {
+            let hash = Self::granule_hash(name, hash);
             self.revoke(worker, granule, (hash, self.mask(name.class()))); // D6
         }
     }
@@ -312,12 +326,12 @@ impl Direct {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        granule: &Granule,
+        (granule, granule_hash): (&Granule, u32),
         (name, hash): (Name, u32),
         mode: Mode,
     ) -> bool {
         let list = owner.remembered();
-        let index = list.append(name, hash, mode); // D2
+        let index = list.append(name, granule_hash, mode); // D2
         self.fence.light();
         let slot = if granule.is_biased() {
             REMEMBERED | index // D3
@@ -389,7 +403,8 @@ impl Direct {
             let list = owner.remembered();
             // Under the latch no fence is needed: a revoker that missed the stronger mode had the
             // latch before, and counted itself in the granule before that.
-            if list.strengthen(index, held.hash, target, || granule.is_biased()) {
+            let tag = Self::granule_hash(&held.name, held.hash);
+            if list.strengthen(index, tag, target, || granule.is_biased()) {
                 owner.held.set_mode(at, target);
                 return Reply::Granted;
             }
@@ -412,6 +427,101 @@ impl Direct {
             self.leave(worker, granule);
         }
         reply
+    }
+
+    /// A request for a name that is held by the block, in the mode `found.2`.
+    #[inline(never)]
+    fn request_in_block(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        (index, at, held): (u32, u32, Mode),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        if held.covers(mode) {
+            owner.re_asks += 1;
+            return Reply::Held;
+        }
+        let (target, class) = (held.supremum(mode), name.class());
+        let granule = self.granule(&name, hash);
+        worker.account().passed(&LIST);
+        let list = owner.remembered();
+        if target.is_weak(class) && list.strengthen_key(index, at, target, || granule.is_biased()) {
+            return Reply::Granted;
+        }
+        // The key leaves its block for the locks that are held one by one, as a real one.
+        self.enter(worker, granule, &name, hash);
+        let slot = list.take_key(index, at);
+        let slot = slot.expect("I2: in a real granule a lock that is held is real");
+        owner.blocks.note_single(Self::granule_hash(&name, hash));
+        owner.held.push(name, hash, slot, held);
+        let (at, real) = (owner.held.last(), &self.real);
+        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
+            real.detector.check(real, worker, wait, reach);
+        });
+        if target.is_weak(class) || matches!(reply, Reply::Refused(_)) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// A key that a scan has come to and that does not simply extend the block that it came from.
+    #[inline(never)]
+    fn request_in_next_block(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let block = name.block().filter(|_| mode.is_weak(name.class()));
+        let Some((block, at)) = block else {
+            return self.request(worker, owner, name, mode, patience);
+        };
+        let hash = block.hash();
+        let granule = self.key_granule(hash);
+        // A key that may be held by itself is asked for by itself (I2 of `blocks`).
+        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
+            return self.request(worker, owner, name, mode, patience);
+        }
+        let bits = Bits::one(at, mode);
+        let known = owner.blocks.find(block);
+        let list = owner.remembered();
+        let index = match known {
+            Some(index) => {
+                let mark = Mark::new(index, block, hash);
+                (scan.mark, scan.hash) = (mark, hash);
+                if !list.extend(mark, at, bits) {
+                    return self.request(worker, owner, name, mode, patience); // Held already.
+                }
+                index
+            }
+            None => list.append_block(block, hash, bits), // D2
+        };
+        self.fence.light();
+        if !granule.is_biased() {
+            worker.account().passed(&LIST);
+            if !list.keep_key(index, at) {
+                if known.is_none() {
+                    list.take_block(index);
+                }
+                return self.request(worker, owner, name, mode, patience); // D4
+            }
+        }
+        if known.is_none() {
+            let order = owner.held.skip_order();
+            (scan.mark, scan.hash) = (Mark::new(index, block, hash), hash);
+            owner.blocks.push(Place {
+                block,
+                index,
+                order,
+            });
+        }
+        Reply::Granted
     }
 
     /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
@@ -467,18 +577,47 @@ impl Direct {
         self.give_back(worker, entry, slot, wakes);
     }
 
+    /// Gives back a key that was held by the block and has become real.
+    fn give_back_key<'m>(
+        &'m self,
+        worker: &Worker,
+        name: Name,
+        slot: u32,
+        mode: Mode,
+        wakes: &mut Wakes<'m>,
+    ) {
+        let entry = held::Entry::loose(name, name.hash() as u32, slot, mode);
+        self.real.give_back(worker, &entry, wakes);
+    }
+
+    /// Gives back a name that is held by the block, if it is.
+    fn release_in_block(&self, worker: &Worker, owner: &Owner, name: Name) -> bool {
+        let Some((index, at, mode)) = owner.find_in_blocks(name) else {
+            return false;
+        };
+        worker.account().passed(&LIST);
+        if let Some(slot) = owner.remembered().take_key(index, at) {
+            let mut wakes = Wakes::new();
+            self.give_back_key(worker, name, slot, mode, &mut wakes);
+        }
+        true
+    }
+
     /// D11, and everything that is real.
     #[inline(never)]
     fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
-        let mut converted = Vec::new();
+        let mut wakes = Wakes::new();
+        let mut converted = Slots::default();
         if revoked {
             worker.account().passed(&LIST);
             converted = owner.remembered().collect();
+            for (name, slot, mode) in converted.keys() {
+                self.give_back_key(worker, name, slot, mode, &mut wakes);
+            }
         }
-        let mut wakes = Wakes::new();
         for &entry in owner.held.iter().rev() {
             let slot = match index_of(&entry) {
-                Some(index) => slot_in(&converted, index),
+                Some(index) => converted.get(index),
                 None => Some(entry.slot),
             };
             self.give_back(worker, entry, slot, &mut wakes);
@@ -563,14 +702,61 @@ impl LockManager for Direct {
             mode.assert_suits(&name);
             return self.request_again(worker, owner, at, mode, patience);
         }
-        let granule = self.granule(&name, hash);
+        if !owner.blocks.is_empty()
+            && let Some(found) = owner.find_in_blocks(name)
+        {
+            mode.assert_suits(&name);
+            return self.request_in_block(worker, owner, (name, hash), found, mode, patience);
+        }
+        let granule_hash = Self::granule_hash(&name, hash);
+        let granule = match name.class() {
+            Class::Table => &self.tables[(hash % TABLE_GRANULES) as usize],
+            _ => {
+                owner.blocks.note_single(granule_hash);
+                self.key_granule(granule_hash)
+            }
+        };
         if mode.is_weak(name.class())
             && granule.invites(|| self.moment()) // D1, D9
-            && self.remember(worker, owner, granule, (name, hash), mode)
+            && self.remember(worker, owner, (granule, granule_hash), (name, hash), mode)
         {
             return Reply::Granted;
         }
         self.request_real(worker, owner, (name, hash), mode, patience)
+    }
+
+    #[inline]
+    fn request_in_scan(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        owner.assert_usable(&self.real.registry);
+        let [head, _, origin] = name.words();
+        let shift = Block::shift(origin);
+        // The same block, so the name is short; and nothing of it is held by itself.
+        let neighbour = origin == scan.mark.origin() && head & !(63 << shift) == scan.mark.base;
+        if neighbour && mode.is_weak(Class::Key) && !owner.blocks.may_have_single(scan.hash) {
+            let at = (head >> shift) as u32 & 63;
+            if owner
+                .remembered()
+                .extend(scan.mark, at, Bits::one(at, mode))
+            {
+                self.fence.light();
+                if self.key_granule(scan.hash).is_biased() {
+                    return Reply::Granted;
+                }
+                worker.account().passed(&LIST);
+                if owner.remembered().keep_key(scan.mark.index, at) {
+                    return Reply::Granted; // D4
+                }
+            }
+        }
+        self.request_in_next_block(worker, owner, scan, name, mode, patience)
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
@@ -606,7 +792,7 @@ impl LockManager for Direct {
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
         owner.assert_usable(&self.real.registry);
         let Some(at) = owner.held.find(name, name.hash() as u32) else {
-            return false;
+            return !owner.blocks.is_empty() && self.release_in_block(worker, owner, name);
         };
         let entry = owner.held.remove(at);
         let mut wakes = Wakes::new();
@@ -619,6 +805,12 @@ impl LockManager for Direct {
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
             self.give_back_one(worker, owner, entry, &mut wakes);
+        }
+        while let Some(place) = owner.blocks.pop_since(savepoint.order()) {
+            worker.account().passed(&LIST);
+            for (name, slot, mode) in owner.remembered().take_block(place.index) {
+                self.give_back_key(worker, name, slot, mode, &mut wakes);
+            }
         }
     }
 

@@ -46,7 +46,7 @@ use crate::{
     manager::LockManager,
     mode::{Mode, Set},
     name::{Class, Name},
-    owner::{Owner, Savepoint, WaitTicket},
+    owner::{Owner, Savepoint, Scan, WaitTicket},
     registry::{Record, Registry, add},
     request::{Outcome, Patience, Reason, Reply},
 };
@@ -442,6 +442,25 @@ impl<M: LockManager> LockManager for Inherit<M> {
         match name.class() {
             Class::Table => self.request_table(worker, owner, name, mode, patience),
             _ => self.inner.request(worker, owner, name, mode, patience),
+        }
+    }
+
+    #[inline]
+    fn request_in_scan(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match name.class() {
+            Class::Table => self.request_table(worker, owner, name, mode, patience),
+            _ => {
+                let inner = &self.inner;
+                inner.request_in_scan(worker, owner, scan, name, mode, patience)
+            }
         }
     }
 
