@@ -390,7 +390,8 @@ impl Owner {
         let mut acquired = u64::from(self.held.next_order());
         if !self.blocks.is_empty() {
             // A block is acquired once, and counts as its keys.
-            acquired += u64::from(self.count_in_blocks()) - self.blocks.iter().count() as u64;
+            acquired += u64::from(self.count_in_blocks());
+            acquired = acquired.saturating_sub(self.blocks.iter().count() as u64);
         }
         self.blocks.clear();
         let counters = &self.registry.record(self.id.place()).counters;

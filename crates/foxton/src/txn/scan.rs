@@ -170,14 +170,14 @@ impl Span {
                     }
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
-                    done!(locker.ask(key_name, mode));
+                    done!(locker.ask_in_scan(key_name, mode));
                     guard.hooks().pass(&point::SCAN_LOCKED);
                     if !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
                         // It does not count against the limit, so the gap below is read after all.
-                        done!(locker.ask(key_name, range_mode));
+                        done!(locker.ask_in_scan(key_name, range_mode));
                     }
                 }
                 *last = Some(record);

@@ -19,7 +19,7 @@ use foxton_lock::any::Any;
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
-use foxton_lock::owner::Owner;
+use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_sync::worker::Worker;
 
@@ -209,6 +209,7 @@ pub(crate) struct Locker<'a> {
     table: &'a OpenTable,
     patience: Patience,
     on: bool,
+    scan: Scan,
 }
 
 impl<'a> Locker<'a> {
@@ -232,6 +233,7 @@ impl<'a> Locker<'a> {
             table,
             patience,
             on,
+            scan: Scan::new(),
         }
     }
 
@@ -247,10 +249,28 @@ impl<'a> Locker<'a> {
         if !self.on {
             return Ok(Step::Done(()));
         }
-        match self
+        let reply = self
             .manager
-            .request(self.worker, self.owner, name, mode, self.patience)
-        {
+            .request(self.worker, self.owner, name, mode, self.patience);
+        self.answer(reply)
+    }
+
+    /// Asks for a key that a scan has come to.
+    #[inline]
+    pub(crate) fn ask_in_scan(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
+        if !self.on {
+            return Ok(Step::Done(()));
+        }
+        let (worker, scan) = (self.worker, &mut self.scan);
+        let reply =
+            self.manager
+                .request_in_scan(worker, self.owner, scan, name, mode, self.patience);
+        self.answer(reply)
+    }
+
+    #[inline]
+    fn answer(&self, reply: Reply) -> Result<Step<()>> {
+        match reply {
             Reply::Granted | Reply::Held => Ok(Step::Done(())),
             Reply::Waiting => Ok(Step::Wait),
             Reply::Refused(refusal) => Err(self.refused(*refusal)),

@@ -6,7 +6,7 @@ use foxton_lock::{
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
-    owner::{Owner, WaitTicket},
+    owner::{Owner, Scan, WaitTicket},
     request::{Outcome, Patience, Reason, Reply},
 };
 use foxton_sync::{
@@ -122,6 +122,26 @@ impl World {
         }
     }
 
+    /// Asks as a scan does.
+    fn scan(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        (name, mode): (Name, Mode),
+    ) -> Outcome {
+        let patience = Patience::Wait;
+        match self
+            .locks
+            .request_in_scan(worker, owner, scan, name, mode, patience)
+        {
+            Reply::Granted => Outcome::Granted,
+            Reply::Held => Outcome::Held,
+            Reply::Waiting => self.locks.wait(worker, owner, None),
+            Reply::Refused(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
     /// Nobody is left, and every write was made.
     fn check(&self, worker: &Worker) {
         self.locks.verify(worker);
@@ -203,6 +223,7 @@ fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
     {
         return false;
     }
+    let mut scan = Scan::new();
     for _ in 0..1 + worker.random_below(4) {
         let (name, mode) = world.pick(worker);
         let outcome = match worker.random_below(10) {
@@ -211,6 +232,7 @@ fn transaction(world: &World, worker: &Worker, owner: &mut Owner) -> bool {
                 let deadline = Instant::now() + Duration::from_millis(1);
                 world.locks.lock(worker, owner, name, mode, Some(deadline))
             }
+            2..5 => world.scan(worker, owner, &mut scan, (name, mode)),
             _ => world.locks.lock(worker, owner, name, mode, None),
         };
         if !outcome.is_held() {
