@@ -147,7 +147,7 @@ impl Span {
                     }
                     if !self.reversed {
                         let next = found.map_or(end, |(_, name)| name);
-                        done!(locker.ask(next, GAP));
+                        done!(locker.ask_in_scan(next, GAP));
                     }
                     guard.hooks().pass(&point::SCAN_LOCKED);
                     if !rows.unchanged(&place.token) {
