@@ -85,6 +85,7 @@ impl Waiter {
 
 /// Who waits, first come first.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 struct Line {
     waiters: VecDeque<Waiter>,
     conversions: usize,
@@ -93,6 +94,7 @@ struct Line {
 
 /// One name with its requests.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub(crate) struct Head {
     name: Name,
     counts: [u32; COMPONENTS],

@@ -44,6 +44,8 @@
 mod shards;
 mod snapshot;
 mod detect;
+#[cfg(test)]
+mod explored;
 
 use super::queued::Queued;
 use crate::{
