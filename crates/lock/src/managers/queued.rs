@@ -40,14 +40,20 @@ pub(crate) trait Buckets: Send + Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// The bucket of `name`, whose hash this is.
-    #[inline]
-    fn index(&self, _name: &Name, hash: u32) -> usize {
-        hash as usize & (self.count() - 1)
-    }
-
     /// Calls `body` with the bucket at `index`, under its latch.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
+
+    /// Calls `body` with the bucket of `name`, whose hash this is, under its latch.
+    #[inline]
+    fn with_name<R>(
+        &self,
+        worker: &Worker,
+        _name: &Name,
+        hash: u32,
+        body: impl FnOnce(&mut Heads) -> R,
+    ) -> R {
+        self.with(worker, hash as usize & (self.count() - 1), body)
+    }
 
     /// Calls `body` with each of `locks` and its bucket, under the latches of one at a time.
     #[inline]
@@ -58,8 +64,7 @@ pub(crate) trait Buckets: Send + Sync {
         mut body: impl FnMut(&'l held::Entry, &mut Heads),
     ) {
         for lock in locks {
-            let index = self.index(&lock.name, lock.hash);
-            self.with(worker, index, |heads| body(lock, heads));
+            self.with_name(worker, &lock.name, lock.hash, |heads| body(lock, heads));
         }
     }
 
@@ -140,8 +145,7 @@ impl<B: Buckets> Queued<B> {
         hash: u32,
         body: impl FnOnce(&mut Heads) -> R,
     ) -> R {
-        let index = self.buckets.index(name, hash);
-        self.buckets.with(worker, index, body)
+        self.buckets.with_name(worker, name, hash, body)
     }
 
     /// A request. If it begins to wait, `wait_began` looks after deadlocks.

@@ -14,7 +14,7 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::{
-    managers::queued::{Buckets, Queued},
+    managers::queued::Queued,
     name::Name,
     registry::{Waiting, Wakes},
     request::Reason,
@@ -112,17 +112,12 @@ fn end_deadlock<'m>(
     cycle: &[Waiting],
     wakes: &mut Wakes<'m>,
 ) {
-    let bucket_of = |waiting: &Waiting| {
-        locks
-            .buckets
-            .index(&waiting.name, waiting.name.hash() as u32)
-    };
     let blockers = cycle.iter().cycle().skip(1);
     let ways: Option<Vec<Way>> = cycle
         .iter()
         .zip(blockers)
         .map(|(waiting, blocker)| {
-            let heads = tables.bucket(bucket_of(waiting));
+            let heads = tables.bucket(&waiting.name);
             let head = heads.get(&waiting.name)?;
             head.in_the_way(waiting.wait_ticket(), blocker.id.place())
         })
@@ -133,7 +128,7 @@ fn end_deadlock<'m>(
     let victim = locks.detector.policy().choose(cycle);
     let members = describe(&locks.registry, cycle, &ways, victim);
     let waiting = &cycle[victim];
-    let heads = tables.bucket(bucket_of(waiting));
+    let heads = tables.bucket(&waiting.name);
     let ended = locks.refuse_in(
         worker,
         heads,

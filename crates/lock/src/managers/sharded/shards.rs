@@ -1,6 +1,7 @@
 //! The two hash tables, their shards, and the latch over all of it.
 //!
-//! Buckets are numbered through both tables, those of keys first. Neighbours lie in different shards.
+//! The low bits of a name's hash choose the shard, the next ones the bucket in it. So neighbours lie
+//! in different shards.
 
 use crate::{
     held,
@@ -33,6 +34,8 @@ type Shard = CachePadded<Latched<Box<[Heads]>>>;
 #[derive(Debug)]
 struct Table {
     shards: Box<[Shard]>,
+    shard_bits: u32,
+    bucket_mask: usize,
 }
 
 impl Table {
@@ -42,31 +45,30 @@ impl Table {
         let shard = |_| CachePadded::new(Latched::new(kind, &SHARD, heads()));
         Self {
             shards: (0..shards).map(shard).collect(),
+            shard_bits: shards.trailing_zeros(),
+            bucket_mask: buckets / shards - 1,
         }
     }
 
-    /// The shard and the place in it of the bucket at `index`.
+    /// The shard of a hash, and the place in it of its bucket.
     #[inline]
-    fn split(&self, index: usize) -> (usize, usize) {
-        let shards = self.shards.len();
-        (index & (shards - 1), index >> shards.trailing_zeros())
+    fn split(&self, hash: usize) -> (usize, usize) {
+        let shard = hash & (self.shards.len() - 1);
+        (shard, hash >> self.shard_bits & self.bucket_mask)
     }
 
     #[inline]
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        let (shard, at) = self.split(index);
+    fn with<R>(&self, worker: &Worker, hash: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        let (shard, at) = self.split(hash);
         self.shards[shard].with(worker, |heads| body(&mut heads[at]))
     }
 
-    /// The bucket at `index`, for who has stopped the world.
-    fn bucket(&mut self, index: usize) -> &mut Heads {
-        let (shard, at) = self.split(index);
-        &mut self.shards[shard].get_mut()[at]
+    fn count(&self) -> usize {
+        self.shards.len() * (self.bucket_mask + 1)
     }
 
-    fn bytes(buckets: usize) -> usize {
-        let shards = buckets.min(SHARDS);
-        shards * size_of::<Shard>() + buckets * size_of::<Heads>()
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&self.shards[..]) + self.count() * size_of::<Heads>()
     }
 }
 
@@ -74,25 +76,33 @@ impl Table {
 #[derive(Debug)]
 pub(super) struct Tables {
     keys: Table,
-    key_buckets: usize,
     tables: Table,
 }
 
 impl Tables {
     #[inline]
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        match index.checked_sub(self.key_buckets) {
-            None => self.keys.with(worker, index, body),
-            Some(index) => self.tables.with(worker, index, body),
-        }
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        name: &Name,
+        hash: u32,
+        body: impl FnOnce(&mut Heads) -> R,
+    ) -> R {
+        let table = match name.class() {
+            Class::Table => &self.tables,
+            _ => &self.keys,
+        };
+        table.with(worker, hash as usize, body)
     }
 
-    /// The bucket at `index`, for who has stopped the world.
-    pub(super) fn bucket(&mut self, index: usize) -> &mut Heads {
-        match index.checked_sub(self.key_buckets) {
-            None => self.keys.bucket(index),
-            Some(index) => self.tables.bucket(index),
-        }
+    /// The bucket of `name`, for who has stopped the world.
+    pub(super) fn bucket(&mut self, name: &Name) -> &mut Heads {
+        let table = match name.class() {
+            Class::Table => &mut self.tables,
+            _ => &mut self.keys,
+        };
+        let (shard, at) = table.split(name.hash() as u32 as usize);
+        &mut table.shards[shard].get_mut()[at]
     }
 }
 
@@ -101,23 +111,21 @@ impl Tables {
 pub(super) struct Shards {
     world: ShardedLatched<Tables>,
     key_buckets: usize,
-    table_buckets: usize,
+    count: usize,
+    memory_bytes: usize,
 }
 
 impl Shards {
     /// `buckets` buckets of keys, and one for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
-        let table_buckets = buckets.min(SHARDS);
-        let tables = Tables {
-            keys: Table::new(kind, buckets),
-            key_buckets: buckets,
-            tables: Table::new(kind, table_buckets),
-        };
+        let keys = Table::new(kind, buckets);
+        let tables = Table::new(kind, buckets.min(SHARDS));
         Self {
-            world: ShardedLatched::new(&WORLD, tables),
-            key_buckets: buckets,
-            table_buckets,
+            key_buckets: keys.count(),
+            count: keys.count() + tables.count(),
+            memory_bytes: keys.memory_bytes() + tables.memory_bytes(),
+            world: ShardedLatched::new(&WORLD, Tables { keys, tables }),
         }
     }
 
@@ -129,42 +137,54 @@ impl Shards {
 
 impl Buckets for Shards {
     fn count(&self) -> usize {
-        self.key_buckets + self.table_buckets
+        self.count
     }
 
-    #[inline]
-    fn index(&self, name: &Name, hash: u32) -> usize {
-        match name.class() {
-            Class::Table => self.key_buckets + (hash as usize & (self.table_buckets - 1)),
-            _ => hash as usize & (self.key_buckets - 1),
-        }
-    }
-
-    #[inline]
+    /// Those of keys come first.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
         self.world
-            .read(worker, |tables| tables.with(worker, index, body))
+            .read(worker, |tables| match index.checked_sub(self.key_buckets) {
+                None => tables.keys.with(worker, index, body),
+                Some(index) => tables.tables.with(worker, index, body),
+            })
+    }
+
+    #[inline]
+    fn with_name<R>(
+        &self,
+        worker: &Worker,
+        name: &Name,
+        hash: u32,
+        body: impl FnOnce(&mut Heads) -> R,
+    ) -> R {
+        self.world
+            .read(worker, |tables| tables.with(worker, name, hash, body))
     }
 
     #[inline]
     fn with_each<'l>(
         &self,
         worker: &Worker,
-        locks: impl Iterator<Item = &'l held::Entry>,
+        mut locks: impl Iterator<Item = &'l held::Entry>,
         mut body: impl FnMut(&'l held::Entry, &mut Heads),
     ) {
-        let mut locks = locks.peekable();
-        while locks.peek().is_some() {
+        while let Some(first) = locks.next() {
             self.world.read(worker, |tables| {
-                for lock in locks.by_ref().take(TOGETHER) {
-                    let index = self.index(&lock.name, lock.hash);
-                    tables.with(worker, index, |heads| body(lock, heads));
+                let (mut lock, mut left) = (first, TOGETHER);
+                loop {
+                    tables.with(worker, &lock.name, lock.hash, |heads| body(lock, heads));
+                    left -= 1;
+                    let next = if left > 0 { locks.next() } else { None };
+                    let Some(next) = next else {
+                        return;
+                    };
+                    lock = next;
                 }
             });
         }
     }
 
     fn memory_bytes(&self) -> usize {
-        Table::bytes(self.key_buckets) + Table::bytes(self.table_buckets)
+        self.memory_bytes
     }
 }
