@@ -153,7 +153,7 @@ impl Head {
     }
 
     #[inline(never)]
-    fn forget_slots(&mut self) {
+    pub(super) fn forget_slots(&mut self) {
         if self.requests.len() > KEPT_SLOTS {
             self.requests = SmallVec::new();
         }

@@ -5,28 +5,148 @@
 //! Nearly always a bucket has one name or none. So the first head lies in the bucket itself, in the
 //! cache lines that its latch brought along; the others have storage of their own.
 //!
+//! A bucket has many names when one transaction holds a great many. Of those each is held once and
+//! awaited by nobody, and a head is made for more. So a name that comes to be held beside others
+//! is noted in 32 bytes, and gets a head when anything else happens to it.
+//!
 //! # Invariants
 //!
-//! * I1  The names of `first`, vacant or not, and of the first `live` of the others are all
-//!   different. So who finds its name in `first` has found its head, and need not look further.
-//! * I2  The first `live` of the others are held or awaited by somebody; those after them are vacant
-//!   and wait to be used again, a few of them at most.
+//! * I1  The names of `first`, vacant or not, of the first `live` of the other heads, and of those
+//!   noted in short are all different. So who finds its name in `first` has found its head, and need
+//!   not look further.
+//! * I2  The first `live` of the other heads are held or awaited by somebody; those after them are
+//!   vacant and wait to be used again, a few of them at most.
+//! * I3  `others` counts what is held or awaited beside `first`.
+//! * I4  The one request of a name noted in short has slot 0, as it has in the head it gets.
 
 use super::head::Head;
-use crate::name::Name;
+use crate::{
+    mode::{Mode, Set},
+    name::Name,
+};
+use std::ops::Deref;
 
 /// Vacant heads that are kept for the next names.
 const KEPT_HEADS: usize = 4;
 
+/// A name that one owner holds and nobody awaits.
+#[derive(Debug, Clone, Copy)]
+struct Lone {
+    name: Name,
+    place: u32,
+    granted: Set,
+}
+
+const _: () = assert!(size_of::<Lone>() == 32);
+
+impl Lone {
+    fn fill(self, head: &mut Head) {
+        let mode = Mode::of(self.granted);
+        head.forget_slots();
+        let slot = head.acquire(self.place, mode);
+        debug_assert_eq!(slot, Some(0), "I4");
+    }
+
+    fn head(self) -> Head {
+        let mut head = Head::new(self.name);
+        self.fill(&mut head);
+        head
+    }
+}
+
 #[derive(Debug, Default)]
-struct Others(Vec<Head>);
+struct Others {
+    heads: Vec<Head>,
+    live: usize,
+    lone: Vec<Lone>,
+}
+
+/// A head to look at: one that is there, or what it would be.
+pub(crate) enum Shown<'h> {
+    There(&'h Head),
+    Lone(Head),
+}
+
+impl Deref for Shown<'_> {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        match self {
+            Self::There(head) => head,
+            Self::Lone(head) => head,
+        }
+    }
+}
+
+impl Others {
+    fn live(&self) -> &[Head] {
+        &self.heads[..self.live]
+    }
+
+    fn position(&self, name: &Name) -> Option<usize> {
+        self.live().iter().position(|head| head.name() == *name)
+    }
+
+    /// The place among the live heads of `name`, if it is held or awaited here.
+    fn head(&mut self, name: &Name) -> Option<usize> {
+        self.position(name).or_else(|| self.promote(name))
+    }
+
+    /// Gives a name noted in short a head.
+    fn promote(&mut self, name: &Name) -> Option<usize> {
+        let at = self.lone.iter().position(|lone| lone.name == *name)?;
+        let lone = self.lone.swap_remove(at);
+        self.shrink();
+        let at = self.live;
+        self.live += 1;
+        match self.heads.get_mut(at) {
+            Some(vacant) => {
+                vacant.rename(*name);
+                lone.fill(vacant);
+            }
+            None => self.heads.push(lone.head()),
+        }
+        Some(at)
+    }
+
+    /// Notes in short. Grows by a quarter: there may be very many, and buckets of one size grow at
+    /// the same time.
+    fn note(&mut self, lone: Lone) {
+        if self.lone.len() == self.lone.capacity() {
+            self.lone.reserve_exact((self.lone.len() / 4).max(4));
+        }
+        self.lone.push(lone);
+    }
+
+    fn shrink(&mut self) {
+        if self.lone.len() < self.lone.capacity() / 4 {
+            self.lone.shrink_to_fit();
+        }
+    }
+
+    /// Restores I2 after one of the heads may have become vacant; whether one had.
+    fn remove_vacant(&mut self) -> bool {
+        let Some(at) = self.live().iter().position(Head::is_vacant) else {
+            return false;
+        };
+        self.live -= 1;
+        let last = self.live;
+        self.heads.swap(at, last);
+        self.heads.truncate(last + KEPT_HEADS);
+        // A quarter: a bucket that grows and shrinks around one size does not move each time.
+        if self.heads.len() < self.heads.capacity() / 4 {
+            self.heads.shrink_to_fit();
+        }
+        true
+    }
+}
 
 /// The names of one bucket.
 #[derive(Debug)]
 pub(crate) struct Heads {
     first: Head,
-    others: Option<Box<Others>>,
-    live: u32,
+    beside: Option<Box<Others>>,
+    others: u32,
 }
 
 impl Default for Heads {
@@ -34,24 +154,15 @@ impl Default for Heads {
         Self {
             // Any name will do: the head is vacant.
             first: Head::new(Name::table(0)),
-            others: None,
-            live: 0,
+            beside: None,
+            others: 0,
         }
     }
 }
 
 impl Heads {
-    fn others(&self) -> &[Head] {
-        self.others.as_ref().map_or(&[], |others| &others.0)
-    }
-
-    fn others_mut(&mut self) -> &mut Vec<Head> {
-        &mut self.others.get_or_insert_default().0
-    }
-
-    fn position(&self, name: &Name) -> Option<usize> {
-        let live = &self.others()[..self.live as usize];
-        live.iter().position(|head| head.name() == *name)
+    fn beside(&mut self) -> &mut Others {
+        self.beside.get_or_insert_default()
     }
 
     /// The head of `name`, if anybody holds or awaits it.
@@ -59,40 +170,48 @@ impl Heads {
         if self.first.name() == *name {
             return Some(&mut self.first).filter(|head| !head.is_vacant());
         }
-        let at = self.position(name)?;
-        Some(&mut self.others_mut()[at])
+        let beside = self.beside.as_mut()?;
+        let at = beside.head(name)?;
+        Some(&mut beside.heads[at])
     }
 
-    /// The head of `name`; a fresh one has to be given a request at once (I2).
+    /// Grants `name` to the owner at `place`, which does not hold it, and says in which slot; or the
+    /// head in which somebody stands in the way.
     #[inline]
-    pub(crate) fn get_or_add(&mut self, name: &Name) -> &mut Head {
-        if self.first.name() == *name {
-            &mut self.first
-        } else if self.live == 0 && self.first.is_vacant() {
+    pub(crate) fn acquire(
+        &mut self,
+        name: &Name,
+        place: u32,
+        mode: Mode,
+    ) -> Result<u32, &mut Head> {
+        if self.first.name() != *name {
+            if self.others > 0 || !self.first.is_vacant() {
+                return self.acquire_other(name, place, mode);
+            }
             self.first.rename(*name);
-            &mut self.first
-        } else {
-            self.get_or_add_other(name)
         }
+        self.first.acquire(place, mode).ok_or(&mut self.first)
     }
 
     #[inline(never)]
-    fn get_or_add_other(&mut self, name: &Name) -> &mut Head {
-        if let Some(at) = self.position(name) {
-            return &mut self.others_mut()[at];
+    fn acquire_other(&mut self, name: &Name, place: u32, mode: Mode) -> Result<u32, &mut Head> {
+        let known = self.beside.as_mut().and_then(|beside| beside.head(name));
+        if let Some(at) = known {
+            let head = &mut self.beside().heads[at];
+            return head.acquire(place, mode).ok_or(head);
         }
         if self.first.is_vacant() {
             self.first.rename(*name);
-            return &mut self.first;
+            return self.first.acquire(place, mode).ok_or(&mut self.first);
         }
-        let at = self.live as usize;
-        self.live += 1;
-        let others = self.others_mut();
-        match others.get_mut(at) {
-            Some(vacant) => vacant.rename(*name),
-            None => others.push(Head::new(*name)),
-        }
-        &mut others[at]
+        self.others += 1;
+        let (name, granted) = (*name, mode.set());
+        self.beside().note(Lone {
+            name,
+            place,
+            granted,
+        });
+        Ok(0)
     }
 
     /// Changes the head of `name`, which exists, and removes it if it is vacant then.
@@ -106,7 +225,7 @@ impl Heads {
         let result = change(head);
         if head.is_vacant() {
             head.reset();
-            if self.live > 0 {
+            if self.others > 0 {
                 self.remove_vacant();
             }
         }
@@ -115,57 +234,56 @@ impl Heads {
 
     #[inline(never)]
     fn other(&mut self, name: &Name) -> &mut Head {
-        let at = self.position(name);
+        let beside = self.beside();
+        let at = beside.head(name);
         let at = at.expect("a name that is held or awaited has a head");
-        &mut self.others_mut()[at]
+        &mut beside.heads[at]
     }
 
-    /// Restores I2 after the first head, or one of the others, has become vacant.
+    /// Restores I2 and I3 after the first head, or one of the others, has become vacant.
     #[inline(never)]
     fn remove_vacant(&mut self) {
-        let live = &self.others()[..self.live as usize];
-        let Some(at) = live.iter().position(Head::is_vacant) else {
-            return;
-        };
-        self.live -= 1;
-        let last = self.live as usize;
-        let others = self.others_mut();
-        others.swap(at, last);
-        others.truncate(last + KEPT_HEADS);
-        // A quarter: a bucket that grows and shrinks around one size does not move each time.
-        if others.len() < others.capacity() / 4 {
-            others.shrink_to_fit();
+        if self.beside().remove_vacant() {
+            self.others -= 1;
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Head> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
         let first = Some(&self.first).filter(|head| !head.is_vacant());
-        first
-            .into_iter()
-            .chain(&self.others()[..self.live as usize])
+        let live = self.beside.iter().flat_map(|beside| beside.live());
+        let lone = self.beside.iter().flat_map(|beside| &beside.lone);
+        let there = first.into_iter().chain(live).map(Shown::There);
+        there.chain(lone.map(|lone| Shown::Lone(lone.head())))
     }
 
     /// Memory beyond the bucket itself.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let others = self.others.as_ref().map_or(0, |others| {
-            size_of::<Others>() + others.0.capacity() * size_of::<Head>()
+        let beside = self.beside.as_ref().map_or(0, |beside| {
+            let heads: usize = beside.heads.iter().map(Head::memory_bytes).sum();
+            let vectors = beside.heads.capacity() * size_of::<Head>()
+                + beside.lone.capacity() * size_of::<Lone>();
+            size_of::<Others>() + vectors + heads
         });
-        let inside = self.others().iter().chain([&self.first]);
-        others + inside.map(Head::memory_bytes).sum::<usize>()
+        beside + self.first.memory_bytes()
     }
 
     pub(crate) fn verify(&self) {
-        for (at, head) in self.others().iter().enumerate() {
-            let live = at < self.live as usize;
-            assert_eq!(live, !head.is_vacant(), "I2: {}", head.name());
-            head.verify();
+        if let Some(beside) = &self.beside {
+            for (at, head) in beside.heads.iter().enumerate() {
+                assert_eq!(at < beside.live, !head.is_vacant(), "I2: {}", head.name());
+            }
+            let count = beside.live + beside.lone.len();
+            assert_eq!(count, self.others as usize, "I3");
         }
         self.first.verify();
-        let live = &self.others()[..self.live as usize];
-        for (at, head) in live.iter().enumerate() {
-            let mut before = live[..at].iter().chain([&self.first]);
-            let same = before.any(|other| other.name() == head.name());
-            assert!(!same, "I1: two heads of {}", head.name());
+        let mut names = vec![self.first.name()];
+        let others = self.iter().skip(usize::from(!self.first.is_vacant()));
+        for head in others {
+            head.verify();
+            names.push(head.name());
         }
+        names.sort();
+        let same = names.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(same.is_none(), "I1: two heads of {same:?}");
     }
 }

@@ -181,8 +181,8 @@ impl<B: Buckets> Queued<B> {
     ) -> Reply {
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, &name, hash, |heads| {
-            let head = heads.get_or_add(&name);
-            head.acquire(owner.id().place(), mode).ok_or_else(|| {
+            let granted = heads.acquire(&name, owner.id().place(), mode);
+            granted.map_err(|head| {
                 let asked = Asked {
                     owner,
                     name,
@@ -214,7 +214,7 @@ impl<B: Buckets> Queued<B> {
         mode: Mode,
     ) -> Option<u32> {
         self.with(worker, &name, hash, |heads| {
-            heads.get_or_add(&name).acquire(place, mode)
+            heads.acquire(&name, place, mode).ok()
         })
     }
 
@@ -385,7 +385,7 @@ impl<B: Buckets> Queued<B> {
                 room = room.saturating_sub(head.holders().count());
                 goes_on
             });
-            heads.map(|head| self.see(head)).collect()
+            heads.map(|head| self.see(&head)).collect()
         });
         into.extend(seen.into_iter().map(|seen| self.told(seen)));
     }
@@ -393,7 +393,7 @@ impl<B: Buckets> Queued<B> {
     /// The queue of one name.
     fn show(&self, worker: &Worker, name: Name) -> Option<Queue> {
         let seen = self.with(worker, &name, name.hash() as u32, |heads| {
-            heads.get(&name).map(|head| self.see(head))
+            heads.get(&name).map(|head| self.see(&*head))
         });
         seen.map(|seen| self.told(seen))
     }

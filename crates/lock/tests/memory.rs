@@ -1,0 +1,53 @@
+//! What a held lock takes: one transaction may hold a million.
+//!
+//! Counted, not timed: the manager's own count of its memory and the owner's of its list. The reference
+//! is left out, whose memory is nobody's concern.
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+};
+use foxton_sync::worker::Workers;
+
+const MILLION: u64 = 1_000_000;
+
+#[test]
+fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    for kind in [Kind::Global, Kind::Bucket, Kind::Sharded] {
+        let mut options = Options::default();
+        options.kind = kind;
+        let locks = Any::new(&options);
+        let (mut owner, mut other) = (locks.owner(), locks.owner());
+        let idle = locks.stats(&worker).memory_bytes;
+        for number in 0..MILLION {
+            let name = Name::advisory(number);
+            assert!(locks.try_lock(&worker, &mut owner, name, Mode::S).is_held());
+        }
+        let full = locks.stats(&worker).memory_bytes + owner.memory_bytes();
+        println!(
+            "{kind}: {idle} bytes idle, {:.1} for each of a million locks",
+            (full - idle) as f64 / MILLION as f64
+        );
+        assert!(full <= 100_000_000, "{kind}: {full} bytes");
+
+        // Each of them is a lock like any other: shared, refused, converted, given back.
+        for number in (0..MILLION).step_by(10_007) {
+            let name = Name::advisory(number);
+            assert!(locks.try_lock(&worker, &mut other, name, Mode::S).is_held());
+            let refused = locks.try_lock(&worker, &mut owner, name, Mode::X);
+            assert_eq!(refused.refusal().expect("a reader").blockers.len(), 1);
+            assert!(locks.release(&worker, &mut other, name));
+            assert!(locks.try_lock(&worker, &mut owner, name, Mode::X).is_held());
+        }
+        locks.verify(&worker);
+        locks.release_all(&worker, &mut owner);
+        assert!(locks.inspect(&worker).queues.is_empty());
+        let left = locks.stats(&worker).memory_bytes;
+        println!("{kind}: {left} bytes after");
+        assert!(left <= idle + 16_000_000, "{kind}: {left} bytes are kept");
+    }
+}
