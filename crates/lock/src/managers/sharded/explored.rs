@@ -247,12 +247,11 @@ fn no_order_of_readers_writers_and_upgrades_does() {
 
 /// A stream of others, each heavier than the one who waits, and each coming later.
 #[test]
-fn who_waits_is_overtaken_eight_times_and_then_no_more() {
+fn who_waits_is_overtaken_so_often_and_then_no_more() {
     let mut head = Head::new(NAME);
     let mut holder = head.acquire(0, Mode::X).expect("nobody is there");
     head.enqueue(1, ticket(1), Mode::X, None);
-    let mut overtaken = 0;
-    for place in 2..100 {
+    for (overtaken, place) in (2..100).enumerate() {
         head.enqueue(place, ticket(place), Mode::X, None);
         head.rearrange(|waiter| waiter.place);
         head.release(holder);
@@ -261,11 +260,10 @@ fn who_waits_is_overtaken_eight_times_and_then_no_more() {
         head.verify();
         let granted = granted.expect("somebody waits");
         if granted.place == 1 {
-            assert_eq!(overtaken, OVERTAKEN_AT_MOST);
+            assert_eq!(overtaken, usize::from(OVERTAKEN_AT_MOST));
             return;
         }
         holder = granted.slot;
-        overtaken += 1;
     }
     panic!("it waited for ever");
 }
