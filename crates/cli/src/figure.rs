@@ -9,7 +9,7 @@ use std::{
 use foxton_lab::{
     figure::{self, request::Request},
     progress::Audience,
-    report::{self, table::Table, terminal},
+    report::{self, terminal},
     system::System,
 };
 
@@ -38,11 +38,9 @@ pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
 }
 
 fn list() {
-    let mut table = Table::new(["figure", "what it shows"]);
     for one in figure::ALL {
-        table.row([one.id, one.sentence].map(str::to_owned));
+        say!("  {:<11} {}", one.id, one.sentence);
     }
-    show(&table.render());
     say!("\nfoxton figure ID makes one, in a minute or a few; --full as its document has it.");
 }
 

@@ -6,10 +6,16 @@ use foxton_lab::{
     figure::{self, request::Request},
     progress::Audience,
     report::{self, sheet::Sheet, terminal},
+    system::{Locks, System},
 };
 
+/// A few that have little in common: each figure makes a database for every one.
+const FEW: [&str; 3] = ["global", "bucket+inherit", "direct"];
+
 fn tiny() -> Request {
+    let few = FEW.map(|name| name.parse::<Locks>().expect("it is built"));
     Request {
+        systems: System::all(&few, &[]),
         mpls: vec![2, 4],
         window: Some(Duration::from_millis(30)),
         ramp: Some(Duration::from_millis(2)),
@@ -20,17 +26,17 @@ fn tiny() -> Request {
     }
 }
 
-fn make(id: &str) -> Sheet {
+fn make(id: &str, request: &Request) -> Sheet {
     let listed = figure::find(id).expect("it is listed");
     listed
-        .make(&tiny(), Audience::Nobody)
+        .make(request, Audience::Nobody)
         .expect("the settings are sound")
 }
 
 #[test]
 fn every_figure_is_made_written_and_right() {
     for listed in figure::ALL {
-        let sheet = make(listed.id);
+        let sheet = make(listed.id, &tiny());
         assert_eq!(sheet.id, listed.id);
         assert_eq!(sheet.failure(), None, "{}", listed.id);
         assert!(!sheet.beside.is_empty(), "{} compares nothing", listed.id);
@@ -53,11 +59,28 @@ fn every_figure_is_made_written_and_right() {
 
 #[test]
 fn the_stalled_transaction_has_its_cost_in_a_table() {
-    let sheet = make("000-fig16");
+    let sheet = make("000-fig16", &tiny());
     let effect = &sheet.panels[0].blocks[0];
     assert_eq!(
         effect.table.rows().len(),
         sheet.panels[0].curves.len() * tiny().mpls.len()
     );
     assert!(sheet.panels[0].event.is_some());
+}
+
+#[test]
+fn every_manager_has_a_curve_if_nobody_says_which() {
+    let request = Request {
+        systems: Vec::new(),
+        mpls: vec![2],
+        ..tiny()
+    };
+    let sheet = make("000-fig12", &request);
+    assert_eq!(sheet.failure(), None);
+    for locks in Locks::usual() {
+        let name = System::new(locks, None).manager_name();
+        let mut curves = sheet.panels[0].curves.iter();
+        assert!(curves.any(|curve| curve.lock_manager == name), "no {name}");
+    }
+    assert!(sheet.notes.is_empty(), "{:?}", sheet.notes);
 }

@@ -139,22 +139,39 @@ impl Alone {
         }
     }
 
-    /// Another owner takes X on so many keys that nobody else asks for here, and keeps them until
-    /// this is dropped; how long that took. Where weak locks are only remembered, this makes every lock
-    /// a real one.
-    pub fn strangers(&mut self, count: usize) -> (Stranger, Duration) {
+    /// Another owner takes X on so many keys that nobody else asks for here, and keeps them until it is
+    /// dismissed. Where weak locks are only remembered, this makes every lock a real one.
+    pub fn strangers(&mut self, count: usize) -> Stranger {
         let first = self.names.len() as u32;
         let names = names(first, count);
         let (worker, mut owner) = (self.workers.worker(), self.manager.owner());
         let mode = Mode::key(KeyPart::X, GapPart::None);
-        let began = Instant::now();
         for name in names {
             let reply = self
                 .manager
                 .request(&worker, &mut owner, name, mode, Patience::Refuse);
             assert!(matches!(reply, Reply::Granted), "nobody else locks these");
         }
-        (Stranger { worker, owner }, began.elapsed())
+        Stranger { worker, owner }
+    }
+
+    /// Another owner asks for X on so many of the keys that are held, and is refused each; how long that
+    /// took. Where the locks held are only remembered, this makes them real.
+    ///
+    /// # Panics
+    ///
+    /// If any is not held.
+    pub fn refuse_strangers(&self, held: usize) -> Duration {
+        let (worker, mut owner) = (self.workers.worker(), self.manager.owner());
+        let mode = Mode::key(KeyPart::X, GapPart::None);
+        let began = Instant::now();
+        for &name in &self.names[..held] {
+            let reply = self
+                .manager
+                .request(&worker, &mut owner, name, mode, Patience::Refuse);
+            assert!(matches!(reply, Reply::Refused(_)), "it is held");
+        }
+        began.elapsed()
     }
 
     /// The stranger gives back what it has.
@@ -191,7 +208,10 @@ mod tests {
             let system = System::new(Locks::Manager(kind), None);
             let mut alone = Alone::new(system.manager(), 20);
             assert!(alone.nanos_a_lock(10, short) > 0.0, "{kind}");
-            let (stranger, _) = alone.strangers(50);
+            alone.take(10);
+            assert!(alone.refuse_strangers(10) > Duration::ZERO, "{kind}");
+            alone.give_back();
+            let stranger = alone.strangers(50);
             let apart = alone.nanos_apart(20, short);
             assert!(apart.lock > 0.0 && apart.unlock > 0.0, "{kind}");
             alone.dismiss(stranger);

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use foxton::{Durability, LockManagerKind};
+use foxton::Durability;
 use serde_json::{Value, json};
 
 use crate::{
@@ -72,7 +72,7 @@ impl Request {
         self.chosen_of(&WANTED, true)
     }
 
-    /// What is compared if nobody says what: these, and perhaps every other manager that there is.
+    /// What is compared if nobody says what: these, and perhaps every other manager in its usual form.
     pub(super) fn chosen_of(&self, wanted: &[&'static str], and_others: bool) -> Chosen {
         if !self.systems.is_empty() {
             return Chosen {
@@ -87,12 +87,11 @@ impl Request {
                 Err(_) => missing.push(name),
             }
         }
-        let others = LockManagerKind::ALL.into_iter().filter(|kind| {
-            and_others
-                && *kind != LockManagerKind::Reference
-                && !wanted.contains(&kind.to_string().as_str())
-        });
-        locks.extend(others.map(Locks::Manager));
+        if and_others {
+            let known = locks.clone();
+            let others = Locks::usual().into_iter();
+            locks.extend(others.filter(|other| !known.contains(other)));
+        }
         Chosen {
             systems: System::all(&locks, &[]),
             missing,

@@ -21,6 +21,7 @@ use std::{
     ops::Range,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +29,10 @@ use tempfile::NamedTempFile;
 
 /// Samples a second and processor: a prime, so that nothing periodic keeps in step.
 pub const FREQUENCY: u32 = 499;
+/// How long `perf` may take to begin.
+const PATIENCE: Duration = Duration::from_secs(20);
+const NOT_ALLOWED: &str =
+    "perf ended by itself: it may not be allowed (kernel.perf_event_paranoid)";
 /// How the driver names its threads.
 const CLIENTS: &str = "client-";
 
@@ -69,7 +74,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to sample.
+    /// Begins to sample, and returns once it does: threads started from now on are in.
     ///
     /// # Errors
     ///
@@ -87,7 +92,24 @@ impl Profiler {
             .stderr(Stdio::null())
             .spawn();
         let perf = perf.map_err(|error| format!("perf does not run ({error}): install it"))?;
-        Ok(Profiler { perf, data })
+        let mut profiler = Profiler { perf, data };
+        profiler.wait_until_it_samples()?;
+        Ok(profiler)
+    }
+
+    /// `perf` writes the head of its file when it has its counters.
+    fn wait_until_it_samples(&mut self) -> Result<(), String> {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            if fs::metadata(self.data.path()).is_ok_and(|about| about.len() > 0) {
+                return Ok(());
+            }
+            if let Ok(Some(_)) = self.perf.try_wait() {
+                return Err(NOT_ALLOWED.to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err("perf does not begin to sample".to_owned())
     }
 
     /// Ends it and sorts the samples.
@@ -99,15 +121,11 @@ impl Profiler {
         let ask = kill_process(Pid::from_child(&self.perf), Signal::INT);
         let ended = self.perf.wait();
         if ask.is_err() || ended.is_err() {
-            return Err(
-                "perf ended by itself: it may not be allowed (kernel.perf_event_paranoid)".into(),
-            );
+            return Err(NOT_ALLOWED.to_owned());
         }
         let addresses = self.addresses()?;
         if addresses.is_empty() {
-            return Err(
-                "perf saw nothing: it may not be allowed (kernel.perf_event_paranoid)".into(),
-            );
+            return Err("perf saw nothing of the clients".to_owned());
         }
         sort(&addresses)
     }
