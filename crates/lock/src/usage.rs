@@ -24,7 +24,7 @@ use std::{collections::HashMap, time::Duration};
 /// Labels kept apart in one ledger.
 const LABELS: usize = 48;
 /// Names kept in one ledger.
-const NAMES: usize = 16;
+const NAMES: usize = 64;
 /// What labels that come too late are counted under.
 pub(crate) const OTHERS: &str = "(others)";
 

@@ -16,8 +16,7 @@ use ratatui::{
 use super::state::{Rates, State};
 use crate::tables::{self, plain, time};
 
-const KEYS: &str =
-    " q quit  space pause  s sort  1 all  2 waits  3 holders  4 usage  5 deadlocks  +- speed";
+const KEYS: &str = " q quit  space pause  s sort  1-5 or tab pages  up/down scroll  +/- speed";
 
 /// Draws what `state` has.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -95,11 +94,9 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture
             alarm(format!(" timeouts/s {timeouts:.0}"), timeouts > 0.0),
         ]),
         Line::from(format!(
-            "   waiting {:>9} {:>11} {:>9} half <= {}, 99% <= {}, {waiting:.1} s/s, {}",
+            "   waiting {:>9}  mean {waiting:.1}  longest {}  99% within {}  {}",
             waiters.len(),
-            "longest",
             time(longest.unwrap_or_default()),
-            time(facts.half_within),
             time(facts.most_within),
             bytes(facts.memory_bytes)
         )),
@@ -127,9 +124,15 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture)
     ])
     .areas(area);
     waits(frame, top, state);
-    let [names, labels] = Layout::horizontal([Constraint::Fill(1); 2]).areas(bottom);
-    let hot = tables::hot_names(&picture.hot_names);
-    grid(frame, names, "hot names", &hot, &[18, 7, 7, 7], 0);
+    let [names, labels] = Layout::horizontal([Constraint::Fill(1); 2])
+        .spacing(2)
+        .areas(bottom);
+    let mut hot = table::Table::new(["hot name", "waits", "waited"]);
+    for name in &picture.hot_names {
+        let waits = grouped(name.waits as f64);
+        hot.row([plain(&name.name), waits, time(name.waited)]);
+    }
+    grid(frame, names, "hot names", &hot, &[18, 7, 7], 0);
     let mut by_label = table::Table::new(["label", "waits", "mean", "hold"]);
     for usage in &picture.labels {
         by_label.row([
@@ -139,7 +142,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture)
             time(usage.mean_hold()),
         ]);
     }
-    grid(frame, labels, "labels", &by_label, &[16, 7, 7, 7], 0);
+    grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
     frame.render_widget(Paragraph::new(last_deadlock(picture)), last);
 }
 
@@ -186,19 +189,32 @@ fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
 
 fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
     let [tables, labels] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(2)]).areas(area);
-    let widths = [18, 8, 8, 8, 8, 9, 8, 5, 5];
-    let by_table = tables::usages("table", &picture.tables);
-    grid(
-        frame,
-        tables,
-        "what waiting cost, by table",
-        &by_table,
-        &widths,
-        0,
-    );
+    let by_table = narrow(&tables::usages("table", &picture.tables));
+    let title = "what waiting cost, by table";
+    grid(frame, tables, title, &by_table, &USAGE, 0);
     let title = "by label; holds are of locks that were waited for";
-    let by_label = tables::usages("label", &picture.labels);
-    grid(frame, labels, title, &by_label, &widths, state.scroll);
+    let by_label = narrow(&tables::usages("label", &picture.labels));
+    grid(frame, labels, title, &by_label, &USAGE, state.scroll);
+}
+
+/// Columns of the page on usage, for 80 columns.
+const USAGE: [u16; 7] = [16, 11, 7, 7, 9, 12, 9];
+
+/// A table of usage without its sums, which 80 columns have no room for.
+fn narrow(all: &table::Table) -> table::Table {
+    let mut few = table::Table::new([
+        "",
+        "waits",
+        "mean",
+        "longest",
+        "mean hold",
+        "longest hold",
+        "deadlocks",
+    ]);
+    for row in all.rows() {
+        few.row([0, 1, 3, 4, 5, 6, 7].map(|at| row[at].clone()));
+    }
+    few
 }
 
 fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {

@@ -1,10 +1,13 @@
 //! Where nodes go: in layers, so that all edges lead up.
 //!
 //! Five steps, each of them well known. Edges that close a cycle are turned round for the time being.
-//! A node lies in the layer below the lowest one it waits for. An edge that passes layers gets a point in
+//! A node lies below those it waits for, in the first layer that has room. An edge that passes layers gets a point in
 //! each, so that it keeps clear of nodes. Within a layer the order is that of the mean place of neighbours
 //! above and below, a few times over. At last every point is moved as near to the mean of its
 //! neighbours as order and gaps allow.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// A graph to lay out: how many nodes, and from where to where.
 #[derive(Debug)]
@@ -32,13 +35,19 @@ pub(super) struct Layout {
     pub(super) width: f64,
 }
 
+/// Nodes side by side in one layer.
+const ABREAST: usize = 8;
 /// Sweeps that order the layers.
 const SWEEPS: usize = 12;
 /// The width of the point in which an edge passes a layer.
-const BEND_WIDTH: f64 = 12.0;
+const BEND_WIDTH: f64 = 4.0;
+/// The share of a gap that an edge passing by needs.
+const BEND_GAP: f64 = 0.4;
 
 /// Points of the layers: nodes first, then bends.
 struct Points {
+    /// How many of them are nodes.
+    count: usize,
     layers: Vec<Vec<usize>>,
     layer_of: Vec<usize>,
     widths: Vec<f64>,
@@ -121,26 +130,62 @@ fn closing(count: usize, edges: &[(usize, usize)]) -> Vec<bool> {
     closing
 }
 
-/// The layer of each node: one below the lowest it leads to, from 0 at the top.
+/// The layer of each node, from 0 at the top: the first with room below all it leads to. Who has the
+/// longest line behind it chooses first.
 fn layers(count: usize, upward: &[(usize, usize)]) -> Vec<usize> {
-    let mut layer_of = vec![0; count];
-    let mut waits_for = vec![0; count];
-    let mut below = vec![Vec::new(); count];
+    let (mut above, mut below) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for &(from, to) in upward {
-        waits_for[from] += 1;
+        above[from].push(to);
         below[to].push(from);
     }
-    let mut ready: Vec<usize> = (0..count).filter(|&node| waits_for[node] == 0).collect();
-    while let Some(node) = ready.pop() {
+    let order = from_the_top(&above, &below);
+    let mut behind = vec![0; count];
+    for &node in order.iter().rev() {
+        let longest = below[node].iter().map(|&lower| behind[lower] + 1).max();
+        behind[node] = longest.unwrap_or(0);
+    }
+    let mut missing: Vec<usize> = above.iter().map(Vec::len).collect();
+    let (mut layer_of, mut sizes) = (vec![0; count], vec![0; count]);
+    let ready = (0..count).filter(|&node| missing[node] == 0);
+    let mut ready: BinaryHeap<_> = ready.map(|node| (behind[node], Reverse(node))).collect();
+    while let Some((_, Reverse(node))) = ready.pop() {
+        let lowest = above[node].iter().map(|&upper| layer_of[upper] + 1).max();
+        let first = lowest.unwrap_or(0);
+        let roomy = (first..count).find(|&layer| sizes[layer] < ABREAST);
+        layer_of[node] = roomy.unwrap_or(first);
+        sizes[layer_of[node]] += 1;
         for &lower in &below[node] {
-            layer_of[lower] = layer_of[lower].max(layer_of[node] + 1);
-            waits_for[lower] -= 1;
-            if waits_for[lower] == 0 {
-                ready.push(lower);
+            missing[lower] -= 1;
+            if missing[lower] == 0 {
+                ready.push((behind[lower], Reverse(lower)));
             }
         }
     }
-    layer_of
+    // Room may have been found below a layer that stayed empty.
+    let mut used: Vec<usize> = layer_of.clone();
+    used.sort_unstable();
+    used.dedup();
+    let rank = |layer: &usize| used.binary_search(layer).unwrap_or(0);
+    layer_of.iter().map(rank).collect()
+}
+
+/// The nodes, each after all that it leads to.
+fn from_the_top(above: &[Vec<usize>], below: &[Vec<usize>]) -> Vec<usize> {
+    let mut missing: Vec<usize> = above.iter().map(Vec::len).collect();
+    let mut order: Vec<usize> = (0..above.len())
+        .filter(|&node| missing[node] == 0)
+        .collect();
+    let mut next = 0;
+    while next < order.len() {
+        for &lower in &below[order[next]] {
+            missing[lower] -= 1;
+            if missing[lower] == 0 {
+                order.push(lower);
+            }
+        }
+        next += 1;
+    }
+    order
 }
 
 impl Points {
@@ -152,6 +197,7 @@ impl Points {
             layers[layer].push(node);
         }
         Points {
+            count,
             layers,
             layer_of,
             widths: widths.to_vec(),
@@ -247,8 +293,11 @@ impl Points {
         let mut offset = 0.0;
         let mut before: Option<usize> = None;
         for &point in &self.layers[layer] {
-            let half = |point: usize| self.widths[point] / 2.0;
-            offset += before.map_or(0.0, |before| half(before) + gap + half(point));
+            offset += before.map_or(0.0, |before| {
+                let bend = before.max(point) >= self.count;
+                let gap = if bend { BEND_GAP * gap } else { gap };
+                self.widths[before] / 2.0 + gap + self.widths[point] / 2.0
+            });
             offsets.push(offset);
             before = Some(point);
         }
@@ -339,6 +388,14 @@ mod tests {
             edges.dedup();
             check(50, &edges);
         }
+    }
+
+    #[test]
+    fn a_crowd_behind_one_stands_in_rows() {
+        let edges: Vec<(usize, usize)> = (1..50).map(|at| (at, 0)).collect();
+        let layout = check(50, &edges);
+        assert_eq!(layout.layer_count, 1 + 49usize.div_ceil(ABREAST));
+        assert!(layout.width < 1_700.0, "{}", layout.width);
     }
 
     #[test]

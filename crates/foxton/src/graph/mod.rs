@@ -19,6 +19,9 @@ use crate::picture::{Deadlock, Entry, Picture, called};
 /// Where nodes go.
 mod layers;
 
+/// Parts side by side.
+mod pack;
+
 /// Nodes and edges as SVG.
 mod svg;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::layers::{Layout, Plan, lay_out};
+use super::pack::{Placed, Sizes, pack};
 use super::{Node, WaitGraph};
 
 const FONT: f64 = 12.0;
@@ -11,6 +11,8 @@ const CHARACTER: f64 = 6.9;
 const BOX: f64 = 40.0;
 const LAYER: f64 = 84.0;
 const GAP: f64 = 24.0;
+/// As wide as a screen.
+const ROW: f64 = 1_600.0;
 const MARGIN: f64 = 16.0;
 const LEGEND: f64 = 28.0;
 /// Characters of a line; the whole is in the tooltip.
@@ -39,15 +41,19 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
         .iter()
         .map(|edge| (edge.waiter, edge.blocker))
         .collect();
-    let layout = lay_out(&Plan {
-        widths: &widths,
-        edges: &edges,
-        gap: GAP,
-    });
+    let placed = pack(
+        &widths,
+        &edges,
+        Sizes {
+            node: BOX,
+            layer: LAYER,
+            gap: GAP,
+            row: ROW,
+        },
+    );
     let legend_width = LEGEND_TEXT.chars().count() as f64 * 5.6;
-    let width = layout.width.max(legend_width) + 2.0 * MARGIN;
-    let rows = layout.layer_count.max(1) as f64;
-    let height = (rows - 1.0) * LAYER + BOX + 2.0 * MARGIN + LEGEND;
+    let width = placed.width.max(legend_width) + 2.0 * MARGIN;
+    let height = placed.height.max(BOX) + 2.0 * MARGIN + LEGEND;
     writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -67,10 +73,10 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
         "<rect width=\"{width:.0}\" height=\"{height:.0}\" fill=\"#fff\"/>"
     )?;
     for number in 0..edges.len() {
-        edge(graph, &layout, number, out)?;
+        edge(graph, &placed, number, out)?;
     }
     for (at, node) in graph.nodes.iter().enumerate() {
-        node_box(node, &boxes[at], widths[at], layout.nodes[at], out)?;
+        node_box(node, &boxes[at], widths[at], placed.nodes[at], out)?;
     }
     let empty = graph.nodes.is_empty();
     let legend = if empty { "nobody waits" } else { LEGEND_TEXT };
@@ -81,16 +87,11 @@ fn write(graph: &WaitGraph, out: &mut String) -> fmt::Result {
     )
 }
 
-/// The top of the boxes of a layer.
-fn top(layer: usize) -> f64 {
-    MARGIN + layer as f64 * LAYER
-}
-
 fn node_box(
     node: &Node,
     lines: &[String; 2],
     width: f64,
-    (x, layer): (f64, usize),
+    (x, y): (f64, f64),
     out: &mut String,
 ) -> fmt::Result {
     let (fill, stroke) = match (node.victim, node.in_cycle, &node.awaits) {
@@ -99,7 +100,7 @@ fn node_box(
         (false, false, Some(_)) => ("#fff8e0", "#a80"),
         (false, false, None) => ("#e8f4e8", "#383"),
     };
-    let (x, y) = (x + MARGIN, top(layer));
+    let (x, y) = (x + MARGIN, y + MARGIN);
     let whole = node.lines().join(", ");
     writeln!(out, "<g><title>{}</title>", escaped(&whole))?;
     writeln!(
@@ -119,26 +120,27 @@ fn node_box(
     writeln!(out, "</g>")
 }
 
-fn edge(graph: &WaitGraph, layout: &Layout, number: usize, out: &mut String) -> fmt::Result {
+fn edge(graph: &WaitGraph, placed: &Placed, number: usize, out: &mut String) -> fmt::Result {
     let edge = &graph.edges[number];
-    let down = layout.down[number];
+    let down = placed.down[number];
     // Where two lead there and back, each has its side.
     let aside = match (edge.in_cycle, down) {
         (false, _) => 0.0,
         (true, false) => -ASIDE,
         (true, true) => ASIDE,
     };
-    let ends = [edge.waiter, edge.blocker].map(|node| layout.nodes[node]);
-    let side = |(x, layer): (f64, usize), lower_side: bool| {
-        let y = top(layer) + if lower_side { BOX } else { 0.0 };
-        (x + MARGIN + aside, y)
+    let ends = [edge.waiter, edge.blocker].map(|node| placed.nodes[node]);
+    let side = |(x, y): (f64, f64), lower_side: bool| {
+        let edge = if lower_side { BOX } else { 0.0 };
+        (x + MARGIN + aside, y + MARGIN + edge)
     };
     let mut points = vec![side(ends[0], down)];
-    points.extend(
-        layout.bends[number]
-            .iter()
-            .map(|&(x, layer)| (x + MARGIN, top(layer) + BOX / 2.0)),
-    );
+    // Straight through the layer that it passes, clear of the boxes beside it.
+    for &(x, y) in &placed.bends[number] {
+        let ends = [y + BOX, y].map(|y| (x + MARGIN, y + MARGIN));
+        let [first, last] = if down { [ends[1], ends[0]] } else { ends };
+        points.extend([first, last]);
+    }
     points.push(side(ends[1], !down));
     let (color, marker) = match edge.in_cycle {
         true => ("#c00", "red"),

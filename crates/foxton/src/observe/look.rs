@@ -175,7 +175,8 @@ fn entry(told: &inspect::Entry, behind: Vec<Behind>) -> Entry {
         owner: told.owner.to_string(),
         label: told.label.to_string(),
         mode: told.mode.to_string(),
-        age: told.age,
+        // The age is coarse, the wait is not.
+        age: told.age.max(told.waited),
         waited: told.waited,
         behind,
     }
