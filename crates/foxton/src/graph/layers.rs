@@ -36,7 +36,7 @@ pub(super) struct Layout {
 }
 
 /// Nodes side by side in one layer.
-const ABREAST: usize = 8;
+const ABREAST: usize = 6;
 /// Sweeps that order the layers.
 const SWEEPS: usize = 12;
 /// The width of the point in which an edge passes a layer.

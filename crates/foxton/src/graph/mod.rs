@@ -251,6 +251,7 @@ impl Node {
     /// The two lines of its box: who, and what it does.
     fn lines(&self) -> [String; 2] {
         let second = match &self.awaits {
+            None if self.age.is_zero() => "runs".to_owned(),
             None => format!("runs, {} old", short(self.age)),
             Some((mode, name, waited)) if waited.is_zero() => format!("awaits {mode} on {name}"),
             Some((mode, name, waited)) => {

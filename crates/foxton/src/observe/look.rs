@@ -37,6 +37,8 @@ impl Names<'_> {
 pub(crate) fn picture(engine: &Engine) -> Picture {
     let worker = engine.workers.worker();
     let stats = engine.locks.stats(&worker);
+    // Beside the counts, so that rates are right.
+    let open = engine.opened.elapsed();
     let snapshot = engine.locks.look(&worker, ENTRIES);
     let names = &mut Names {
         engine,
@@ -52,7 +54,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
             engine.options.lock_manager, engine.options.latch
         ),
         at_micros: micros(since_1970(SystemTime::now())),
-        open: engine.opened.elapsed(),
+        open,
         transactions: Transactions {
             commits: count(Count::Commits),
             read_only_commits: count(Count::ReadOnlyCommits),
