@@ -5,7 +5,10 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt},
+        process::CommandExt,
+    },
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
     thread,
@@ -211,20 +214,34 @@ fn a_killed_process_is_said_to_be_gone_and_the_next_one_can_be_seen() {
 }
 
 #[test]
-fn a_socket_that_may_not_be_opened_is_another_users() {
+fn another_user_is_turned_away() {
+    const NOBODY: u32 = 65_534;
     let scratch = tempfile::tempdir().unwrap();
     let play = scratch.path().join("play");
     let mut shell = Shell::open(&play);
     shell.does("put t x 1\n", "ok");
     let socket = play.join("observe.sock");
-    let mode = fs::metadata(&socket).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o000)).unwrap();
-    let output = foxton(&["locks", &play.to_string_lossy()]);
-    // The superuser may open everything.
-    if !output.status.success() {
-        assert!(said(&output).contains("another user"), "{}", said(&output));
+    let found = fs::metadata(&socket).unwrap();
+    assert_eq!(found.permissions().mode() & 0o777, 0o600);
+    let allow = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let mut other = command(&["locks", &play.to_string_lossy()]);
+    if found.uid() == 0 {
+        // The superuser can be somebody else, and the directories let that one through.
+        allow(scratch.path(), 0o755);
+        allow(&play, 0o755);
+        other.uid(NOBODY).gid(NOBODY);
+    } else {
+        allow(&socket, 0o000);
     }
+    let output = match other.output() {
+        Ok(output) => output,
+        // Where nobody else may run this program, nobody else can look with it.
+        Err(error) => return eprintln!("not tried: {error}"),
+    };
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("another user"), "{}", said(&output));
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The frame of `foxton top`: a head of four lines, a page, a line of keys. Nothing here keeps state.
 
-use foxton::picture::Picture;
+use std::collections::HashSet;
+
+use foxton::picture::{Entry, Picture, Queue};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table,
@@ -94,8 +96,8 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture
             alarm(format!(" timeouts/s {timeouts:.0}"), timeouts > 0.0),
         ]),
         Line::from(format!(
-            "   waiting {:>9}  mean {waiting:.1}  longest {}  99% within {}  {}",
-            waiters.len(),
+            "   waiting {:>9}  mean {waiting:.1}  longest {}  99% in {}  {}",
+            clients(&waiters),
             time(longest.unwrap_or_default()),
             time(facts.most_within),
             bytes(facts.memory_bytes)
@@ -107,6 +109,17 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture
     let skipped = state.history.len().saturating_sub(room);
     let recent: Vec<u64> = state.history.iter().skip(skipped).copied().collect();
     frame.render_widget(Sparkline::default().data(&recent).block(block), right);
+}
+
+/// How many wait. Whoever moved on while the picture was taken may stand in two queues, as two
+/// transactions of one place.
+fn clients(waiters: &[(&Queue, &Entry)]) -> usize {
+    let place = |owner: &'_ str| owner.split('.').next().unwrap_or_default().to_owned();
+    let places: HashSet<String> = waiters
+        .iter()
+        .map(|(_, entry)| place(&entry.owner))
+        .collect();
+    places.len()
 }
 
 fn alarm(text: String, raised: bool) -> Span<'static> {

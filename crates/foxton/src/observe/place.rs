@@ -299,6 +299,31 @@ mod tests {
     }
 
     #[test]
+    fn where_there_can_be_no_socket_one_elsewhere_is_found_by_the_directory() {
+        let scratch = Scratch::new("place-elsewhere");
+        let path = elsewhere(&scratch.0).unwrap();
+        own_directory(path.parent().unwrap(), true).unwrap();
+        let bound = bind(&path).unwrap();
+        connect(&scratch.0).unwrap();
+        bound.remove();
+        assert_eq!(
+            connect(&scratch.0).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_or_that_is_a_link_is_not_used() {
+        let scratch = Scratch::new("place-own");
+        let (open, link) = (scratch.0.join("open"), scratch.0.join("link"));
+        own_directory(&open, true).unwrap();
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(own_directory(&link, true).is_err());
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(own_directory(&open, true).is_err());
+    }
+
+    #[test]
     fn another_socket_in_the_same_place_is_not_removed() {
         let scratch = Scratch::new("place-other");
         let bound = bind_beside(&scratch.0).unwrap();
