@@ -74,7 +74,6 @@ impl Flags {
     pub(crate) fn fill(&self) {
         // Relaxed: the segment is handed on by something that synchronizes.
         for word in self.leaves.iter().chain([&self.branch]) {
-            debug_assert_eq!(word.load(Ordering::Relaxed), 0, "filled while in use");
             word.store(FULL, Ordering::Relaxed);
         }
     }
@@ -96,21 +95,30 @@ impl Flags {
     }
 
     /// Whether no request is in use.
-    #[cfg(test)]
     pub(crate) fn is_clear(&self) -> bool {
-        // Relaxed: for people and tests.
-        self.branch.load(Ordering::Relaxed) == 0
+        self.are(0)
+    }
+
+    /// Whether all requests are in use.
+    pub(crate) fn is_full(&self) -> bool {
+        self.are(FULL)
+    }
+
+    fn are(&self, all: u64) -> bool {
+        // Relaxed: whoever asks has the segment alone.
+        let mut words = self.leaves.iter().chain([&self.branch]);
+        words.all(|word| word.load(Ordering::Relaxed) == all)
     }
 }
 
 #[inline]
 fn flip_and_test(word: &AtomicU64, bytes: u64) -> bool {
     let before = word.fetch_and(!bytes, Ordering::AcqRel); // O1
-    debug_assert_eq!(before & bytes, bytes, "I2: cleared twice");
+    assert_eq!(before & bytes, bytes, "I2: cleared twice");
     before == bytes
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -118,12 +126,14 @@ mod tests {
     fn the_last_of_a_segment_is_told_so_and_nobody_else() {
         let flags = Flags::new();
         flags.fill();
+        assert!(flags.is_full());
         let mut told = 0;
         for request in (0..WIDTH * WIDTH).rev() {
             let mut done = Done::default();
             done.add(request % WIDTH);
             told += u32::from(flags.flip(request / WIDTH, done));
             assert_eq!(flags.is_clear(), told == 1);
+            assert!(!flags.is_full());
         }
         assert_eq!(told, 1);
     }

@@ -192,6 +192,9 @@ impl Index {
             let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
             let (segment, used) = ((taken >> 32) as u32, taken as u32);
             if segment != 0 && used < SEGMENT {
+                // Checked by the model alone: others may have cleared theirs.
+                let flags = &self.slab.segment(segment).flags;
+                assert!(!cfg!(loom) || !flags.is_clear(), "O3");
                 return first_of(segment) + used;
             }
             if let Some(request) = self.install(worker, segment) {
@@ -231,6 +234,7 @@ impl Index {
     fn take_segment(&self, worker: &Worker) -> u32 {
         worker.account().passed(&SEGMENTS);
         if let Some(segment) = self.take_ready() {
+            assert!(self.slab.segment(segment).flags.is_full(), "O1");
             if self.ready() < LOW_WATER {
                 self.fill_ring(worker);
             }
@@ -396,6 +400,7 @@ impl Index {
         let first = cellar.len();
         while number != 0 {
             cellar.push_back(number);
+            assert!(self.slab.segment(number).flags.is_clear(), "O2");
             number = self.slab.segment(number).below.load(Ordering::Relaxed);
         }
         cellar.make_contiguous()[first..].reverse();

@@ -57,17 +57,17 @@
 //!
 //! # Orderings
 //!
-//! * O1  `put` (Release) to the loads of the word by those who walk (Acquire): who finds a request
-//!   finds what it says. Every change of the word is a read-modify-write, so all that were put in
-//!   before come along.
-//! * O2  `release` (Release) to `announce` (Acquire), and `release` (Release) to the `release` that
-//!   empties (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `announce` (Release) to the load in `holders` (Acquire): another thread that walks for a
-//!   waiter, under the latch, comes after its announcement. (The latch says so, too.)
-//! * O4  `release` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
+//! * O1  `put` (Release) to `look` (Acquire): who finds a request finds what it says. Every change of
+//!   the word is a read-modify-write, so all that were put in before come along.
+//! * O2  `release` (Release) to `announce`, and to the `release` or the end of cleaning that empties
+//!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
+//! * O3  `release` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
 //!   did who held it before.
-//! * O5  the end of cleaning (Release) to the next beginning of it, and to the `release` that empties
+//! * O4  the end of cleaning (Release) to the next beginning of it, and to the `release` that empties
 //!   (Acquire): what was unlinked once is not met again by who unlinks.
+//! * O5  marking obsolete, and linking past what is (Release), to walking (Acquire): who goes past a
+//!   request that is obsolete, or does not meet it any more, comes after everything its owner did while
+//!   it held the lock. The word does not say so: the releaser may not have come to it yet.
 //!
 //! # Differences from the paper
 //!
@@ -117,7 +117,7 @@ impl Stacks {
         let _pinned = index.pin(worker);
         for _ in 0..TRIES {
             worker.account().passed(&CHAIN);
-            let seen = Word(word.load(Ordering::Acquire)); // O1
+            let seen = look(word);
             let in_the_way = |holder: &Request| {
                 holder.mode().set().meets(asked.mode.conflicts())
                     && holder.is_for(&asked.name)
@@ -139,7 +139,7 @@ impl Stacks {
     #[cold]
     #[inline(never)]
     fn clean(&self, index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
-        // O1, O2, O5
+        // O4
         let begun = change(word, Ordering::Acquire, |word| {
             let needed = !word.is_cleaning() && is_cluttered(word);
             needed.then(|| word.cleaning())
@@ -151,20 +151,20 @@ impl Stacks {
         while at != 0 {
             let request = index.request(at);
             let next = request.next(Ordering::Relaxed);
-            let is_live = request.state(Ordering::Relaxed) != State::Obsolete;
+            let is_live = request.state(Ordering::Acquire) != State::Obsolete; // O5
             if is_live {
                 granted = granted.union(request.mode().set());
             }
             if is_live || at == start.top() {
                 kept = at;
             } else {
-                // Relaxed: who still goes by the old link is pinned, and finds what was always there.
-                index.request(kept).set_next(next, Ordering::Relaxed);
+                // Who still goes by the old link is pinned, and finds what was always there.
+                index.request(kept).set_next(next, Ordering::Release); // O5
                 retired.add(at); // I3
             }
             at = next;
         }
-        // O2, O5
+        // O2, O4
         let ended = change(word, Ordering::AcqRel, |word| {
             let mut end = word.cleaned();
             if word == start {
@@ -227,9 +227,8 @@ impl Chains for Stacks {
         retired: &mut Retired<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
-        index
-            .request(number)
-            .set_state(State::Obsolete, Ordering::Relaxed);
+        let request = index.request(number);
+        request.set_state(State::Obsolete, Ordering::Release); // O5
         let word = self.word(hash);
         let mut seen = Word(word.load(Ordering::Relaxed));
         let after = loop {
@@ -237,7 +236,7 @@ impl Chains for Stacks {
             let exchanged = word.compare_exchange_weak(
                 seen.0,
                 after.0,
-                Ordering::AcqRel, // O2, O4, O5
+                Ordering::AcqRel, // O2, O3, O4
                 Ordering::Relaxed,
             );
             match exchanged {
@@ -255,7 +254,7 @@ impl Chains for Stacks {
 
     fn announce(&self, hash: u32, mode: Set) {
         let all = u64::from(mode.bits()) << AWAITED;
-        self.word(hash).fetch_or(all, Ordering::AcqRel); // O2, O3
+        self.word(hash).fetch_or(all, Ordering::Acquire); // O2
     }
 
     fn set_awaited(&self, hash: u32, awaited: Set) {
@@ -267,7 +266,7 @@ impl Chains for Stacks {
     }
 
     fn holders(&self, index: &Index, hash: u32, name: &Name) -> Holders {
-        let seen = Word(self.word(hash).load(Ordering::Acquire)); // O1, O3
+        let seen = look(self.word(hash));
         let live = live(index, seen.top());
         live.filter(|(_, request)| request.is_for(name))
             .map(|(number, request)| holder(number, request))
@@ -305,18 +304,18 @@ impl Chains for Stacks {
     }
 
     fn all(&self, index: &Index, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
-        let seen = Word(self.0[at].load(Ordering::Acquire)); // O1
+        let seen = look(&self.0[at]);
         for (number, request) in live(index, seen.top()) {
             each(&request.name(), holder(number, request));
         }
     }
 
     fn verify(&self, index: &Index, at: usize, awaited: Set) {
-        let seen = Word(self.0[at].load(Ordering::Acquire)); // O1
+        let seen = look(&self.0[at]);
         let found: Vec<(Name, Holder)> = live(index, seen.top())
             .map(|(number, request)| (request.name(), holder(number, request)))
             .collect();
-        let now = Word(self.0[at].load(Ordering::Acquire)); // O1
+        let now = look(&self.0[at]);
         if now != seen {
             return; // Others are at work; what was found may belong to two moments.
         }
@@ -352,6 +351,11 @@ impl Stacks {
                 .set_state(State::Obsolete, Ordering::Relaxed);
         }
     }
+}
+
+/// The word, and with it all that it leads to.
+fn look(word: &AtomicU64) -> Word {
+    Word(word.load(Ordering::Acquire)) // O1
 }
 
 /// Whether what is asked cannot be granted without a walk, if at all.
@@ -398,7 +402,7 @@ fn put_awaited(
     let exchanged = word.compare_exchange(
         seen.0,
         with.with_awaited(awaited).0,
-        Ordering::AcqRel, // O1, O4
+        Ordering::AcqRel, // O1, O3
         Ordering::Relaxed,
     );
     exchanged.map(|_| ()).map_err(Word)
@@ -412,7 +416,8 @@ fn is_cluttered(word: Word) -> bool {
 
 /// The requests from `top` on that are not obsolete. The caller is pinned.
 fn live(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
-    all(index, top).filter(|(_, request)| request.state(Ordering::Relaxed) != State::Obsolete)
+    let is_live = |request: &Request| request.state(Ordering::Acquire) != State::Obsolete; // O5
+    all(index, top).filter(move |(_, request)| is_live(request))
 }
 
 fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
@@ -420,8 +425,7 @@ fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
     std::iter::from_fn(move || {
         let number = (at != 0).then_some(at)?;
         let request = index.request(number);
-        // Relaxed: the word that led here came after all of them were put in (O1).
-        at = request.next(Ordering::Relaxed);
+        at = request.next(Ordering::Acquire); // O5
         Some((number, request))
     })
 }
@@ -440,11 +444,8 @@ fn retire_all(index: &Index, top: u32, retired: &mut Retired<'_>) {
     let mut at = top;
     while at != 0 {
         let request = index.request(at);
-        debug_assert_eq!(
-            request.state(Ordering::Relaxed),
-            State::Obsolete,
-            "I1: of an emptied chain"
-        );
+        let state = request.state(Ordering::Relaxed);
+        assert_eq!(state, State::Obsolete, "I1: of an emptied chain");
         // Before it is retired: then it may be another's at once.
         let next = request.next(Ordering::Relaxed);
         retired.add(at);
