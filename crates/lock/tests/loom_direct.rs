@@ -10,7 +10,8 @@ use foxton_lock::{
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
-    owner::Owner,
+    owner::{Owner, Scan},
+    request::{Patience, Reply},
 };
 use foxton_sync::{
     shim::{Arc, AtomicU64, Ordering::Relaxed},
@@ -78,6 +79,26 @@ impl World {
     fn writer(&self, worker: &Worker, owner: &mut Owner) {
         if self.holds(worker, owner, key(1), Mode::X) {
             self.write();
+        }
+        self.locks.release_all(worker, owner);
+    }
+
+    /// A transaction that scans two neighbours, if it gets the locks.
+    fn scanner(&self, worker: &Worker, owner: &mut Owner) {
+        let mut scan = Scan::new();
+        let both = [key(1), key(2)].into_iter().all(|name| {
+            let reply = self.locks.request_in_scan(
+                worker,
+                owner,
+                &mut scan,
+                name,
+                Mode::S,
+                Patience::Refuse,
+            );
+            matches!(reply, Reply::Granted)
+        });
+        if both {
+            self.read();
         }
         self.locks.release_all(worker, owner);
     }
@@ -164,6 +185,25 @@ fn o2_nobody_goes_on_before_all_is_converted() {
         assert!(!world.holds(&worker, &mut second, key(1), Mode::X));
         rival.join().unwrap();
         world.locks.release_all(&worker, &mut holder);
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// D12: a bit set in a block that is there already, against a writer of that key.
+#[test]
+fn o1_a_bit_of_a_block_is_found() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let scanner = {
+            let world = world.clone();
+            loom::thread::spawn(move || world.scanner(&other, &mut first))
+        };
+        if world.holds(&worker, &mut second, key(2), Mode::X) {
+            world.write();
+        }
+        world.locks.release_all(&worker, &mut second);
+        scanner.join().unwrap();
         world.nobody_is_left(&worker);
     });
 }

@@ -16,7 +16,8 @@
 //!     converted: slot, slot, ...                 +----------------+
 //! ```
 //!
-//! Names fall into *granules* by their hash, tables into granules of their own. A request is *weak* if
+//! Names fall into *granules*: tables by their hash into granules of their own, keys of up to eight bytes by
+//! *blocks* of sixty-four neighbours, and all others by their hash. A request is *weak* if
 //! it is IS or IX on a table, S, gap S or both on a key; all others are *strong*. Weak modes of one name
 //! are compatible, so among weak requests there is nothing to decide.
 //!
@@ -51,6 +52,16 @@
 //!   Neither: everything remembered is forgotten.
 //! * D11 Else collect, under the list's latch, what was converted, and give it back in the real
 //!   manager with the rest.
+//!
+//! A key that a scan has come to:
+//!
+//! * D12 If the owner has an entry for its block, set the bit of the key, or of its gap, or both, in that
+//!   entry; if not, append one (D2). Light fence, and D3. So from one neighbour to the next all that is
+//!   left to do is to set a bit and to read a word. If the granule turns out not to be biased, the bit is
+//!   cleared under the latch, unless the key has been converted (D4).
+//! * D13 To a revoker a block is as many locks as it has bits; an entry stays when its bits are converted,
+//!   and whoever revokes the next time converts those that came after. A key is held in its block or by
+//!   itself, never both (`blocks`); a key that is to be held strong leaves its block, as a real lock.
 //!
 //! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
 //! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
@@ -108,6 +119,10 @@
 //! There the flag is in the table and the table's latch is held whenever it is looked at. Our
 //! tables have no such latch, and one written record would make all readers of its table pay; so the
 //! granules are small, and found by name: the manager needs no help from whoever stores the records.
+//! There a scan remembers each record; here sixty-four neighbours are one entry. A range from one key to
+//! another would be fewer words still, but would have to be revoked for all keys of its table at once:
+//! one update anywhere would end it, and the next could not begin until no update is left. A block is
+//! revoked alone, and its bits say exactly which keys are held.
 
 mod granule;
 
