@@ -50,7 +50,11 @@ use foxton_sync::{
     site::{Component, Pattern, Site},
     worker::Worker,
 };
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    time::Duration,
+};
 
 /// The lines: for those who must wait, and those who release what is awaited.
 static LINE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock line");
@@ -463,6 +467,39 @@ impl<C: Chains> Staged<C> {
         owner.held.set_slot(at, request);
     }
 
+    /// The queues of these chains, one after the other, until they have so many holders and waiters.
+    fn see(&self, worker: &Worker, chains: impl Iterator<Item = usize>, most: usize) -> Snapshot {
+        let (mut queues, mut entries, mut left_out): (Vec<Queue>, _, _) = (Vec::new(), 0, false);
+        for at in chains.filter(|&at| !self.chains.is_empty(at)) {
+            left_out = entries >= most;
+            if left_out {
+                break;
+            }
+            let found = self.queues(worker, at);
+            queues.extend(found.into_iter().map(|(name, holders, waiters)| {
+                let entry = |(owner, mode, waits): Obstacle| {
+                    let owner = self.present(owner);
+                    let record = self.registry.record(owner.place());
+                    let waiting = record.waiting().filter(|_| waits);
+                    let waited = waiting.filter(|waiting| waiting.id == owner);
+                    let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
+                    Entry::new(&self.registry, owner, mode, waited)
+                };
+                let (holders, waiters) = (holders.into_iter(), waiters.into_iter());
+                let queue = Queue {
+                    name,
+                    holders: holders.map(entry).collect(),
+                    waiters: waiters.map(entry).collect(),
+                };
+                entries += queue.holders.len() + queue.waiters.len();
+                queue
+            }));
+        }
+        let mut snapshot = Snapshot::new(queues);
+        snapshot.left_out = left_out;
+        snapshot
+    }
+
     fn queues(&self, worker: &Worker, at: usize) -> Vec<(Name, Vec<Obstacle>, Vec<Obstacle>)> {
         let mut queues: BTreeMap<Name, (Vec<Obstacle>, Vec<Obstacle>)> = BTreeMap::new();
         self.with(worker, at as u32, |lines| {
@@ -632,26 +669,20 @@ impl<C: Chains> LockManager for Staged<C> {
     }
 
     fn inspect(&self, worker: &Worker) -> Snapshot {
-        let mut queues = Vec::new();
-        for at in (0..self.chains.count()).filter(|&at| !self.chains.is_empty(at)) {
-            let found = self.queues(worker, at);
-            queues.extend(found.into_iter().map(|(name, holders, waiters)| {
-                let entry = |(owner, mode, waits): Obstacle| {
-                    let owner = self.present(owner);
-                    let record = self.registry.record(owner.place());
-                    let waiting = record.waiting().filter(|_| waits);
-                    let waited = waiting.filter(|waiting| waiting.id == owner);
-                    let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-                    Entry::new(&self.registry, owner, mode, waited)
-                };
-                Queue {
-                    name,
-                    holders: holders.into_iter().map(entry).collect(),
-                    waiters: waiters.into_iter().map(entry).collect(),
-                }
-            }));
-        }
-        Snapshot::new(queues)
+        self.see(worker, 0..self.chains.count(), usize::MAX)
+    }
+
+    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+        let mask = self.chains.count() - 1;
+        let awaited = self.registry.waits().into_iter();
+        let awaited = awaited.map(|waiting| waiting.name.hash() as usize & mask);
+        let mut seen = HashSet::new();
+        let order = awaited.chain(0..=mask).filter(|&at| seen.insert(at));
+        self.see(worker, order, most).shortened(most)
+    }
+
+    fn longest_wait(&self, _worker: &Worker) -> Option<Duration> {
+        self.registry.longest_wait()
     }
 
     fn deadlocks(&self) -> Vec<DeadlockReport> {
