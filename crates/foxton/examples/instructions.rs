@@ -41,7 +41,10 @@ fn main() -> foxton::Result<()> {
     let start = Instant::now();
     let sum = measured(&db, rows, count)?;
     let each = start.elapsed() / count;
-    println!("{locks}: {count} transactions, {each:.0?} each ({sum})");
+    println!(
+        "{locks}: {count} transactions, {} ns each ({sum})",
+        each.as_nanos()
+    );
     Ok(())
 }
 

@@ -32,6 +32,9 @@ pub mod asymmetric;
 /// Values kept from sharing a cache line.
 pub mod cache_line;
 
+/// Large pages for memory that has filled up.
+pub mod pages;
+
 /// Waiting without burning a time slice.
 pub mod backoff;
 

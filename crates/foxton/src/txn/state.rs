@@ -21,6 +21,7 @@ use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
+use foxton_sync::pages::Filling;
 use foxton_sync::worker::Worker;
 
 use super::changes::Changes;
@@ -64,6 +65,8 @@ pub(crate) struct State {
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
     /// Ends waits of this transaction as a task.
     pub(crate) alarm: Alarm,
+    /// The stretch of memory that new records come from.
+    pub(crate) filling: Filling,
 }
 
 /// Whether a transaction takes more work.
@@ -104,6 +107,7 @@ impl State {
             fresh_gap: None,
             ghosts: VecDeque::new(),
             alarm: Alarm::default(),
+            filling: Filling::default(),
         }
     }
 

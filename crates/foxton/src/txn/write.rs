@@ -31,6 +31,7 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::{InsertRefused, NewRecord, Next, ValueBlock};
+use foxton_sync::pages;
 
 use super::state::{Locker, State};
 use super::step::{Step, done};
@@ -68,6 +69,7 @@ impl State {
             value,
             changes,
             fresh_gap,
+            filling,
             ..
         } = self;
         let table = &*tables[index].table;
@@ -116,10 +118,16 @@ impl State {
                 done!(locker.ask(next_name, INTENTION));
             }
             let record = NewRecord::new(key, new)?;
+            let (address, bytes) = record.extent();
             worker.hooks().pass(&point::INSERTING);
             match table.rows.insert(&guard, record, Next::from(next)) {
                 Ok(_) => {
                     changes.note(index, change, None);
+                    if let Some(page) = filling.note(address, bytes) {
+                        engine.keeper.hand_over(Box::new(move || {
+                            pages::gather(page);
+                        }));
+                    }
                     return Ok(Step::Done(false));
                 }
                 Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => {}

@@ -369,6 +369,12 @@ impl NewRecord {
         self.record().anchor()
     }
 
+    /// Where its memory begins, as a number, and how many bytes it has.
+    pub fn extent(&self) -> (usize, usize) {
+        let bytes = size_of::<Header>() + self.record().header.tail_bytes as usize;
+        (self.raw.addr().get(), bytes)
+    }
+
     fn record(&self) -> &Record {
         // SAFETY: ours until it is dropped or put into a table, which takes `self`.
         unsafe { as_record(self.raw) }
