@@ -40,6 +40,10 @@ model *args:
 weaken *args:
     cargo run --release -p foxton-tidy --bin weaken -- {{args}}
 
+# What threads share, under ThreadSanitizer with an instrumented standard library.
+tsan:
+    .ci/tsan
+
 # The longer stress tests: those marked `ignored`, in release.
 stress:
     cargo test --release --workspace -- --ignored --nocapture

@@ -5,6 +5,9 @@
 //! waits is polled. A failure prints the seed; `FOXTON_SEED=n cargo test -p foxton-lock --test
 //! model` runs that history alone.
 
+// One thread, so there is nothing here for a race detector, which is slow.
+#![cfg(not(foxton_tsan))]
+
 use foxton_lock::{
     any::{Any, Inheritance, Kind, Options},
     inspect::Snapshot,

@@ -7,7 +7,8 @@
 //! as long as the machine likes, so whoever takes things out stops at a bound of what is retired and
 //! not freed. If it stays there, nothing comes back.
 
-#![cfg(not(loom))]
+// A race detector keeps memory of its own.
+#![cfg(not(any(loom, foxton_tsan)))]
 
 use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
 use foxton_sync::worker::{Worker, Workers};
