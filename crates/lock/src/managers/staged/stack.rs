@@ -207,7 +207,10 @@ impl Chains for Stacks {
                     self.finish(index, asked);
                     return Ok(number);
                 }
-                Err(now) => seen = now,
+                Err(now) => {
+                    worker.met_somebody();
+                    seen = now;
+                }
             }
         }
         if self.acquire_among(index, worker, asked, number) {

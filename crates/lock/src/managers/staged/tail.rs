@@ -215,6 +215,7 @@ impl Chains for Tails {
         chain.insert(index, number);
         let conflicts = asked.mode.conflicts();
         let (mut at, mut is_obstructed) = (chain.first(), false);
+        let mut meets_somebody = false;
         // All the way, even when somebody in the way has been found (I4).
         while at != number {
             let earlier = index.request(at);
@@ -222,7 +223,12 @@ impl Chains for Tails {
                 && earlier.is_for(&asked.name)
                 && earlier.state(Ordering::Acquire) != State::Obsolete // O3
                 && earlier.owner().place() != asked.owner.place();
+            // Relaxed: counted for whoever wants to know what is hot.
+            meets_somebody |= earlier.state(Ordering::Relaxed) == State::Asking;
             at = mended(|| earlier.next(Ordering::Acquire)); // O1
+        }
+        if meets_somebody {
+            worker.met_somebody();
         }
         if is_obstructed {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
