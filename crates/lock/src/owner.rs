@@ -13,7 +13,7 @@ use crate::{
     blocks::Blocks,
     held::{Entry, Held},
     mode::Mode,
-    name::Name,
+    name::{Block, Name},
     registry::{GRANTED, Record, Registry, Spare, Waiting, add},
     remembered::{Mark, Remembered},
     request::{Label, Outcome, Refusal},
@@ -61,6 +61,8 @@ pub struct Scan {
     pub(crate) mark: Mark,
     /// The hash of the block.
     pub(crate) hash: u32,
+    /// Where the last byte of its keys begins.
+    pub(crate) shift: u32,
 }
 
 impl Default for Scan {
@@ -75,7 +77,15 @@ impl Scan {
         Self {
             mark: Mark::NONE,
             hash: 0,
+            shift: 0,
         }
+    }
+
+    /// Has come to a block, which stands at `index` in the list.
+    pub(crate) fn enter(&mut self, index: u32, block: Block, hash: u32) {
+        self.mark = Mark::new(index, block, hash);
+        self.hash = hash;
+        self.shift = Block::shift(block.origin);
     }
 }
 

@@ -35,15 +35,20 @@
 //! * O1  `append` and `forget` (Release) to `count` of a revoker (Acquire): who counts an entry reads
 //!   it whole; and who finds it forgotten comes after everything its owner did under it.
 
+mod entry;
+
 use crate::{
-    mode::{Mode, Set},
+    mode::Mode,
     name::{Block, Name},
 };
+use entry::{BLOCK, Entry, ORIGIN, TAG_SHIFT, mode_bits, third};
 use foxton_sync::{
     cache_line::CachePadded,
-    shim::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock},
+    shim::{AtomicBool, AtomicU32, Mutex, Ordering, lock},
 };
 use std::{collections::HashMap, fmt, sync::OnceLock};
+
+pub(crate) use entry::{Bits, Mark};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
@@ -56,181 +61,6 @@ pub(crate) const REMEMBERED: u32 = 1 << 31;
 
 /// Not converted.
 const NO_SLOT: u32 = u32::MAX;
-
-const MODE_SHIFT: u32 = 48;
-const TAG_SHIFT: u32 = 56;
-const ORIGIN: u64 = (1 << MODE_SHIFT) - 1;
-
-/// In the place of the mode: the entry is a block.
-const BLOCK: u64 = 0xff;
-
-#[derive(Default)]
-#[repr(align(32))]
-struct Entry([AtomicU64; 4]);
-
-/// The bits of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Bits {
-    pub(crate) keys: u64,
-    pub(crate) gaps: u64,
-}
-
-impl Bits {
-    /// The key at `at` in `mode`, which is weak.
-    #[inline(always)]
-    pub(crate) fn one(at: u32, mode: Mode) -> Self {
-        let (key, gap) = mode.shares();
-        Self {
-            keys: u64::from(key) << at,
-            gaps: u64::from(gap) << at,
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn union(self, other: Self) -> Self {
-        Self {
-            keys: self.keys | other.keys,
-            gaps: self.gaps | other.gaps,
-        }
-    }
-
-    fn without(self, at: u32) -> Self {
-        Self {
-            keys: self.keys & !(1 << at),
-            gaps: self.gaps & !(1 << at),
-        }
-    }
-
-    /// In which mode the key at `at` is held.
-    #[inline(always)]
-    pub(crate) fn mode(self, at: u32) -> Option<Mode> {
-        Mode::sharing(self.keys >> at & 1 != 0, self.gaps >> at & 1 != 0)
-    }
-
-    /// Keys that are held in any way.
-    pub(crate) fn all(self) -> u64 {
-        self.keys | self.gaps
-    }
-
-    fn modes(self) -> impl Iterator<Item = (u32, Mode)> {
-        (0..64).filter_map(move |at| Some((at, self.mode(at)?)))
-    }
-}
-
-impl Entry {
-    #[inline(always)]
-    fn write(&self, [head, tail, third]: [u64; 3]) {
-        // Relaxed: published by the count (O1).
-        self.0[0].store(head, Ordering::Relaxed);
-        self.0[1].store(tail, Ordering::Relaxed);
-        self.0[2].store(third, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn third(&self) -> u64 {
-        self.0[2].load(Ordering::Relaxed)
-    }
-
-    fn mode_bits(&self) -> u64 {
-        self.third() >> MODE_SHIFT & 0xff
-    }
-
-    /// The lock that stands here, unless it is dead or a block.
-    fn lock(&self) -> Option<(Name, Mode)> {
-        let third = self.third();
-        let mode = self.mode_bits();
-        let [head, tail] = [0, 1].map(|at: usize| self.0[at].load(Ordering::Relaxed));
-        let name = Name::from_words([head, tail, third & ORIGIN]);
-        let is_lock = mode != 0 && mode != BLOCK;
-        is_lock.then(|| (name, Mode::of(Set::from_bits(mode as u8))))
-    }
-
-    /// The block that stands here, if one does.
-    fn block(&self) -> Option<(Block, Bits)> {
-        let block = Block {
-            base: self.0[0].load(Ordering::Relaxed),
-            origin: self.third() & ORIGIN,
-        };
-        (self.mode_bits() == BLOCK).then(|| (block, self.bits()))
-    }
-
-    #[inline(always)]
-    fn bits(&self) -> Bits {
-        Bits {
-            keys: self.0[1].load(Ordering::Relaxed),
-            gaps: self.0[3].load(Ordering::Relaxed),
-        }
-    }
-
-    #[inline(always)]
-    fn set_bits(&self, bits: Bits) {
-        // Relaxed: the fence after it, or the latch, is what a revoker goes by.
-        self.0[1].store(bits.keys, Ordering::Relaxed);
-        self.0[3].store(bits.gaps, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
-        let bits = self.bits();
-        let same = self.third() == mark.third && self.0[0].load(Ordering::Relaxed) == mark.base;
-        let extends = same && bits.all() >> at & 1 == 0;
-        if extends {
-            self.set_bits(bits.union(fresh));
-        }
-        extends
-    }
-
-    /// Everything that stands here.
-    fn locks(&self) -> impl Iterator<Item = (Name, Mode)> {
-        let in_block = self.block().into_iter();
-        let in_block = in_block
-            .flat_map(|(block, bits)| bits.modes().map(move |(at, mode)| (block.name(at), mode)));
-        self.lock().into_iter().chain(in_block)
-    }
-}
-
-/// The third word of an entry. The tag is the low bits of the hash, so that a revoker passes over most
-/// entries that are not its own without working their hashes out.
-#[inline(always)]
-fn third(origin: u64, mode: u64, hash: u32) -> u64 {
-    u64::from(hash as u8) << TAG_SHIFT | mode << MODE_SHIFT | origin
-}
-
-#[inline(always)]
-fn mode_bits(mode: Mode) -> u64 {
-    u64::from(mode.set().bits())
-}
-
-/// A block for whoever sets bit after bit: where it stands, and what stands there.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
-    pub(crate) index: u32,
-    pub(crate) base: u64,
-    third: u64,
-}
-
-impl Mark {
-    /// No block: no name has this origin.
-    pub(crate) const NONE: Self = Self {
-        index: 0,
-        base: 0,
-        third: ORIGIN,
-    };
-
-    pub(crate) fn new(index: u32, block: Block, hash: u32) -> Self {
-        Self {
-            index,
-            base: block.base,
-            third: third(block.origin, BLOCK, hash),
-        }
-    }
-
-    /// The origin of the keys of the block.
-    #[inline(always)]
-    pub(crate) fn origin(&self) -> u64 {
-        self.third & ORIGIN
-    }
-}
 
 /// What was converted: the slots of locks by index, short of those that never were, and those of the
 /// keys of blocks by name.
@@ -397,7 +227,7 @@ impl Remembered {
     /// Under the latch: the entry at `index` is no more, nor those at the end that are no more either.
     fn kill(&self, index: u32) {
         let mut count = self.len();
-        self.entry(index).0[2].store(0, Ordering::Relaxed);
+        self.entry(index).set_third(0);
         while count > 0 && self.entry(count - 1).third() == 0 {
             count -= 1;
         }
@@ -421,10 +251,10 @@ impl Remembered {
             return false;
         }
         let word = third(former & ORIGIN, mode_bits(mode), hash);
-        entry.0[2].store(word, Ordering::Relaxed);
+        entry.set_third(word);
         let allowed = allowed();
         if !allowed {
-            entry.0[2].store(former, Ordering::Relaxed);
+            entry.set_third(former);
         }
         allowed
     }

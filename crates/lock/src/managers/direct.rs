@@ -124,19 +124,28 @@
 //! one update anywhere would end it, and the next could not begin until no update is left. A block is
 //! revoked alone, and its bits say exactly which keys are held.
 
+/// One word: biased or real.
 mod granule;
+
+/// Asking.
+mod ask;
+
+/// Giving back.
+mod give;
+
+/// Showing and checking.
+mod show;
 
 use super::bucket::Bucket;
 use crate::{
-    blocks::Place,
     held,
-    inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
+    inspect::{DeadlockReport, Queue, Snapshot, Stats},
     manager::LockManager,
     mode::Mode,
-    name::{Block, Class, Name},
-    owner::{Owner, Pending, Savepoint, Scan, WaitTicket},
+    name::{Class, Name},
+    owner::{Owner, Savepoint, Scan, WaitTicket},
     registry::Wakes,
-    remembered::{Bits, Mark, REMEMBERED, Remembered, Slots},
+    remembered::{Bits, REMEMBERED},
     request::{Outcome, Patience, Reason, Reply},
     waits::VictimPolicy,
 };
@@ -150,8 +159,8 @@ use foxton_sync::{
     worker::Worker,
 };
 use granule::{Granule, HoldOff, Moment};
+use show::merge;
 use std::{
-    collections::BTreeMap,
     fmt,
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -327,373 +336,11 @@ impl Direct {
         let spent = nanos.fetch_add(cost, Ordering::Relaxed) + cost;
         u128::from(spent) * 100 > self.real.registry.now().as_nanos()
     }
-
-    /// D4 in part, and every other moment at which one entry must be certain: takes it out of the
-    /// list, and says in which slot it is real.
-    fn take_back(&self, worker: &Worker, list: &Remembered, index: u32) -> Option<u32> {
-        worker.account().passed(&LIST);
-        list.take_back(index)
-    }
-
-    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
-    #[inline]
-    fn remember(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        (granule, granule_hash): (&Granule, u32),
-        (name, hash): (Name, u32),
-        mode: Mode,
-    ) -> bool {
-        let list = owner.remembered();
-        let index = list.append(name, granule_hash, mode); // D2
-        self.fence.light();
-        let slot = if granule.is_biased() {
-            REMEMBERED | index // D3
-        } else {
-            match self.take_back(worker, list, index) {
-                Some(slot) => slot, // D4
-                None => return false,
-            }
-        };
-        owner.held.push(name, hash, slot, mode);
-        true
-    }
-
-    /// A request for a name that is not held and is not to be remembered.
-    #[inline(never)]
-    fn request_real(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        (name, hash): (Name, u32),
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        mode.assert_suits(&name);
-        let strong = !mode.is_weak(name.class());
-        let granule = self.granule(&name, hash);
-        if strong {
-            self.enter(worker, granule, &name, hash);
-        }
-        let real = &self.real;
-        let reply = real.request_new(
-            worker,
-            owner,
-            (name, hash),
-            mode,
-            patience,
-            |wait, reach| {
-                real.detector.check(real, worker, wait, reach);
-            },
-        ); // D8
-        if strong && matches!(reply, Reply::Refused(_)) {
-            self.leave(worker, granule);
-        }
-        reply
-    }
-
-    /// A request for the name held at `at`.
-    #[inline(never)]
-    fn request_again(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        at: usize,
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        let held = *owner.held.at(at);
-        if held.mode.covers(mode) {
-            owner.re_asks += 1;
-            return Reply::Held;
-        }
-        let (target, class) = (held.mode.supremum(mode), held.name.class());
-        let granule = self.granule(&held.name, held.hash);
-        let remembered = index_of(&held);
-        if let Some(index) = remembered
-            && target.is_weak(class)
-        {
-            worker.account().passed(&LIST);
-            let list = owner.remembered();
-            // Under the latch no fence is needed: a revoker that missed the stronger mode had the
-            // latch before, and counted itself in the granule before that.
-            let tag = Self::granule_hash(&held.name, held.hash);
-            if list.strengthen(index, tag, target, || granule.is_biased()) {
-                owner.held.set_mode(at, target);
-                return Reply::Granted;
-            }
-        }
-        let counts = held.mode.is_weak(class) && !target.is_weak(class);
-        let enters = counts || remembered.is_some();
-        if enters {
-            self.enter(worker, granule, &held.name, held.hash);
-        }
-        if let Some(index) = remembered {
-            let slot = self.take_back(worker, owner.remembered(), index);
-            let slot = slot.expect("I2: in a real granule a lock that is held is real");
-            owner.held.set_slot(at, slot);
-        }
-        let real = &self.real;
-        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
-            real.detector.check(real, worker, wait, reach);
-        });
-        if enters && (!counts || matches!(reply, Reply::Refused(_))) {
-            self.leave(worker, granule);
-        }
-        reply
-    }
-
-    /// A request for a name that is held by the block, in the mode `found.2`.
-    #[inline(never)]
-    fn request_in_block(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        (name, hash): (Name, u32),
-        (index, at, held): (u32, u32, Mode),
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        if held.covers(mode) {
-            owner.re_asks += 1;
-            return Reply::Held;
-        }
-        let (target, class) = (held.supremum(mode), name.class());
-        let granule = self.granule(&name, hash);
-        worker.account().passed(&LIST);
-        let list = owner.remembered();
-        if target.is_weak(class) && list.strengthen_key(index, at, target, || granule.is_biased()) {
-            return Reply::Granted;
-        }
-        // The key leaves its block for the locks that are held one by one, as a real one.
-        self.enter(worker, granule, &name, hash);
-        let slot = list.take_key(index, at);
-        let slot = slot.expect("I2: in a real granule a lock that is held is real");
-        owner.blocks.note_single(Self::granule_hash(&name, hash));
-        owner.held.push(name, hash, slot, held);
-        let (at, real) = (owner.held.last(), &self.real);
-        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
-            real.detector.check(real, worker, wait, reach);
-        });
-        if target.is_weak(class) || matches!(reply, Reply::Refused(_)) {
-            self.leave(worker, granule);
-        }
-        reply
-    }
-
-    /// A key that a scan has come to and that does not simply extend the block that it came from.
-    #[inline(never)]
-    fn request_in_next_block(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        scan: &mut Scan,
-        name: Name,
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        let block = name.block().filter(|_| mode.is_weak(name.class()));
-        let Some((block, at)) = block else {
-            return self.request(worker, owner, name, mode, patience);
-        };
-        let hash = block.hash();
-        let granule = self.key_granule(hash);
-        // A key that may be held by itself is asked for by itself (I2 of `blocks`).
-        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
-            return self.request(worker, owner, name, mode, patience);
-        }
-        let bits = Bits::one(at, mode);
-        let known = owner.blocks.find(block);
-        let list = owner.remembered();
-        let index = match known {
-            Some(index) => {
-                let mark = Mark::new(index, block, hash);
-                (scan.mark, scan.hash) = (mark, hash);
-                if !list.extend(mark, at, bits) {
-                    return self.request(worker, owner, name, mode, patience); // Held already.
-                }
-                index
-            }
-            None => list.append_block(block, hash, bits), // D2
-        };
-        self.fence.light();
-        if !granule.is_biased() {
-            worker.account().passed(&LIST);
-            if !list.keep_key(index, at) {
-                if known.is_none() {
-                    list.take_block(index);
-                }
-                return self.request(worker, owner, name, mode, patience); // D4
-            }
-        }
-        if known.is_none() {
-            let order = owner.held.skip_order();
-            (scan.mark, scan.hash) = (Mark::new(index, block, hash), hash);
-            owner.blocks.push(Place {
-                block,
-                index,
-                order,
-            });
-        }
-        Reply::Granted
-    }
-
-    /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
-    fn counted(&self, owner: &Owner) -> Option<&Granule> {
-        let Pending {
-            name,
-            hash,
-            mode,
-            converts,
-            ..
-        } = owner.pending?;
-        let was_strong = converts.is_some_and(|at| !owner.held.at(at).mode.is_weak(name.class()));
-        let counts = !was_strong && !mode.is_weak(name.class());
-        counts.then(|| self.granule(&name, hash))
-    }
-
-    fn discount(&self, worker: &Worker, granule: Option<&Granule>) {
-        if let Some(granule) = granule {
-            self.leave(worker, granule);
-        }
-    }
-
-    /// Gives back a lock that is no longer among those held. `slot` is where it is real; a lock that is
-    /// only remembered is gone already.
-    fn give_back<'m>(
-        &'m self,
-        worker: &Worker,
-        mut entry: held::Entry,
-        slot: Option<u32>,
-        wakes: &mut Wakes<'m>,
-    ) {
-        if let Some(slot) = slot {
-            entry.slot = slot;
-            self.real.give_back(worker, &entry, wakes);
-        }
-        if !entry.mode.is_weak(entry.name.class()) {
-            self.leave(worker, self.granule(&entry.name, entry.hash));
-        }
-    }
-
-    /// Gives back one lock that was just taken out of those held.
-    fn give_back_one<'m>(
-        &'m self,
-        worker: &Worker,
-        owner: &Owner,
-        entry: held::Entry,
-        wakes: &mut Wakes<'m>,
-    ) {
-        let slot = match index_of(&entry) {
-            Some(index) => self.take_back(worker, owner.remembered(), index),
-            None => Some(entry.slot),
-        };
-        self.give_back(worker, entry, slot, wakes);
-    }
-
-    /// Gives back a key that was held by the block and has become real.
-    fn give_back_key<'m>(
-        &'m self,
-        worker: &Worker,
-        name: Name,
-        slot: u32,
-        mode: Mode,
-        wakes: &mut Wakes<'m>,
-    ) {
-        let entry = held::Entry::loose(name, name.hash() as u32, slot, mode);
-        self.real.give_back(worker, &entry, wakes);
-    }
-
-    /// Gives back a name that is held by the block, if it is.
-    fn release_in_block(&self, worker: &Worker, owner: &Owner, name: Name) -> bool {
-        let Some((index, at, mode)) = owner.find_in_blocks(name) else {
-            return false;
-        };
-        worker.account().passed(&LIST);
-        if let Some(slot) = owner.remembered().take_key(index, at) {
-            let mut wakes = Wakes::new();
-            self.give_back_key(worker, name, slot, mode, &mut wakes);
-        }
-        true
-    }
-
-    /// D11, and everything that is real.
-    #[inline(never)]
-    fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
-        let mut wakes = Wakes::new();
-        let mut converted = Slots::default();
-        if revoked {
-            worker.account().passed(&LIST);
-            converted = owner.remembered().collect();
-            for (name, slot, mode) in converted.keys() {
-                self.give_back_key(worker, name, slot, mode, &mut wakes);
-            }
-        }
-        for &entry in owner.held.iter().rev() {
-            let slot = match index_of(&entry) {
-                Some(index) => converted.get(index),
-                None => Some(entry.slot),
-            };
-            self.give_back(worker, entry, slot, &mut wakes);
-        }
-        owner.forget_held();
-    }
-
-    /// What is held by being remembered, at least `most` if there is so much: who holds what.
-    fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, Entry)> {
-        let mut all = Vec::new();
-        let registry = &self.real.registry;
-        self.mark.fetch_add(1, Ordering::Relaxed);
-        self.fence.heavy();
-        for record in registry.records() {
-            if all.len() >= most {
-                break;
-            }
-            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
-                continue;
-            };
-            worker.account().passed(&LIST);
-            let (owner, entries) = list.entries(|| record.id());
-            for (name, mode) in entries {
-                // In a real granule it is on its way back (I2).
-                if !self.granule(&name, name.hash() as u32).is_settled() {
-                    all.push((name, Entry::new(registry, owner, mode, Duration::ZERO)));
-                }
-            }
-        }
-        self.mark.fetch_sub(1, Ordering::Release); // O1
-        all
-    }
 }
 
 /// Where a lock that is remembered stands in its owner's list.
 fn index_of(entry: &held::Entry) -> Option<u32> {
     (entry.slot & REMEMBERED != 0).then_some(entry.slot & !REMEMBERED)
-}
-
-/// Adds what is remembered to what is real.
-fn merge(snapshot: &mut Snapshot, remembered: Vec<(Name, Entry)>) {
-    let mut further = BTreeMap::<Name, Queue>::new();
-    for (name, entry) in remembered {
-        let real = snapshot
-            .queues
-            .binary_search_by_key(&name, |queue| queue.name);
-        let holders = match real {
-            Ok(at) => &mut snapshot.queues[at].holders,
-            Err(_) => {
-                &mut further
-                    .entry(name)
-                    .or_insert_with(|| Queue::new(name))
-                    .holders
-            }
-        };
-        if holders.iter().all(|holder| holder.owner != entry.owner) {
-            holders.push(entry);
-        }
-    }
-    snapshot.queues.extend(further.into_values());
-    snapshot.queues.sort_by_key(|queue| queue.name);
 }
 
 impl LockManager for Direct {
@@ -752,15 +399,13 @@ impl LockManager for Direct {
     ) -> Reply {
         owner.assert_usable(&self.real.registry);
         let [head, _, origin] = name.words();
-        let shift = Block::shift(origin);
         // The same block, so the name is short; and nothing of it is held by itself.
-        let neighbour = origin == scan.mark.origin() && head & !(63 << shift) == scan.mark.base;
+        let at = head.wrapping_sub(scan.mark.base) >> scan.shift;
+        let neighbour = origin == scan.mark.origin() && at < 64;
         if neighbour && mode.is_weak(Class::Key) && !owner.blocks.may_have_single(scan.hash) {
-            let at = (head >> shift) as u32 & 63;
-            if owner
-                .remembered()
-                .extend(scan.mark, at, Bits::one(at, mode))
-            {
+            let at = at as u32;
+            let fresh = Bits::one(at, mode);
+            if owner.remembered().extend(scan.mark, at, fresh) {
                 self.fence.light();
                 if self.key_granule(scan.hash).is_biased() {
                     return Reply::Granted;
@@ -883,32 +528,6 @@ impl LockManager for Direct {
     }
 
     fn verify(&self, worker: &Worker) {
-        self.real.verify(worker);
-        // What is strong in the real manager is counted. A request that was refused and not
-        // collected is counted still.
-        let mut counts = std::collections::HashMap::<*const Granule, (u64, &Granule)>::new();
-        for queue in self.real.queues(worker) {
-            let strong = |entry: &&Entry| !entry.mode.is_weak(queue.name.class());
-            let holders: Vec<_> = queue.holders.iter().filter(strong).collect();
-            let converts = |entry: &&Entry| holders.iter().any(|held| held.owner == entry.owner);
-            let new = queue
-                .waiters
-                .iter()
-                .filter(strong)
-                .filter(|waiter| !converts(waiter));
-            let count = (holders.len() + new.count()) as u64;
-            let granule = self.granule(&queue.name, queue.name.hash() as u32);
-            counts.entry(granule).or_insert((0, granule)).0 += count;
-        }
-        for (count, granule) in counts.into_values().filter(|&(count, _)| count > 0) {
-            assert!(
-                granule.strong_count() >= count,
-                "I1: a strong lock is not counted"
-            );
-            assert!(
-                granule.is_settled(),
-                "I1: a strong lock in a granule that is not real"
-            );
-        }
+        self.verify_counts(worker);
     }
 }

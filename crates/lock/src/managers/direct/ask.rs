@@ -1,0 +1,227 @@
+//! Asking: D1 to D9, D12 and D13, for new names, for names that are held already, and for the
+//! neighbours that a scan comes to.
+
+use super::granule::Granule;
+use super::{Direct, LIST, index_of};
+use crate::{
+    blocks::Place,
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::{Owner, Scan},
+    remembered::{Bits, REMEMBERED, Remembered},
+    request::{Patience, Reply},
+};
+use foxton_sync::worker::Worker;
+
+impl Direct {
+    /// D4 in part, and every other moment at which one entry must be certain: takes it out of the
+    /// list, and says in which slot it is real.
+    pub(super) fn take_back(&self, worker: &Worker, list: &Remembered, index: u32) -> Option<u32> {
+        worker.account().passed(&LIST);
+        list.take_back(index)
+    }
+
+    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
+    #[inline]
+    pub(super) fn remember(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (granule, granule_hash): (&Granule, u32),
+        (name, hash): (Name, u32),
+        mode: Mode,
+    ) -> bool {
+        let list = owner.remembered();
+        let index = list.append(name, granule_hash, mode); // D2
+        self.fence.light();
+        let slot = if granule.is_biased() {
+            REMEMBERED | index // D3
+        } else {
+            match self.take_back(worker, list, index) {
+                Some(slot) => slot, // D4
+                None => return false,
+            }
+        };
+        owner.held.push(name, hash, slot, mode);
+        true
+    }
+
+    /// A request for a name that is not held and is not to be remembered.
+    #[inline(never)]
+    pub(super) fn request_real(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        mode.assert_suits(&name);
+        let strong = !mode.is_weak(name.class());
+        let granule = self.granule(&name, hash);
+        if strong {
+            self.enter(worker, granule, &name, hash);
+        }
+        let real = &self.real;
+        let reply = real.request_new(
+            worker,
+            owner,
+            (name, hash),
+            mode,
+            patience,
+            |wait, reach| {
+                real.detector.check(real, worker, wait, reach);
+            },
+        ); // D8
+        if strong && matches!(reply, Reply::Refused(_)) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// A request for the name held at `at`.
+    #[inline(never)]
+    pub(super) fn request_again(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        at: usize,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let held = *owner.held.at(at);
+        if held.mode.covers(mode) {
+            owner.re_asks += 1;
+            return Reply::Held;
+        }
+        let (target, class) = (held.mode.supremum(mode), held.name.class());
+        let granule = self.granule(&held.name, held.hash);
+        let remembered = index_of(&held);
+        if let Some(index) = remembered
+            && target.is_weak(class)
+        {
+            worker.account().passed(&LIST);
+            let list = owner.remembered();
+            // Under the latch no fence is needed: a revoker that missed the stronger mode had the
+            // latch before, and counted itself in the granule before that.
+            let tag = Self::granule_hash(&held.name, held.hash);
+            if list.strengthen(index, tag, target, || granule.is_biased()) {
+                owner.held.set_mode(at, target);
+                return Reply::Granted;
+            }
+        }
+        let counts = held.mode.is_weak(class) && !target.is_weak(class);
+        let enters = counts || remembered.is_some();
+        if enters {
+            self.enter(worker, granule, &held.name, held.hash);
+        }
+        if let Some(index) = remembered {
+            let slot = self.take_back(worker, owner.remembered(), index);
+            let slot = slot.expect("I2: in a real granule a lock that is held is real");
+            owner.held.set_slot(at, slot);
+        }
+        let real = &self.real;
+        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
+            real.detector.check(real, worker, wait, reach);
+        });
+        if enters && (!counts || matches!(reply, Reply::Refused(_))) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// A request for a name that is held by the block, in the mode `found.2`.
+    #[inline(never)]
+    pub(super) fn request_in_block(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        (index, at, held): (u32, u32, Mode),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        if held.covers(mode) {
+            owner.re_asks += 1;
+            return Reply::Held;
+        }
+        let (target, class) = (held.supremum(mode), name.class());
+        let granule = self.granule(&name, hash);
+        worker.account().passed(&LIST);
+        let list = owner.remembered();
+        if target.is_weak(class) && list.strengthen_key(index, at, target, || granule.is_biased()) {
+            return Reply::Granted;
+        }
+        // The key leaves its block for the locks that are held one by one, as a real one.
+        self.enter(worker, granule, &name, hash);
+        let slot = list.take_key(index, at);
+        let slot = slot.expect("I2: in a real granule a lock that is held is real");
+        owner.blocks.note_single(Self::granule_hash(&name, hash));
+        owner.held.push(name, hash, slot, held);
+        let (at, real) = (owner.held.last(), &self.real);
+        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
+            real.detector.check(real, worker, wait, reach);
+        });
+        if target.is_weak(class) || matches!(reply, Reply::Refused(_)) {
+            self.leave(worker, granule);
+        }
+        reply
+    }
+
+    /// A key that a scan has come to and that does not simply extend the block that it came from.
+    #[inline(never)]
+    pub(super) fn request_in_next_block(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let block = name.block().filter(|_| mode.is_weak(name.class()));
+        let Some((block, at)) = block else {
+            return self.request(worker, owner, name, mode, patience);
+        };
+        let hash = block.hash();
+        let granule = self.key_granule(hash);
+        // A key that may be held by itself is asked for by itself (I2 of `blocks`).
+        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
+            return self.request(worker, owner, name, mode, patience);
+        }
+        let bits = Bits::one(at, mode);
+        let known = owner.blocks.find(block);
+        let list = owner.remembered();
+        let index = match known {
+            Some(index) => {
+                scan.enter(index, block, hash);
+                if !list.extend(scan.mark, at, bits) {
+                    return self.request(worker, owner, name, mode, patience); // Held already.
+                }
+                index
+            }
+            None => list.append_block(block, hash, bits), // D2
+        };
+        self.fence.light();
+        if !granule.is_biased() {
+            worker.account().passed(&LIST);
+            if !list.keep_key(index, at) {
+                if known.is_none() {
+                    list.take_block(index);
+                }
+                return self.request(worker, owner, name, mode, patience); // D4
+            }
+        }
+        if known.is_none() {
+            let order = owner.held.skip_order();
+            scan.enter(index, block, hash);
+            owner.blocks.push(Place {
+                block,
+                index,
+                order,
+            });
+        }
+        Reply::Granted
+    }
+}

@@ -1,0 +1,101 @@
+//! Showing what is remembered beside what is real, and checking that they agree.
+//!
+//! # Orderings
+//!
+//! * O1  lowering the mark, as in [`direct`](super): here nothing is touched, and it only keeps to the rule.
+
+use super::granule::Granule;
+use super::{Direct, LIST};
+use crate::{
+    inspect::{Entry, Queue, Snapshot},
+    manager::LockManager,
+    name::Name,
+};
+use foxton_sync::{shim::Ordering, worker::Worker};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+impl Direct {
+    /// What is held by being remembered, at least `most` if there is so much: who holds what.
+    pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, Entry)> {
+        let mut all = Vec::new();
+        let registry = &self.real.registry;
+        self.mark.fetch_add(1, Ordering::Relaxed);
+        self.fence.heavy();
+        for record in registry.records() {
+            if all.len() >= most {
+                break;
+            }
+            let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
+                continue;
+            };
+            worker.account().passed(&LIST);
+            let (owner, entries) = list.entries(|| record.id());
+            for (name, mode) in entries {
+                // In a real granule it is on its way back (I2).
+                if !self.granule(&name, name.hash() as u32).is_settled() {
+                    all.push((name, Entry::new(registry, owner, mode, Duration::ZERO)));
+                }
+            }
+        }
+        self.mark.fetch_sub(1, Ordering::Release); // O1
+        all
+    }
+
+    /// Panics if a strong lock is not counted.
+    pub(super) fn verify_counts(&self, worker: &Worker) {
+        self.real.verify(worker);
+        // What is strong in the real manager is counted. A request that was refused and not
+        // collected is counted still.
+        let mut counts = HashMap::<*const Granule, (u64, &Granule)>::new();
+        for queue in self.real.queues(worker) {
+            let strong = |entry: &&Entry| !entry.mode.is_weak(queue.name.class());
+            let holders: Vec<_> = queue.holders.iter().filter(strong).collect();
+            let converts = |entry: &&Entry| holders.iter().any(|held| held.owner == entry.owner);
+            let new = queue
+                .waiters
+                .iter()
+                .filter(strong)
+                .filter(|waiter| !converts(waiter));
+            let count = (holders.len() + new.count()) as u64;
+            let granule = self.granule(&queue.name, queue.name.hash() as u32);
+            counts.entry(granule).or_insert((0, granule)).0 += count;
+        }
+        for (count, granule) in counts.into_values().filter(|&(count, _)| count > 0) {
+            assert!(
+                granule.strong_count() >= count,
+                "I1: a strong lock is not counted"
+            );
+            assert!(
+                granule.is_settled(),
+                "I1: a strong lock in a granule that is not real"
+            );
+        }
+    }
+}
+
+/// Adds what is remembered to what is real.
+pub(super) fn merge(snapshot: &mut Snapshot, remembered: Vec<(Name, Entry)>) {
+    let mut further = BTreeMap::<Name, Queue>::new();
+    for (name, entry) in remembered {
+        let real = snapshot
+            .queues
+            .binary_search_by_key(&name, |queue| queue.name);
+        let holders = match real {
+            Ok(at) => &mut snapshot.queues[at].holders,
+            Err(_) => {
+                &mut further
+                    .entry(name)
+                    .or_insert_with(|| Queue::new(name))
+                    .holders
+            }
+        };
+        if holders.iter().all(|holder| holder.owner != entry.owner) {
+            holders.push(entry);
+        }
+    }
+    snapshot.queues.extend(further.into_values());
+    snapshot.queues.sort_by_key(|queue| queue.name);
+}
