@@ -248,7 +248,16 @@ impl Chains for Stacks {
             }
         };
         if after.top() == 0 {
-            retire_all(index, seen.top(), retired);
+            if seen.top() != number {
+                retire_all(index, seen.top(), retired);
+                return !after.awaited().is_empty();
+            }
+            // The newest went last: mostly it was the only one.
+            let next = request.next(Ordering::Relaxed);
+            retired.add(number);
+            if next != 0 {
+                retire_all(index, next, retired);
+            }
         } else if is_cluttered(after) {
             self.clean(index, word, retired);
         }
