@@ -328,7 +328,7 @@ fn all_managers_agree_with_the_reference_at_every_step() {
 /// What a scan asks for may be kept in another way, and must come to the same.
 #[test]
 fn all_managers_agree_when_half_the_requests_are_of_scans() {
-    for seed in seeds(20) {
+    for seed in seeds(10) {
         history((seed, true), 2000, &all(), VictimPolicy::Requester);
     }
 }

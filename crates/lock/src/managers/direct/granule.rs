@@ -86,12 +86,12 @@ impl HoldOff {
             return (0, 0);
         }
         let span = |level: u64| units(self.first * (1 << level)).max(1);
-        let level = if strained {
-            LEVELS
-        } else if biased < 4 * span(level) {
-            (level + 1).min(LEVELS)
-        } else {
-            level.saturating_sub(1)
+        // A granule that is revoked for the first time is real for a moment only, however much is
+        // revoked elsewhere: it may have been loaded, and be read from now on.
+        let level = match (biased < 4 * span(level), strained) {
+            (true, false) => (level + 1).min(LEVELS),
+            (true, true) => (level + 3).min(LEVELS),
+            (false, _) => level.saturating_sub(1),
         };
         (level, span(level).max(COST_FACTOR * units(cost)))
     }
