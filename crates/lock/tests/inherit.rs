@@ -156,6 +156,9 @@ fn what_nobody_fights_over_is_not_inherited() {
 #[test]
 fn what_threads_fight_over_becomes_hot() {
     for kind in Kind::ALL {
+        if matches!(kind, Kind::StagedPaper | Kind::StagedOldest) {
+            continue; // Its requests exchange the tail once, and never notice anybody.
+        }
         let mut options = Options::tiny();
         (options.kind, options.inherit) = (kind, Inheritance::Hot);
         let locks = Any::new(&options);
