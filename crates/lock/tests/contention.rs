@@ -1,0 +1,194 @@
+//! The contention-aware order: the same as arrival while weights are equal, whom most wait for first
+//! when they are not, and nobody for ever last.
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::Owner,
+    request::{Outcome, Patience, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::{
+    sync::{Barrier, Mutex},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, Instant},
+};
+
+struct Table {
+    locks: Any,
+    worker: Worker,
+    _workers: Workers,
+}
+
+impl Table {
+    fn new(kind: Kind) -> Self {
+        let mut options = Options::tiny();
+        options.kind = kind;
+        let workers = Workers::with_seed(1);
+        Self {
+            locks: Any::new(&options),
+            worker: workers.worker(),
+            _workers: workers,
+        }
+    }
+
+    fn owner(&self, label: &'static str) -> Owner {
+        let mut owner = self.locks.owner();
+        owner.set_label(label);
+        owner
+    }
+
+    fn granted(&self, owner: &mut Owner, name: Name, mode: Mode) {
+        let outcome = self.locks.try_lock(&self.worker, owner, name, mode);
+        assert!(outcome.is_held());
+    }
+
+    fn waits(&self, owner: &mut Owner, name: Name, mode: Mode) {
+        let reply = self
+            .locks
+            .request(&self.worker, owner, name, mode, Patience::Wait);
+        assert!(matches!(reply, Reply::Waiting));
+        self.locks.verify(&self.worker);
+    }
+
+    /// Who waits for `name`, in order.
+    fn line(&self, name: Name) -> Vec<String> {
+        let snapshot = self.locks.inspect(&self.worker);
+        let queue = snapshot.queue(name).expect("somebody holds it");
+        let labels = queue.waiters.iter().map(|waiter| waiter.label.to_string());
+        labels.collect()
+    }
+
+    fn is_granted(&self, owner: &mut Owner) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = self.locks.poll_wait(&self.worker, owner, &mut context);
+        matches!(polled, Poll::Ready(Outcome::Granted))
+    }
+
+    fn end(&self, owner: &mut Owner) {
+        self.locks.cancel(&self.worker, owner);
+        self.locks.release_all(&self.worker, owner);
+    }
+}
+
+const HOT: Name = Name::advisory(1);
+
+/// `late` comes last to the hot name and holds another that `behind` of others wait for; one of
+/// those holds a third that one more waits for.
+fn lines(kind: Kind) -> (Vec<String>, bool) {
+    let table = Table::new(kind);
+    let t = &table;
+    let mut holder = t.owner("holder");
+    let (mut first, mut second) = (t.owner("first"), t.owner("second"));
+    let (mut late, mut one, mut two) = (t.owner("late"), t.owner("one"), t.owner("two"));
+    t.granted(&mut holder, HOT, Mode::X);
+    t.granted(&mut late, Name::advisory(2), Mode::X);
+    t.granted(&mut second, Name::advisory(3), Mode::X);
+    t.granted(&mut one, Name::advisory(4), Mode::X);
+    t.waits(&mut first, HOT, Mode::X);
+    t.waits(&mut second, HOT, Mode::X);
+    t.waits(&mut late, HOT, Mode::X);
+    assert_eq!(t.line(HOT), ["first", "second", "late"], "nobody weighs");
+    t.waits(&mut one, Name::advisory(2), Mode::S);
+    t.waits(&mut two, Name::advisory(4), Mode::S);
+    let line = t.line(HOT);
+    t.end(&mut holder);
+    let late_is_next = t.is_granted(&mut late);
+    for owner in [&mut late, &mut first, &mut second, &mut one, &mut two] {
+        t.end(owner);
+    }
+    assert!(t.locks.inspect(&t.worker).queues.is_empty());
+    (line, late_is_next)
+}
+
+#[test]
+fn whom_most_wait_for_goes_first() {
+    let (line, late_is_next) = lines(Kind::Sharded);
+    assert_eq!(line, ["late", "first", "second"]);
+    assert!(late_is_next);
+    let (line, late_is_next) = lines(Kind::ShardedArrival);
+    assert_eq!(line, ["first", "second", "late"]);
+    assert!(!late_is_next);
+}
+
+/// A reader that many wait for is put before a writer, and can go at once beside the readers there.
+#[test]
+fn who_can_go_once_it_is_put_first_goes_at_once() {
+    let table = Table::new(Kind::Sharded);
+    let t = &table;
+    let (mut reader, mut writer) = (t.owner("reader"), t.owner("writer"));
+    let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
+    t.granted(&mut reader, HOT, Mode::S);
+    t.granted(&mut late, Name::advisory(2), Mode::X);
+    t.waits(&mut writer, HOT, Mode::X);
+    t.waits(&mut late, HOT, Mode::S);
+    t.waits(&mut behind, Name::advisory(2), Mode::X);
+    assert!(t.is_granted(&mut late));
+    assert_eq!(t.line(HOT), ["writer"]);
+    for owner in [&mut late, &mut reader, &mut writer, &mut behind] {
+        t.end(owner);
+    }
+}
+
+/// A deadlock among sleeping threads ends by the detector's own thread, and soon.
+#[test]
+fn the_detector_thread_ends_a_deadlock_soon() {
+    for kind in [Kind::Sharded, Kind::ShardedArrival] {
+        let mut options = Options::tiny();
+        (options.kind, options.own_threads) = (kind, true);
+        let locks = Any::new(&options);
+        let workers = Workers::with_seed(1);
+        let both = Barrier::new(2);
+        let slowest = Mutex::new(Duration::ZERO);
+        thread::scope(|scope| {
+            for (mine, yours) in [(1, 2), (2, 1)] {
+                let (locks, both, slowest) = (&locks, &both, &slowest);
+                let worker = workers.worker();
+                scope.spawn(move || {
+                    let mut owner = locks.owner();
+                    for _ in 0..100 {
+                        owner.begin();
+                        let name = Name::advisory(mine);
+                        let taken = locks.lock(&worker, &mut owner, name, Mode::X, None);
+                        assert!(taken.is_held());
+                        both.wait();
+                        let began = Instant::now();
+                        let name = Name::advisory(yours);
+                        let _ = locks.lock(&worker, &mut owner, name, Mode::X, None);
+                        let mut slowest = slowest.lock().unwrap();
+                        *slowest = began.elapsed().max(*slowest);
+                        drop(slowest);
+                        locks.release_all(&worker, &mut owner);
+                        both.wait();
+                    }
+                });
+            }
+        });
+        let worker = workers.worker();
+        assert_eq!(locks.stats(&worker).deadlocks, 100, "one victim for each");
+        println!("{kind}: the slowest of 100 in {:?}", slowest.into_inner());
+    }
+}
+
+/// The thread is begun by need and ends with its manager, however many there are.
+#[test]
+fn a_manager_and_its_thread_come_and_go() {
+    for round in 0..200 {
+        let mut options = Options::tiny();
+        (options.kind, options.own_threads) = (Kind::Sharded, true);
+        let workers = Workers::with_seed(round);
+        let (locks, worker) = (Any::new(&options), workers.worker());
+        let (mut one, mut two) = (locks.owner(), locks.owner());
+        let (a, b) = (Name::advisory(1), Name::advisory(2));
+        assert!(locks.try_lock(&worker, &mut one, a, Mode::X).is_held());
+        assert!(locks.try_lock(&worker, &mut two, b, Mode::X).is_held());
+        let first = locks.request(&worker, &mut one, b, Mode::X, Patience::Wait);
+        let second = locks.request(&worker, &mut two, a, Mode::X, Patience::Wait);
+        assert!(matches!((first, second), (Reply::Waiting, Reply::Waiting)));
+        drop(locks);
+        assert!(one.is_waiting() && two.is_waiting());
+    }
+}

@@ -1,0 +1,73 @@
+//! The bell between those who begin to wait and the detector's thread, in every interleaving of the
+//! two with few preemptions: no ring is lost, and a manager that goes takes its thread along.
+#![cfg(loom)]
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::Owner,
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+
+const A: Name = Name::table(1);
+const B: Name = Name::table(2);
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(1);
+    builder.check(body);
+}
+
+fn manager() -> (Any, Worker) {
+    let mut options = Options::tiny();
+    (options.kind, options.bucket_count) = (Kind::ShardedArrival, 1);
+    options.own_threads = true;
+    (Any::new(&options), Workers::with_seed(1).worker())
+}
+
+fn holds(locks: &Any, worker: &Worker, name: Name) -> Owner {
+    let mut owner = locks.owner();
+    assert!(locks.try_lock(worker, &mut owner, name, Mode::X).is_held());
+    owner
+}
+
+fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
+    let reply = locks.request(worker, owner, name, Mode::X, Patience::Wait);
+    assert!(matches!(reply, Reply::Waiting));
+}
+
+/// The one who waits sleeps until the detector has ended its wait: were the ring lost, for ever.
+#[test]
+fn a_ring_is_heard_whenever_it_comes() {
+    model(|| {
+        let (locks, worker) = manager();
+        let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
+        waits(&locks, &worker, &mut two, A);
+        waits(&locks, &worker, &mut one, B);
+        // Of equal work the one that began later gives way.
+        let outcome = locks.wait(&worker, &mut two, None);
+        let Outcome::Refused(refusal) = outcome else {
+            panic!("the holder of A waits");
+        };
+        assert_eq!(refusal.reason, Reason::Deadlock);
+        locks.release_all(&worker, &mut two);
+        assert!(locks.wait(&worker, &mut one, None).is_held());
+        locks.release_all(&worker, &mut one);
+        assert!(locks.inspect(&worker).queues.is_empty());
+    });
+}
+
+/// The manager goes while its detector begins, looks, or sleeps.
+#[test]
+fn a_manager_that_goes_takes_its_thread_along() {
+    model(|| {
+        let (locks, worker) = manager();
+        let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
+        waits(&locks, &worker, &mut two, A);
+        waits(&locks, &worker, &mut one, B);
+        drop(locks);
+    });
+}
