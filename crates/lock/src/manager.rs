@@ -26,7 +26,8 @@ use std::{
 /// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
 ///   grantable waiters are woken.
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
-///   never before an earlier conversion.
+///   never before an earlier conversion. Where a manager's order regards who is waited for, new
+///   requests overtake each other, but each is overtaken so many times at most.
 /// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
