@@ -36,6 +36,10 @@ hooks:
 model *args:
     RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}
 
+# The models of the lock protocols, under TLC: whole ones hold, broken ones are refuted.
+spec *args:
+    spec/check {{args}}
+
 # Weakens each ordering in turn and wants a model to turn red.
 weaken *args:
     cargo run --release -p foxton-tidy --bin weaken -- {{args}}
