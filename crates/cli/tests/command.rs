@@ -287,3 +287,23 @@ fn a_reader_that_stops_reading_ends_the_program_quietly() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(said(&output), "", "it says nothing");
 }
+
+#[test]
+fn figures_are_listed_made_and_an_unknown_one_is_answered_with_those_there_are() {
+    let list = foxton(&["figure"]);
+    assert!(list.status.success() && said(&list).contains("000-fig12"));
+    let unknown = foxton(&["figure", "000-fig99"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(said(&unknown).contains("003-table3"), "{}", said(&unknown));
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().to_string_lossy().into_owned();
+    let short = ["--rows", "2000", "--seconds", "0.01", "--reps", "1"];
+    let mut arguments = vec!["figure", "003-table3", "--out", &path];
+    arguments.extend(short);
+    let made = foxton(&arguments);
+    assert!(made.status.success(), "{}", said(&made));
+    assert!(said(&made).contains("28.1 (misprint)"), "{}", said(&made));
+    for file in ["report.html", "tables.json", "tables.csv"] {
+        assert!(out.path().join(file).is_file(), "no {file}");
+    }
+}

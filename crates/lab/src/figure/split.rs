@@ -78,8 +78,11 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
             for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
                 progress.now(&format!("{}, MPL {mpl}", curve.label()));
                 let mut point = Point::new(mpl);
-                let mut run = |subject: &mut Loaded, point: &mut Point| {
-                    once(subject, point, &plan, |elapsed| progress.at(past + elapsed));
+                let mut run = |subject: &mut Loaded, point: &mut Point, tick: &mut dyn FnMut()| {
+                    once(subject, point, &plan, |elapsed| {
+                        progress.at(past + elapsed);
+                        tick();
+                    });
                     past += plan.ramp + plan.window;
                 };
                 let wanted = request.program.is_some();
@@ -155,22 +158,28 @@ fn sampled(
     subject: &mut Loaded,
     point: &mut Point,
     wanted: bool,
-    run: &mut impl FnMut(&mut Loaded, &mut Point),
+    run: &mut impl FnMut(&mut Loaded, &mut Point, &mut dyn FnMut()),
 ) -> Result<Profile, String> {
-    run(subject, point);
-    let profiler = match wanted {
-        true => Profiler::start(),
-        false => Err("it was not asked for".to_owned()),
+    run(subject, point, &mut || ());
+    let mut profiler = None;
+    // The clients run by the time of the first tick; perf sees only threads that do.
+    run(subject, point, &mut || {
+        if wanted && profiler.is_none() {
+            profiler = Some(Profiler::start());
+        }
+    });
+    let profile = match profiler {
+        Some(started) => started.and_then(Profiler::stop),
+        None => Err("it was not asked for".to_owned()),
     };
-    run(subject, point);
     if let Err(what) = subject.check() {
         point.fail(what);
     }
     point.judge();
-    profiler?.stop()
+    profile
 }
 
-fn once(subject: &mut Loaded, point: &mut Point, plan: &Plan, watch: impl Fn(Duration)) {
+fn once(subject: &mut Loaded, point: &mut Point, plan: &Plan, watch: impl FnMut(Duration)) {
     let clients = subject.clients(point.mpl);
     match driver::run(plan, subject.kinds(), clients, watch) {
         Ok(run) => point.runs.push(run),

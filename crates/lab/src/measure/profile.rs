@@ -21,7 +21,6 @@ use std::{
     ops::Range,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,8 +28,6 @@ use tempfile::NamedTempFile;
 
 /// Samples a second and processor: a prime, so that nothing periodic keeps in step.
 pub const FREQUENCY: u32 = 499;
-/// How long `perf` may take to begin.
-const PATIENCE: Duration = Duration::from_secs(20);
 const NOT_ALLOWED: &str =
     "perf ended by itself: it may not be allowed (kernel.perf_event_paranoid)";
 /// How the driver names its threads.
@@ -74,7 +71,8 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to sample, and returns once it does: threads started from now on are in.
+    /// Begins to sample the threads there are now: `perf` does not follow those started later. It takes
+    /// a moment to begin.
     ///
     /// # Errors
     ///
@@ -92,24 +90,7 @@ impl Profiler {
             .stderr(Stdio::null())
             .spawn();
         let perf = perf.map_err(|error| format!("perf does not run ({error}): install it"))?;
-        let mut profiler = Profiler { perf, data };
-        profiler.wait_until_it_samples()?;
-        Ok(profiler)
-    }
-
-    /// `perf` writes the head of its file when it has its counters.
-    fn wait_until_it_samples(&mut self) -> Result<(), String> {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            if fs::metadata(self.data.path()).is_ok_and(|about| about.len() > 0) {
-                return Ok(());
-            }
-            if let Ok(Some(_)) = self.perf.try_wait() {
-                return Err(NOT_ALLOWED.to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Err("perf does not begin to sample".to_owned())
+        Ok(Profiler { perf, data })
     }
 
     /// Ends it and sorts the samples.

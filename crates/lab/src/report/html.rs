@@ -250,7 +250,7 @@ fn again(out: &mut String, machine: &Machine, settings: &[(&'static str, Value)]
     let _ = write!(
         out,
         "</table></div><h2>Again</h2><pre>{}</pre><p class=\"soft\">The same numbers for programs \
-         are in <code>results.json</code> and <code>results.csv</code> beside this page.</p>",
+         are in the JSON and CSV files beside this page.</p>",
         escape(command)
     );
 }
