@@ -293,13 +293,15 @@ fn a_wait_that_lasts_too_long_has_everybody_who_waits_told_once_in_a_while() {
         let _ = sent.send((Instant::now(), dump.clone()));
     });
     let db = Database::in_memory(options).unwrap();
+    let begun = Instant::now();
     let (first, second) = with_a_wait(&db, || {
         let patience = Duration::from_secs(20);
         let first = told.recv_timeout(patience).expect("the wait lasts");
         let second = told.recv_timeout(patience).expect("it still lasts");
         (first, second)
     });
-    assert!(second.0 - first.0 >= Duration::from_millis(290));
+    // From the beginning of the wait, which is known; the first may have been late.
+    assert!(second.0 - begun >= Duration::from_millis(20 + 300));
     let dump = first.1;
     assert!(dump.longest >= dump.bound);
     let text = dump.to_string();
@@ -312,10 +314,11 @@ fn a_wait_that_lasts_too_long_has_everybody_who_waits_told_once_in_a_while() {
     ] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
-    // Waits that end in time are nobody's business.
-    while told.try_recv().is_ok() {}
+    // What has ended is nobody's business. One more may have been on its way.
     thread::sleep(Duration::from_millis(50));
-    assert!(told.try_recv().is_err());
+    for (_, dump) in told.try_iter() {
+        assert!(dump.to_string().contains("waiter (owner"), "{dump}");
+    }
 }
 
 #[test]
