@@ -36,7 +36,7 @@ pub struct Options {
     /// What a commit waits for, unless its transaction says otherwise. Default
     /// [`Durability::Sync`].
     pub durability: Durability,
-    /// Which lock manager decides who may. Default `bucket`.
+    /// Which lock manager decides who may. Default `direct`.
     pub lock_manager: LockManagerKind,
     /// Whether transactions leave their locks on tables to the next of the same worker, so that all
     /// need not meet at one name. Default [`LockInheritance::Off`].
@@ -86,7 +86,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             durability: Durability::Sync,
-            lock_manager: LockManagerKind::Bucket,
+            lock_manager: LockManagerKind::default(),
             lock_inheritance: LockInheritance::Off,
             latch: LatchKind::Parking,
             lock_buckets: DEFAULT_BUCKET_COUNT,

@@ -34,13 +34,13 @@ pub enum Kind {
     /// One latch over a hash table.
     Global,
     /// A latch for each hash bucket.
-    #[default]
     Bucket,
     /// Two levels of latches, a detector of its own, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
     ShardedArrival,
     /// What nobody conflicts with is only remembered; the rest as with `bucket`.
+    #[default]
     Direct,
     /// No latch while nobody waits.
     Staged,
@@ -71,7 +71,7 @@ pub const DEFAULT_BUCKET_COUNT: usize = 1 << 14;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which one. Default `bucket`.
+    /// Which one. Default `direct`.
     pub kind: Kind,
     /// The latch over its table or buckets; `reference` has a mutex of its own. Default `parking`.
     pub latch: latch::Kind,
