@@ -46,6 +46,10 @@ pub struct Options {
     /// Buckets of the lock manager's hash table, rounded up to a power of two. Default 16,384; from
     /// 1 to 2^24. More buckets, fewer transactions that meet at one.
     pub lock_buckets: usize,
+    /// Above how many locked keys of one table a transaction locks all of it, if nobody is in the way, and
+    /// no more keys of it: for lock manager `direct`, without inheritance. Default 10,000; 0 for
+    /// never.
+    pub lock_escalation: u32,
     /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
     /// Whether the lock manager may have threads of its own, as `sharded` has to find deadlocks.
@@ -90,6 +94,7 @@ impl Default for Options {
             lock_inheritance: LockInheritance::Off,
             latch: LatchKind::Parking,
             lock_buckets: DEFAULT_BUCKET_COUNT,
+            lock_escalation: 10_000,
             victim: VictimPolicy::LeastWork,
             lock_threads: true,
             lock_wait: Duration::from_secs(10),

@@ -91,6 +91,9 @@ pub struct Options {
     /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
     /// time. Default 10 ms; up to a thousand times as long where that happens again and again.
     pub hold_off: Duration,
+    /// For `direct`: above how many keys of one table a transaction tries to have all of it, without
+    /// waiting; 0 for never, and never with inheritance. Default 10,000.
+    pub escalation: u32,
 }
 
 impl Default for Options {
@@ -104,6 +107,7 @@ impl Default for Options {
             own_threads: true,
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
+            escalation: 10_000,
         }
     }
 }
@@ -111,13 +115,14 @@ impl Default for Options {
 impl Options {
     /// Two buckets and granules, so that names share them all the time, no hold-off, so that locks
     /// are remembered and made real all the time, and no threads, so that whatever happens has
-    /// happened when a call returns.
+    /// happened when a call returns. What is asked for is locked, name by name: no escalation.
     pub fn tiny() -> Self {
         Self {
             bucket_count: 2,
             own_threads: false,
             granule_count: 2,
             hold_off: Duration::ZERO,
+            escalation: 0,
             ..Self::default()
         }
     }
@@ -184,6 +189,7 @@ impl Any {
             own_threads,
             granule_count,
             hold_off,
+            escalation,
         } = *options;
         let sharded = |order| {
             let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
@@ -213,6 +219,7 @@ impl Any {
                     count: granule_count,
                     hold_off,
                     tables,
+                    escalation: if tables { escalation } else { 0 },
                 };
                 Self::Direct(Direct::new(latch, bucket_count, victim, granules))
             }

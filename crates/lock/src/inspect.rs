@@ -248,7 +248,9 @@ pub struct Stats {
     pub cancelled: u64,
     /// How often remembered locks were made real (`direct`).
     pub revocations: u64,
-    /// Nanoseconds that took, over all threads.
+    /// How often a transaction was given a whole table in the place of further keys (`direct`).
+    pub escalations: u64,
+    /// Nanoseconds that revoking took, over all threads.
     pub revocation_nanos: u64,
     /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
     pub wait_histogram: [u64; WAIT_BUCKETS],

@@ -118,6 +118,28 @@ pub struct Owner {
     pub(crate) spare: Spare,
     /// Those of them that are held by the block.
     pub(crate) blocks: Blocks,
+    /// What came of trying to have whole tables.
+    pub(crate) escalated: Escalated,
+}
+
+/// What became of an owner's escalations: by transaction, so that none need be forgotten at its end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Escalated {
+    /// The last transaction that got a whole table.
+    granted: OwnerId,
+    /// The last one that tried, and the order of acquisition before which it does not try again.
+    tried: (OwnerId, u32),
+}
+
+impl Escalated {
+    fn none(id: OwnerId) -> Self {
+        // The id of another place: never this owner's.
+        let nobody = OwnerId::from_number(id.number().wrapping_sub(1));
+        Self {
+            granted: nobody,
+            tried: (nobody, 0),
+        }
+    }
 }
 
 impl fmt::Debug for Owner {
@@ -149,6 +171,7 @@ impl Owner {
             remembered: None,
             spare,
             blocks: Blocks::default(),
+            escalated: Escalated::none(id),
         }
     }
 
@@ -170,6 +193,7 @@ impl Owner {
             remembered: None,
             spare: Spare::default(),
             blocks: Blocks::default(),
+            escalated: Escalated::none(id),
         }
     }
 
@@ -264,6 +288,44 @@ impl Owner {
             None if self.blocks.is_empty() => None,
             None => self.find_in_blocks(name).map(|found| found.2),
         }
+    }
+
+    /// Whether this transaction has been given a whole table in the place of further keys. Then it is
+    /// worth asking whether [`covers`](Self::covers).
+    #[inline]
+    pub fn has_escalated(&self) -> bool {
+        self.escalated.granted == self.id
+    }
+
+    /// Whether the table of `name` is held in a mode that is as good as `name` itself in `mode`: X for
+    /// everything, and S, U and SIX for sharing. Nobody else can then have or get `name` in a mode that
+    /// conflicts, for as long as the table is held.
+    ///
+    /// Managers know names, and not which includes which: they lock whatever they are asked for. Who
+    /// asks for a table first, and for its keys after that, may leave out those that are covered.
+    #[inline(never)]
+    pub fn covers(&self, name: Name, mode: Mode) -> bool {
+        let table = name.parent().and_then(|table| self.held_mode(table));
+        table.is_some_and(|held| {
+            held == Mode::X || (held.covers(Mode::S) && mode.is_weak(name.class()))
+        })
+    }
+
+    /// Whether this transaction has not tried in vain to have a whole table just now.
+    pub(crate) fn may_escalate(&self) -> bool {
+        let (id, again) = self.escalated.tried;
+        id != self.id || self.held.next_order() >= again
+    }
+
+    /// Does not try again before so many more acquisitions.
+    pub(crate) fn put_off_escalation(&mut self, by: u32) {
+        let again = self.held.next_order().saturating_add(by.max(1));
+        self.escalated.tried = (self.id, again);
+    }
+
+    /// Has been given a whole table.
+    pub(crate) fn note_escalated(&mut self) {
+        self.escalated.granted = self.id;
     }
 
     /// This moment, for `release_since`.

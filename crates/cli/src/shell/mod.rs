@@ -237,6 +237,7 @@ impl Shell {
             ("rollbacks", stats.rollbacks),
             ("deadlocks", stats.deadlocks),
             ("locks taken", locks.acquisitions),
+            ("tables locked for many keys", locks.escalations),
             ("waits for a lock", locks.waits),
             ("waits that timed out", locks.timeouts),
             ("microseconds waited", locks.wait_micros),

@@ -113,7 +113,7 @@ impl Span {
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
-        done!(locker.ask(Name::table(table.record.id), range_mode.parent_mode()));
+        done!(locker.ask_table(Name::table(table.record.id), range_mode.parent_mode()));
         let mut until_rest = STEPS_PER_PIN;
         'seek: loop {
             if self.remaining.get() == 0 {

@@ -212,8 +212,17 @@ pub(crate) struct Locker<'a> {
     pub(crate) owner: &'a mut Owner,
     table: &'a OpenTable,
     patience: Patience,
-    on: bool,
+    asks: Asks,
     scan: Scan,
+}
+
+/// Which names are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    All,
+    /// Those that no lock on a whole table covers.
+    Uncovered,
+    None,
 }
 
 impl<'a> Locker<'a> {
@@ -229,14 +238,18 @@ impl<'a> Locker<'a> {
             LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
             LockWait::Refuse | LockWait::Skip => Patience::Refuse,
         };
-        let on = engine.options.locking == Locking::On;
+        let asks = match engine.options.locking {
+            Locking::On if owner.has_escalated() => Asks::Uncovered,
+            Locking::On => Asks::All,
+            _ => Asks::None,
+        };
         Locker {
             manager: &engine.locks,
             worker,
             owner,
             table,
             patience,
-            on,
+            asks,
             scan: Scan::new(),
         }
     }
@@ -244,13 +257,32 @@ impl<'a> Locker<'a> {
     /// Whether locks are taken at all.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.on
+        self.asks != Asks::None
+    }
+
+    /// Whether `name` need not be asked for.
+    #[inline]
+    fn is_spared(&self, name: Name, mode: Mode) -> bool {
+        match self.asks {
+            Asks::All => false,
+            Asks::Uncovered => self.owner.covers(name, mode),
+            Asks::None => true,
+        }
+    }
+
+    /// Asks for the table in `mode`. If that has brought the whole of it, its keys are spared from now on.
+    pub(crate) fn ask_table(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
+        let asked = self.ask(name, mode);
+        if self.asks == Asks::All && self.owner.has_escalated() {
+            self.asks = Asks::Uncovered;
+        }
+        asked
     }
 
     /// Asks for `name` in `mode`.
     #[inline]
     pub(crate) fn ask(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
-        if !self.on {
+        if self.is_spared(name, mode) {
             return Ok(Step::Done(()));
         }
         let reply = self
@@ -262,7 +294,7 @@ impl<'a> Locker<'a> {
     /// Asks for a key that a scan has come to.
     #[inline]
     pub(crate) fn ask_in_scan(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
-        if !self.on {
+        if self.is_spared(name, mode) {
             return Ok(Step::Done(()));
         }
         let (worker, scan) = (self.worker, &mut self.scan);
@@ -289,7 +321,7 @@ impl<'a> Locker<'a> {
 
     /// Gives one name back.
     pub(crate) fn release(&mut self, name: Name) {
-        if self.on {
+        if self.is_on() {
             self.manager.release(self.worker, self.owner, name);
         }
     }

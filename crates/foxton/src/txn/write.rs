@@ -76,7 +76,7 @@ impl State {
         let id = table.record.id;
         let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
         let name = Name::key(id, key, &engine.hasher);
-        done!(locker.ask(Name::table(id), KEY.parent_mode()));
+        done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
         done!(locker.ask(name, KEY));
         let new = (write != Write::Delete).then_some(&value[..]);
         let change = Change {

@@ -67,6 +67,11 @@
 //! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
 //! in the real manager.
 //!
+//! Many keys of one table:
+//!
+//! * D14 Who holds more keys than a bound tries to have the whole table, without waiting (`escalate`). That
+//!   is a strong request like any other (D5): while the table is held so, intentions on it are real.
+//!
 //! # Invariants
 //!
 //! * I1  A granule is biased only while no strong lock on any of its names is held or awaited.
@@ -130,6 +135,9 @@ mod granule;
 /// Asking.
 mod ask;
 
+/// The whole table in the place of many keys.
+mod escalate;
+
 /// Giving back.
 mod give;
 
@@ -149,6 +157,7 @@ use crate::{
     request::{Outcome, Patience, Reason, Reply},
     waits::VictimPolicy,
 };
+use escalate::Escalation;
 use foxton_sync::{
     asymmetric::Asymmetric,
     cache_line::CachePadded,
@@ -187,6 +196,7 @@ pub struct Direct {
     /// Revokers between D6 and D7.
     mark: CachePadded<AtomicU64>,
     revoked: CachePadded<Revoked>,
+    escalation: Escalation,
 }
 
 /// Where locks are remembered.
@@ -198,6 +208,8 @@ pub struct Granules {
     pub hold_off: Duration,
     /// Whether locks on tables are remembered, too.
     pub tables: bool,
+    /// Above how many keys of one table an owner tries to have all of it; 0 for never.
+    pub escalation: u32,
 }
 
 /// What revoking came to.
@@ -230,6 +242,7 @@ impl Direct {
             count,
             hold_off,
             tables,
+            escalation,
         } = granules;
         assert!(
             count.is_power_of_two() && count <= 1 << 31,
@@ -248,6 +261,7 @@ impl Direct {
             hold: HoldOff { first: hold_off },
             mark: CachePadded::default(),
             revoked: CachePadded::default(),
+            escalation: Escalation::above(escalation),
         }
     }
 
@@ -523,6 +537,7 @@ impl LockManager for Direct {
         let mut stats = self.real.stats(worker);
         stats.memory_bytes += size_of_val(&*self.granules) + size_of_val(&*self.tables);
         stats.revocations = self.revoked.count.load(Ordering::Relaxed);
+        stats.escalations = self.escalation.granted();
         stats.revocation_nanos = self.revoked.nanos.load(Ordering::Relaxed);
         stats
     }

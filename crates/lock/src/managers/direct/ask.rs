@@ -1,4 +1,4 @@
-//! Asking: D1 to D9, D12 and D13, for new names, for names that are held already, and for the
+//! Asking: D1 to D9, and D12 to D14, for new names, for names that are held already, and for the
 //! neighbours that a scan comes to.
 
 use super::granule::Granule;
@@ -58,6 +58,9 @@ impl Direct {
         patience: Patience,
     ) -> Reply {
         mode.assert_suits(&name);
+        if self.escalation.is_due(owner) {
+            self.escalate(worker, owner, name.parent()); // D14
+        }
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         if strong {
@@ -93,6 +96,9 @@ impl Direct {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
+            if self.escalation.is_due(owner) {
+                self.escalate(worker, owner, Some(held.name)); // D14
+            }
             return Reply::Held;
         }
         let (target, class) = (held.mode.supremum(mode), held.name.class());
