@@ -5,7 +5,9 @@
 mod common;
 
 use common::*;
-use foxton::Lock;
+use foxton::{Database, Lock, Table, Transaction};
+use std::ops::Bound::Included;
+use std::time::Duration;
 
 #[test]
 fn pmp_what_a_predicate_read_does_not_change_under_it() {
@@ -297,5 +299,50 @@ fn an_insert_gives_the_gap_back_as_soon_as_its_key_is_there() {
         assert_eq!(t1.resume(), Done);
         assert_eq!(t1.commit(), Done);
         vec![(1, 10), (3, 30), (5, 50), (8, 80)]
+    });
+}
+
+/// Keys of several lengths between the ends of a short range, the first of them included.
+#[test]
+fn x9_a_short_range_is_closed_for_keys_of_every_length() {
+    const T: Table<[u8], u64> = Table::new("bytes");
+    const KEYS: [&[u8]; 7] = [b"aa", b"ba", b"baa", b"bc", b"bcd", b"be", b"c"];
+    let ends: [(&[u8], &[u8]); 4] = [
+        (b"b0", b"bz"),
+        (b"ba", b"be"),
+        (b"bb", b"bd"),
+        (b"bd", b"bd"),
+    ];
+    over_all_managers(|mut options| {
+        options.lock_wait = Duration::from_micros(1);
+        for (low, high) in ends {
+            for absent in KEYS {
+                let db = Database::in_memory(options.clone()).unwrap();
+                for key in KEYS.into_iter().filter(|&key| key != absent) {
+                    db.run(|tx| tx.put(&T, key, &1)).unwrap();
+                }
+                let read = |tx: &mut Transaction| {
+                    let mut keys = Vec::new();
+                    let range = tx.range(&T, (Included(low), Included(high)));
+                    let all = range.for_each_bytes(|key, _| keys.push(key.to_vec()));
+                    all.map(|()| keys).unwrap()
+                };
+                let mut reader = db.begin().unwrap();
+                let first = read(&mut reader);
+                let inside = |key: &[u8]| low <= key && key <= high;
+                let present = KEYS.into_iter().filter(|&key| key != absent);
+                assert!(
+                    present
+                        .filter(|key| inside(key))
+                        .eq(first.iter().map(|key| &key[..]))
+                );
+                for key in KEYS.into_iter().chain([&b"bb"[..], b"bbb", b"bdd", b"bd"]) {
+                    let mut writer = db.begin().unwrap();
+                    let free = writer.put(&T, key, &2).is_ok();
+                    assert!(!(free && inside(key)), "{key:?} in {low:?}..={high:?}");
+                }
+                assert_eq!(read(&mut reader), first);
+            }
+        }
     });
 }

@@ -312,6 +312,14 @@ impl LockManager for Any {
         }
     }
 
+    #[inline]
+    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+        match self {
+            Self::Direct(manager) => manager.cover(worker, owner, first, last),
+            _ => false,
+        }
+    }
+
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
         self.member().cancel(worker, owner);
     }

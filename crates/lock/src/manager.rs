@@ -80,6 +80,18 @@ pub trait LockManager: Send + Sync + Debug {
         self.request(worker, owner, name, mode, patience)
     }
 
+    /// Asks at once for all keys of one length from `first` to `last`, whether there are such keys or
+    /// not: each shared, with the gap before it, but not the gap before `first`. `true`: all of that is
+    /// held until the end. `false`: whoever needs any of it has to ask for it, and some may be held
+    /// already. Never waits.
+    ///
+    /// For a short range that is about to be read. The same as for
+    /// [`request_in_scan`](Self::request_in_scan) holds for giving back.
+    #[inline]
+    fn cover(&self, _worker: &Worker, _owner: &mut Owner, _first: Name, _last: Name) -> bool {
+        false
+    }
+
     /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
     /// is given back (L3); if it was refused, nothing remains to be done.
     fn cancel(&self, worker: &Worker, owner: &mut Owner);

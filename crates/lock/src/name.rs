@@ -191,6 +191,16 @@ impl Name {
         exact.then(|| (self.tail, self.length()).cmp(&(other.tail, other.length())))
     }
 
+    /// The key of the same length that comes right before this one, for a key of one to eight bytes that
+    /// is not the first of its length.
+    #[inline]
+    pub fn neighbour_before(&self) -> Option<Self> {
+        let (block, at) = self.block()?;
+        let before = self.head.checked_sub(1 << Block::shift(block.origin));
+        let head = before.filter(|_| at > 0 || block.base > 0)?;
+        Some(Self { head, ..*self })
+    }
+
     /// 64 well-mixed bits. Not keyed: who may choose names may choose names that collide, which
     /// costs a longer walk, not a wrong answer.
     #[inline]

@@ -181,6 +181,20 @@ impl Remembered {
         mark.index < self.len() && self.entry(mark.index).extend(mark, at, fresh)
     }
 
+    /// Sets those of `bits` that are not set in the block at `index`, if for none of its keys only one
+    /// was set that would not do. Returns what was set.
+    pub(crate) fn extend_all(&self, index: u32, bits: Bits) -> Option<Bits> {
+        let entry = self.entry(index);
+        let former = entry.bits();
+        let fresh = bits.only(!former.all());
+        let all = former.union(fresh);
+        // I5
+        (all == all.union(bits)).then(|| {
+            entry.set_bits(all);
+            fresh
+        })
+    }
+
     /// The bits of the block at `index`, as its owner knows them.
     pub(crate) fn bits(&self, index: u32) -> Bits {
         self.entry(index).bits()
@@ -293,19 +307,26 @@ impl Remembered {
         slots.keys.remove(&block.name(at)).map(|(slot, _)| slot)
     }
 
-    /// Whether the key at `at` in the block at `index`, whose bits were set just now and for the
-    /// first time, was converted. If not they are cleared.
-    pub(crate) fn keep_key(&self, index: u32, at: u32) -> bool {
+    /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither bit of
+    /// the key was set before, was converted. What was not is cleared.
+    pub(crate) fn keep(&self, index: u32, fresh: Bits) -> bool {
         let slots = lock(&self.slots);
         let entry = self.entry(index);
-        let Some((block, bits)) = entry.block() else {
+        let Some((block, mut bits)) = entry.block() else {
             return false;
         };
-        let converted = slots.keys.contains_key(&block.name(at));
-        if !converted {
-            entry.set_bits(bits.without(at));
+        let mut all = true;
+        for (at, mode) in fresh.modes() {
+            let converted = slots.keys.get(&block.name(at)).map(|&(_, mode)| mode);
+            if converted != Some(mode) {
+                all = false;
+                bits = bits.without(at);
+                // A revoker may have come between the two words.
+                bits = converted.map_or(bits, |mode| bits.union(Bits::one(at, mode)));
+            }
         }
-        converted
+        entry.set_bits(bits);
+        all
     }
 
     /// Takes the block at `index` out of the list, and returns what of it is real.

@@ -208,6 +208,31 @@ fn o1_a_bit_of_a_block_is_found() {
     });
 }
 
+/// D14: the bits of a block, in two words, against a writer who takes a gap.
+#[test]
+fn a_gap_that_is_covered_is_found() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let reader = {
+            let world = world.clone();
+            loom::thread::spawn(move || {
+                if world.locks.cover(&other, &mut first, key(1), key(2)) {
+                    world.read();
+                }
+                world.locks.release_all(&other, &mut first);
+            })
+        };
+        let gap = Mode::key(KeyPart::None, GapPart::X);
+        if world.holds(&worker, &mut second, key(2), gap) {
+            world.write();
+        }
+        world.locks.release_all(&worker, &mut second);
+        reader.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
 /// The own lock is remembered, and made strong while another comes and goes.
 #[test]
 fn a_remembered_lock_is_made_strong() {

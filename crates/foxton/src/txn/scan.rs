@@ -23,6 +23,9 @@
 //! * *A key comes while we wait.* As above.
 //! * *Downwards, the neighbour above goes.* It does not: removing it takes its gap, which we hold.
 //!
+//! A short range of keys of one length may be locked as a whole before it is read: see
+//! [`covered`](super::covered).
+//!
 //! Passing over locked keys (`skip_locked`) locks the keys it returns and no gap; it only asks that
 //! the record still is in the index once it is locked.
 
@@ -45,9 +48,9 @@ use crate::table::Table;
 
 /// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
 /// hold up reclamation.
-const STEPS_PER_PIN: u32 = 256;
+pub(super) const STEPS_PER_PIN: u32 = 256;
 
-const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
+pub(super) const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
 impl State {
     /// Gives keys and values to `take`, from where the scan is, until it breaks or the range ends.
     #[inline]
@@ -71,9 +74,19 @@ impl State {
             let guard = worker.pin();
             let mut last = None;
             let walked = match locker.is_on() {
-                true => scan.walk(table, &guard, &mut last, &mut locker, name, take),
+                true => match scan.cover(table, &guard, &mut locker, &name) {
+                    Ok(Step::Done(true)) => {
+                        scan.walk_remembered(table, &guard, &mut last, &mut locker, &name, take)
+                    }
+                    Ok(Step::Done(false)) => {
+                        scan.walk(table, &guard, &mut last, &mut locker, name, take)
+                    }
+                    Ok(Step::Wait) => Ok(Step::Wait),
+                    Err(error) => Err(error),
+                },
                 false => {
-                    let walked = scan.walk_covered(table, &guard, &mut last, STEPS_PER_PIN, take);
+                    let suits = |_: &[u8]| true;
+                    let walked = scan.walk_covered(table, &guard, &mut last, suits, take);
                     Ok(Step::Done(walked))
                 }
             };

@@ -54,6 +54,9 @@ pub(crate) struct Span {
     pub(crate) remaining: Cell<u64>,
     pub(super) progress: Progress,
     pub(super) position: Vec<u8>,
+    /// Whether all that can come, go or change in the range is locked, except where it ends; unless
+    /// the manager was not asked yet.
+    pub(super) covered: Option<bool>,
     /// Downwards: whether the gap above the place is locked, or need not be.
     pub(super) closed_above: bool,
 }
@@ -80,6 +83,7 @@ impl Span {
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
         self.closed_above = false;
+        self.covered = None;
         Ok(())
     }
 

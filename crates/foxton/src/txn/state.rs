@@ -304,6 +304,12 @@ impl<'a> Locker<'a> {
         self.answer(reply)
     }
 
+    /// Asks for all keys from `first` to `last`, and the gaps between. `false`: ask one by one.
+    #[inline]
+    pub(crate) fn cover(&mut self, first: Name, last: Name) -> bool {
+        self.manager.cover(self.worker, self.owner, first, last)
+    }
+
     #[inline]
     fn answer(&self, reply: Reply) -> Result<Step<()>> {
         match reply {

@@ -63,6 +63,14 @@
 //!   and whoever revokes the next time converts those that came after. A key is held in its block or by
 //!   itself, never both (`blocks`); a key that is to be held strong leaves its block, as a real lock.
 //!
+//! A short range that is about to be read:
+//!
+//! * D14 For each of its blocks, as D12, but with the bits of all its keys at once, whether they are there
+//!   or not, and of the gaps before them. So the rows can be read after that without asking anything.
+//!
+//! Two words of bits are not set in one step. A revoker that comes in between may convert a key without
+//! its gap; the owner finds the granule counted then, and under the latch what is missing.
+//!
 //! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
 //! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
 //! in the real manager.
@@ -425,12 +433,18 @@ impl LockManager for Direct {
                     return Reply::Granted;
                 }
                 worker.account().passed(&LIST);
-                if owner.remembered().keep_key(scan.mark.index, at) {
+                if owner.remembered().keep(scan.mark.index, fresh) {
                     return Reply::Granted; // D4
                 }
             }
         }
         self.request_in_next_block(worker, owner, scan, name, mode, patience)
+    }
+
+    #[inline]
+    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+        owner.assert_usable(&self.real.registry);
+        self.cover_blocks(worker, owner, first, last)
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {

@@ -44,6 +44,15 @@ impl Bits {
         }
     }
 
+    /// Those of the keys in `mask`.
+    #[inline(always)]
+    pub(crate) fn only(self, mask: u64) -> Self {
+        Self {
+            keys: self.keys & mask,
+            gaps: self.gaps & mask,
+        }
+    }
+
     pub(super) fn without(self, at: u32) -> Self {
         Self {
             keys: self.keys & !(1 << at),

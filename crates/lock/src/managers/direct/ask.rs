@@ -7,12 +7,36 @@ use crate::{
     blocks::Place,
     manager::LockManager,
     mode::Mode,
-    name::Name,
+    name::{Block, Name},
     owner::{Owner, Scan},
     remembered::{Bits, REMEMBERED, Remembered},
     request::{Patience, Reply},
 };
 use foxton_sync::worker::Worker;
+
+/// Blocks of a range that are covered at once: a longer one is asked for key by key, for it may be
+/// mostly holes.
+const MOST_COVERED: u64 = 4;
+
+/// Notes that the block at `index` is the owner's.
+#[inline]
+fn own(owner: &mut Owner, block: Block, index: u32) {
+    let order = owner.held.skip_order();
+    owner.blocks.push(Place {
+        block,
+        index,
+        order,
+    });
+}
+
+/// The same if any of it is left, after D4; otherwise it goes.
+fn drop_or_own(owner: &mut Owner, block: Block, index: u32) {
+    let list = owner.remembered();
+    match list.bits(index).all() {
+        0 => drop(list.take_block(index)),
+        _ => own(owner, block, index),
+    }
+}
 
 impl Direct {
     /// D4 in part, and every other moment at which one entry must be certain: takes it out of the
@@ -212,22 +236,94 @@ impl Direct {
         self.fence.light();
         if !granule.is_biased() {
             worker.account().passed(&LIST);
-            if !list.keep_key(index, at) {
+            if !list.keep(index, bits) {
                 if known.is_none() {
-                    list.take_block(index);
+                    drop_or_own(owner, block, index);
                 }
                 return self.request(worker, owner, name, mode, patience); // D4
             }
         }
         if known.is_none() {
-            let order = owner.held.skip_order();
             scan.enter(index, block, hash);
-            owner.blocks.push(Place {
-                block,
-                index,
-                order,
-            });
+            own(owner, block, index);
         }
         Reply::Granted
+    }
+
+    /// D14 for all blocks from that of `first` to that of `last`, if they are few.
+    #[inline]
+    pub(super) fn cover_blocks(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        first: Name,
+        last: Name,
+    ) -> bool {
+        let (Some((low, from)), Some((high, to))) = (first.block(), last.block()) else {
+            return false;
+        };
+        let reach = high.base.wrapping_sub(low.base) >> Block::shift(low.origin);
+        if low.origin != high.origin || first > last || reach >= 64 * MOST_COVERED {
+            return false;
+        }
+        let mut block = low;
+        loop {
+            let is_last = block == high;
+            let below = if is_last {
+                u64::MAX >> (63 - to)
+            } else {
+                u64::MAX
+            };
+            let bits = match block == low {
+                // The gap before the first is not asked for.
+                true => Bits {
+                    keys: below & u64::MAX << from,
+                    gaps: below & (u64::MAX - 1) << from,
+                },
+                false => Bits {
+                    keys: below,
+                    gaps: below,
+                },
+            };
+            if !self.cover_block(worker, owner, block, bits) {
+                return false;
+            }
+            if is_last {
+                return true;
+            }
+            block.base += 64 << Block::shift(block.origin);
+        }
+    }
+
+    /// D14 for one block.
+    #[inline]
+    fn cover_block(&self, worker: &Worker, owner: &mut Owner, block: Block, bits: Bits) -> bool {
+        let hash = block.hash();
+        let granule = self.key_granule(hash);
+        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
+            return false;
+        }
+        let known = owner.blocks.find(block);
+        let list = owner.remembered();
+        let (index, fresh) = match known {
+            Some(index) => match list.extend_all(index, bits) {
+                Some(fresh) => (index, fresh),
+                None => return false,
+            },
+            None => (list.append_block(block, hash, bits), bits), // D2
+        };
+        self.fence.light();
+        if granule.is_biased() {
+            if known.is_none() {
+                own(owner, block, index);
+            }
+            return true; // D3
+        }
+        worker.account().passed(&LIST);
+        let kept = list.keep(index, fresh); // D4
+        if known.is_none() {
+            drop_or_own(owner, block, index);
+        }
+        kept
     }
 }
