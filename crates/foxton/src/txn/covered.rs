@@ -25,8 +25,7 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
-use super::scan::{GAP, STEPS_PER_PIN};
-use super::span::{End, Progress, Span, Walked, bound};
+use super::span::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
 use super::state::Locker;
 use super::step::{Step, done};
 use crate::catalog::OpenTable;

@@ -31,12 +31,11 @@
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
-use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
-use super::span::{End, Progress, Span, Walked, bound};
+use super::span::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
 use super::state::{Locker, State, check_key};
 use super::step::{Step, done};
 use crate::catalog::OpenTable;
@@ -46,11 +45,6 @@ use crate::lock::LockWait;
 use crate::point;
 use crate::table::Table;
 
-/// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
-/// hold up reclamation.
-pub(super) const STEPS_PER_PIN: u32 = 256;
-
-pub(super) const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
 impl State {
     /// Gives keys and values to `take`, from where the scan is, until it breaks or the range ends.
     #[inline]

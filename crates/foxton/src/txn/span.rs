@@ -4,12 +4,20 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 
+use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 
 use super::step::Step;
 use crate::error::{Error, Result};
 use crate::lock::LockOptions;
+
+/// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
+/// hold up reclamation.
+pub(super) const STEPS_PER_PIN: u32 = 256;
+
+/// The gap alone: past the end of what was read.
+pub(super) const GAP: Mode = Mode::key(KeyPart::None, GapPart::S);
 
 const KEPT_BYTES: usize = 64 << 10;
 
