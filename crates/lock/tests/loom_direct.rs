@@ -208,7 +208,7 @@ fn o1_a_bit_of_a_block_is_found() {
     });
 }
 
-/// D14: the bits of a block, in two words, against a writer who takes a gap.
+/// D15: the bits of a block, in two words, against a writer who takes a gap.
 #[test]
 fn a_gap_that_is_covered_is_found() {
     model(|| {

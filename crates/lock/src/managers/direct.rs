@@ -63,14 +63,6 @@
 //!   and whoever revokes the next time converts those that came after. A key is held in its block or by
 //!   itself, never both (`blocks`); a key that is to be held strong leaves its block, as a real lock.
 //!
-//! A short range that is about to be read:
-//!
-//! * D14 For each of its blocks, as D12, but with the bits of all its keys at once, whether they are there
-//!   or not, and of the gaps before them. So the rows can be read after that without asking anything.
-//!
-//! Two words of bits are not set in one step. A revoker that comes in between may convert a key without
-//! its gap; the owner finds the granule counted then, and under the latch what is missing.
-//!
 //! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
 //! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
 //! in the real manager.
@@ -79,6 +71,14 @@
 //!
 //! * D14 Who holds more keys than a bound tries to have the whole table, without waiting (`escalate`). That
 //!   is a strong request like any other (D5): while the table is held so, intentions on it are real.
+//!
+//! A short range that is about to be read:
+//!
+//! * D15 For each of its blocks, as D12, but with the bits of all its keys at once, whether they are there
+//!   or not, and of the gaps before them. So the rows can be read after that without asking anything.
+//!
+//! Two words of bits are not set in one step. A revoker that comes in between may convert a key without
+//! its gap; the owner finds the granule counted then, and under the latch what is missing.
 //!
 //! # Invariants
 //!

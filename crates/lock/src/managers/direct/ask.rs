@@ -1,4 +1,4 @@
-//! Asking: D1 to D9, and D12 to D14, for new names, for names that are held already, and for the
+//! Asking: D1 to D9, and D12 to D15, for new names, for names that are held already, and for the
 //! neighbours that a scan comes to.
 
 use super::granule::Granule;
@@ -250,7 +250,7 @@ impl Direct {
         Reply::Granted
     }
 
-    /// D14 for all blocks from that of `first` to that of `last`, if they are few.
+    /// D15 for all blocks from that of `first` to that of `last`, if they are few.
     #[inline]
     pub(super) fn cover_blocks(
         &self,
@@ -295,7 +295,7 @@ impl Direct {
         }
     }
 
-    /// D14 for one block.
+    /// D15 for one block.
     #[inline]
     fn cover_block(&self, worker: &Worker, owner: &mut Owner, block: Block, bits: Bits) -> bool {
         let hash = block.hash();
