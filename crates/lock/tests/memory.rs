@@ -17,7 +17,13 @@ const MILLION: u64 = 1_000_000;
 fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    for kind in [Kind::Global, Kind::Bucket, Kind::Sharded] {
+    for kind in [
+        Kind::Global,
+        Kind::Bucket,
+        Kind::Sharded,
+        Kind::Direct,
+        Kind::Staged,
+    ] {
         let mut options = Options::default();
         options.kind = kind;
         let locks = Any::new(&options);
@@ -48,6 +54,12 @@ fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
         assert!(locks.inspect(&worker).queues.is_empty());
         let left = locks.stats(&worker).memory_bytes;
         println!("{kind}: {left} bytes after");
-        assert!(left <= idle + 16_000_000, "{kind}: {left} bytes are kept");
+        // Those that have requests in segments keep them for whoever comes next.
+        let kept = if kind.to_string().starts_with("staged") {
+            48_000_000
+        } else {
+            16_000_000
+        };
+        assert!(left <= idle + kept, "{kind}: {left} bytes are kept");
     }
 }

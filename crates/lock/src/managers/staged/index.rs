@@ -12,18 +12,20 @@
 //! ```
 //!
 //! The *ready ring* is an array of words, each a segment or 0; `head` and `newest` say where the next
-//! goes in and where the next comes out. The *dead stack* is pushed by whoever clears a segment's last
-//! flag. The *cellar* keeps the dead in order until their epoch has passed.
+//! goes in and where the next comes out. A *dead stack* is pushed by whoever clears a segment's last
+//! flag. A *cellar* keeps the dead in order until their epoch has passed. There is a stack and a cellar
+//! for each of [`LANES`] lanes; the number of a segment says which is its.
 //!
 //! Work is done in bulk and in turn: whoever takes a segment and leaves fewer than [`LOW_WATER`] behind
-//! fills the ring again, unless somebody does so already. Nobody waits for that: a ring found empty
-//! while another fills it is gone round by making a segment. A thread of its own would be one more
-//! thing to start, to stop and to wait for; what it would save is one stroll through the cellar for
-//! some hundreds of locks.
+//! fills the ring again, from the cellars that nobody is in. Nobody waits for anybody: who finds too
+//! little makes a segment. With one cellar, a thread that lost its processor in it kept all others from
+//! using anything again until its next turn, and with hundreds of threads there nearly always was one:
+//! they made segments by the million. A thread of its own would be one more thing to start, to stop and
+//! to wait for; what it would save is one stroll through a cellar for some hundreds of locks.
 //!
 //! # Invariants
 //!
-//! * I1  A segment is in one place: in use, on the stack, in the cellar or in the ring.
+//! * I1  A segment is in one place: in use, on its stack, in its cellar or in the ring.
 //! * I2  A segment leaves the cellar only when nobody can look at its requests: its epoch, taken after
 //!   the last of them was unlinked, has passed.
 //! * I3  All who look at requests of one manager pin in one domain.
@@ -73,6 +75,8 @@ const LOW_WATER: u64 = if cfg!(loom) { 1 } else { 4 };
 const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
 /// How many times the ring is filled before the epoch is tried again that would not advance.
 const PATIENCE: u32 = 8;
+/// Places where the dead lie. More than there are threads that lose their processor in one at a time.
+const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// When a dead segment may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,10 +87,11 @@ pub(crate) enum Rule {
     Oldest,
 }
 
+/// Dead segments: those whose numbers leave the same remainder.
 #[derive(Debug, Default)]
-struct Cellar {
-    dead: VecDeque<u32>,
-    patience: u32,
+struct Lane {
+    stack: AtomicU32,
+    cellar: Mutex<VecDeque<u32>>,
 }
 
 /// All requests of one manager.
@@ -96,10 +101,13 @@ pub(crate) struct Index {
     ring: [AtomicU32; RING],
     head: CachePadded<AtomicU64>,
     newest: CachePadded<AtomicU64>,
-    dead: CachePadded<AtomicU32>,
+    lanes: [CachePadded<Lane>; LANES],
+    /// How many segments are on the stacks and in the cellars.
+    buried: CachePadded<AtomicU32>,
+    /// How many times the ring is filled before the epoch is tried again.
+    patience: AtomicU32,
     /// Segment and requests used of it, where all take from one.
     shared: CachePadded<AtomicU64>,
-    cellar: Mutex<Cellar>,
     rule: Rule,
     /// Counts dead segments: the clock of the older rule.
     moment: AtomicU64,
@@ -114,9 +122,10 @@ impl Index {
             ring: std::array::from_fn(|_| AtomicU32::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
             newest: CachePadded::new(AtomicU64::new(0)),
-            dead: CachePadded::new(AtomicU32::new(0)),
+            lanes: std::array::from_fn(|_| CachePadded::default()),
+            buried: CachePadded::new(AtomicU32::new(0)),
+            patience: AtomicU32::new(0),
             shared: CachePadded::new(AtomicU64::new(0)),
-            cellar: Mutex::default(),
             rule,
             moment: AtomicU64::new(0),
             registry,
@@ -288,41 +297,52 @@ impl Index {
         found
     }
 
-    /// Fills the ring, unless somebody does.
+    /// Fills the ring from the cellars that nobody else is in.
     fn fill_ring(&self, worker: &Worker) {
-        let Some(mut cellar) = try_lock(&self.cellar) else {
-            return;
-        };
-        self.take_dead(&mut cellar.dead);
-        self.fill_from(worker, &mut cellar);
-        if self.ready() < LOW_WATER && self.is_worth_advancing(&mut cellar) {
+        self.fill_from_cellars(worker);
+        if self.ready() < LOW_WATER && self.is_worth_advancing() {
             // Twice: what is unlinked in one epoch is free two epochs later.
             worker.participant().advance();
             worker.participant().advance();
-            self.fill_from(worker, &mut cellar);
-            cellar.patience = if self.ready() < LOW_WATER {
-                PATIENCE
-            } else {
-                0
-            };
+            self.fill_from_cellars(worker);
+            let failed = self.ready() < LOW_WATER;
+            self.patience
+                .store(if failed { PATIENCE } else { 0 }, Ordering::Relaxed);
         }
         while self.ready() < LOW_WATER && self.put(self.make()) {}
     }
 
     /// Advancing looks at every worker. It should bring some segments, and not fail each time.
-    fn is_worth_advancing(&self, cellar: &mut Cellar) -> bool {
-        cellar.patience = cellar.patience.saturating_sub(1);
-        let dead = cellar.dead.len() as u64;
-        cellar.patience == 0 && dead >= LOW_WATER && dead >= u64::from(self.slab.used() / 4)
+    fn is_worth_advancing(&self) -> bool {
+        // Relaxed: when to try, and no more. Two who come at once may lose a step.
+        let patience = self.patience.load(Ordering::Relaxed).saturating_sub(1);
+        self.patience.store(patience, Ordering::Relaxed);
+        let dead = u64::from(self.buried.load(Ordering::Relaxed));
+        patience == 0 && dead >= LOW_WATER && dead >= u64::from(self.slab.used() / 4)
     }
 
-    fn fill_from(&self, worker: &Worker, cellar: &mut Cellar) {
+    fn fill_from_cellars(&self, worker: &Worker) {
         let oldest = match self.rule {
             Rule::Epoch => u64::MAX,
             Rule::Oldest => self.oldest_running(),
         };
+        // Relaxed: where to look first.
+        let first = self.head.load(Ordering::Relaxed) as usize;
+        for at in first..first + LANES {
+            if self.ready() >= HIGH_WATER {
+                return;
+            }
+            let lane = &self.lanes[at % LANES];
+            if let Some(mut cellar) = try_lock(&lane.cellar) {
+                self.take_dead(lane, &mut cellar);
+                self.fill_from(worker, &mut cellar, oldest);
+            }
+        }
+    }
+
+    fn fill_from(&self, worker: &Worker, cellar: &mut VecDeque<u32>, oldest: u64) {
         while self.ready() < HIGH_WATER {
-            let Some(&number) = cellar.dead.front() else {
+            let Some(&number) = cellar.front() else {
                 return;
             };
             let segment = self.slab.segment(number);
@@ -332,14 +352,16 @@ impl Index {
             if !worker.participant().has_passed(stamp) || moment >= oldest {
                 return; // I2
             }
-            cellar.dead.pop_front();
+            cellar.pop_front();
             segment.flags.fill();
             if !self.put(number) {
                 // Others put one back meanwhile. The cellar takes no filled ones.
                 segment.flags.empty();
-                cellar.dead.push_front(number);
+                cellar.push_front(number);
                 return;
             }
+            // Relaxed: see `is_worth_advancing`.
+            self.buried.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -377,10 +399,13 @@ impl Index {
     }
 
     fn push_dead(&self, number: u32, segment: &Segment) {
-        let mut top = self.dead.load(Ordering::Relaxed);
+        // Relaxed: see `is_worth_advancing`. Before it can be taken, so that it never falls below 0.
+        self.buried.fetch_add(1, Ordering::Relaxed);
+        let stack = &self.lanes[number as usize % LANES].stack;
+        let mut top = stack.load(Ordering::Relaxed);
         loop {
             segment.below.store(top, Ordering::Relaxed);
-            let pushed = self.dead.compare_exchange(
+            let pushed = stack.compare_exchange(
                 top,
                 number,
                 Ordering::Release, // O2
@@ -393,10 +418,14 @@ impl Index {
         }
     }
 
-    /// Moves all of the dead stack into the cellar, those that died first in front.
-    fn take_dead(&self, cellar: &mut VecDeque<u32>) {
+    /// Moves all of a dead stack into its cellar, those that died first in front.
+    fn take_dead(&self, lane: &Lane, cellar: &mut VecDeque<u32>) {
+        // Relaxed: who finds it empty has nothing to take.
+        if lane.stack.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         // All at once, so that no number can come back between looking and taking.
-        let mut number = self.dead.swap(0, Ordering::Acquire); // O2
+        let mut number = lane.stack.swap(0, Ordering::Acquire); // O2
         let first = cellar.len();
         while number != 0 {
             cellar.push_back(number);
