@@ -18,10 +18,18 @@
 //!
 //! Work is done in bulk and in turn: whoever takes a segment and leaves fewer than [`LOW_WATER`] behind
 //! fills the ring again, from the cellars that nobody is in. Nobody waits for anybody: who finds too
-//! little makes a segment. With one cellar, a thread that lost its processor in it kept all others from
-//! using anything again until its next turn, and with hundreds of threads there nearly always was one:
-//! they made segments by the million. A thread of its own would be one more thing to start, to stop and
-//! to wait for; what it would save is one stroll through a cellar for some hundreds of locks.
+//! little makes a segment. There are lanes because a thread that loses its processor in a cellar keeps all
+//! others from using anything out of it again until its next turn. A thread of its own would be one more
+//! thing to start, to stop and to wait for; what it would save is one stroll through a cellar for some
+//! hundreds of locks.
+//!
+//! # What is not good enough yet
+//!
+//! With two hundred clients on two processors, at hundreds of thousands of transactions a second, what waits
+//! to be used again comes to hundreds of megabytes, whether some transaction is stalled or not
+//! (`tests/stalled.rs` shows that the latter is not the cause). The likely one: a segment waits for two
+//! epochs, and whoever is pinned in the domain when it loses its processor, as in a scan of rows, holds
+//! them up until its next turn.
 //!
 //! # Invariants
 //!
