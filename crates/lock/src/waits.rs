@@ -230,8 +230,9 @@ fn find_cycle(
     let mut open: Vec<usize> = Vec::new();
     let mut next = Some((0, first));
     loop {
-        let last = next.take().and_then(|(at, reach)| {
-            absorb(
+        let mut again = None;
+        if let Some((at, reach)) = next.take() {
+            match absorb(
                 registry,
                 &mut visits,
                 &mut open,
@@ -239,18 +240,33 @@ fn find_cycle(
                 target,
                 at,
                 reach,
-            )
-        });
-        if let Some(last) = last {
-            return Some(path_to(&visits, last));
+            ) {
+                Absorbed::Closed(last) => return Some(path_to(&visits, last)),
+                Absorbed::Whole => {}
+                Absorbed::Outdated => again = Some(at),
+            }
         }
-        let at = open.pop()?;
+        let at = match again {
+            Some(at) => at,
+            None => open.pop()?,
+        };
         let reach = graph.reach(worker, &visits[at].waiting, target);
         next = reach.map(|reach| (at, reach));
     }
 }
 
-/// Adds what one queue said to the walk. Returns the last visit of a cycle, if one closes.
+/// What came of adding one queue to the walk.
+enum Absorbed {
+    /// A cycle closes, and this is its last visit.
+    Closed(usize),
+    /// No cycle closes here.
+    Whole,
+    /// A step has ended meanwhile. Who stands in its way may stand in the way of others, too, and was
+    /// named once: the queue has to be asked again. It ends, for each time a wait has ended.
+    Outdated,
+}
+
+/// Adds what one queue said to the walk.
 fn absorb(
     registry: &Registry,
     visits: &mut Vec<Visit>,
@@ -259,34 +275,32 @@ fn absorb(
     target: u32,
     at: usize,
     reach: Reach,
-) -> Option<usize> {
-    // Where each step stands among the visits. A step that has ended meanwhile leads nowhere.
-    let mut places: SmallVec<[Option<usize>; 8]> = SmallVec::new();
+) -> Absorbed {
+    // Where each step stands among the visits.
+    let mut places: SmallVec<[usize; 8]> = SmallVec::new();
     for step in &reach.steps {
         let parent = match step.via {
-            Via::Start => Some(at),
+            Via::Start => at,
             Via::Step(index) => places[index],
         };
         let waiting = registry.record(step.wait.place).waiting();
-        let waiting = waiting.filter(|waiting| waiting.ticket == step.wait.ticket);
-        places.push(parent.zip(waiting).map(|(parent, waiting)| {
-            visits.push(Visit { waiting, parent });
-            visits.len() - 1
-        }));
+        let Some(waiting) = waiting.filter(|waiting| waiting.ticket == step.wait.ticket) else {
+            return Absorbed::Outdated;
+        };
+        visits.push(Visit { waiting, parent });
+        places.push(visits.len() - 1);
     }
     let visit_of = |via: Via| match via {
-        Via::Start => Some(at),
+        Via::Start => at,
         Via::Step(index) => places[index],
     };
-    if let Some(last) = reach.target.and_then(visit_of) {
-        return Some(last);
+    if let Some(via) = reach.target {
+        return Absorbed::Closed(visit_of(via));
     }
     for &(place, via) in &reach.holders {
-        let Some(parent) = visit_of(via) else {
-            continue;
-        };
+        let parent = visit_of(via);
         if place == target {
-            return Some(parent);
+            return Absorbed::Closed(parent);
         }
         // What a place keeps is about to be taken away: nobody waits for the place's transaction.
         let record = registry.record(place);
@@ -300,7 +314,7 @@ fn absorb(
             open.push(visits.len() - 1);
         }
     }
-    None
+    Absorbed::Whole
 }
 
 fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
