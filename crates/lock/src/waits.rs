@@ -389,7 +389,11 @@ mod tests {
     use super::*;
     use crate::name::Name;
     use crate::request::OwnerId;
-    use foxton_sync::{clock::now, park::Ticket};
+    use foxton_sync::{
+        clock::now,
+        park::Ticket,
+        shim::{AtomicU64, Ordering},
+    };
     use std::time::Duration;
 
     fn waiting(place: u32, lock_count: usize, begun: u64) -> Waiting {
@@ -438,6 +442,61 @@ mod tests {
 
         let young_again = defeated(1, waiting(1, 1, 9));
         assert_eq!(VictimPolicy::Youngest.choose(&[large, young_again]), 0);
+    }
+
+    /// Place 0 has just begun to wait behind 1, which is about to go, and for 2, which waits for 0.
+    struct StepEnds {
+        registry: Registry,
+        condemned: AtomicU64,
+    }
+
+    impl Graph for StepEnds {
+        fn registry(&self) -> &Registry {
+            &self.registry
+        }
+
+        fn reach(&self, _: &Worker, waiting: &Waiting, _: u32) -> Option<Reach> {
+            let way = if waiting.id.place() == 0 { 2 } else { 0 };
+            let mut reach = Reach::default();
+            reach.holders.push((way, Via::Start));
+            // The victim waits no longer.
+            (self.condemned.load(Ordering::Relaxed) == 0).then_some(reach)
+        }
+
+        fn in_the_way(&self, _: &Worker, _: &Waiting, _: u32) -> Option<Way> {
+            let mode = Mode::X;
+            Some(Way { mode, holds: true })
+        }
+
+        fn condemn(&self, _: &Worker, _: WaitTicket, _: Vec<Member>) -> bool {
+            self.condemned.fetch_add(1, Ordering::Relaxed) == 0
+        }
+    }
+
+    #[test]
+    fn who_was_named_for_a_step_that_has_ended_is_not_lost() {
+        let graph = StepEnds {
+            registry: Registry::new(),
+            condemned: AtomicU64::new(0),
+        };
+        for place in 0..3 {
+            assert_eq!(graph.registry.claim(), place);
+        }
+        let start = waiting(0, 1, 1);
+        graph.registry.record(0).publish(start.clone());
+        graph.registry.record(2).publish(waiting(2, 1, 1));
+        // What the queue said while 1 still stood there: 2 is in its way, and so not named again.
+        let mut first = Reach::default();
+        let wait = waiting(1, 1, 1).wait_ticket();
+        first.steps.push(Step {
+            wait,
+            via: Via::Start,
+        });
+        first.holders.push((2, Via::Step(0)));
+        let detector = Detector::new(VictimPolicy::default());
+        let worker = foxton_sync::worker::Workers::new().worker();
+        detector.check(&graph, &worker, &start, first);
+        assert_eq!(graph.condemned.into_inner(), 1);
     }
 
     #[test]
