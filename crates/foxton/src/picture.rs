@@ -1,6 +1,6 @@
 //! What goes on in a database at one moment, as plain data: for a monitor, another process, a file.
 //!
-//! A [`Picture`] holds no reference to the database it was taken of. It is made by
+//! A [`Picture`](crate::picture::Picture) holds no reference to the database it was taken of. It is made by
 //! [`Database::picture`](crate::Database::picture), or by another process that looks through a socket
 //! (see [`observe`](crate::observe)), and is the same in both cases. As JSON its durations are whole
 //! microseconds, and their names say so; fields that are not known are ignored and those that are

@@ -2,9 +2,9 @@
 //!
 //! Two threads each write one word and then read the other's: at least one must see what the other
 //! wrote. With ordinary fences both pay. Where one side runs a million times for each time of the
-//! other, the cheap side only keeps the compiler from reordering ([`light`](Asymmetric::light)), and
+//! other, the cheap side only keeps the compiler from reordering ([`light`](crate::asymmetric::Asymmetric::light)), and
 //! the dear side has the system run a full barrier on every processor that runs a thread of this
-//! process ([`heavy`](Asymmetric::heavy)). The system call is `membarrier`, private and expedited; it
+//! process ([`heavy`](crate::asymmetric::Asymmetric::heavy)). The system call is `membarrier`, private and expedited; it
 //! costs a few microseconds. Where it is missing, and under the model checker, both sides are full
 //! fences, and the rest of the argument is the same.
 //!

@@ -5,7 +5,7 @@
 //! are to be measured take the exact clock, since waiting is expensive anyway; ages and
 //! rare-enough checks take the cheap one.
 //!
-//! What waits for a time asks the [`Clock`] of its database instead, which a test can set forward (with
+//! What waits for a time asks the [`Clock`](crate::clock::Clock) of its database instead, which a test can set forward (with
 //! the feature `hooks`): an hour's interval then passes at once, and does not pass before.
 
 use std::time::{Duration, Instant};

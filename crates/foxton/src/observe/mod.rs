@@ -2,7 +2,7 @@
 //!
 //! A program opts in with [`Options::observe`](crate::Options::observe); then a thread of the database
 //! answers at a local socket, `observe.sock` in its directory, that only its own user may open.
-//! [`Watcher`] is the other end. `docs/seeing.md` has the protocol, which any language can speak.
+//! [`Watcher`](crate::observe::Watcher) is the other end. `docs/seeing.md` has the protocol, which any language can speak.
 //!
 //! Nothing here is on the way of a transaction. Whoever asks gets a [`Picture`](crate::picture::Picture), taken
 //! one queue at a time and of bounded size; nobody is stopped while it is taken.

@@ -16,7 +16,7 @@
 //!
 //! | in the cell | |
 //! |---|---|
-//! | heat | rises by [`HEATED`] with a request that met somebody inside, falls by one with any other |
+//! | heat | rises by `HEATED` with a request that met somebody inside, falls by one with any other |
 //! | wanted | how many transactions had to wait for the table, or are about to ask for it against what is kept |
 //! | kept modes | a superset of the modes in which somebody keeps a table of the cell |
 //!
@@ -38,7 +38,7 @@
 //! both sides change by compare-and-swap. Here both sides take the mutex of the place instead, which
 //! nobody else touches as long as nobody wants the table, and the queues need not know: so any manager
 //! can be under it. A lock that a transaction did not ask for is not given up at once but after
-//! [`PASSED_OVER`] transactions, for a lock that lies idle costs nobody anything.
+//! `PASSED_OVER` transactions, for a lock that lies idle costs nobody anything.
 
 use crate::{
     held::Entry,
