@@ -1,8 +1,7 @@
 //! The choice of a manager, made when it is opened.
 
 use crate::{
-    inspect::{DeadlockReport, Snapshot, Stats},
-    manager::LockManager,
+    manager::{LockManager, forward},
     managers::{
         bucket::Bucket,
         direct::{Direct, Granules},
@@ -13,16 +12,13 @@ use crate::{
     },
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, Scan, WaitTicket},
+    owner::{Owner, Scan},
     reference::Reference,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Patience, Reply},
     waits::VictimPolicy,
 };
 use foxton_sync::{latch, worker::Worker};
-use std::{
-    task::{Context, Poll},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 pub use crate::managers::inherit::Inheritance;
 
@@ -173,6 +169,25 @@ pub enum Any {
     StagedPaper(Staged<Tails>, Kind),
 }
 
+/// The same call, whichever manager it is: a branch, and no call through a table.
+macro_rules! each {
+    ($self:ident, $manager:ident => $call:expr) => {
+        match $self {
+            Self::Reference($manager) => $call,
+            Self::Global($manager) => $call,
+            Self::Bucket($manager) => $call,
+            Self::Sharded($manager) => $call,
+            Self::Inherit(boxed) => {
+                let $manager = &**boxed;
+                $call
+            }
+            Self::Direct($manager) => $call,
+            Self::Staged($manager) => $call,
+            Self::StagedPaper($manager, _) => $call,
+        }
+    };
+}
+
 impl Any {
     /// The manager that `options` describe.
     ///
@@ -252,24 +267,11 @@ impl Any {
 
     /// For what is not worth a branch of its own.
     fn member(&self) -> &dyn LockManager {
-        match self {
-            Self::Reference(manager) => manager,
-            Self::Global(manager) => manager,
-            Self::Bucket(manager) => manager,
-            Self::Sharded(manager) => manager,
-            Self::Inherit(manager) => &**manager,
-            Self::Direct(manager) => manager,
-            Self::Staged(manager) => manager,
-            Self::StagedPaper(manager, _) => manager,
-        }
+        each!(self, manager => manager)
     }
 }
 
 impl LockManager for Any {
-    fn owner(&self) -> Owner {
-        self.member().owner()
-    }
-
     #[inline]
     fn request(
         &self,
@@ -279,16 +281,7 @@ impl LockManager for Any {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        match self {
-            Self::Reference(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Global(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Bucket(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Sharded(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Inherit(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Direct(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::Staged(manager) => manager.request(worker, owner, name, mode, patience),
-            Self::StagedPaper(manager, _) => manager.request(worker, owner, name, mode, patience),
-        }
+        each!(self, manager => manager.request(worker, owner, name, mode, patience))
     }
 
     #[inline]
@@ -320,70 +313,14 @@ impl LockManager for Any {
         }
     }
 
-    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
-        self.member().cancel(worker, owner);
-    }
-
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
-        self.member().end_wait(worker, ticket, reason)
-    }
-
-    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
-        self.member().wait(worker, owner, deadline)
-    }
-
-    fn poll_wait(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        context: &mut Context<'_>,
-    ) -> Poll<Outcome> {
-        self.member().poll_wait(worker, owner, context)
-    }
-
-    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        self.member().release(worker, owner, name)
-    }
-
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
-        self.member().release_since(worker, owner, savepoint);
-    }
-
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        match self {
-            Self::Reference(manager) => manager.release_all(worker, owner),
-            Self::Global(manager) => manager.release_all(worker, owner),
-            Self::Bucket(manager) => manager.release_all(worker, owner),
-            Self::Sharded(manager) => manager.release_all(worker, owner),
-            Self::Inherit(manager) => manager.release_all(worker, owner),
-            Self::Direct(manager) => manager.release_all(worker, owner),
-            Self::Staged(manager) => manager.release_all(worker, owner),
-            Self::StagedPaper(manager, _) => manager.release_all(worker, owner),
-        }
+        each!(self, manager => manager.release_all(worker, owner));
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
-        self.member().inspect(worker)
-    }
-
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
-        self.member().look(worker, most)
-    }
-
-    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
-        self.member().longest_wait(worker)
-    }
-
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
-        self.member().deadlocks()
-    }
-
-    fn stats(&self, worker: &Worker) -> Stats {
-        self.member().stats(worker)
-    }
-
-    fn verify(&self, worker: &Worker) {
-        self.member().verify(worker);
+    forward! {
+        (member())
+        owner cancel end_wait wait poll_wait release release_since inspect look longest_wait
+        deadlocks stats verify
     }
 }

@@ -195,3 +195,128 @@ pub trait LockManager: Send + Sync + Debug {
         }
     }
 }
+
+/// Methods of the contract in which a manager adds nothing to another one that it stands on:
+/// `forward! { (inner) cancel release }` has `self.inner` answer.
+macro_rules! forward {
+    ($to:tt $($method:ident)+) => { $($crate::manager::forward!(@$method $to);)+ };
+    (@owner ($($to:tt)+)) => {
+        fn owner(&self) -> $crate::owner::Owner {
+            self.$($to)+.owner()
+        }
+    };
+    (@cancel ($($to:tt)+)) => {
+        fn cancel(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+        ) {
+            self.$($to)+.cancel(worker, owner);
+        }
+    };
+    (@end_wait ($($to:tt)+)) => {
+        fn end_wait(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            ticket: $crate::owner::WaitTicket,
+            reason: $crate::request::Reason,
+        ) -> bool {
+            self.$($to)+.end_wait(worker, ticket, reason)
+        }
+    };
+    (@wait ($($to:tt)+)) => {
+        fn wait(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+            deadline: Option<std::time::Instant>,
+        ) -> $crate::request::Outcome {
+            self.$($to)+.wait(worker, owner, deadline)
+        }
+    };
+    (@poll_wait ($($to:tt)+)) => {
+        fn poll_wait(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<$crate::request::Outcome> {
+            self.$($to)+.poll_wait(worker, owner, context)
+        }
+    };
+    (@release ($($to:tt)+)) => {
+        fn release(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+            name: $crate::name::Name,
+        ) -> bool {
+            self.$($to)+.release(worker, owner, name)
+        }
+    };
+    (@release_since ($($to:tt)+)) => {
+        fn release_since(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+            savepoint: $crate::owner::Savepoint,
+        ) {
+            self.$($to)+.release_since(worker, owner, savepoint);
+        }
+    };
+    (@release_all ($($to:tt)+)) => {
+        #[inline]
+        fn release_all(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            owner: &mut $crate::owner::Owner,
+        ) {
+            self.$($to)+.release_all(worker, owner);
+        }
+    };
+    (@inspect ($($to:tt)+)) => {
+        fn inspect(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+        ) -> $crate::inspect::Snapshot {
+            self.$($to)+.inspect(worker)
+        }
+    };
+    (@look ($($to:tt)+)) => {
+        fn look(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+            most: usize,
+        ) -> $crate::inspect::Snapshot {
+            self.$($to)+.look(worker, most)
+        }
+    };
+    (@longest_wait ($($to:tt)+)) => {
+        fn longest_wait(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+        ) -> Option<std::time::Duration> {
+            self.$($to)+.longest_wait(worker)
+        }
+    };
+    (@deadlocks ($($to:tt)+)) => {
+        fn deadlocks(&self) -> Vec<$crate::inspect::DeadlockReport> {
+            self.$($to)+.deadlocks()
+        }
+    };
+    (@stats ($($to:tt)+)) => {
+        fn stats(
+            &self,
+            worker: &foxton_sync::worker::Worker,
+        ) -> $crate::inspect::Stats {
+            self.$($to)+.stats(worker)
+        }
+    };
+    (@verify ($($to:tt)+)) => {
+        fn verify(&self, worker: &foxton_sync::worker::Worker) {
+            self.$($to)+.verify(worker);
+        }
+    };
+}
+
+pub(crate) use forward;

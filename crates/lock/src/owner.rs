@@ -16,7 +16,7 @@ use crate::{
     name::{Block, Name},
     registry::{GRANTED, Record, Registry, Spare, Waiting, add},
     remembered::{Mark, Remembered},
-    request::{Label, Outcome, Refusal},
+    request::{Blocker, Label, Outcome, Reason, Refusal, Reply},
 };
 use foxton_sync::{
     clock::now,
@@ -448,10 +448,12 @@ impl Owner {
         }
     }
 
-    /// Counts a request that was refused at once.
-    pub(crate) fn refused_at_once(&self, refusal: Box<Refusal>) -> Box<Refusal> {
+    /// Answers a request that is not to wait, and counts it.
+    pub(crate) fn refuse_at_once(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+        let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
+        refusal.blockers = blockers;
         self.record().counters.count_refusal(refusal.reason);
-        refusal
+        Reply::Refused(refusal)
     }
 
     /// Moves the counts kept here to where everybody may read them, and forgets what was held.

@@ -10,7 +10,7 @@ use crate::{
     name::Name,
     owner::{Owner, Pending, Savepoint},
     registry::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
-    request::{Blocker, Member, Patience, Reason, Refusal, Reply},
+    request::{Blocker, Member, Patience, Reason, Reply},
     waits::{Detector, VictimPolicy, Way, describe},
 };
 use foxton_sync::{
@@ -136,18 +136,11 @@ impl Reference {
     }
 
     fn blockers(&self, obstacles: &[Obstacle]) -> Vec<Blocker> {
-        let describe = |&(place, mode, waiting): &Obstacle| {
+        let blocker = |&(place, mode, waiting): &Obstacle| {
             let owner = self.registry.record(place).id();
-            let (label, age) = self.registry.describe(owner);
-            Blocker {
-                owner,
-                label,
-                mode,
-                age,
-                waiting,
-            }
+            self.registry.blocker(owner, mode, waiting)
         };
-        obstacles.iter().map(describe).collect()
+        obstacles.iter().map(blocker).collect()
     }
 
     /// Grants whoever can be granted after `name` changed, and forgets it if nobody holds it.
@@ -185,12 +178,10 @@ impl Reference {
         let Some(position) = queue.position_of(wait) else {
             return false;
         };
-        let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
-        refusal.waited = waiting.since.elapsed();
-        refusal.blockers = self.blockers(&queue.obstacles(wait.place, waiting.mode, position));
-        refusal.cycle = cycle;
+        let obstacles = queue.obstacles(wait.place, waiting.mode, position);
+        let refusal = waiting.refusal(reason, self.blockers(&obstacles), cycle);
         queue.line.remove(position);
-        wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
+        wakes.extend(record.refuse(wait.ticket, refusal));
         self.settle(map, waiting.name, wakes);
         true
     }
@@ -304,9 +295,7 @@ impl LockManager for Reference {
                 return Reply::Granted;
             }
             if patience == Patience::Refuse {
-                let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
-                refusal.blockers = self.blockers(&obstacles);
-                return Reply::Refused(owner.refused_at_once(refusal));
+                return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
             }
             let Waiting { ticket, since, .. } = owner.prepare_wait(name, mode);
             queue.line.insert(

@@ -18,7 +18,7 @@ use crate::{
     mode::Mode,
     name::Name,
     remembered::Remembered,
-    request::{Label, OwnerId, Reason, Refusal},
+    request::{Blocker, Label, Member, OwnerId, Reason, Refusal},
     usage::Ledger,
 };
 use foxton_sync::{
@@ -70,6 +70,20 @@ impl Waiting {
             place: self.id.place(),
             ticket: self.ticket,
         }
+    }
+
+    /// What becomes of it if it does not end with the lock.
+    pub(crate) fn refusal(
+        &self,
+        reason: Reason,
+        blockers: Vec<Blocker>,
+        cycle: Vec<Member>,
+    ) -> Box<Refusal> {
+        let mut refusal = Refusal::new(reason, self.name, self.mode);
+        refusal.waited = self.since.elapsed();
+        refusal.blockers = blockers;
+        refusal.cycle = cycle;
+        Box::new(refusal)
     }
 
     /// What would be lost if it gave way: its locks, and one more, so that who holds none (and stands
@@ -354,6 +368,12 @@ impl Registry {
         waits
     }
 
+    /// What is known of one wait, if it has not ended.
+    pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<Waiting> {
+        let waiting = self.record(wait.place).waiting();
+        waiting.filter(|waiting| waiting.ticket == wait.ticket)
+    }
+
     /// When the longest of all waits began.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         let began = self.records().filter_map(Record::waiting_since).min();
@@ -373,6 +393,18 @@ impl Registry {
             .begun_nanos
             .store(self.now().as_nanos() as u64, Ordering::Relaxed);
         record.id.store(id.number(), Ordering::Relaxed);
+    }
+
+    /// Somebody who stands in the way, for people.
+    pub(crate) fn blocker(&self, owner: OwnerId, mode: Mode, waiting: bool) -> Blocker {
+        let (label, age) = self.describe(owner);
+        Blocker {
+            owner,
+            label,
+            mode,
+            age,
+            waiting,
+        }
     }
 
     /// Label and age of an owner that was seen a moment ago.

@@ -24,6 +24,8 @@
 //! so they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
 //! a victim other than the walker itself, the walk is repeated: one wait may close two cycles.
 
+mod reach;
+
 use crate::{
     inspect::DeadlockReport,
     mode::Mode,
@@ -36,6 +38,8 @@ use foxton_sync::{
 };
 use smallvec::SmallVec;
 use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
+
+pub(crate) use reach::{Reach, Via};
 
 /// Who of a cycle gives way.
 ///
@@ -77,44 +81,6 @@ foxton_sync::named! {
     LeastWork = "least-work",
     Youngest = "youngest",
     Requester = "requester",
-}
-
-/// What one queue says of one of its waiters: for whom it waits, directly or through earlier
-/// waiters of the same queue.
-#[derive(Debug, Default)]
-pub(crate) struct Reach {
-    /// Earlier waiters on the way to the rest; each names its predecessor.
-    pub(crate) steps: SmallVec<[Step; 4]>,
-    /// Holders that stand in somebody's way: place, and in whose.
-    pub(crate) holders: SmallVec<[(u32, Via); 4]>,
-    /// If the owner looked for is an earlier waiter that stands in somebody's way: in whose.
-    pub(crate) target: Option<Via>,
-}
-
-impl Reach {
-    /// Whether there may be a way back: most waits are for somebody who runs, and then nothing more
-    /// needs to be looked at.
-    #[inline]
-    pub(crate) fn may_lead_back(&self, registry: &Registry) -> bool {
-        let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
-        self.target.is_some() || self.holders.iter().any(waits)
-    }
-}
-
-/// In whose way somebody stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Via {
-    /// In the way of the waiter that was asked about.
-    Start,
-    /// In the way of this step.
-    Step(usize),
-}
-
-/// An earlier waiter.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
-    pub(crate) wait: WaitTicket,
-    pub(crate) via: Via,
 }
 
 /// How one owner stands in the way of another.
@@ -386,6 +352,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
+    use super::reach::Step;
     use super::*;
     use crate::name::Name;
     use crate::request::OwnerId;

@@ -155,14 +155,14 @@ mod show;
 use super::bucket::Bucket;
 use crate::{
     held,
-    inspect::{DeadlockReport, Queue, Snapshot, Stats},
-    manager::LockManager,
+    inspect::{Queue, Snapshot, Stats},
+    manager::{LockManager, forward},
     mode::Mode,
     name::{Class, Name},
-    owner::{Owner, Savepoint, Scan, WaitTicket},
+    owner::{Owner, Savepoint, Scan},
     registry::Wakes,
     remembered::{Bits, REMEMBERED},
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, Patience, Reply},
     waits::VictimPolicy,
 };
 use escalate::Escalation;
@@ -453,10 +453,6 @@ impl LockManager for Direct {
         self.discount(worker, counted);
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
-        self.real.end_wait(worker, ticket, reason)
-    }
-
     fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
         let counted = self.counted(owner);
         let outcome = self.real.wait(worker, owner, deadline);
@@ -539,14 +535,6 @@ impl LockManager for Direct {
         snapshot
     }
 
-    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
-        self.real.longest_wait(worker)
-    }
-
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
-        self.real.deadlocks()
-    }
-
     fn stats(&self, worker: &Worker) -> Stats {
         let mut stats = self.real.stats(worker);
         stats.memory_bytes += size_of_val(&*self.granules) + size_of_val(&*self.tables);
@@ -559,4 +547,6 @@ impl LockManager for Direct {
     fn verify(&self, worker: &Worker) {
         self.verify_counts(worker);
     }
+
+    forward! { (real) end_wait longest_wait deadlocks }
 }

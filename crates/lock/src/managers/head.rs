@@ -25,11 +25,12 @@
 //!   stands before it in the line, or with somebody else's granted mode.
 //! * I5  Free slots are chained from `free`.
 
+mod ways;
+
 use crate::{
     mode::{COMPONENTS, Mode, Set},
     name::Name,
     registry::WaitTicket,
-    waits::{Reach, Step, Via, Way},
 };
 use foxton_sync::park::Ticket;
 use smallvec::SmallVec;
@@ -434,85 +435,6 @@ impl Head {
         self.line.as_ref().map_or(0, |line| line.conversions)
     }
 
-    /// Who stands in the way of a request of `place` for `mode` that stands, or would stand, at
-    /// `position` in the line.
-    pub(crate) fn obstacles(
-        &self,
-        place: u32,
-        mode: Mode,
-        position: usize,
-    ) -> impl Iterator<Item = Obstacle> {
-        let holders = self.holders().map(|(place, mode)| (place, mode, false));
-        let ahead = self
-            .waiters()
-            .take(position)
-            .map(|waiter| (waiter.place, waiter.mode, true));
-        holders
-            .chain(ahead)
-            .filter(move |&(other, held, _)| other != place && !held.compatible(mode))
-    }
-
-    /// Where a request that cannot be granted now would stand in the line.
-    pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
-        let Some(line) = self.line.as_ref() else {
-            return 0;
-        };
-        if is_conversion {
-            line.conversions
-        } else {
-            line.waiters.len()
-        }
-    }
-
-    /// How `blocker` stands in the way of `wait`, if it still waits.
-    pub(crate) fn in_the_way(&self, wait: WaitTicket, blocker: u32) -> Option<Way> {
-        let position = self.position(wait)?;
-        let waiter = self.waiter_at(position)?;
-        let mut obstacles = self.obstacles(waiter.place, waiter.mode, position);
-        let (_, mode, waits) = obstacles.find(|&(place, ..)| place == blocker)?;
-        Some(Way {
-            mode,
-            holds: !waits,
-        })
-    }
-
-    /// For whom the waiter at `position` waits, directly or through others of this line.
-    ///
-    /// Walks the line backwards from there and keeps, for each component, up to two waiters already
-    /// reached that want it. Whoever conflicts with a component stands in the way of one of the two
-    /// that is not itself. So the walk needs one pass however long the line is, and what it reports
-    /// as steps is what a path needs: a few.
-    pub(crate) fn reach(&self, position: usize, target: u32) -> Reach {
-        let mut reach = Reach::default();
-        let start = self.waiter_at(position).expect("the position of a waiter");
-        let mut wanted = Wanted::default();
-        wanted.add(start.mode.set(), start.place, Via::Start);
-        for waiter in self.waiters().take(position).rev() {
-            let Some(via) = wanted.blocked_by(waiter.mode.set(), waiter.place) else {
-                continue;
-            };
-            if waiter.place == target {
-                reach.target = Some(via);
-            }
-            if wanted.lacks(waiter.mode.set()) {
-                let wait = waiter.wait();
-                reach.steps.push(Step { wait, via });
-                wanted.add(
-                    waiter.mode.set(),
-                    waiter.place,
-                    Via::Step(reach.steps.len() - 1),
-                );
-            }
-        }
-        if wanted.all.conflicts().meets(self.granted) {
-            let blocking = self.holders().filter_map(|(place, mode)| {
-                wanted.blocked_by(mode.set(), place).map(|via| (place, via))
-            });
-            reach.holders.extend(blocking);
-        }
-        reach
-    }
-
     pub(crate) fn memory_bytes(&self) -> usize {
         let slots = if self.requests.spilled() {
             self.requests.capacity()
@@ -572,39 +494,5 @@ impl Head {
                 assert_ne!(place, other, "two requests of one owner on {}", self.name);
             }
         }
-    }
-}
-
-/// For each component, up to two waiters that want it.
-#[derive(Default)]
-pub(super) struct Wanted {
-    all: Set,
-    wanting: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
-}
-
-impl Wanted {
-    pub(super) fn add(&mut self, mode: Set, place: u32, via: Via) {
-        self.all = self.all.union(mode);
-        for component in mode.indices() {
-            if self.wanting[component].len() < 2 {
-                self.wanting[component].push((place, via));
-            }
-        }
-    }
-
-    pub(super) fn lacks(&self, mode: Set) -> bool {
-        mode.indices()
-            .any(|component| self.wanting[component].len() < 2)
-    }
-
-    /// Who, other than `place`, is kept waiting by somebody at `place` who has or wants `mode`.
-    pub(super) fn blocked_by(&self, mode: Set, place: u32) -> Option<Via> {
-        let components =
-            (0..COMPONENTS).filter(|&component| mode.conflicts().meets(Set::one(component)));
-        let wanting = components.flat_map(|component| &self.wanting[component]);
-        wanting
-            .filter(|(other, _)| *other != place)
-            .map(|&(_, via)| via)
-            .next()
     }
 }

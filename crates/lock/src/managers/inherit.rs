@@ -42,13 +42,13 @@
 
 use crate::{
     held::Entry,
-    inspect::{self, DeadlockReport, Snapshot, Stats},
-    manager::LockManager,
+    inspect::{self, Snapshot, Stats},
+    manager::{LockManager, forward},
     mode::{Mode, Set},
     name::{Class, Name},
-    owner::{Owner, Savepoint, Scan, WaitTicket},
+    owner::{Owner, Scan},
     registry::{Record, Registry, add},
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Patience, Reply},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -57,11 +57,7 @@ use foxton_sync::{
     worker::Worker,
 };
 use smallvec::SmallVec;
-use std::{
-    sync::OnceLock,
-    task::{Context, Poll},
-    time::{Duration, Instant},
-};
+use std::sync::OnceLock;
 
 /// When locks are inherited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -469,18 +465,6 @@ impl<M: LockManager> LockManager for Inherit<M> {
         self.want_no_more(worker, owner);
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
-        self.inner.end_wait(worker, ticket, reason)
-    }
-
-    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        self.inner.release(worker, owner, name)
-    }
-
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
-        self.inner.release_since(worker, owner, savepoint);
-    }
-
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(self.registry());
         self.want_no_more(worker, owner);
@@ -497,14 +481,6 @@ impl<M: LockManager> LockManager for Inherit<M> {
 
     fn look(&self, worker: &Worker, most: usize) -> Snapshot {
         self.without_kept(self.inner.look(worker, most))
-    }
-
-    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
-        self.inner.longest_wait(worker)
-    }
-
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
-        self.inner.deadlocks()
     }
 
     fn stats(&self, worker: &Worker) -> Stats {
@@ -532,16 +508,5 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
-        self.inner.wait(worker, owner, deadline)
-    }
-
-    fn poll_wait(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        context: &mut Context<'_>,
-    ) -> Poll<Outcome> {
-        self.inner.poll_wait(worker, owner, context)
-    }
+    forward! { (inner) end_wait wait poll_wait release release_since longest_wait deadlocks }
 }

@@ -12,20 +12,23 @@
 //! * I2  `Owner::held` has exactly the granted requests of the owner, but for a grant that was not
 //!   collected yet.
 
+mod ends;
+mod show;
+
 use super::{
     head::{Head, Obstacle, Waiter},
     heads::Heads,
 };
 use crate::{
     held,
-    inspect::{DeadlockReport, Entry, Queue, Snapshot, Stats},
+    inspect::{DeadlockReport, Snapshot, Stats},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::{Owner, Pending, Savepoint},
     registry::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
-    request::{Blocker, Member, OwnerId, Patience, Reason, Refusal, Reply},
-    waits::{Detector, Graph, Reach, VictimPolicy, Way},
+    request::{Blocker, OwnerId, Patience, Reason, Reply},
+    waits::{Detector, Reach, VictimPolicy},
 };
 use foxton_sync::{
     shim::Arc,
@@ -33,7 +36,7 @@ use foxton_sync::{
     worker::Worker,
 };
 use smallvec::SmallVec;
-use std::{collections::HashSet, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 /// Where the buckets are, and their latches.
 pub(crate) trait Buckets: Send + Sync {
@@ -99,17 +102,13 @@ impl<B: Buckets> fmt::Debug for Queued<B> {
     }
 }
 
+/// Somebody in the way, and who that is.
+type Identified = (OwnerId, Obstacle);
+
 /// What became of a request that could not be granted at once.
 enum Obstructed {
-    Busy(Box<SmallVec<[(OwnerId, Obstacle); 4]>>),
+    Busy(Box<SmallVec<[Identified; 4]>>),
     Waiting(Box<(Waiting, Pending, Reach)>),
-}
-
-/// One queue, in numbers.
-struct Seen {
-    name: Name,
-    holders: Vec<(OwnerId, Obstacle)>,
-    line: Vec<(OwnerId, Obstacle)>,
 }
 
 /// A request on its way through a bucket.
@@ -218,15 +217,6 @@ impl<B: Buckets> Queued<B> {
         })
     }
 
-    /// Every queue, in no particular order.
-    pub(super) fn queues(&self, worker: &Worker) -> Vec<Queue> {
-        let mut queues = Vec::new();
-        for index in 0..self.buckets.count() {
-            self.show_bucket(worker, index, usize::MAX, &mut queues);
-        }
-        queues
-    }
-
     /// A request for the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
     pub(super) fn request_again(
@@ -319,9 +309,7 @@ impl<B: Buckets> Queued<B> {
     ) -> Reply {
         match obstructed {
             Obstructed::Busy(obstacles) => {
-                let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
-                refusal.blockers = self.blockers(*obstacles);
-                Reply::Refused(owner.refused_at_once(refusal))
+                owner.refuse_at_once(name, mode, self.blockers(*obstacles))
             }
             Obstructed::Waiting(wait) => {
                 let (waiting, pending, reach) = *wait;
@@ -334,7 +322,7 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// Who they are, as long as the latch says that they are there.
-    fn identify<C: FromIterator<(OwnerId, Obstacle)>>(
+    fn identify<C: FromIterator<Identified>>(
         &self,
         obstacles: impl Iterator<Item = Obstacle>,
     ) -> C {
@@ -343,18 +331,9 @@ impl<B: Buckets> Queued<B> {
             .collect()
     }
 
-    fn blockers(&self, found: impl IntoIterator<Item = (OwnerId, Obstacle)>) -> Vec<Blocker> {
-        let describe = |(owner, (_, mode, waiting))| {
-            let (label, age) = self.registry.describe(owner);
-            Blocker {
-                owner,
-                label,
-                mode,
-                age,
-                waiting,
-            }
-        };
-        found.into_iter().map(describe).collect()
+    fn blockers(&self, found: impl IntoIterator<Item = Identified>) -> Vec<Blocker> {
+        let blocker = |(owner, (_, mode, waiting))| self.registry.blocker(owner, mode, waiting);
+        found.into_iter().map(blocker).collect()
     }
 
     /// Grants all that can be granted now. Under the latch; the wakes are for after it.
@@ -373,53 +352,6 @@ impl<B: Buckets> Queued<B> {
             debug_assert!(wake.is_some(), "I1: the wait had ended before");
             wakes.extend(wake);
         });
-    }
-
-    /// The queues of one bucket, until they have so many holders and waiters. Plain numbers under
-    /// the latch, words after it.
-    fn show_bucket(&self, worker: &Worker, index: usize, most: usize, into: &mut Vec<Queue>) {
-        let seen: Vec<Seen> = self.buckets.with(worker, index, |heads| {
-            let mut room = most;
-            let heads = heads.iter().take_while(|head| {
-                let goes_on = room > 0;
-                room = room.saturating_sub(head.holders().count());
-                goes_on
-            });
-            heads.map(|head| self.see(&head)).collect()
-        });
-        into.extend(seen.into_iter().map(|seen| self.told(seen)));
-    }
-
-    /// The queue of one name.
-    fn show(&self, worker: &Worker, name: Name) -> Option<Queue> {
-        let seen = self.with(worker, &name, name.hash() as u32, |heads| {
-            heads.get(&name).map(|head| self.see(&*head))
-        });
-        seen.map(|seen| self.told(seen))
-    }
-
-    fn see(&self, head: &Head) -> Seen {
-        let holders = head.holders().map(|(place, mode)| (place, mode, false));
-        let line = head.line().map(|waiter| (waiter.place, waiter.mode, true));
-        Seen {
-            name: head.name(),
-            holders: self.identify(holders),
-            line: self.identify(line),
-        }
-    }
-
-    fn told(&self, seen: Seen) -> Queue {
-        let entry = |(owner, (place, mode, waits)): (OwnerId, Obstacle)| {
-            let waiting = self.registry.record(place).waiting().filter(|_| waits);
-            let waited = waiting.filter(|waiting| waiting.id == owner);
-            let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-            Entry::new(&self.registry, owner, mode, waited)
-        };
-        Queue {
-            name: seen.name,
-            holders: seen.holders.into_iter().map(entry).collect(),
-            waiters: seen.line.into_iter().map(entry).collect(),
-        }
     }
 
     #[inline]
@@ -446,61 +378,6 @@ impl<B: Buckets> Queued<B> {
             head.release(lock.slot);
             self.regrant(worker, head, wakes);
         });
-    }
-
-    /// Ends a wait with a refusal, if it has not ended (I1).
-    fn refuse(
-        &self,
-        worker: &Worker,
-        wait: WaitTicket,
-        reason: Reason,
-        cycle: Vec<Member>,
-    ) -> bool {
-        let record = self.registry.record(wait.place);
-        worker.account().passed(&WAIT);
-        let Some(waiting) = record
-            .waiting()
-            .filter(|waiting| waiting.ticket == wait.ticket)
-        else {
-            return false;
-        };
-        let mut wakes = Wakes::new();
-        let (name, hash) = (waiting.name, waiting.name.hash() as u32);
-        self.with(worker, &name, hash, |heads| {
-            self.refuse_in(worker, heads, &waiting, reason, cycle, &mut wakes)
-        })
-    }
-
-    /// The same with the bucket of the name at hand, under its latch or with the world stopped.
-    pub(super) fn refuse_in<'m>(
-        &'m self,
-        worker: &Worker,
-        heads: &mut Heads,
-        waiting: &Waiting,
-        reason: Reason,
-        cycle: Vec<Member>,
-        wakes: &mut Wakes<'m>,
-    ) -> bool {
-        let wait = waiting.wait_ticket();
-        let position = heads
-            .get(&waiting.name)
-            .and_then(|head| head.position(wait));
-        let Some(position) = position else {
-            return false;
-        };
-        heads.change(&waiting.name, |head| {
-            let obstacles = head.obstacles(wait.place, waiting.mode, position);
-            let obstacles: Vec<(OwnerId, Obstacle)> = self.identify(obstacles);
-            head.withdraw(wait);
-            let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
-            refusal.waited = waiting.since.elapsed();
-            refusal.blockers = self.blockers(obstacles);
-            refusal.cycle = cycle;
-            let record = self.registry.record(wait.place);
-            wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
-            self.regrant(worker, head, wakes);
-        });
-        true
     }
 }
 
@@ -596,42 +473,7 @@ impl<B: Buckets> LockManager for Queued<B> {
     }
 
     fn look(&self, worker: &Worker, most: usize) -> Snapshot {
-        let mut queues: Vec<Queue> = Vec::new();
-        let mut entries = 0;
-        let awaited = self
-            .registry
-            .waits()
-            .into_iter()
-            .map(|waiting| waiting.name);
-        let mut seen = HashSet::new();
-        for name in awaited.filter(|name| seen.insert(*name)) {
-            if entries >= most {
-                break;
-            }
-            queues.extend(self.show(worker, name));
-            let shown = queues
-                .last()
-                .map(|queue| queue.holders.len() + queue.waiters.len());
-            entries += shown.unwrap_or(0);
-        }
-        let mut bucket = 0;
-        while entries < most && bucket < self.buckets.count() {
-            let first = queues.len();
-            self.show_bucket(worker, bucket, most - entries, &mut queues);
-            let fresh = queues.split_off(first);
-            let fresh = fresh
-                .into_iter()
-                .filter(|queue| !seen.contains(&queue.name));
-            queues.extend(fresh);
-            entries += queues[first..]
-                .iter()
-                .map(|queue| queue.holders.len())
-                .sum::<usize>();
-            bucket += 1;
-        }
-        let mut snapshot = Snapshot::new(queues);
-        snapshot.left_out = entries >= most;
-        snapshot
+        self.look_at(worker, most)
     }
 
     fn longest_wait(&self, _worker: &Worker) -> Option<Duration> {
@@ -655,31 +497,5 @@ impl<B: Buckets> LockManager for Queued<B> {
         for index in 0..self.buckets.count() {
             self.buckets.with(worker, index, |heads| heads.verify());
         }
-    }
-}
-
-impl<B: Buckets> Graph for Queued<B> {
-    fn registry(&self) -> &Registry {
-        &self.registry
-    }
-
-    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
-        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
-            let head = heads.get(&waiting.name)?;
-            let position = head.position(waiting.wait_ticket())?;
-            Some(head.reach(position, target))
-        })
-    }
-
-    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
-        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
-            heads
-                .get(&waiting.name)?
-                .in_the_way(waiting.wait_ticket(), blocker)
-        })
-    }
-
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
-        self.refuse(worker, victim, Reason::Deadlock, cycle)
     }
 }

@@ -49,12 +49,11 @@ mod explored;
 
 use super::queued::Queued;
 use crate::{
-    inspect::{DeadlockReport, Snapshot, Stats},
-    manager::LockManager,
+    manager::{LockManager, forward},
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, WaitTicket},
-    request::{Patience, Reason, Reply},
+    owner::Owner,
+    request::{Patience, Reply},
     waits::{Reach, VictimPolicy},
 };
 use detect::Bell;
@@ -64,7 +63,6 @@ use foxton_sync::{
     worker::Worker,
 };
 use shards::Shards;
-use std::time::Duration;
 
 /// Who of a line goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -150,10 +148,6 @@ impl Drop for Sharded {
 }
 
 impl LockManager for Sharded {
-    fn owner(&self) -> Owner {
-        self.inner.locks.owner()
-    }
-
     #[inline(never)]
     fn request(
         &self,
@@ -169,48 +163,9 @@ impl LockManager for Sharded {
         })
     }
 
-    fn cancel(&self, worker: &Worker, owner: &mut Owner) {
-        self.inner.locks.cancel(worker, owner);
-    }
-
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
-        self.inner.locks.end_wait(worker, ticket, reason)
-    }
-
-    fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        self.inner.locks.release(worker, owner, name)
-    }
-
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
-        self.inner.locks.release_since(worker, owner, savepoint);
-    }
-
-    #[inline]
-    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        self.inner.locks.release_all(worker, owner);
-    }
-
-    fn inspect(&self, worker: &Worker) -> Snapshot {
-        self.inner.locks.inspect(worker)
-    }
-
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
-        self.inner.locks.look(worker, most)
-    }
-
-    fn longest_wait(&self, worker: &Worker) -> Option<Duration> {
-        self.inner.locks.longest_wait(worker)
-    }
-
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
-        self.inner.locks.deadlocks()
-    }
-
-    fn stats(&self, worker: &Worker) -> Stats {
-        self.inner.locks.stats(worker)
-    }
-
-    fn verify(&self, worker: &Worker) {
-        self.inner.locks.verify(worker);
+    forward! {
+        (inner.locks)
+        owner cancel end_wait release release_since release_all inspect look longest_wait
+        deadlocks stats verify
     }
 }

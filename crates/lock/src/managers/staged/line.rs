@@ -12,12 +12,11 @@
 
 use super::chains::{Asked, Holder};
 use crate::{
-    managers::head::Wanted,
     mode::{COMPONENTS, Mode, Set},
     name::Name,
     registry::WaitTicket,
     request::OwnerId,
-    waits::{Reach, Step, Via, Way},
+    waits::{Reach, Way},
 };
 use foxton_sync::park::Ticket;
 use std::collections::VecDeque;
@@ -241,34 +240,22 @@ impl Line {
         })
     }
 
-    /// For whom the waiter at `position` waits, directly or through others of this line: the walk of
-    /// [`Head::reach`](crate::managers::head::Head::reach).
+    /// For whom the waiter at `position` waits, directly or through others of this line.
     pub(crate) fn reach(&self, holders: &[Holder], position: usize, target: u32) -> Reach {
-        let mut reach = Reach::default();
         let start = self.waiters[position];
-        let mut wanted = Wanted::default();
-        wanted.add(start.mode.set(), start.owner.place(), Via::Start);
-        for waiter in self.waiters.iter().take(position).rev() {
-            let place = waiter.owner.place();
-            let Some(via) = wanted.blocked_by(waiter.mode.set(), place) else {
-                continue;
-            };
-            if place == target {
-                reach.target = Some(via);
-            }
-            if wanted.lacks(waiter.mode.set()) {
-                let wait = waiter.wait_ticket();
-                reach.steps.push(Step { wait, via });
-                wanted.add(waiter.mode.set(), place, Via::Step(reach.steps.len() - 1));
-            }
-        }
-        let blocking = holders.iter().filter_map(|holder| {
-            let place = holder.owner.place();
-            let via = wanted.blocked_by(holder.mode.set(), place)?;
-            Some((place, via))
-        });
-        reach.holders.extend(blocking);
-        reach
+        let ahead = self.waiters.iter().take(position).rev();
+        let granted = holders
+            .iter()
+            .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
+        Reach::walk(
+            (start.owner.place(), start.mode),
+            ahead.map(|waiter| (waiter.wait_ticket(), waiter.mode)),
+            granted,
+            holders
+                .iter()
+                .map(|holder| (holder.owner.place(), holder.mode)),
+            target,
+        )
     }
 
     /// Panics if an invariant is broken.

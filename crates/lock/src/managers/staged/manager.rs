@@ -40,7 +40,7 @@ use crate::{
     name::Name,
     owner::{Owner, Pending, Savepoint},
     registry::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
-    request::{Blocker, Member, OwnerId, Patience, Reason, Refusal, Reply},
+    request::{Blocker, Member, OwnerId, Patience, Reason, Reply},
     waits::{Detector, Graph, Reach, VictimPolicy, Way},
 };
 use foxton_sync::{
@@ -194,9 +194,7 @@ impl<C: Chains> Staged<C> {
                 Reply::Granted
             }
             Decided::Busy(obstacles) => {
-                let mut refusal = Box::new(Refusal::new(Reason::Busy, asked.name, asked.mode));
-                refusal.blockers = self.blockers(obstacles);
-                Reply::Refused(owner.refused_at_once(refusal))
+                owner.refuse_at_once(asked.name, asked.mode, self.blockers(obstacles))
             }
             Decided::Waiting(wait) => {
                 let (waiting, reach) = *wait;
@@ -344,18 +342,11 @@ impl<C: Chains> Staged<C> {
     }
 
     fn blockers(&self, found: Vec<Obstacle>) -> Vec<Blocker> {
-        let describe = |(owner, mode, waiting)| {
+        let blocker = |(owner, mode, waiting)| {
             let owner = self.present(owner);
-            let (label, age) = self.registry.describe(owner);
-            Blocker {
-                owner,
-                label,
-                mode,
-                age,
-                waiting,
-            }
+            self.registry.blocker(owner, mode, waiting)
         };
-        found.into_iter().map(describe).collect()
+        found.into_iter().map(blocker).collect()
     }
 
     #[inline]
@@ -390,12 +381,8 @@ impl<C: Chains> Staged<C> {
         reason: Reason,
         cycle: Vec<Member>,
     ) -> bool {
-        let record = self.registry.record(wait.place);
         worker.account().passed(&WAIT);
-        let Some(waiting) = record
-            .waiting()
-            .filter(|waiting| waiting.ticket == wait.ticket)
-        else {
+        let Some(waiting) = self.registry.waiting(wait) else {
             return false;
         };
         let hash = waiting.name.hash() as u32;
@@ -419,11 +406,9 @@ impl<C: Chains> Staged<C> {
                 &mut retired,
                 &mut wakes,
             );
-            let mut refusal = Refusal::new(reason, waiting.name, waiting.mode);
-            refusal.waited = waiting.since.elapsed();
-            refusal.blockers = self.blockers(obstacles);
-            refusal.cycle = cycle;
-            wakes.extend(record.refuse(wait.ticket, Box::new(refusal)));
+            let refusal = waiting.refusal(reason, self.blockers(obstacles), cycle);
+            let record = self.registry.record(wait.place);
+            wakes.extend(record.refuse(wait.ticket, refusal));
             true
         })
     }

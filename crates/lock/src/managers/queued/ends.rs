@@ -1,0 +1,87 @@
+//! Waits that are ended from outside, and the wait-for graph that says which should be.
+
+use super::{Buckets, Identified, Queued, WAIT};
+use crate::{
+    managers::heads::Heads,
+    registry::{Registry, WaitTicket, Waiting, Wakes},
+    request::{Member, Reason},
+    waits::{Graph, Reach, Way},
+};
+use foxton_sync::worker::Worker;
+
+#[expect(private_bounds, reason = "as for the rest of it")]
+impl<B: Buckets> Queued<B> {
+    /// Ends a wait with a refusal, if it has not ended (I1).
+    pub(super) fn refuse(
+        &self,
+        worker: &Worker,
+        wait: WaitTicket,
+        reason: Reason,
+        cycle: Vec<Member>,
+    ) -> bool {
+        worker.account().passed(&WAIT);
+        let Some(waiting) = self.registry.waiting(wait) else {
+            return false;
+        };
+        let mut wakes = Wakes::new();
+        let (name, hash) = (waiting.name, waiting.name.hash() as u32);
+        self.with(worker, &name, hash, |heads| {
+            self.refuse_in(worker, heads, &waiting, reason, cycle, &mut wakes)
+        })
+    }
+
+    /// The same with the bucket of the name at hand, under its latch or with the world stopped.
+    pub(in crate::managers) fn refuse_in<'m>(
+        &'m self,
+        worker: &Worker,
+        heads: &mut Heads,
+        waiting: &Waiting,
+        reason: Reason,
+        cycle: Vec<Member>,
+        wakes: &mut Wakes<'m>,
+    ) -> bool {
+        let wait = waiting.wait_ticket();
+        let position = heads
+            .get(&waiting.name)
+            .and_then(|head| head.position(wait));
+        let Some(position) = position else {
+            return false;
+        };
+        heads.change(&waiting.name, |head| {
+            let obstacles = head.obstacles(wait.place, waiting.mode, position);
+            let obstacles: Vec<Identified> = self.identify(obstacles);
+            head.withdraw(wait);
+            let refusal = waiting.refusal(reason, self.blockers(obstacles), cycle);
+            let record = self.registry.record(wait.place);
+            wakes.extend(record.refuse(wait.ticket, refusal));
+            self.regrant(worker, head, wakes);
+        });
+        true
+    }
+}
+
+impl<B: Buckets> Graph for Queued<B> {
+    fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
+        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
+            let head = heads.get(&waiting.name)?;
+            let position = head.position(waiting.wait_ticket())?;
+            Some(head.reach(position, target))
+        })
+    }
+
+    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
+        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
+            heads
+                .get(&waiting.name)?
+                .in_the_way(waiting.wait_ticket(), blocker)
+        })
+    }
+
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
+        self.refuse(worker, victim, Reason::Deadlock, cycle)
+    }
+}
