@@ -64,3 +64,9 @@ pub mod counter;
 
 /// Short physical exclusion.
 pub mod latch;
+
+/// A ring of bytes: places given out in order, filled in any order, taken out in order.
+pub mod ring;
+
+/// Threads that want a place at the same time ask for it together.
+pub mod group;

@@ -1,0 +1,333 @@
+//! Threads that want a place at the same time ask for it together.
+//!
+//! An array of slots. Who does not get a place at once takes a seat in a slot that is open; somebody
+//! closes the slot, allocates one place for all who are seated, and publishes where it begins; each
+//! takes the part that its seat says. So a crowd costs the front one request, and the larger the
+//! crowd, the larger the request.
+//!
+//! # State
+//!
+//! One word for each slot, one for where the place of its group begins.
+//!
+//! | bit 63 | bits 40..63        | bits 0..40           | the slot is                             |
+//! |--------|--------------------|----------------------|-----------------------------------------|
+//! | 0      | 0                  | 0                    | free                                    |
+//! | 0      | seats              | bytes of all of them | open                                    |
+//! | 1      | seats not yet left | bytes of all of them | closed: nobody else is seated           |
+//!
+//! `outcome`, where the place begins or why there is none, is published by `settled`.
+//!
+//! # Invariants
+//!
+//! * I1  The seats of a group have parts that do not overlap and that together are the place: the part
+//!   of a seat begins where the word stood when it was taken.
+//! * I2  A group is closed once, by whoever sets the bit, and published once, by the same thread.
+//! * I3  A slot is free again once everybody has left it, which is after everybody has read the
+//!   outcome. So it is written by one thread while nobody reads it: who closed the group, before
+//!   `settled` is set.
+//! * I4  A seat takes its part once.
+//!
+//! # Orderings
+//!
+//! * O1  publishing (Release) to who reads the outcome (Acquire): whoever was told of its part comes
+//!   after whatever the allocation came after, the release of that memory among it.
+//! * O2  leaving (Release) to the last to leave (Acquire), and its freeing of the slot (Release) to
+//!   whoever is seated next (Acquire): the outcome of one group is not seen by the next, and not
+//!   overwritten while it is read.
+//!
+//! # Differences from the document
+//!
+//! There the slot of a closed group is replaced at once by a fresh one out of a pool. Here who finds a
+//! slot closed goes to the next, and to none if all are; then it asks alone.
+
+use std::fmt;
+
+use crate::backoff::Backoff;
+use crate::cache_line::CachePadded;
+use crate::ring::{Place, Ring};
+use crate::shim::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, UnsafeCell, lock};
+
+const CLOSED: u64 = 1 << 63;
+const SEAT: u64 = 1 << 40;
+const BYTES: u64 = SEAT - 1;
+/// More are not seated in one slot; far below what fits the word.
+const MOST_SEATS: u64 = 1 << 20;
+
+/// Why a group got no place: a number of the caller's own.
+pub type Reason = u32;
+
+/// The reason if whoever closed a group left without telling.
+pub const DESERTED: Reason = Reason::MAX;
+
+struct Slot {
+    word: AtomicU64,
+    settled: AtomicBool,
+    /// Where the place of the group begins, or why there is none (I3).
+    outcome: UnsafeCell<Result<u64, Reason>>,
+    /// How many sleep until the outcome is published.
+    sleeping: Mutex<u32>,
+    published: Condvar,
+}
+
+// SAFETY: `outcome` is written by one thread while nobody reads it, and otherwise only read (I3, O1,
+// O2); everything else is made to be shared.
+unsafe impl Sync for Slot {}
+
+/// The slots in which threads meet, for the places of one ring.
+///
+/// ```
+/// use foxton_sync::group::Groups;
+/// use foxton_sync::ring::{Completion, Ring};
+///
+/// let (ring, mut front, mut taker) = Ring::new(1024, 0, Completion::Delegated);
+/// let groups = Groups::new(ring.clone(), 4);
+/// let first = groups.join(0, 24).expect("all slots are free");
+/// let second = groups.join(0, 40).expect("the slot is open");
+/// assert!(first.is_first() && !second.is_first());
+///
+/// let duty = first.close().expect("nobody else closed it");
+/// assert_eq!(duty.length(), 64);
+/// let place = front.allocate(&ring, duty.length()).expect("the ring is empty");
+/// duty.publish(Ok(place));
+/// for (seat, length) in [(first, 24), (second, 40)] {
+///     let mut place = seat.wait().expect("there was a place");
+///     place.write(&vec![1; length]);
+///     place.complete();
+/// }
+/// assert_eq!(taker.look(), 64);
+/// ```
+pub struct Groups {
+    ring: Arc<Ring>,
+    slots: Box<[CachePadded<Slot>]>,
+}
+
+impl fmt::Debug for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Groups")
+            .field("slots", &self.slots.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        Slot {
+            word: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
+            outcome: UnsafeCell::new(Err(DESERTED)),
+            sleeping: Mutex::new(0),
+            published: Condvar::new(),
+        }
+    }
+}
+
+impl Groups {
+    /// So many slots for the places of `ring`.
+    pub fn new(ring: Arc<Ring>, slots: usize) -> Self {
+        Groups {
+            ring,
+            slots: (0..slots).map(|_| CachePadded::new(Slot::new())).collect(),
+        }
+    }
+
+    /// Takes a seat for `length` bytes in the first open slot from number `from` on, or `None` if none
+    /// is open or has room: a group asks for at most a quarter of the ring.
+    pub fn join(&self, from: usize, length: u64) -> Option<Seat<'_>> {
+        let count = self.slots.len();
+        let slots = (0..count).map(|step| &*self.slots[(from + step) % count]);
+        slots.into_iter().find_map(|slot| self.sit(slot, length))
+    }
+
+    fn sit<'g>(&'g self, slot: &'g Slot, length: u64) -> Option<Seat<'g>> {
+        let most = self.ring.capacity() / 4;
+        // Relaxed: only a number, checked by the exchange.
+        let mut word = slot.word.load(Ordering::Relaxed);
+        loop {
+            let offset = word & BYTES;
+            if word & CLOSED != 0 || offset + length > most || word / SEAT >= MOST_SEATS {
+                return None;
+            }
+            match slot.word.compare_exchange_weak(
+                word,
+                word + SEAT + length,
+                Ordering::Acquire, // O2
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => {
+                    return Some(Seat {
+                        groups: self,
+                        slot,
+                        offset,
+                        length,
+                        is_taken: false,
+                    });
+                }
+                Err(newer) => word = newer,
+            }
+        }
+    }
+}
+
+/// A share in what a group asks for. Whoever drops it without its part breaks the ring.
+#[derive(Debug)]
+#[must_use = "the others in the group wait for who is first"]
+pub struct Seat<'g> {
+    groups: &'g Groups,
+    slot: &'g Slot,
+    offset: u64,
+    length: u64,
+    is_taken: bool,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({:#x})", self.word.load(Ordering::Relaxed))
+    }
+}
+
+impl<'g> Seat<'g> {
+    /// Whether it is the first of its group, who should close it.
+    pub fn is_first(&self) -> bool {
+        self.offset == 0
+    }
+
+    /// Closes the group, for the one who comes first.
+    pub fn close(&self) -> Option<Duty<'g>> {
+        // Relaxed: the bit is taken by one, and what it stands for is told by publishing.
+        let word = self.slot.word.fetch_or(CLOSED, Ordering::Relaxed);
+        (word & CLOSED == 0).then_some(Duty {
+            groups: self.groups,
+            slot: self.slot,
+            length: word & BYTES,
+            seats: word / SEAT,
+        })
+    }
+
+    /// Whether the outcome is published. A hint, outdated when it arrives.
+    pub fn is_settled(&self) -> bool {
+        // Relaxed: leads to no memory.
+        self.slot.settled.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the outcome, spinning a bounded while and then asleep, and leaves the slot with the
+    /// part of this seat.
+    pub fn wait(mut self) -> Result<Place<'g>, Reason> {
+        self.part()
+    }
+
+    /// As [`wait`](Self::wait), but stays in the slot until the seat is dropped.
+    ///
+    /// # Panics
+    ///
+    /// When asked twice.
+    pub fn part(&mut self) -> Result<Place<'g>, Reason> {
+        assert!(!self.is_taken, "a seat has one part"); // I4
+        self.until_settled();
+        self.is_taken = true;
+        // SAFETY: settled, so nobody writes it until this seat is left (I3, O1).
+        let outcome = self.slot.outcome.with(|outcome| unsafe { *outcome });
+        // Nobody else has this part (I1, I4).
+        outcome.map(|begin| self.groups.ring.place(begin + self.offset, self.length))
+    }
+
+    /// Waits until everybody else has left.
+    pub fn until_alone(&self) {
+        let mut backoff = Backoff::new();
+        // Relaxed: what the others did before they left is told by their places.
+        while (self.slot.word.load(Ordering::Relaxed) & !CLOSED) / SEAT > 1 {
+            backoff.snooze();
+        }
+    }
+
+    fn until_settled(&self) {
+        let settled = || self.slot.settled.load(Ordering::Acquire); // O1
+        let mut backoff = Backoff::new();
+        while !backoff.is_yielding() && !cfg!(loom) {
+            if settled() {
+                return;
+            }
+            backoff.snooze();
+        }
+        if settled() {
+            return;
+        }
+        let mut sleeping = lock(&self.slot.sleeping);
+        *sleeping += 1;
+        while !settled() {
+            let woken = self.slot.published.wait(sleeping);
+            sleeping = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        *sleeping -= 1;
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            drop(self.close());
+            self.groups.ring.give_up();
+            self.until_settled();
+        }
+        let slot = self.slot;
+        let word = slot.word.fetch_sub(SEAT, Ordering::AcqRel); // O2
+        if (word & !CLOSED) / SEAT == 1 {
+            slot.settled.store(false, Ordering::Relaxed); // Relaxed: told by the word (O2).
+            slot.word.store(0, Ordering::Release); // O2
+        }
+    }
+}
+
+/// What whoever closed a group owes to everybody in it. Dropped, it tells them that they were
+/// [`DESERTED`].
+#[derive(Debug)]
+#[must_use = "the group waits for it to be published"]
+pub struct Duty<'g> {
+    groups: &'g Groups,
+    slot: &'g Slot,
+    length: u64,
+    seats: u64,
+}
+
+impl<'g> Duty<'g> {
+    /// Bytes that the group asks for.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// How many are in the group.
+    pub fn seats(&self) -> u64 {
+        self.seats
+    }
+
+    /// Gives the group its place, or tells it why there is none.
+    ///
+    /// # Panics
+    ///
+    /// If the place is of another ring or length.
+    pub fn publish(self, outcome: Result<Place<'g>, Reason>) {
+        let begin = outcome.map(|place| {
+            let (at, length) = place.leave(&self.groups.ring);
+            assert!(length == self.length, "a place of another length");
+            at
+        });
+        self.settle(begin);
+        std::mem::forget(self);
+    }
+
+    fn settle(&self, outcome: Result<u64, Reason>) {
+        let slot = self.slot;
+        // SAFETY: this thread closed the group (I2), so it alone writes, and nobody reads yet (I3).
+        slot.outcome.with_mut(|place| unsafe { *place = outcome });
+        slot.settled.store(true, Ordering::Release); // O1
+        let sleeping = *lock(&slot.sleeping);
+        if sleeping > 0 {
+            slot.published.notify_all();
+        }
+    }
+}
+
+impl Drop for Duty<'_> {
+    fn drop(&mut self) {
+        self.settle(Err(DESERTED));
+    }
+}

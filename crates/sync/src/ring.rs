@@ -1,0 +1,603 @@
+//! A ring of bytes: places are given out in order, filled in any order, and taken out in order.
+//!
+//! What a log buffer is made of. A stream of bytes lies in a ring of memory; position p of the stream
+//! is byte `p mod capacity`. Whoever has a [`Place`] writes it and completes it, without a latch. One
+//! [`Taker`] takes out, from the front, what is complete, and releases the memory for the next lap.
+//!
+//! # State
+//!
+//! ```text
+//!        released        whole            ..          next        released + capacity
+//!  ---------+--------------+---------------+------------+-----------------+-----------
+//!    free   |   complete   |  places given out, some    |      free       |
+//!           | being taken  |  complete, some not        |                 |
+//! ```
+//!
+//! `next` belongs to whoever gives out places: a [`Front`], which is used by one thread at a time, or
+//! a [`SharedFront`], which is one word. `released` is the taker's and read by the front. Completion
+//! is told in one of two ways, [`Completion`]:
+//!
+//! * *in turn*: `completed` is where the complete part ends. Who completes waits until that is where
+//!   its place begins, and moves it on.
+//! * *delegated*: there is a mark for each 16 bytes of the ring. Who completes leaves the length of its
+//!   place in the mark of its first byte and is done; the taker follows the marks from place to place
+//!   and clears them. Nobody waits for anybody but the taker, for the place that it is at.
+//!
+//! # Invariants
+//!
+//! * I1  Places that exist do not overlap, and lie between `released` and `released + capacity`: one
+//!   front gives them out, in ascending order, never more than `capacity` bytes behind what it knows to
+//!   be released; and `released` goes no further than places that are complete, or skipped.
+//! * I2  The bytes of a place are written by whoever has it, and by nobody after it was completed.
+//! * I3  The bytes between `released` and `whole` are read by the taker and written by nobody.
+//! * I4  A place begins at a multiple of 8 and has at least 24 bytes, so of two places that exist no two
+//!   have the same mark. A mark is set once by each place and cleared by the taker before the bytes are
+//!   released, so a mark that is set belongs to the place at hand and not to an earlier lap.
+//! * I5  Who completes a place then looks whether the taker sleeps for it; a taker that is about to
+//!   sleep says so and then looks again. The fence between is asymmetric, and free for whoever completes
+//!   ([`asymmetric`](crate::asymmetric)): at least one sees the other, and no wake-up is lost.
+//!
+//! # Orderings
+//!
+//! * O1  the taker's store to `released` (Release) to the front's load (Acquire): who writes a byte of
+//!   the next lap comes after the taker's last look at it, and after its clearing of the mark.
+//! * O2  the store to a mark (Release) to the taker's load (Acquire): who sees a place complete sees its
+//!   bytes.
+//! * O3  the store to `completed` (Release) to the load of the next in turn or the taker (Acquire): as
+//!   O2, for all places before.
+
+use std::fmt;
+
+use crate::asymmetric::Asymmetric;
+use crate::backoff::Backoff;
+use crate::cache_line::CachePadded;
+use crate::park::{Parker, Ticket, Verdict};
+use crate::shim::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+
+mod bytes;
+
+use bytes::Bytes;
+
+/// Places begin at multiples of this many bytes.
+pub const ALIGNMENT: u64 = 8;
+/// Bytes of the smallest place.
+pub const LEAST: u64 = 24;
+/// Bytes of ring for each mark: at most one place begins in so many (I4).
+const MARKED: u64 = 16;
+/// No place begins there.
+const NOWHERE: u64 = u64::MAX;
+/// Set in the word of a shared front that gives out nothing more.
+const CLOSED: u64 = 1 << 63;
+/// The only thing that a sleeping taker is told.
+const LOOK: Verdict = Verdict::new(1);
+
+/// How it becomes known that a place is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// In the order of the places: who is early waits for those before.
+    InTurn,
+    /// In any order: who is early leaves it to the taker.
+    Delegated,
+}
+
+/// The memory, and how far it is complete and released.
+///
+/// ```
+/// use foxton_sync::ring::{Completion, Ring};
+///
+/// let (ring, mut front, mut taker) = Ring::new(1024, 0, Completion::Delegated);
+/// let mut first = front.allocate(&ring, 24).expect("the ring is empty");
+/// let mut second = front.allocate(&ring, 32).expect("there is room");
+/// second.write(&[2; 32]);
+/// second.complete();
+/// assert_eq!(taker.look(), 0, "the first is not complete");
+/// first.write(&[1; 24]);
+/// first.complete();
+/// assert_eq!(taker.look(), 56);
+/// assert_eq!(taker.bytes(56)[0][24..], [2; 32]);
+/// taker.release(56);
+/// ```
+pub struct Ring {
+    bytes: Bytes,
+    /// Empty where completion is in turn.
+    marks: Box<[AtomicU32]>,
+    fence: Asymmetric,
+    released: CachePadded<AtomicU64>,
+    completed: CachePadded<AtomicU64>,
+    /// Where the taker sleeps, or [`NOWHERE`]. Beside what everybody reads and nobody writes.
+    awaited: AtomicU64,
+    /// A place was given back unfinished: the stream ends there.
+    broken: AtomicBool,
+    parker: Parker,
+    sleeper: Mutex<Option<Ticket>>,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("capacity", &self.capacity())
+            .field("released", &self.released.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Ring {
+    /// A ring of `capacity` bytes whose stream begins at `start`.
+    ///
+    /// # Panics
+    ///
+    /// If the capacity is not a power of two from 64 on, or `start` is not a multiple of
+    /// [`ALIGNMENT`].
+    pub fn new(capacity: usize, start: u64, completion: Completion) -> (Arc<Ring>, Front, Taker) {
+        assert!(
+            capacity.is_power_of_two() && capacity >= 64,
+            "capacity {capacity}"
+        );
+        assert!(start.is_multiple_of(ALIGNMENT), "start {start}");
+        let marks = match completion {
+            Completion::InTurn => 0,
+            Completion::Delegated => capacity as u64 / MARKED,
+        };
+        let ring = Arc::new(Ring {
+            bytes: Bytes::new(capacity),
+            marks: (0..marks).map(|_| AtomicU32::new(0)).collect(),
+            fence: Asymmetric::new(),
+            released: CachePadded::new(AtomicU64::new(start)),
+            completed: CachePadded::new(AtomicU64::new(start)),
+            awaited: AtomicU64::new(NOWHERE),
+            broken: AtomicBool::new(false),
+            parker: Parker::new(),
+            sleeper: Mutex::new(None),
+        });
+        let front = Front {
+            ring: ring.clone(),
+            next: start,
+            limit: start + capacity as u64,
+        };
+        let taker = Taker {
+            ring: ring.clone(),
+            released: start,
+            whole: start,
+            gap: None,
+        };
+        (ring, front, taker)
+    }
+
+    /// Bytes of the ring.
+    pub fn capacity(&self) -> u64 {
+        self.bytes.capacity()
+    }
+
+    /// How far the stream has been taken out: places that end at most
+    /// [`capacity`](Self::capacity) behind this can be given out.
+    pub fn released(&self) -> u64 {
+        self.released.load(Ordering::Acquire) // O1
+    }
+
+    /// Whether a place was given back unfinished, so that nothing behind it will ever be complete.
+    pub fn is_broken(&self) -> bool {
+        // Relaxed: leads to no memory.
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// The place given out at `at`, again: only for who gave it away unwritten, as `Group` does.
+    pub(crate) fn place(&self, at: u64, length: u64) -> Place<'_> {
+        Place {
+            ring: self,
+            at,
+            cursor: at,
+            end: at + length,
+        }
+    }
+
+    fn mark(&self, at: u64) -> &AtomicU32 {
+        &self.marks[(at & (self.capacity() - 1)) as usize / MARKED as usize]
+    }
+
+    fn is_delegated(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// Makes known that the place from `at` to `end` is complete.
+    #[inline]
+    fn complete(&self, at: u64, end: u64) {
+        if self.is_delegated() {
+            let units = ((end - at) / ALIGNMENT) as u32;
+            self.mark(at).store(units, Ordering::Release); // O2
+        } else {
+            self.wait_for_turn(at);
+            self.completed.store(end, Ordering::Release); // O3
+        }
+        self.fence.light(); // I5
+        // Relaxed: the fence orders it (I5).
+        if self.awaited.load(Ordering::Relaxed) == at {
+            self.wake();
+        }
+    }
+
+    #[inline]
+    fn wait_for_turn(&self, at: u64) {
+        let mut backoff = Backoff::new();
+        while self.completed.load(Ordering::Acquire) != at && !self.is_broken() {
+            // O3
+            backoff.snooze();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        let sleeper = lock(&self.sleeper).take();
+        if let Some(ticket) = sleeper {
+            drop(self.parker.resolve(ticket, LOOK));
+        }
+    }
+
+    #[cold]
+    pub(crate) fn give_up(&self) {
+        // Under the mutex: a taker that goes to sleep looks at it there.
+        let sleeper = {
+            let mut sleeper = lock(&self.sleeper);
+            self.broken.store(true, Ordering::Relaxed); // Relaxed: the mutex orders it.
+            sleeper.take()
+        };
+        if let Some(ticket) = sleeper {
+            drop(self.parker.resolve(ticket, LOOK));
+        }
+    }
+}
+
+/// A part of the stream that one thread may write: a slice of the ring, wherever it wraps.
+///
+/// To be filled from its beginning to its end and then completed. A place that is dropped before that
+/// breaks the ring: nothing behind it will be taken out.
+#[derive(Debug)]
+#[must_use = "a place that is not completed breaks the ring"]
+pub struct Place<'r> {
+    ring: &'r Ring,
+    at: u64,
+    cursor: u64,
+    end: u64,
+}
+
+impl Place<'_> {
+    /// Where it begins in the stream.
+    #[inline]
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Where it ends.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Writes `bytes` behind what was written before.
+    ///
+    /// # Panics
+    ///
+    /// If they do not fit.
+    #[inline]
+    pub fn write(&mut self, bytes: &[u8]) {
+        let end = self.cursor + bytes.len() as u64;
+        assert!(end <= self.end, "more bytes than the place has");
+        self.ring.bytes.write(self.cursor, bytes, self);
+        self.cursor = end;
+    }
+
+    /// Makes the place known to be complete; with completion in turn, waits for those before it.
+    ///
+    /// # Panics
+    ///
+    /// If it is not filled to its end.
+    #[inline]
+    pub fn complete(self) {
+        assert!(self.cursor == self.end, "the place is not filled");
+        self.ring.complete(self.at, self.end);
+        std::mem::forget(self);
+    }
+
+    /// Leaves the place, unwritten, to whoever makes it again with [`Ring::place`].
+    pub(crate) fn leave(self, ring: &Ring) -> (u64, u64) {
+        assert!(std::ptr::eq(self.ring, ring), "a place of another ring");
+        assert!(self.cursor == self.at, "the place is written");
+        let place = (self.at, self.end - self.at);
+        std::mem::forget(self);
+        place
+    }
+}
+
+impl Drop for Place<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.ring.give_up();
+    }
+}
+
+/// A part of the stream that does not go through the ring.
+#[derive(Debug)]
+#[must_use = "nothing behind a gap is taken until it is met and skipped"]
+pub struct Gap {
+    at: u64,
+    length: u64,
+}
+
+impl Gap {
+    /// Where it begins in the stream.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Where it ends.
+    pub fn end(&self) -> u64 {
+        self.at + self.length
+    }
+}
+
+fn check_length(length: u64, capacity: u64) {
+    assert!(
+        length >= LEAST && length.is_multiple_of(ALIGNMENT) && length <= capacity,
+        "a place of {length} bytes in a ring of {capacity}"
+    );
+}
+
+/// The right to give out places, for one thread at a time.
+#[derive(Debug)]
+pub struct Front {
+    ring: Arc<Ring>,
+    next: u64,
+    /// What is known to be released, and the capacity behind it.
+    limit: u64,
+}
+
+impl Front {
+    /// Where the next place begins.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The next `length` bytes, or `None` if they are not released yet.
+    ///
+    /// # Panics
+    ///
+    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity, or `ring` is
+    /// another.
+    #[inline]
+    pub fn allocate<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Place<'r>> {
+        assert!(std::ptr::eq(&*self.ring, ring), "the front of another ring");
+        check_length(length, ring.capacity());
+        let end = self.next + length;
+        if end > self.limit {
+            self.limit = ring.released() + ring.capacity();
+            if end > self.limit {
+                return None;
+            }
+        }
+        let place = ring.place(self.next, length);
+        self.next = end;
+        Some(place)
+    }
+
+    /// Gives `length` bytes of the stream a place outside the ring.
+    pub fn skip(&mut self, length: u64) -> Gap {
+        let at = self.next;
+        self.next += length;
+        Gap { at, length }
+    }
+}
+
+/// Why a shared front gave no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// There is no room until the taker releases some.
+    Full,
+    /// It was closed.
+    Closed,
+    /// Others were faster, as often as was tried.
+    Contended,
+}
+
+/// The right to give out places, for everybody: one word. A thread that loses its processor while it
+/// asks holds up nobody.
+#[derive(Debug)]
+pub struct SharedFront {
+    ring: Arc<Ring>,
+    /// Where the next place begins, and [`CLOSED`].
+    next: CachePadded<AtomicU64>,
+}
+
+impl From<Front> for SharedFront {
+    fn from(front: Front) -> Self {
+        SharedFront {
+            next: CachePadded::new(AtomicU64::new(front.next)),
+            ring: front.ring,
+        }
+    }
+}
+
+impl SharedFront {
+    /// Where the next place begins.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
+    }
+
+    /// The next `length` bytes. Tries so many times to be the first to ask.
+    ///
+    /// # Panics
+    ///
+    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity.
+    #[inline]
+    pub fn allocate(&self, length: u64, attempts: u32) -> Result<Place<'_>, Denied> {
+        let ring = &*self.ring;
+        check_length(length, ring.capacity());
+        let mut next = self.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
+        for _ in 0..attempts {
+            if next & CLOSED != 0 {
+                return Err(Denied::Closed);
+            }
+            if next + length > ring.released() + ring.capacity() {
+                return Err(Denied::Full);
+            }
+            // Relaxed: the word hands out numbers. What was released is known by O1, and what is
+            // complete, by O2 and O3.
+            match self.next.compare_exchange(
+                next,
+                next + length,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Ok(ring.place(next, length)),
+                Err(newer) => next = newer,
+            }
+        }
+        Err(Denied::Contended)
+    }
+
+    /// Gives `length` bytes of the stream a place outside the ring, or `None` if it was closed.
+    pub fn skip(&self, length: u64) -> Option<Gap> {
+        // Relaxed: as in `allocate`.
+        let moved = self
+            .next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+                (next & CLOSED == 0).then_some(next + length)
+            });
+        moved.ok().map(|at| Gap { at, length })
+    }
+
+    /// Gives out nothing more.
+    pub fn close(&self) {
+        // Relaxed: what is told by it is told by whoever closes.
+        self.next.fetch_or(CLOSED, Ordering::Relaxed);
+    }
+}
+
+/// The right to take bytes out.
+#[derive(Debug)]
+pub struct Taker {
+    ring: Arc<Ring>,
+    released: u64,
+    whole: u64,
+    /// Met, and not skipped yet: begins at `whole`.
+    gap: Option<Gap>,
+}
+
+impl Taker {
+    /// Where what is released ends, and what can be taken begins.
+    pub fn at(&self) -> u64 {
+        self.released
+    }
+
+    /// Looks how far the stream is complete, and returns it. A gap that was met ends it.
+    pub fn look(&mut self) -> u64 {
+        if self.gap.is_some() {
+            return self.whole;
+        }
+        if self.ring.is_delegated() {
+            while let Some(length) = self.marked() {
+                self.ring.mark(self.whole).store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
+                self.whole += length;
+            }
+        } else {
+            self.whole = self.ring.completed.load(Ordering::Acquire); // O3
+        }
+        self.whole
+    }
+
+    /// The complete bytes from where the taker is, at most `most`: two slices, the second of which is
+    /// empty unless they go around the end of the ring.
+    pub fn bytes(&self, most: u64) -> [&[u8]; 2] {
+        let length = (self.whole - self.released).min(most);
+        self.ring.bytes.read(self.released, length, self)
+    }
+
+    /// Lets go of the first `length` bytes: their memory may be given out again.
+    ///
+    /// # Panics
+    ///
+    /// If they are not complete.
+    pub fn release(&mut self, length: u64) {
+        assert!(
+            self.whole - self.released >= length,
+            "released before complete"
+        );
+        self.released += length;
+        self.ring.released.store(self.released, Ordering::Release); // O1
+    }
+
+    /// Sleeps until the place at which [`look`](Self::look) stopped is complete; looks, and returns
+    /// whether it is. It is not if the ring broke there.
+    ///
+    /// Only for who knows that a place was given out there.
+    pub fn wait(&mut self) -> bool {
+        let before = self.whole;
+        let mut backoff = Backoff::new();
+        loop {
+            if self.look() > before {
+                return true;
+            }
+            if backoff.is_yielding() || cfg!(loom) {
+                break;
+            }
+            backoff.snooze();
+        }
+        let ring = self.ring.clone();
+        let ticket = ring.parker.arm();
+        let broken = {
+            let mut sleeper = lock(&ring.sleeper);
+            *sleeper = Some(ticket);
+            ring.is_broken()
+        };
+        // Relaxed: the fence orders it (I5).
+        ring.awaited.store(before, Ordering::Relaxed);
+        ring.fence.heavy(); // I5
+        if broken || self.look() > before {
+            lock(&ring.sleeper).take();
+            // Somebody may have resolved it; then there is nothing to withdraw.
+            ring.parker.disarm(ticket);
+        } else {
+            ring.parker.wait(ticket, None);
+        }
+        // Relaxed: a wake-up too many is harmless.
+        ring.awaited.store(NOWHERE, Ordering::Relaxed);
+        self.look() > before
+    }
+
+    /// Waits until everything before `gap` is complete, and stops there: who waits for the turn behind
+    /// it need not wait for it to be skipped. Returns whether it got there; it does not if the ring
+    /// broke.
+    pub fn meet(&mut self, gap: Gap) -> bool {
+        while self.look() < gap.at {
+            if !self.wait() {
+                return false;
+            }
+        }
+        if !self.ring.is_delegated() {
+            // Relaxed: what precedes was seen by this taker, and concerns nobody else.
+            self.ring.completed.store(gap.end(), Ordering::Relaxed);
+        }
+        self.gap = Some(gap);
+        true
+    }
+
+    /// Goes over the gap that was met, once everything before is released.
+    ///
+    /// # Panics
+    ///
+    /// If it is not, or no gap was met.
+    pub fn skip(&mut self) {
+        let gap = self.gap.take().expect("a gap was met");
+        assert!(
+            self.released == gap.at,
+            "skipped before what precedes is released"
+        );
+        self.released = gap.end();
+        self.whole = self.released;
+        self.ring.released.store(self.released, Ordering::Release); // O1
+    }
+
+    /// The length of the place at `whole`, if it is complete.
+    fn marked(&self) -> Option<u64> {
+        let units = self.ring.mark(self.whole).load(Ordering::Acquire); // O2
+        (units != 0).then_some(u64::from(units) * ALIGNMENT)
+    }
+}
