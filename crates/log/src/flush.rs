@@ -33,13 +33,15 @@ use std::sync::Arc as StdArc;
 use std::time::Instant;
 
 use foxton_sync::hook::Point;
+use foxton_sync::ring::Taker;
 use foxton_sync::shim::{
-    AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock,
+    AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock,
 };
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::buffer::baseline::{Buffer, Draft, Placed, Taken};
+use crate::buffer::room::Room;
+use crate::buffer::{Buffer, Draft, Placed};
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
@@ -55,6 +57,14 @@ static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flush
 
 const NO_PADDING: [u8; 8] = [0; 8];
 
+/// The way out of the buffer. One thread at a time has it.
+#[derive(Debug)]
+struct Drain {
+    /// What is complete and not written.
+    taker: Taker,
+    output: Output,
+}
+
 /// What the flusher is asked for.
 #[derive(Debug, Default)]
 struct Demand {
@@ -65,9 +75,10 @@ struct Demand {
     stop: bool,
 }
 
+/// To where at least.
 enum Task {
-    Write,
-    Sync,
+    Write(Lsn),
+    Sync(Lsn),
     Stop,
 }
 
@@ -78,7 +89,8 @@ pub(crate) struct Core {
     seal: Seal,
     pub(crate) buffer: Buffer,
     pub(crate) waiters: Waiters,
-    output: Mutex<Output>,
+    room: Room,
+    output: Mutex<Drain>,
     /// How many syncs there were.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
@@ -95,17 +107,18 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(options: LogOptions, identity: &[u8; 16], mut output: Output) -> Self {
+    pub(crate) fn new(options: LogOptions, identity: &[u8; 16], output: Output) -> Self {
         let seal = Seal::new(identity);
         let end = output.at();
-        let buffer = Buffer::new(options.latch, seal, options.buffer_capacity(), end);
-        output.spare = buffer.spare();
+        let (kind, capacity) = (options.buffer, options.buffer_capacity());
+        let (buffer, taker) = Buffer::new(kind, options.latch, seal, capacity, end);
         Core {
             seal,
             buffer,
             waiters: Waiters::new(options.latch),
+            room: Room::new(options.latch),
             options,
-            output: Mutex::new(output),
+            output: Mutex::new(Drain { taker, output }),
             syncing: Mutex::new(0),
             begin: end,
             written: AtomicU64::new(end.bytes()),
@@ -139,75 +152,160 @@ impl Core {
 
     /// Calls of `write_at` and of `sync` since the log was opened.
     pub(crate) fn calls(&self, worker: &Worker) -> (u64, u64) {
-        let writes = self.output(worker).writes;
+        let writes = self.output(worker).output.writes;
         (writes, *lock(&self.syncing))
     }
 
-    fn output(&self, worker: &Worker) -> MutexGuard<'_, Output> {
+    fn output(&self, worker: &Worker) -> MutexGuard<'_, Drain> {
         worker.account().passed(&OUTPUT);
         lock(&self.output)
     }
 
+    fn try_output(&self, worker: &Worker) -> Option<MutexGuard<'_, Drain>> {
+        worker.account().passed(&OUTPUT);
+        try_lock(&self.output)
+    }
+
     // Inserting.
 
-    /// Gives the record a place in the log, writing out the buffer if there is no room in it.
-    pub(crate) fn insert(&self, worker: &Worker, draft: Draft<'_>) -> Result<Lsn, LogError> {
+    /// Gives the record a place in the log, waiting for room in the buffer if there is none.
+    pub(crate) fn insert(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
         self.pass(worker, &point::INSERT)?;
         if !self.buffer.fits(draft.framed) {
             return self.insert_large(worker, draft);
         }
-        loop {
-            match self.buffer.insert(worker, draft, self.durable()) {
-                Placed::Done { end, half_full } => {
-                    if half_full {
-                        self.ask(worker, |demand| demand.written = demand.written.max(end));
-                    }
-                    return Ok(end);
-                }
-                Placed::Full => self.write_out(worker, &mut self.output(worker))?,
-                Placed::Refused(error) => return Err(error),
+        match self.buffer.insert(worker, draft) {
+            Placed::Done { begin, end } => Ok(self.inserted(worker, begin, end)),
+            Placed::Full => self.insert_when_room(worker, draft),
+            Placed::Refused(error) => Err(error),
+        }
+    }
+
+    #[inline]
+    fn inserted(&self, worker: &Worker, begin: Lsn, end: Lsn) -> Lsn {
+        if self.buffer.is_due(begin, end) {
+            self.request(worker, Reach::Written, end);
+        }
+        end
+    }
+
+    #[cold]
+    fn insert_when_room(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
+        let mut was_woken = false;
+        let result = loop {
+            match self.make_room(worker, draft.framed, was_woken) {
+                Ok(woken) => was_woken |= woken,
+                Err(error) => break Err(error),
+            }
+            match self.buffer.insert(worker, draft) {
+                Placed::Done { begin, end } => break Ok(self.inserted(worker, begin, end)),
+                Placed::Full => {}
+                Placed::Refused(error) => break Err(error),
+            }
+        };
+        if was_woken {
+            self.room.pass_on(worker);
+        }
+        result
+    }
+
+    /// Writes out the buffer, or sleeps until somebody else has. Returns whether it was woken from
+    /// `room`.
+    fn make_room(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
+        if self.try_to_make_room(worker, framed)? {
+            return Ok(false);
+        }
+        let is_over = || self.buffer.has_room(worker, framed) || self.is_over();
+        let Some(waiting) = self.room.enter(worker, was_woken, is_over) else {
+            return Ok(false);
+        };
+        // Whoever had the output may have been done with it before anybody could see us wait.
+        match self.try_to_make_room(worker, framed) {
+            Ok(false) => {
+                self.request(worker, Reach::Written, self.written().plus(1));
+                waiting.wait();
+                Ok(true)
+            }
+            other => {
+                let was_woken = waiting.withdraw();
+                other.map(|_| was_woken)
             }
         }
     }
 
-    /// A large record is written from where it lies, behind everything that is in the buffer.
-    fn insert_large(&self, worker: &Worker, draft: Draft<'_>) -> Result<Lsn, LogError> {
-        let output = &mut *self.output(worker);
-        self.check()?;
-        let spare = std::mem::take(&mut output.spare);
-        let (mut taken, header) = match self.buffer.reserve(worker, draft, self.durable(), spare) {
-            Ok(reserved) => reserved,
-            Err((error, spare)) => {
-                output.spare = spare;
-                return Err(error);
-            }
+    /// Writes out the buffer until there is room, unless somebody else has the output.
+    fn try_to_make_room(&self, worker: &Worker, framed: u64) -> Result<bool, LogError> {
+        let Some(mut drain) = self.try_output(worker) else {
+            return Ok(false);
         };
-        let result = self.write_taken(worker, output, &taken).and_then(|()| {
-            self.write(worker, output, &[&header])?;
-            self.write(worker, output, draft.parts)?;
-            self.write(worker, output, &[&NO_PADDING[..padding(draft.length)]])
-        });
-        taken.bytes.clear();
-        output.spare = taken.bytes;
-        result?;
-        let end = output.at();
+        if !self.buffer.has_room(worker, framed) {
+            // What makes the buffer full begins here.
+            let upto = drain.output.at().plus(1);
+            self.write_out(worker, &mut drain, upto)?;
+        }
+        Ok(true)
+    }
+
+    /// A large record is written from where it lies, behind everything that is in the buffer.
+    fn insert_large(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
+        let drain = &mut *self.output(worker);
+        self.check()?;
+        let gap = self.buffer.reserve(worker, draft.framed)?;
+        let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
+        let header = self.seal.encode(begin, draft.header());
+        if !drain.taker.meet(gap) {
+            return Err(self.fail(worker, panicked()));
+        }
+        self.write_out(worker, drain, begin)?;
+        self.write(worker, &mut drain.output, &[&header])?;
+        self.write(worker, &mut drain.output, draft.parts)?;
+        let zeros = &NO_PADDING[..padding(draft.length)];
+        self.write(worker, &mut drain.output, &[zeros])?;
+        drain.taker.skip();
+        self.room.made(worker);
         self.publish_written(worker, end);
         Ok(end)
     }
 
     // Writing.
 
-    /// Writes out everything in the buffer.
-    fn write_out(&self, worker: &Worker, output: &mut Output) -> Result<(), LogError> {
+    /// Writes out everything in the buffer that is complete, and at least up to `upto`, waiting for
+    /// who has a place before it and has not copied yet.
+    fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
         self.check()?;
-        let spare = std::mem::take(&mut output.spare);
-        let mut taken = self.buffer.take(worker, spare);
-        let result = self.write_taken(worker, output, &taken);
-        taken.bytes.clear();
-        output.spare = taken.bytes;
-        result?;
-        self.publish_written(worker, output.at());
-        Ok(())
+        loop {
+            drain.taker.look();
+            self.write_complete(worker, drain)?;
+            let at = drain.output.at();
+            // Nobody has a place behind the end, and so nobody could be waited for.
+            if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
+                return Ok(());
+            }
+            if !drain.taker.wait() {
+                return Err(self.fail(worker, panicked()));
+            }
+        }
+    }
+
+    /// Writes what the taker has seen to be complete, part by part, and makes room of each.
+    fn write_complete(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
+        let Drain { taker, output } = drain;
+        if taker.at() != output.at().bytes() {
+            // Only a panic in the device can write bytes and not let go of them.
+            return Err(self.fail(worker, panicked()));
+        }
+        self.pass(worker, &point::WRITE)?;
+        loop {
+            let parts = taker.bytes(self.buffer.part());
+            let length = parts.iter().map(|part| part.len() as u64).sum();
+            if length == 0 {
+                return Ok(());
+            }
+            self.write(worker, output, &parts)?;
+            taker.release(length);
+            self.room.made(worker);
+            self.publish_written(worker, output.at());
+        }
     }
 
     fn write(&self, worker: &Worker, output: &mut Output, parts: &[&[u8]]) -> Result<(), LogError> {
@@ -222,20 +320,6 @@ impl Core {
         Ok(())
     }
 
-    fn write_taken(
-        &self,
-        worker: &Worker,
-        output: &mut Output,
-        taken: &Taken,
-    ) -> Result<(), LogError> {
-        if !taken.bytes.is_empty() && taken.start != output.at() {
-            // Only a panic in the device can take bytes and not write them.
-            return Err(self.fail(worker, panicked()));
-        }
-        self.pass(worker, &point::WRITE)?;
-        self.write(worker, output, &[&taken.bytes])
-    }
-
     fn publish_written(&self, worker: &Worker, end: Lsn) {
         self.written.store(end.bytes(), Relaxed); // I1; Relaxed: leads to no memory.
         self.waiters.reached(worker, Reach::Written, end);
@@ -246,26 +330,26 @@ impl Core {
         if self.written() >= lsn {
             return Ok(());
         }
-        let mut output = self.output(worker);
+        let mut drain = self.output(worker);
         // Whoever had the output before has probably written for us, too.
         if self.written() >= lsn {
             Ok(())
         } else {
-            self.write_out(worker, &mut output)
+            self.write_out(worker, &mut drain, lsn)
         }
     }
 
     // Syncing.
 
-    /// Makes everything that is in the buffer now durable.
-    fn sync(&self, worker: &Worker) -> Result<(), LogError> {
+    /// Makes everything that is complete in the buffer now durable, and at least up to `upto`.
+    fn sync(&self, worker: &Worker, upto: Lsn) -> Result<(), LogError> {
         // Before the output is taken: what was written behind it will set it again. Relaxed: the
         // mutex of the output orders it.
         self.is_due.store(false, Relaxed);
         let (segment, end) = {
-            let mut output = self.output(worker);
-            self.write_out(worker, &mut output)?;
-            (output.segment().clone(), output.at())
+            let mut drain = self.output(worker);
+            self.write_out(worker, &mut drain, upto)?;
+            (drain.output.segment().clone(), drain.output.at())
         };
         self.sync_to(worker, &segment, end)
     }
@@ -325,6 +409,7 @@ impl Core {
         let error = LogError::Failed(failure);
         self.buffer.refuse(worker, error.clone());
         self.waiters.failed(worker);
+        self.room.over(worker);
         error
     }
 
@@ -360,12 +445,13 @@ impl Core {
     /// Takes no more records, makes all of them durable, and says so at the end of the log.
     pub(crate) fn close(&self, worker: &Worker) -> Result<(), LogError> {
         self.buffer.refuse(worker, LogError::Closed);
-        self.sync(worker)?;
-        let mut output = self.output(worker);
-        let closed = output.write_closed(self.seal, &mut |segment, end| {
+        self.room.over(worker);
+        self.sync(worker, self.buffer.end(worker).0)?;
+        let mut drain = self.output(worker);
+        let closed = drain.output.write_closed(self.seal, &mut |segment, end| {
             self.sync_to(worker, segment, end)
         });
-        drop(output);
+        drop(drain);
         closed.map_err(|halt| self.halted(worker, halt))?;
         // Whoever waits for more than there is waits for nothing.
         self.closed.store(true, Relaxed); // Relaxed: see `is_over`.
@@ -409,8 +495,8 @@ impl Core {
     /// Whether there may be another.
     fn do_next_task(&self, worker: &Worker) -> bool {
         let done = match self.next_task(worker) {
-            Task::Write => self.write_out(worker, &mut self.output(worker)),
-            Task::Sync => self.sync(worker),
+            Task::Write(upto) => self.write_out(worker, &mut self.output(worker), upto),
+            Task::Sync(upto) => self.sync(worker, upto),
             Task::Stop => return false,
         };
         // If not, everybody who waits has been told by `fail`.
@@ -430,10 +516,10 @@ impl Core {
             if is_due || demand.durable > self.durable() {
                 // The sync covers whatever was due.
                 demand.due = None;
-                return Task::Sync;
+                return Task::Sync(demand.durable);
             }
             if demand.written > self.written() {
-                return Task::Write;
+                return Task::Write(demand.written);
             }
             demand = match demand.due {
                 None => self

@@ -31,14 +31,14 @@ pub mod segment;
 /// Reading a log, and saying how it ends.
 pub mod reader;
 
+/// Memory in which records wait to be written.
+mod buffer;
+
 /// How an open log behaves.
 pub mod options;
 
 /// Where tests can step in.
 pub mod point;
-
-/// Memory in which records wait to be written.
-mod buffer;
 
 /// The end of the log that lies in files.
 mod output;
@@ -55,6 +55,7 @@ mod flush;
 /// The log as its users see it.
 mod log;
 
+pub use buffer::BufferKind;
 pub use error::{Corruption, Damage, Failure, LogError, OpenError};
 pub use log::{Log, LogStats, Opened, Pending};
 pub use lsn::Lsn;

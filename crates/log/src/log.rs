@@ -9,7 +9,7 @@ use foxton_sync::park::{Parker, Ticket};
 use foxton_sync::shim;
 use foxton_sync::worker::{Worker, Workers};
 
-use crate::buffer::baseline::Draft;
+use crate::buffer::Draft;
 use crate::device::Device;
 use crate::error::{Failure, LogError, OpenError};
 use crate::flush::Core;
@@ -45,7 +45,7 @@ impl fmt::Display for Opened {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Records inserted.
+    /// Records inserted, by workers of one [`Workers`].
     pub records: u64,
     /// Bytes of stream inserted, headers included.
     pub bytes: u64,
@@ -65,7 +65,7 @@ pub struct LogStats {
 ///   [`LogOptions::sync_interval`] it is synced, too.
 /// * *durable*: synced. It survives a power cut. The flusher syncs, for all who wait together.
 ///
-/// A record nobody waits for is written when the buffer is half full, and synced when its segment
+/// A record nobody waits for is written when the buffer has filled by a quarter, and synced when its segment
 /// is full or the log is closed.
 ///
 /// Dropping the log closes it, and cannot tell whether that went well; [`close`](Self::close)
@@ -169,12 +169,13 @@ impl Log {
         let (payload, framed) = (payload_check(parts), framed_bytes(length));
         self.core.insert(
             worker,
-            Draft {
+            &Draft {
                 kind,
                 parts,
                 length,
                 payload,
                 framed,
+                durable: self.core.durable(),
             },
         )
     }

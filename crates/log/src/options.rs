@@ -5,6 +5,7 @@ use std::time::Duration;
 use foxton_sync::latch;
 use foxton_sync::worker::Workers;
 
+use crate::buffer::BufferKind;
 use crate::segment::HEADER_BYTES;
 
 /// How an open log behaves. Each segment says its own size, so none of this need be the same the
@@ -22,13 +23,16 @@ pub struct LogOptions {
     /// Bytes of a segment file. Default 64 MiB, at least 8 KiB; rounded up to a multiple of 4 KiB.
     /// The space is reserved when the segment is made, and what is left is given back at `close`.
     pub segment_bytes: u64,
-    /// Bytes of memory for records that are not written yet. Default 16 MiB, at least 8 KiB. Half
-    /// of it takes in records while the other half is being written.
+    /// Bytes of memory for records that are not written yet: a power of two, or what is left of one.
+    /// Default 16 MiB, at least 8 KiB. Buffers that delegate completion take a quarter more for the
+    /// marks. Writing begins whenever another quarter has filled.
     pub buffer_bytes: usize,
+    /// How threads come by their places in the buffer. Default: baseline.
+    pub buffer: BufferKind,
     /// How long what was committed *buffered* may stay in the hands of the operating system.
     /// Default 1 s.
     pub sync_interval: Duration,
-    /// The latch around the log buffer. Default parking, which stays fair to the machine when
+    /// The latch of buffers that have one, and of the list of committers. Default parking, which stays fair to the machine when
     /// threads outnumber cores.
     pub latch: latch::Kind,
     /// Where the log's own thread takes its worker from, so that what it passes is counted with
@@ -42,6 +46,7 @@ impl Default for LogOptions {
             segment_bytes: 64 << 20,
             buffer_bytes: 16 << 20,
             sync_interval: Duration::from_secs(1),
+            buffer: BufferKind::default(),
             latch: latch::Kind::Parking,
             workers: None,
         }
@@ -65,8 +70,8 @@ impl LogOptions {
         bytes.next_multiple_of(HEADER_BYTES) - HEADER_BYTES
     }
 
-    /// Bytes of each of the two halves of the buffer.
+    /// Bytes of the ring.
     pub(crate) fn buffer_capacity(&self) -> usize {
-        (self.buffer_bytes / 2).max(4 << 10)
+        1 << self.buffer_bytes.max(8 << 10).ilog2()
     }
 }

@@ -42,8 +42,6 @@ pub(crate) struct Output {
     capacity: u64,
     segment: Segment,
     at: Lsn,
-    /// The vector to swap for the next bytes taken out of the buffer.
-    pub(crate) spare: Vec<u8>,
     /// Calls of `write_at`.
     pub(crate) writes: u64,
 }
@@ -63,7 +61,6 @@ impl Output {
             capacity,
             segment,
             at,
-            spare: Vec::new(),
             writes: 0,
         }
     }

@@ -1,0 +1,141 @@
+//! One latch around allocate and copy, for all who wait at once.
+//!
+//! Who finds the latch held takes a seat in a group. The first of a group waits for the latch, and
+//! while it waits others are seated; then it allocates once for all of them, and they copy side by
+//! side while it holds the latch, until the last is done.
+//!
+//! # State
+//!
+//! A [`Turn`](super::turn::Turn) behind a latch of the kind in the options, the
+//! [`Groups`](foxton_sync::group::Groups), and a ring whose completion is delegated, since members of
+//! a group finish in any order.
+//!
+//! # Invariants
+//!
+//! * I1  A group is closed by its first, who holds the latch until all have copied. So at most one
+//!   thread or one group copies at any time.
+//!
+//! # Orderings
+//!
+//! None of its own: the latch orders allocations, the group (O1) the members behind its first, the ring
+//! (O1, O2) inserters and taker.
+
+use foxton_sync::group::{Groups, Reason, Seat};
+use foxton_sync::latch::Kind;
+use foxton_sync::ring::{Front, Gap, Ring};
+use foxton_sync::shim::Arc;
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use super::turn::{Turn, Turns};
+use super::{Draft, Insert, Paper, Placed};
+use crate::error::LogError;
+use crate::lsn::Lsn;
+
+static SITE: Site = Site::new(
+    Component::Log,
+    Pattern::Cooperative,
+    "log buffer, consolidated",
+);
+static GROUP: Site = Site::new(
+    Component::Log,
+    Pattern::Cooperative,
+    "log buffer, group at the latch",
+);
+
+/// Slots for groups: one copies, one waits for the latch, the rest is for the moments between.
+const SLOTS: usize = 4;
+/// Reasons why a group got no place: there is no room; it was refused.
+pub(super) const FULL: Reason = 0;
+pub(super) const REFUSED: Reason = 1;
+
+/// See the page.
+#[derive(Debug)]
+pub(super) struct Consolidated {
+    turns: Turns,
+    groups: Groups,
+}
+
+impl Consolidated {
+    pub(super) fn new(kind: Kind, front: Front, ring: Arc<Ring>) -> Self {
+        Consolidated {
+            turns: Turns::new(kind, &SITE, front),
+            groups: Groups::new(ring, SLOTS),
+        }
+    }
+
+    /// Asks for the whole group, and copies beside the others, the latch held.
+    fn lead(
+        &self,
+        turn: &mut Turn,
+        seat: &mut Seat<'_>,
+        paper: &Paper,
+        draft: &Draft<'_>,
+    ) -> Placed {
+        let duty = seat.close().expect("only the first closes a group");
+        match turn.allocate(&paper.ring, duty.length(), duty.seats()) {
+            Ok(place) => duty.publish(Ok(place)),
+            Err(placed) => {
+                duty.publish(Err(reason(&placed)));
+                // The first knows more than a number.
+                let _ = seat.part();
+                return placed;
+            }
+        }
+        let placed = copy(seat, paper, draft);
+        seat.until_alone();
+        placed
+    }
+}
+
+/// What a group is told.
+fn reason(placed: &Placed) -> Reason {
+    match placed {
+        Placed::Refused(_) => REFUSED,
+        _ => FULL,
+    }
+}
+
+/// Waits for the part of this seat and fills it. Who was refused in a group asks again alone, and is
+/// told why; so does who was deserted.
+fn copy(seat: &mut Seat<'_>, paper: &Paper, draft: &Draft<'_>) -> Placed {
+    match seat.part() {
+        Ok(place) => paper.fill(place, draft),
+        Err(_) => Placed::Full,
+    }
+}
+
+impl Insert for Consolidated {
+    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
+        let alone = |turn: &mut Turn| match turn.allocate(&paper.ring, draft.framed, 1) {
+            Ok(place) => paper.fill(place, draft),
+            Err(placed) => placed,
+        };
+        if let Some(placed) = self.turns.try_with(worker, alone) {
+            return placed;
+        }
+        worker.met_somebody();
+        worker.account().passed(&GROUP);
+        let Some(mut seat) = self.groups.join(0, draft.framed) else {
+            return self.turns.with(worker, alone);
+        };
+        if seat.is_first() {
+            self.turns
+                .with(worker, |turn| self.lead(turn, &mut seat, paper, draft))
+        } else {
+            copy(&mut seat, paper, draft)
+        }
+    }
+
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+        self.turns.reserve(worker, length)
+    }
+
+    fn refuse(&self, worker: &Worker, error: LogError) {
+        self.turns.refuse(worker, error);
+    }
+
+    fn end(&self, worker: &Worker) -> (Lsn, u64) {
+        self.turns.end(worker)
+    }
+}

@@ -1,0 +1,74 @@
+//! One latch around allocate; copied outside.
+//!
+//! The latch is held for a few instructions however large the record is, and copies overlap. In the
+//! order of the stream records must become complete all the same: see
+//! [`Completion`](foxton_sync::ring::Completion) for the two ways, and the page of
+//! [`buffer`](super) for what a thread that loses its processor holds up.
+//!
+//! # State
+//!
+//! A [`Turn`](super::turn::Turn) behind a latch of the kind in the options, and a ring.
+//!
+//! # Orderings
+//!
+//! None of its own: the latch orders allocations, the ring (O1 to O3) inserters and taker.
+//!
+//! # Differences from the document
+//!
+//! There who would wait for its predecessor hands its completion to it. Here it hands it to whoever
+//! takes the bytes, by a mark that nobody else writes: an insert makes one exchange (the latch's) and
+//! no other, and there is no queue to walk or to leave.
+
+use foxton_sync::latch::Kind;
+use foxton_sync::ring::{Front, Gap};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use super::turn::Turns;
+use super::{Draft, Insert, Paper, Placed};
+use crate::error::LogError;
+use crate::lsn::Lsn;
+
+static SITE: Site = Site::new(
+    Component::Log,
+    Pattern::Unbounded,
+    "log buffer, allocation only",
+);
+
+/// See the page.
+#[derive(Debug)]
+pub(super) struct Decoupled {
+    turns: Turns,
+}
+
+impl Decoupled {
+    pub(super) fn new(kind: Kind, front: Front) -> Self {
+        Decoupled {
+            turns: Turns::new(kind, &SITE, front),
+        }
+    }
+}
+
+impl Insert for Decoupled {
+    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
+        let place = self
+            .turns
+            .with(worker, |turn| turn.allocate(&paper.ring, draft.framed, 1));
+        match place {
+            Ok(place) => paper.fill(place, draft),
+            Err(placed) => placed,
+        }
+    }
+
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+        self.turns.reserve(worker, length)
+    }
+
+    fn refuse(&self, worker: &Worker, error: LogError) {
+        self.turns.refuse(worker, error);
+    }
+
+    fn end(&self, worker: &Worker) -> (Lsn, u64) {
+        self.turns.end(worker)
+    }
+}

@@ -1,0 +1,156 @@
+//! One word, and groups where it is contended; copied outside.
+//!
+//! A place is had by one compare-and-exchange, which holds up nobody if its thread loses the processor.
+//! Where that fails because others were faster, who failed takes a seat in a group, and one of the
+//! group asks for all. So the word is asked for less often the more are asking.
+//!
+//! # State
+//!
+//! The [`SharedFront`](foxton_sync::ring::SharedFront) of a ring, the groups, and `leading`, a hint:
+//! whether some group is asking. The first of a group keeps it open for a bounded while as long as that
+//! is set, since whoever comes meanwhile can be seated.
+//!
+//! # Invariants
+//!
+//! * I1  Nothing depends on `leading` but how large groups become.
+//! * I2  A group is closed by its first, or, if that takes longer than members care to spin, by any of
+//!   them. Between closing and publishing there is one exchange, and nothing to wait for.
+//! * I3  The refusal is kept before the front is closed, so who finds it closed finds the refusal.
+//!
+//! # Orderings
+//!
+//! None of its own: the word gives out numbers, the group (O1) orders members behind whoever asked for
+//! them, the ring (O1 to O3) inserters and taker, a mutex the refusal.
+//!
+//! # Differences from the document
+//!
+//! There the hybrid has a latch around allocation and hands its completion to its predecessor. Here the
+//! latch has shrunk to the word, so that there is nothing to be caught holding; completion is as in
+//! [`decoupled`](super::decoupled).
+
+use foxton_sync::backoff::Backoff;
+use foxton_sync::cache_line::CachePadded;
+use foxton_sync::counter::Counters;
+use foxton_sync::group::{Groups, Seat};
+use foxton_sync::ring::{Denied, Front, Gap, Place, Ring, SharedFront};
+use foxton_sync::shim::{Arc, AtomicBool, Mutex, Ordering::Relaxed, lock};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::Worker;
+
+use super::consolidated::{FULL, REFUSED};
+use super::turn::keep_first_failure;
+use super::{Draft, Insert, Paper, Placed};
+use crate::error::LogError;
+use crate::lsn::Lsn;
+
+static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log buffer, one word");
+static GROUP: Site = Site::new(
+    Component::Log,
+    Pattern::Cooperative,
+    "log buffer, group at the word",
+);
+
+/// How often a thread tries alone.
+const ATTEMPTS: u32 = 4;
+/// Slots for groups.
+const SLOTS: usize = 8;
+
+/// See the page.
+#[derive(Debug)]
+pub(super) struct Hybrid {
+    front: SharedFront,
+    groups: Groups,
+    leading: CachePadded<AtomicBool>,
+    refusal: Mutex<Option<LogError>>,
+    records: Counters<1>,
+}
+
+impl Hybrid {
+    pub(super) fn new(front: Front, ring: Arc<Ring>) -> Self {
+        Hybrid {
+            front: front.into(),
+            groups: Groups::new(ring, SLOTS),
+            leading: CachePadded::new(AtomicBool::new(false)),
+            refusal: Mutex::new(None),
+            records: Counters::new(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn together(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+        worker.met_somebody();
+        worker.account().passed(&GROUP);
+        let from = worker.id() as usize;
+        let Some(seat) = self.groups.join(from, length) else {
+            return self.front.allocate(length, u32::MAX);
+        };
+        self.see_to_it(&seat);
+        seat.wait().map_err(|reason| match reason {
+            REFUSED => Denied::Closed,
+            _ => Denied::Full,
+        })
+    }
+
+    /// Sees to it that somebody asks for the group of this seat.
+    fn see_to_it(&self, seat: &Seat<'_>) {
+        let mut backoff = Backoff::new();
+        // Relaxed: a hint (I1).
+        let waits = || match seat.is_first() {
+            true => self.leading.load(Relaxed),
+            false => !seat.is_settled(),
+        };
+        while waits() && !backoff.is_yielding() {
+            backoff.snooze();
+        }
+        let Some(duty) = seat.close() else {
+            return; // I2: somebody else does.
+        };
+        self.leading.store(true, Relaxed); // Relaxed: a hint (I1).
+        let outcome = self.front.allocate(duty.length(), u32::MAX);
+        duty.publish(outcome.map_err(|denied| match denied {
+            Denied::Closed => REFUSED,
+            _ => FULL,
+        }));
+        self.leading.store(false, Relaxed); // Relaxed: a hint (I1).
+    }
+
+    fn refused(&self) -> LogError {
+        let refusal = lock(&self.refusal).clone();
+        refusal.expect("the refusal is kept before the front is closed (I3)")
+    }
+}
+
+impl Insert for Hybrid {
+    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
+        worker.account().passed(&SITE);
+        let place = match self.front.allocate(draft.framed, ATTEMPTS) {
+            Err(Denied::Contended) => self.together(worker, draft.framed),
+            place => place,
+        };
+        match place {
+            Ok(place) => {
+                self.records.add(worker, 0, 1);
+                paper.fill(place, draft)
+            }
+            Err(Denied::Closed) => Placed::Refused(self.refused()),
+            Err(_) => Placed::Full,
+        }
+    }
+
+    fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+        worker.account().passed(&SITE);
+        let gap = self.front.skip(length).ok_or_else(|| self.refused())?;
+        self.records.add(worker, 0, 1);
+        Ok(gap)
+    }
+
+    fn refuse(&self, _worker: &Worker, error: LogError) {
+        keep_first_failure(&mut lock(&self.refusal), error);
+        self.front.close();
+    }
+
+    fn end(&self, _worker: &Worker) -> (Lsn, u64) {
+        (Lsn::new(self.front.next()), self.records.sum(0))
+    }
+}

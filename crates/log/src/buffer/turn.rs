@@ -1,0 +1,98 @@
+//! One latch, and what is behind it: the front of the ring, in buffers that latch.
+//!
+//! # Invariants
+//!
+//! * I1  Whoever has the latch is the only one to give out places, so places follow each other and no
+//!   record is counted twice.
+
+use foxton_sync::latch::{Kind, Latched};
+use foxton_sync::ring::{Front, Gap, Place, Ring};
+use foxton_sync::site::Site;
+use foxton_sync::worker::Worker;
+
+use super::Placed;
+use crate::error::LogError;
+use crate::lsn::Lsn;
+
+/// What is behind the latch.
+#[derive(Debug)]
+pub(super) struct Turn {
+    front: Front,
+    records: u64,
+    refusal: Option<LogError>,
+}
+
+impl Turn {
+    /// A place for `records` records of `length` bytes together; or what became of them.
+    #[inline]
+    pub(super) fn allocate<'r>(
+        &mut self,
+        ring: &'r Ring,
+        length: u64,
+        records: u64,
+    ) -> Result<Place<'r>, Placed> {
+        if let Some(refusal) = &self.refusal {
+            return Err(Placed::Refused(refusal.clone()));
+        }
+        let place = self.front.allocate(ring, length).ok_or(Placed::Full)?;
+        self.records += records;
+        Ok(place)
+    }
+}
+
+/// The latch.
+#[derive(Debug)]
+pub(super) struct Turns(Latched<Turn>);
+
+impl Turns {
+    pub(super) fn new(kind: Kind, site: &'static Site, front: Front) -> Self {
+        let turn = Turn {
+            front,
+            records: 0,
+            refusal: None,
+        };
+        Turns(Latched::new(kind, site, turn))
+    }
+
+    #[inline]
+    pub(super) fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut Turn) -> R) -> R {
+        self.0.with(worker, body)
+    }
+
+    #[inline]
+    pub(super) fn try_with<R>(
+        &self,
+        worker: &Worker,
+        body: impl FnOnce(&mut Turn) -> R,
+    ) -> Option<R> {
+        self.0.try_with(worker, body)
+    }
+
+    pub(super) fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
+        self.0.with(worker, |turn| {
+            if let Some(refusal) = &turn.refusal {
+                return Err(refusal.clone());
+            }
+            turn.records += 1;
+            Ok(turn.front.skip(length))
+        })
+    }
+
+    pub(super) fn refuse(&self, worker: &Worker, error: LogError) {
+        self.0
+            .with(worker, |turn| keep_first_failure(&mut turn.refusal, error));
+    }
+
+    pub(super) fn end(&self, worker: &Worker) -> (Lsn, u64) {
+        self.0
+            .with(worker, |turn| (Lsn::new(turn.front.next()), turn.records))
+    }
+}
+
+/// A failure stays; being closed yields to it.
+pub(super) fn keep_first_failure(refusal: &mut Option<LogError>, error: LogError) {
+    match refusal {
+        Some(LogError::Failed(_)) => {}
+        _ => *refusal = Some(error),
+    }
+}
