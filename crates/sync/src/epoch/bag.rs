@@ -1,0 +1,39 @@
+//! What is retired, by the bag.
+//!
+//! # Invariants
+//!
+//! Those of [`epoch`](super): I3 and I4 say when a bag is tagged and when it may be run.
+
+/// Retired things that fill a bag.
+pub(super) const BAG_CAPACITY: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Something to be freed, and how.
+pub(super) struct Deferred {
+    pub(super) address: *mut (),
+    pub(super) free: unsafe fn(*mut ()),
+}
+
+// SAFETY: `retire` asks for `Send` content and `retire_raw` for a function that any thread may
+// call; the address is used for nothing else.
+unsafe impl Send for Deferred {}
+
+impl Deferred {
+    fn run(self) {
+        // SAFETY: whoever retired it handed over the right to call this once, and `self` is
+        // consumed; nobody can still look at it by the argument on the page of `epoch`.
+        unsafe { (self.free)(self.address) }
+    }
+}
+
+/// Deferred work, and the epoch at which it was complete.
+pub(super) struct Bag {
+    pub(super) tag: u64,
+    pub(super) content: Vec<Deferred>,
+}
+
+impl Bag {
+    /// Frees everything in it.
+    pub(super) fn run(self) {
+        self.content.into_iter().for_each(Deferred::run);
+    }
+}

@@ -1,0 +1,184 @@
+//! The epoch, and what dropped participants left.
+//!
+//! # State
+//!
+//! The epoch, the slots of all participants, and the bags of those that are gone.
+//!
+//! # Invariants
+//!
+//! Those of [`epoch`](super): I2 in `try_advance`, I4 in `due`.
+//!
+//! # Orderings
+//!
+//! * O2  `try_advance` (Release) to `due` (Acquire): who sees epoch t + 2 comes after everything that
+//!   O1 (of `slot`) put before the advance.
+//! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between reading the
+//!   epoch and looking whether everybody has seen it.
+
+use super::{bag::Bag, slot::Slots};
+use crate::cache_line::CachePadded;
+use crate::shim::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
+use std::fmt;
+
+/// What all clones of a domain are.
+pub(super) struct Shared {
+    epoch: CachePadded<AtomicU64>,
+    pub(super) slots: Slots,
+    /// Whether `orphans` may have content: a hint that spares everybody the mutex.
+    orphaned: AtomicBool,
+    orphans: Mutex<Vec<Bag>>,
+}
+
+impl Shared {
+    /// The present epoch, or one of a moment ago.
+    #[inline]
+    pub(super) fn about_now(&self) -> u64 {
+        // Relaxed: whoever needs it not too old has a fence before this.
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Advances the epoch if every pinned participant has seen the present one. Never waits.
+    pub(super) fn try_advance(&self) {
+        // Relaxed: an outdated epoch is refused by the exchange.
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        fence(Ordering::SeqCst); // O3
+        if self.slots.iter().all(|slot| slot.has_seen(epoch)) {
+            // Failed, somebody else has advanced it: as good.
+            let _ = self.epoch.compare_exchange(
+                epoch,
+                epoch + 1,
+                Ordering::Release, // O2, I2
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// The latest tag whose bags may be freed, if there is one yet.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
+    }
+
+    /// Takes what a participant leaves behind.
+    pub(super) fn leave(&self, bags: impl IntoIterator<Item = Bag>) {
+        let mut orphans = lock(&self.orphans);
+        orphans.extend(bags);
+        // Relaxed: a hint; the mutex orders the bags.
+        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Frees what those that are gone left, as far as it is due.
+    pub(super) fn free_orphans(&self) {
+        // Relaxed: a hint; the mutex orders the bags.
+        if !self.orphaned.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(due) = self.due() else { return };
+        let Some(mut orphans) = try_lock(&self.orphans) else {
+            return;
+        };
+        let (free, keep): (Vec<Bag>, Vec<Bag>) = orphans.drain(..).partition(|bag| bag.tag <= due);
+        *orphans = keep;
+        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
+        // Freed without the mutex: a destructor is foreign code.
+        drop(orphans);
+        free.into_iter().for_each(Bag::run);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Every participant has the domain: nobody is left to look.
+        lock(&self.orphans).drain(..).for_each(Bag::run);
+    }
+}
+
+/// Participants that reclaim together. Cheap to clone; all clones are one domain.
+///
+/// ```
+/// use foxton_sync::epoch::Domain;
+///
+/// let domain = Domain::new();
+/// let participant = domain.participant();
+/// let guard = participant.pin();
+/// guard.retire(Box::new("not needed any more"));
+/// ```
+#[derive(Clone)]
+pub struct Domain(pub(super) Arc<Shared>);
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("epoch", &self.epoch())
+            .field("retired", &self.retired())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Domain {
+    /// Whether both are the same domain.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Domain {}
+
+impl Domain {
+    /// A domain without participants.
+    pub fn new() -> Self {
+        Self(Arc::new(Shared {
+            epoch: CachePadded::new(AtomicU64::new(0)),
+            slots: Slots::new(),
+            orphaned: AtomicBool::new(false),
+            orphans: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// The present epoch. It only grows.
+    pub fn epoch(&self) -> u64 {
+        self.0.about_now()
+    }
+
+    /// Things retired and not freed yet, by all participants, those that are gone included. Exact
+    /// when nobody retires or frees meanwhile.
+    pub fn retired(&self) -> usize {
+        // Relaxed: a sum for people and tests.
+        let kept = self
+            .0
+            .slots
+            .iter()
+            .map(|slot| slot.retired.load(Ordering::Relaxed));
+        let orphans = lock(&self.0.orphans);
+        kept.sum::<usize>() + orphans.iter().map(|bag| bag.content.len()).sum::<usize>()
+    }
+
+    /// A number that no other living domain has.
+    #[inline]
+    pub fn id(&self) -> usize {
+        std::ptr::from_ref(&*self.0).addr()
+    }
+}
+
+/// A moment that whoever pins has passed; see [`Participant::stamp`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub(super) u64);
+
+impl Stamp {
+    /// The epoch of that moment, for those who keep it as a number.
+    #[inline]
+    pub const fn epoch(self) -> u64 {
+        self.0
+    }
+
+    /// The stamp whose [`epoch`](Self::epoch) was `epoch`.
+    #[inline]
+    pub const fn from_epoch(epoch: u64) -> Self {
+        Self(epoch)
+    }
+}

@@ -1,0 +1,156 @@
+//! What everybody may read of a participant: a slot, on a list of slots that only grows.
+//!
+//! # State
+//!
+//! A slot's word is `epoch << 1 | pinned`. Slots that nobody has are used again.
+//!
+//! # Invariants
+//!
+//! Those of [`epoch`](super): I1 for the word, I5 for the list.
+//!
+//! # Orderings
+//!
+//! * O1  `unpin` and `announce` (Release) to `has_seen` (Acquire): who sees a participant unpinned,
+//!   or pinned again, comes after everything it read before. The second half matters: a plain store
+//!   does not continue the release of an earlier one.
+//! * O3  the fence in `announce`: a reader is seen pinned, or finds nothing that is retired. The
+//!   argument is on the page of `epoch`.
+//! * O4  a participant giving back its slot (Release) to `try_take` (Acquire): the next participant's
+//!   words come after the last one's.
+//! * O5  `push` (Release) to `iter` (Acquire): who finds a slot finds it whole. Slots pushed before
+//!   it come along, since every push is a read-modify-write of the head.
+
+use crate::cache_line::CachePadded;
+use crate::shim::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::ptr::{self, NonNull};
+
+const PINNED: u64 = 1;
+
+/// What everybody may read of a participant.
+pub(super) struct Slot {
+    word: CachePadded<AtomicU64>,
+    taken: AtomicBool,
+    /// What its participant retired and has not freed. Written by the participant alone.
+    pub(super) retired: AtomicUsize,
+    next: *const Slot,
+}
+
+impl Slot {
+    fn try_take(&self) -> bool {
+        // Relaxed: a hint; the exchange decides.
+        let taken = self.taken.load(Ordering::Relaxed);
+        !taken && !self.taken.swap(true, Ordering::Acquire) // O4
+    }
+
+    /// Leaves it to the next.
+    fn give_back(&self) {
+        self.taken.store(false, Ordering::Release); // O4
+    }
+
+    /// Writes the word so that everything read afterwards was there after the writing.
+    #[inline]
+    pub(super) fn announce(&self, epoch: u64) {
+        self.word.store(epoch << 1 | PINNED, Ordering::Release); // O1, I1
+        fence(Ordering::SeqCst); // O3
+    }
+
+    /// Says that nothing is looked at any more.
+    #[inline]
+    pub(super) fn unpin(&self) {
+        self.word.store(0, Ordering::Release); // O1, I1
+    }
+
+    /// Whether its participant is not pinned, or came when the epoch was `epoch`.
+    pub(super) fn has_seen(&self, epoch: u64) -> bool {
+        let word = self.word.load(Ordering::Acquire); // O1
+        word & PINNED == 0 || word >> 1 == epoch
+    }
+}
+
+/// Every slot there ever was.
+pub(super) struct Slots {
+    head: AtomicPtr<Slot>,
+    /// About how many slots nobody has: a hint that spares whoever finds none the search. Too small
+    /// makes a slot more than is needed, too large a search in vain.
+    free: AtomicUsize,
+}
+
+impl Slots {
+    pub(super) fn new() -> Slots {
+        Slots {
+            head: AtomicPtr::new(ptr::null_mut()),
+            free: AtomicUsize::new(0),
+        }
+    }
+
+    /// Every slot, in no order that matters.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        let mut place = self.head.load(Ordering::Acquire).cast_const(); // O5
+        std::iter::from_fn(move || {
+            // SAFETY: null, or a slot that is whole (O5) and stays (I5).
+            let slot = unsafe { place.as_ref() }?;
+            place = slot.next;
+            Some(slot)
+        })
+    }
+
+    /// A slot for a new participant: one that was given back, or one more.
+    pub(super) fn take(&self) -> NonNull<Slot> {
+        // Relaxed here and where a slot is given back: a hint, which leads to no memory.
+        if self.free.load(Ordering::Relaxed) == 0 {
+            return self.push();
+        }
+        match self.iter().find(|slot| slot.try_take()) {
+            Some(slot) => {
+                self.free.fetch_sub(1, Ordering::Relaxed);
+                NonNull::from(slot)
+            }
+            None => self.push(),
+        }
+    }
+
+    #[cold]
+    fn push(&self) -> NonNull<Slot> {
+        // Relaxed: only compared; see O5 for what it points to.
+        let mut head = self.head.load(Ordering::Relaxed);
+        let slot = Box::into_raw(Box::new(Slot {
+            word: CachePadded::new(AtomicU64::new(0)),
+            taken: AtomicBool::new(true),
+            retired: AtomicUsize::new(0),
+            next: head,
+        }));
+        loop {
+            let pushed = self.head.compare_exchange(
+                head,
+                slot,
+                Ordering::Release, // O5
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return NonNull::new(slot).expect("a box is not null"),
+                Err(newer) => head = newer,
+            }
+            // SAFETY: not pushed yet, so nobody else knows it.
+            unsafe { (*slot).next = head };
+        }
+    }
+
+    /// Leaves a slot to the next participant.
+    pub(super) fn give_back(&self, slot: &Slot) {
+        // Relaxed: see `take`. Before the slot is free, so that the hint never falls below 0.
+        self.free.fetch_add(1, Ordering::Relaxed);
+        slot.give_back();
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        let mut place = self.head.load(Ordering::Relaxed).cast_const();
+        while !place.is_null() {
+            // SAFETY: pushed from a box, and passed by once. Every participant has the domain, and the
+            // domain this list: nobody is left who has a slot, or looks at one (I5).
+            let slot = unsafe { Box::from_raw(place.cast_mut()) };
+            place = slot.next;
+        }
+    }
+}
