@@ -244,10 +244,10 @@ fn unlinked_once(kind: Kind) {
     });
 }
 
-/// One releases, another cleans, the third does not meet what was unlinked. Three threads:
-/// `RUSTFLAGS="--cfg loom" cargo test --release -p foxton-lock --test loom_staged -- --ignored`.
+/// One releases, another cleans, the third does not meet what was unlinked. Three threads, under
+/// `RUSTFLAGS="--cfg loom"`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: cargo test --release -p foxton-lock --test loom_staged -- --ignored"]
 fn o5_who_does_not_meet_a_request_comes_after_its_release() {
     model(|| {
         let mut options = Options::tiny();

@@ -12,7 +12,7 @@ fn every_cut_of_a_recorded_run_is_survived_and_so_is_a_cut_while_recovering() {
 }
 
 #[test]
-#[ignore = "takes minutes; `just stress` runs it"]
+#[ignore = "takes minutes: cargo test --release -p foxton-sim --test crash -- --ignored"]
 fn a_hundred_thousand_images_are_survived() {
     cut_runs(101..=195, 90_000);
 }

@@ -45,7 +45,7 @@ fn on_ten_thousand_keys() {
 }
 
 #[test]
-#[ignore = "takes minutes; `just stress` runs it"]
+#[ignore = "takes minutes: cargo test --release -p foxton-sim --test serializable -- --ignored"]
 fn a_million_transactions() {
     for seed in 1..=10 {
         try_all(seed * 10, 8, 1_000, 4);

@@ -193,7 +193,7 @@ fn memory_comes_back() {
 }
 
 #[test]
-#[ignore = "takes a minute; `just stress` runs it"]
+#[ignore = "takes a minute: cargo test --release -p foxton-store --test memory -- --ignored"]
 fn ten_million_items_through_a_queue() {
     queue(10_000_000);
 }

@@ -497,7 +497,7 @@ fn nothing_comes_into_a_locked_gap() {
 }
 
 #[test]
-#[ignore = "takes minutes; `just stress` runs it"]
+#[ignore = "takes minutes: cargo test --release -p foxton-store --test stress -- --ignored"]
 fn everything_for_longer() {
     for threads in [4, 16, 64] {
         own_keys(threads, Duration::from_secs(20));

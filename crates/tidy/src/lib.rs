@@ -59,13 +59,14 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 10] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 11] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
         memory::numbered_orderings,
         memory::unsafe_in_its_place,
         litter::leftovers,
+        litter::ignored_tests,
         litter::unreached_files,
         litter::titles,
         litter::references,

@@ -54,6 +54,29 @@ pub fn leftovers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// A test that does not run by itself says why, and with which command it does.
+pub fn ignored_tests(tree: &Tree) -> Vec<Finding> {
+    const IGNORED: &str = "#[ignore";
+    let mut findings = Vec::new();
+    for ((path, source), (_, text)) in tree
+        .rust()
+        .zip(tree.texts().filter(|(path, _)| path.ends_with(".rs")))
+    {
+        for (at, _) in source.code.match_indices(IGNORED) {
+            // As text: what is asked for stands in a string.
+            let line = source.line(at);
+            let reason = text.lines().nth(line - 1).unwrap_or_default();
+            let (_, command) = reason.split_once(": cargo test ").unwrap_or_default();
+            if !command.contains("--ignored") {
+                let what = "an ignored test does not say why, and which command runs it: \
+                            #[ignore = \"takes minutes: cargo test ... -- --ignored\"]";
+                findings.push(Finding::new(path, line, what));
+            }
+        }
+    }
+    findings
+}
+
 /// Every file under a crate's `src` is reached by `mod` lines from its root.
 pub fn unreached_files(tree: &Tree) -> Vec<Finding> {
     let mut reached = BTreeSet::new();
@@ -206,6 +229,27 @@ mod tests {
                 "justfile:1: leftover TODO"
             ]
         );
+    }
+
+    #[test]
+    fn an_ignored_test_says_why_and_which_command_runs_it() {
+        let tree = Tree::from_files([
+            (
+                "a.rs",
+                "#[ignore]\nfn a() {}\n#[ignore = \"takes minutes\"]\nfn b() {}\n",
+            ),
+            (
+                "b.rs",
+                "#[ignore = \"takes long: cargo test -p x -- --ignored\"]\nfn a() {}\n",
+            ),
+            ("c.rs", "let a = \"#[ignore]\"; // #[ignore]\n"),
+        ]);
+        let lines = ignored_tests(&tree);
+        let places: Vec<_> = lines
+            .iter()
+            .map(|found| (&*found.path, found.line))
+            .collect();
+        assert_eq!(places, [("a.rs", 1), ("a.rs", 3)]);
     }
 
     #[test]
