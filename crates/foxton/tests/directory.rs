@@ -1,6 +1,9 @@
 //! Directories that cannot be opened, and devices that fail: each a typed error that says what to
 //! do, and nothing is harmed by the attempt.
 
+#[path = "common/scratch.rs"]
+mod scratch;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,26 +12,10 @@ use std::sync::Arc;
 
 use foxton::{Database, Error, MAX_KEY_BYTES, MAX_TABLES, MAX_VALUE_BYTES, Options, Table};
 use foxton_log::device::fault::{Call, FaultDevice, Times};
+use scratch::Directory;
 
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 const BYTES: Table<[u8], [u8]> = Table::new("bytes");
-
-/// A directory that goes when the test ends.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("foxton-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Directory(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn refused(path: &Path) -> Error {
     Database::open(path).expect_err("it cannot be opened")

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
@@ -76,28 +77,31 @@ pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
     Ok(bound)
 }
 
-/// Connects to the socket of the database in the directory `place`, or to the socket `place`.
-pub(crate) fn connect(place: &Path) -> io::Result<UnixStream> {
+/// Connects to the socket of the database in the directory `place`, or to the socket `place`. The stream
+/// waits no longer than `patience` for anything; connecting is refused as `WouldBlock` after that time.
+pub(crate) fn connect(place: &Path, patience: Duration) -> io::Result<UnixStream> {
     if !fs::metadata(place)?.is_dir() {
-        return connect_to(place);
+        return connect_to(place, Some(patience));
     }
-    connect_to(&place.join(SOCKET_FILE)).or_else(|error| match error.kind() {
+    connect_to(&place.join(SOCKET_FILE), Some(patience)).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let path = elsewhere(place)?;
             own_directory(path.parent().expect("a file in a directory"), false)?;
-            connect_to(&path)
+            connect_to(&path, Some(patience))
         }
         _ => Err(error),
     })
 }
 
-fn connect_to(path: &Path) -> io::Result<UnixStream> {
+/// Where more than [`BACKLOG`] wait to be accepted, connecting waits, too: so long, or not at all.
+fn connect_to(path: &Path, patience: Option<Duration>) -> io::Result<UnixStream> {
     let (directory, name) = split(path)?;
     let stream = UnixStream::from(new_socket()?);
-    // Where too many wait to be accepted, connecting would wait, too.
-    stream.set_nonblocking(true)?;
-    rustix::net::connect(&stream, &address(&directory, path, name)?)?;
-    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(patience)?;
+    stream.set_nonblocking(patience.is_none())?;
+    let address = address(&directory, path, name)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&stream, &address))?;
     Ok(stream)
 }
 
@@ -112,14 +116,18 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match connect_to(path) {
-        Ok(_) => {
-            let what = format!("somebody answers at {} already", path.display());
-            Err(io::Error::new(io::ErrorKind::AddrInUse, what))
-        }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => Err(error),
+    let answered = match connect_to(path, None) {
+        Ok(_) => true,
+        // Others wait to be let in, so somebody is there.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => false,
+        Err(error) => return Err(error),
+    };
+    if !answered {
+        return fs::remove_file(path);
     }
+    let what = format!("somebody answers at {} already", path.display());
+    Err(io::Error::new(io::ErrorKind::AddrInUse, what))
 }
 
 /// The directory of `path`, open, and the rest.
@@ -237,6 +245,8 @@ pub(crate) fn is_our_own(stream: &UnixStream) -> bool {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// A directory that goes when the test ends.
     struct Scratch(PathBuf);
 
@@ -261,7 +271,7 @@ mod tests {
         let bound = bind_beside(&scratch.0).unwrap();
         let mode = fs::metadata(&bound.path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert!(is_our_own(&connect(&scratch.0).unwrap()));
+        assert!(is_our_own(&connect(&scratch.0, PATIENCE).unwrap()));
         bound.remove();
         assert!(!bound.path.exists());
     }
@@ -274,8 +284,28 @@ mod tests {
         let bound = bind_beside(&scratch.0).unwrap();
         let refused = bind_beside(&scratch.0).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
-        connect(&scratch.0).unwrap();
+        connect(&scratch.0, PATIENCE).unwrap();
         drop(bound);
+    }
+
+    #[test]
+    fn a_place_where_many_wait_to_be_let_in_is_in_use_and_has_room_once_somebody_is() {
+        let scratch = Scratch::new("place-full");
+        let bound = bind_beside(&scratch.0).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = connect_to(&bound.path, None) {
+            waiting.push(stream);
+        }
+        let refused = bind_beside(&scratch.0).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse, "{refused}");
+        let in_vain = connect(&scratch.0, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(in_vain.kind(), io::ErrorKind::WouldBlock, "{in_vain}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| connect(&scratch.0, PATIENCE).expect("there is room in time"));
+            // A connection that waits is only let in when one before it was.
+            std::thread::yield_now();
+            bound.listener.accept().expect("many wait");
+        });
     }
 
     #[test]
@@ -293,9 +323,9 @@ mod tests {
         let deep = scratch.0.join("d".repeat(100)).join("e".repeat(100));
         fs::create_dir_all(&deep).unwrap();
         let bound = bind_beside(&deep).unwrap();
-        connect(&deep).unwrap();
+        connect(&deep, PATIENCE).unwrap();
         bound.remove();
-        assert!(connect(&deep).is_err());
+        assert!(connect(&deep, PATIENCE).is_err());
     }
 
     #[test]
@@ -304,10 +334,10 @@ mod tests {
         let path = elsewhere(&scratch.0).unwrap();
         own_directory(path.parent().unwrap(), true).unwrap();
         let bound = bind(&path).unwrap();
-        connect(&scratch.0).unwrap();
+        connect(&scratch.0, PATIENCE).unwrap();
         bound.remove();
         assert_eq!(
-            connect(&scratch.0).unwrap_err().kind(),
+            connect(&scratch.0, PATIENCE).unwrap_err().kind(),
             io::ErrorKind::NotFound
         );
     }

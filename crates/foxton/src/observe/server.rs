@@ -2,7 +2,9 @@
 //!
 //! One thread, one `poll`, sockets that never block. What a client costs is bounded: so many clients,
 //! so many bytes of request, one answer under way, and a picture that all share if they ask within
-//! [`FRESH`]. A client that does not read gets no second answer and, after [`PATIENCE`], is gone.
+//! [`FRESH`] of its being taken, or within as long as it took. So whoever asks, and however often, no
+//! more than half of this thread's time is spent on pictures, and who comes while one is taken waits for
+//! one more at most. A client that does not read gets no second answer and, after [`PATIENCE`], is gone.
 //!
 //! # Invariants
 //!
@@ -26,7 +28,7 @@ use crate::observe::look;
 
 /// Clients at once. One more, and the one that has been silent for longest must go.
 const CLIENTS: usize = 32;
-/// How long a picture serves whoever asks.
+/// How long a picture serves whoever asks, at least.
 const FRESH: Duration = Duration::from_millis(50);
 /// How long an answer may lie unread.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,8 +89,9 @@ struct Desk {
     engine: Weak<Engine>,
     bound: Bound,
     stopped: UnixStream,
+    /// In the order in which they came: of those that are equally silent, the first is let go.
     clients: Vec<Client>,
-    /// The last picture, as it is sent, and when it was taken.
+    /// The last picture, as it is sent, and until when it serves.
     latest: Option<(Instant, Arc<[u8]>)>,
     deaf_until: Option<Instant>,
 }
@@ -117,7 +120,7 @@ impl Desk {
             let now = Instant::now();
             for at in (0..ready.clients.len()).rev() {
                 if ready.clients[at] && self.attend(at, now).is_err() {
-                    self.clients.swap_remove(at);
+                    self.clients.remove(at);
                 }
             }
             if ready.newcomers {
@@ -182,7 +185,7 @@ impl Desk {
             }
             if self.clients.len() == CLIENTS {
                 let longest = (0..CLIENTS).min_by_key(|&at| self.clients[at].active);
-                self.clients.swap_remove(longest.expect("there are some"));
+                self.clients.remove(longest.expect("there are some"));
             }
             self.clients.push(Client {
                 stream,
@@ -220,15 +223,17 @@ impl Desk {
 
     /// The answer that is a picture: the last one, if it is fresh.
     fn line(&mut self, now: Instant) -> io::Result<Arc<[u8]>> {
-        if let Some((taken, line)) = &self.latest
-            && now.duration_since(*taken) < FRESH
+        if let Some((until, line)) = &self.latest
+            && now < *until
         {
             return Ok(line.clone());
         }
         let engine = self.engine.upgrade().ok_or(ErrorKind::NotConnected)?;
+        let began = Instant::now();
         let line: Arc<[u8]> = Answer::picture(look::picture(&engine)).line().into();
         drop(engine); // I1
-        self.latest = Some((now, line.clone()));
+        let taken = Instant::now();
+        self.latest = Some((taken + (taken - began).max(FRESH), line.clone()));
         Ok(line)
     }
 }

@@ -10,8 +10,9 @@ use super::place;
 use super::wire::{ASK, Answer};
 use crate::picture::Picture;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the other end may take to let us in, and to go on with an answer: far more than it needs
+/// on a machine that has ten times too much to do.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than any answer.
 const ANSWER_BYTES: u64 = 256 << 20;
 
@@ -68,6 +69,9 @@ pub enum WatchError {
         /// Its words.
         what: String,
     },
+    /// There is a process, but for half a minute it let nobody in, or did not go on with its answer: it
+    /// may be stopped.
+    Silent,
     /// The connection failed.
     Broken {
         /// The cause.
@@ -102,6 +106,12 @@ impl fmt::Display for WatchError {
                 place.display()
             ),
             WatchError::Refused { what } => write!(f, "the observed process refused: {what}"),
+            WatchError::Silent => write!(
+                f,
+                "the observed process does not answer, for {} seconds now: it may be stopped, or the \
+                 machine far too busy. Try again",
+                PATIENCE.as_secs()
+            ),
             WatchError::Broken { source } => {
                 write!(f, "the connection to the observed process failed: {source}")
             }
@@ -127,17 +137,14 @@ impl Watcher {
     pub fn connect(place: impl AsRef<Path>) -> Result<Watcher, WatchError> {
         let place = place.as_ref();
         let here = || place.to_owned();
-        let stream = place::connect(place).map_err(|error| match error.kind() {
+        let stream = place::connect(place, PATIENCE).map_err(|error| match error.kind() {
             ErrorKind::NotFound if !place.exists() => WatchError::Missing { place: here() },
             ErrorKind::NotFound => WatchError::NotObserved { place: here() },
             ErrorKind::ConnectionRefused => WatchError::Gone { place: here() },
             ErrorKind::PermissionDenied => WatchError::NotAllowed { place: here() },
+            ErrorKind::WouldBlock => WatchError::Silent,
             _ => WatchError::Broken { source: error },
         })?;
-        let patient = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        patient.map_err(|source| WatchError::Broken { source })?;
         Ok(Watcher {
             place: here(),
             stream: BufReader::new(stream),
@@ -155,6 +162,7 @@ impl Watcher {
                     place: self.place.clone(),
                 }
             }
+            ErrorKind::WouldBlock => WatchError::Silent,
             _ => WatchError::Broken { source: error },
         })?;
         let nonsense = |error| WatchError::Refused {
