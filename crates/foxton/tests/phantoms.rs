@@ -9,6 +9,41 @@ use foxton::{Database, Lock, Table, Transaction};
 use std::ops::Bound::Included;
 use std::time::Duration;
 
+/// T2 inserts `key` beside what T1 has read; it waits for T1 if it must, and both commit.
+fn insert_beside(t1: &mut Session, t2: &mut Session, key: u64, waits: bool) {
+    let saw = t2.insert(key, 9);
+    assert_eq!(saw, if waits { Waits } else { Done }, "insert of {key}");
+    assert_eq!(t1.commit(), Done);
+    if waits {
+        assert_eq!(t2.resume(), Done);
+    }
+    assert_eq!(t2.commit(), Done);
+}
+
+/// What there was, and what was inserted.
+fn with(start: &[(u64, i64)], key: u64) -> Vec<(u64, i64)> {
+    let mut end = [start, &[(key, 9)]].concat();
+    end.sort();
+    end
+}
+
+/// Both have read that nothing is at either key; T1 inserts the first and T2 the second, so each waits
+/// for the other. One gives way, and the other's row is there afterwards.
+fn one_inserts(t1: &mut Session, t2: &mut Session, first: u64, second: u64) -> Vec<(u64, i64)> {
+    let value = |key: u64| key as i64 * 10;
+    assert_eq!(t1.insert(first, value(first)), Waits);
+    let saw = t2.insert(second, value(second));
+    let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
+    assert_eq!(saw, Done);
+    let (who, key) = if first_gave_way {
+        (t2, second)
+    } else {
+        (t1, first)
+    };
+    assert_eq!(who.commit(), Done);
+    vec![(1, 10), (2, 20), (key, value(key))]
+}
+
 #[test]
 fn pmp_what_a_predicate_read_does_not_change_under_it() {
     two(TWO, |t1, t2| {
@@ -27,17 +62,7 @@ fn g2_two_that_read_that_nothing_was_there_do_not_both_insert() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.scan(3..), Rows(vec![]));
         assert_eq!(t2.scan(3..), Rows(vec![]));
-        assert_eq!(t1.insert(3, 30), Waits);
-        let saw = t2.insert(4, 42);
-        let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
-        assert_eq!(saw, Done);
-        if first_gave_way {
-            assert_eq!(t2.commit(), Done);
-            vec![(1, 10), (2, 20), (4, 42)]
-        } else {
-            assert_eq!(t1.commit(), Done);
-            vec![(1, 10), (2, 20), (3, 30)]
-        }
+        one_inserts(t1, t2, 3, 4)
     });
 }
 
@@ -46,17 +71,7 @@ fn x1_two_that_missed_each_others_keys_do_not_both_insert() {
     two(TWO, |t1, t2| {
         assert_eq!(t1.get(7), Value(None));
         assert_eq!(t2.get(8), Value(None));
-        assert_eq!(t1.insert(8, 80), Waits);
-        let saw = t2.insert(7, 70);
-        let (first_gave_way, saw) = one_gives_way(t1, t2, saw);
-        assert_eq!(saw, Done);
-        if first_gave_way {
-            assert_eq!(t2.commit(), Done);
-            vec![(1, 10), (2, 20), (7, 70)]
-        } else {
-            assert_eq!(t1.commit(), Done);
-            vec![(1, 10), (2, 20), (8, 80)]
-        }
+        one_inserts(t1, t2, 8, 7)
     });
 }
 
@@ -76,16 +91,8 @@ fn x2_a_range_is_closed_at_its_edges_and_open_beyond_its_neighbours() {
         ] {
             two(start, |t1, t2| {
                 assert_eq!(t1.scan_as(5..=9, reversed, 99, Lock::Shared), Rows(vec![]));
-                let saw = t2.insert(key, 1);
-                assert_eq!(saw, if waits { Waits } else { Done }, "insert of {key}");
-                assert_eq!(t1.commit(), Done);
-                if waits {
-                    assert_eq!(t2.resume(), Done);
-                }
-                assert_eq!(t2.commit(), Done);
-                let mut end = vec![(3, 0), (key, 1), (20, 0)];
-                end.sort();
-                end
+                insert_beside(t1, t2, key, waits);
+                with(start, key)
             });
         }
     }
@@ -183,16 +190,8 @@ fn x8_a_scan_from_above_with_a_limit_closes_what_it_read_and_no_more() {
     for (key, waits) in [(35, true), (25, false), (15, false)] {
         two(start, |t1, t2| {
             assert_eq!(t1.scan_as(.., true, 1, Lock::Shared), Rows(vec![(30, 3)]));
-            let saw = t2.insert(key, 9);
-            assert_eq!(saw, if waits { Waits } else { Done }, "insert of {key}");
-            assert_eq!(t1.commit(), Done);
-            if waits {
-                assert_eq!(t2.resume(), Done);
-            }
-            assert_eq!(t2.commit(), Done);
-            let mut end = [&start[..], &[(key, 9)]].concat();
-            end.sort();
-            end
+            insert_beside(t1, t2, key, waits);
+            with(start, key)
         });
     }
 }
@@ -206,16 +205,8 @@ fn x8_from_below_too() {
                 t1.scan_as(.., false, 2, Lock::Shared),
                 Rows(vec![(10, 1), (20, 2)])
             );
-            let saw = t2.insert(key, 9);
-            assert_eq!(saw, if waits { Waits } else { Done }, "insert of {key}");
-            assert_eq!(t1.commit(), Done);
-            if waits {
-                assert_eq!(t2.resume(), Done);
-            }
-            assert_eq!(t2.commit(), Done);
-            let mut end = [&start[..], &[(key, 9)]].concat();
-            end.sort();
-            end
+            insert_beside(t1, t2, key, waits);
+            with(start, key)
         });
     }
 }
