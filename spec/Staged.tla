@@ -26,14 +26,15 @@ Meet(a, b) == a \cap b # {}
 VARIABLES
     word,       \* top, live, granted, awaited, cleaning: one word, changed by exchanges
     below,      \* request -> the next older one
-    state,      \* request -> "new", "live", "obsolete"
+    marks,      \* requests whose link is frozen, and those that were given back
+    state,      \* request -> "new", "live", "obsolete"; "taken": gone without a mark
     what,       \* request -> owner, name, mode
     line,       \* name -> those who wait, first come first
     latch,      \* who has the latch of the line
     under,      \* what the holder of the latch works with
     pc, mine, round, woken
 
-vars == <<word, below, state, what, line, latch, under, pc, mine, round, woken>>
+vars == <<word, below, marks, state, what, line, latch, under, pc, mine, round, woken>>
 
 Ids == Threads \X (1..(2 * Rounds))
 
@@ -41,6 +42,7 @@ RECURSIVE Chain(_)
 Chain(top) == IF top = None THEN {} ELSE {top} \cup Chain(below[top])
 
 LiveOf(name, top) == {r \in Chain(top) : state[r] = "live" /\ what[r].name = name}
+Unmarked(name, top) == {r \in Chain(top) : state[r] \in {"live", "taken"} /\ what[r].name = name}
 InTheWay(holders, owner, mode) ==
     \E r \in holders : what[r].owner # owner /\ what[r].mode \in Conflicts(mode)
 
@@ -65,6 +67,7 @@ NoWork == [name |-> 0, then |-> "idle"]
 Init ==
     /\ word = Empty
     /\ below = TLCEval([r \in Ids |-> None])
+    /\ marks = [frozen |-> {}, gone |-> {}]
     /\ state = TLCEval([r \in Ids |-> "new"])
     /\ what = TLCEval([r \in Ids |-> [owner |-> Nobody, name |-> 0, mode |-> "none"]])
     /\ line = TLCEval([n \in Names |-> <<>>])
@@ -88,7 +91,7 @@ Ask(t) ==
         /\ Set(t, [r |-> r, old |-> None, patient |-> patient, seen |-> Empty])
     /\ round' = [round EXCEPT ![t] = @ + 1]
     /\ Go(t, "a1")
-    /\ UNCHANGED <<word, below, state, line, latch, under, woken>>
+    /\ UNCHANGED <<word, below, marks, state, line, latch, under, woken>>
 
 Convert(t) ==
     LET old == mine[t].r  r == <<t, 2 * round[t]>> IN
@@ -97,7 +100,7 @@ Convert(t) ==
         Set(t, [r |-> r, old |-> old, patient |-> patient, seen |-> Empty])
     /\ what' = [what EXCEPT ![r] = [what[old] EXCEPT !.mode = "X"]]
     /\ Go(t, "a1")
-    /\ UNCHANGED <<word, below, state, line, latch, under, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, line, latch, under, round, woken>>
 
 ModeOf(t) == what[mine[t].r].mode
 NameOf(t) == what[mine[t].r].name
@@ -107,6 +110,7 @@ AwaitedSeen(w) == IF Broken = "who comes ignores who waits" THEN {} ELSE w.await
 Put(t) ==
     /\ word' = Pushed(word, mine[t].r, ModeOf(t), mine[t].old)
     /\ below' = [below EXCEPT ![mine[t].r] = word.top]
+    /\ UNCHANGED marks
     /\ state' = [state EXCEPT ![mine[t].r] = "live"]
     /\ Go(t, IF mine[t].old = None THEN "hold" ELSE "finish")
 
@@ -118,7 +122,7 @@ Try(t) ==
             \/ Meet(word.granted, against) /\ ~(mine[t].old # None /\ word.live = 1)
     IN
     /\ pc[t] = "a1"
-    /\ IF obstructed THEN Go(t, "a4") /\ UNCHANGED <<word, below, state>> ELSE Put(t)
+    /\ IF obstructed THEN Go(t, "a4") /\ UNCHANGED <<word, below, marks, state>> ELSE Put(t)
     /\ UNCHANGED <<what, line, latch, under, mine, round, woken>>
 
 (* a4, in three: load, walk, exchange. A state only ever goes from live to obsolete: whatever the walk
@@ -127,15 +131,15 @@ Look(t) ==
     /\ pc[t] = "a4"
     /\ Set(t, [mine[t] EXCEPT !.seen = word])
     /\ Go(t, "a4 walk")
-    /\ UNCHANGED <<word, below, state, what, line, latch, under, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, round, woken>>
 
 Walk(t) ==
     LET seen == mine[t].seen IN
     /\ pc[t] = "a4 walk"
     /\ Go(t, IF \/ Meet(AwaitedSeen(seen), Conflicts(ModeOf(t)))
-                \/ InTheWay(LiveOf(NameOf(t), seen.top), t, ModeOf(t))
+                \/ InTheWay(Unmarked(NameOf(t), seen.top), t, ModeOf(t))
              THEN "a5" ELSE "a4 put")
-    /\ UNCHANGED <<word, below, state, what, line, latch, under, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, mine, round, woken>>
 
 Swap(t) ==
     /\ pc[t] = "a4 put"
@@ -143,7 +147,7 @@ Swap(t) ==
           /\ Put(t)
        \/ /\ word # mine[t].seen
           /\ pc' \in {[pc EXCEPT ![t] = "a4"], [pc EXCEPT ![t] = "a5"]}
-          /\ UNCHANGED <<word, below, state>>
+          /\ UNCHANGED <<word, below, marks, state>>
     /\ mine' = [mine EXCEPT ![t].seen = Empty]
     /\ UNCHANGED <<what, line, latch, under, round, woken>>
 
@@ -153,7 +157,7 @@ Finish(t) ==
     /\ state' = [state EXCEPT ![mine[t].old] = "obsolete"]
     /\ Set(t, [mine[t] EXCEPT !.old = None])
     /\ Go(t, "hold")
-    /\ UNCHANGED <<word, below, what, line, latch, under, round, woken>>
+    /\ UNCHANGED <<word, below, marks, what, line, latch, under, round, woken>>
 
 (* ---- under the latch ---- *)
 
@@ -165,14 +169,14 @@ Latch(t) ==
             /\ under' = [name |-> NameOf(t), then |-> IF pc[t] = "r4" THEN "idle" ELSE "refused"]
             /\ Go(t, CASE pc[t] = "a5" -> "a5 announce" [] pc[t] = "r4" -> "w1" [] OTHER -> "leave line")
     /\ mine' = [mine EXCEPT ![t].seen = Empty]
-    /\ UNCHANGED <<word, below, state, what, line, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, round, woken>>
 
 (* S2. Without it, only who stands in the line is announced. *)
 Announce(t) ==
     /\ pc[t] = "a5 announce"
     /\ word' = IF Broken = "no announcement" THEN word ELSE [word EXCEPT !.awaited = @ \cup {ModeOf(t)}]
     /\ Go(t, "a6")
-    /\ UNCHANGED <<below, state, what, line, latch, under, mine, round, woken>>
+    /\ UNCHANGED <<below, marks, state, what, line, latch, under, mine, round, woken>>
 
 (* The walk of a6 and w1 (S3, S4): who is live when it begins may be found; who is live when it ends is. *)
 Load(t) ==
@@ -180,7 +184,7 @@ Load(t) ==
     /\ under' = [name |-> under.name, then |-> under.then,
                  found |-> LiveOf(under.name, word.top), at |-> 1, ahead |-> {}]
     /\ Go(t, IF pc[t] = "a6" THEN "a6 decide" ELSE "w1 walk")
-    /\ UNCHANGED <<word, below, state, what, line, latch, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, mine, round, woken>>
 
 Seen == {h \in SUBSET under.found : {r \in under.found : state[r] = "live"} \subseteq h}
 
@@ -201,6 +205,7 @@ Decide(t) ==
             \* w3 for itself
             /\ word' = [Pushed(word, w.r, w.mode, w.old) EXCEPT !.awaited = Awaited(line)]
             /\ below' = [below EXCEPT ![w.r] = word.top]
+            /\ UNCHANGED marks
             /\ state' = [state EXCEPT ![w.r] = "live"]
             /\ Go(t, IF w.old = None THEN "hold" ELSE "finish")
             /\ latch' = Nobody /\ under' = NoWork
@@ -210,25 +215,25 @@ Decide(t) ==
             /\ word' = IF Broken = "no announcement" THEN [word EXCEPT !.awaited = Awaited(line')] ELSE word
             /\ under' = [name |-> under.name, then |-> "sleep"]
             /\ Go(t, IF Broken = "no announcement" THEN "w0" ELSE "w1")
-            /\ UNCHANGED <<below, state, latch>>
+            /\ UNCHANGED <<below, marks, state, latch>>
         ELSE
             /\ word' = [word EXCEPT !.awaited = Awaited(line)]
             /\ under' = [name |-> under.name, then |-> "refused"]
             /\ Go(t, "w1")
-            /\ UNCHANGED <<below, state, line, latch>>
+            /\ UNCHANGED <<below, marks, state, line, latch>>
     /\ UNCHANGED <<what, mine, round, woken>>
 
 (* Only in the broken form: who did not announce looks no second time. *)
 DropAtOnce(t) ==
     /\ pc[t] = "w0"
     /\ latch' = Nobody /\ under' = NoWork /\ Go(t, "sleep")
-    /\ UNCHANGED <<word, below, state, what, line, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, mine, round, woken>>
 
 FixHolders(t) ==
     /\ pc[t] = "w1 walk"
     /\ \E holders \in Seen : under' = [under EXCEPT !.found = holders]
     /\ Go(t, "w2")
-    /\ UNCHANGED <<word, below, state, what, line, latch, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, mine, round, woken>>
 
 NextWaiter(t) ==
     LET l == line[under.name] IN
@@ -248,13 +253,14 @@ NextWaiter(t) ==
                 /\ under' = [under EXCEPT !.found = (@ \ {w.old}) \cup {w.r}] @@ [who |-> w]
                 /\ Go(t, "w3")
                 /\ UNCHANGED <<latch, mine>>
-    /\ UNCHANGED <<word, below, state, what, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, round, woken>>
 
 Grant(t) ==
     LET w == under.who IN
     /\ pc[t] = "w3"
     /\ word' = [Pushed(word, w.r, w.mode, w.old) EXCEPT !.awaited = Awaited(line)]
     /\ below' = [below EXCEPT ![w.r] = word.top]
+    /\ UNCHANGED marks
     /\ state' = [state EXCEPT ![w.r] = "live"]
     /\ Go(t, "w3 finish")
     /\ UNCHANGED <<what, line, latch, under, mine, round, woken>>
@@ -269,7 +275,7 @@ Wake(t) ==
     /\ under' = [name |-> under.name, then |-> under.then,
                  found |-> under.found, at |-> under.at, ahead |-> under.ahead]
     /\ Go(t, "w2")
-    /\ UNCHANGED <<word, below, what, line, latch, round>>
+    /\ UNCHANGED <<word, below, marks, what, line, latch, round>>
 
 (* ---- waiting ---- *)
 
@@ -277,12 +283,12 @@ Sleep(t) ==
     /\ pc[t] = "sleep" /\ woken[t]
     /\ woken' = [woken EXCEPT ![t] = FALSE]
     /\ Go(t, "hold")
-    /\ UNCHANGED <<word, below, state, what, line, latch, under, mine, round>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, mine, round>>
 
 Leave(t) ==
     /\ pc[t] = "sleep" /\ Leaves /\ ~woken[t]
     /\ Go(t, "leave")
-    /\ UNCHANGED <<word, below, state, what, line, latch, under, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, mine, round, woken>>
 
 LeaveLine(t) ==
     LET others(l) == SelectSeq(l, LAMBDA w : w.owner # t) IN
@@ -290,7 +296,7 @@ LeaveLine(t) ==
     /\ line' = [line EXCEPT ![under.name] = others(@)]
     /\ word' = [word EXCEPT !.awaited = Awaited(line')]
     /\ Go(t, "w1")
-    /\ UNCHANGED <<below, state, what, latch, under, mine, round, woken>>
+    /\ UNCHANGED <<below, marks, state, what, latch, under, mine, round, woken>>
 
 (* A conversion that is refused leaves what was held. *)
 Refused(t) ==
@@ -300,21 +306,63 @@ Refused(t) ==
        ELSE /\ Set(t, [mine[t] EXCEPT !.r = mine[t].old, !.old = None])
             /\ what' = [what EXCEPT ![mine[t].old].mode = "S"]
             /\ Go(t, "release")
-    /\ UNCHANGED <<word, below, state, line, latch, under, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, line, latch, under, round, woken>>
 
 (* ---- releasing ---- *)
 
+Plain(t, seen) == [r |-> mine[t].r, old |-> mine[t].old, patient |-> TRUE, seen |-> seen]
+
+(* The newest is taken out, r1 and r2 in one: at once if nobody else is live; else its link is frozen, and
+   those of the obsolete ones below it, and then the word is exchanged if it is as it was. *)
+TakeOut(t) ==
+    /\ pc[t] \in {"hold", "release"} /\ word.top = mine[t].r /\ ~word.cleaning
+    /\ IF word.live = 1
+       THEN /\ word' = Emptied(word)
+            /\ marks' = [marks EXCEPT !.gone = @ \cup Chain(word.top)]
+            /\ state' = [state EXCEPT ![mine[t].r] = "taken"]
+            /\ Set(t, Plain(t, word')) /\ Go(t, "r3")
+       ELSE /\ Set(t, Plain(t, word) @@ [at |-> mine[t].r, run |-> {}])
+            /\ Go(t, "freeze")
+            /\ UNCHANGED <<word, marks, state>>
+    /\ UNCHANGED <<below, what, line, latch, under, round, woken>>
+
+Freeze(t) ==
+    LET at == mine[t].at IN
+    /\ pc[t] = "freeze"
+    /\ marks' = [marks EXCEPT !.frozen = @ \cup {at}]
+    /\ Set(t, [mine[t] EXCEPT !.at = below[at], !.run = @ \cup {at}])
+    /\ Go(t, "below")
+    /\ UNCHANGED <<word, below, state, what, line, latch, under, round, woken>>
+
+Below(t) ==
+    /\ pc[t] = "below"
+    /\ Go(t, IF mine[t].at # None /\ state[mine[t].at] = "obsolete" THEN "freeze" ELSE "take")
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, mine, round, woken>>
+
+Take(t) ==
+    /\ pc[t] = "take"
+    /\ IF word = mine[t].seen
+       THEN /\ word' = [word EXCEPT !.top = mine[t].at, !.live = @ - 1]
+            /\ marks' = [marks EXCEPT !.gone = @ \cup mine[t].run]
+            /\ state' = [state EXCEPT ![mine[t].r] = "taken"]
+            /\ Set(t, Plain(t, word')) /\ Go(t, "r3")
+       ELSE /\ Set(t, Plain(t, Empty)) /\ Go(t, "release")
+            /\ UNCHANGED <<word, marks, state>>
+    /\ UNCHANGED <<below, what, line, latch, under, round, woken>>
+
 Mark(t) ==      \* r1, S6
-    /\ pc[t] \in {"hold", "release", "r1 late"}
+    /\ \/ pc[t] = "r1 late"
+       \/ pc[t] \in {"hold", "release"} /\ (word.top # mine[t].r \/ word.cleaning)
     /\ IF Broken = "marked after the word" /\ pc[t] # "r1 late"
        THEN UNCHANGED state
        ELSE state' = [state EXCEPT ![mine[t].r] = "obsolete"]
     /\ Go(t, IF pc[t] = "r1 late" THEN "r3" ELSE "r2")
-    /\ UNCHANGED <<word, below, what, line, latch, under, mine, round, woken>>
+    /\ UNCHANGED <<word, below, marks, what, line, latch, under, mine, round, woken>>
 
 Count(t) ==     \* r2, S7
     /\ pc[t] = "r2"
     /\ word' = Released(word)
+    /\ marks' = IF word'.top = None THEN [marks EXCEPT !.gone = @ \cup Chain(word.top)] ELSE marks
     /\ Set(t, [mine[t] EXCEPT !.seen = word'])
     /\ \/ Go(t, IF Broken = "marked after the word" THEN "r1 late" ELSE "r3")
        \/ Cleans /\ word'.top # None /\ ~word'.cleaning /\ Go(t, "c1")
@@ -325,7 +373,7 @@ Ask2(t) ==      \* r3
     /\ IF mine[t].seen.awaited = {} \/ Broken = "who releases does not look"
        THEN Go(t, "idle") /\ Set(t, Nothing)
        ELSE Go(t, "r4") /\ Set(t, [mine[t] EXCEPT !.seen = Empty])
-    /\ UNCHANGED <<word, below, state, what, line, latch, under, round, woken>>
+    /\ UNCHANGED <<word, below, marks, state, what, line, latch, under, round, woken>>
 
 (* ---- cleaning ---- *)
 
@@ -333,22 +381,26 @@ CleanBegin(t) ==
     /\ pc[t] = "c1"
     /\ IF word.cleaning THEN Go(t, "r3") /\ UNCHANGED <<word, mine>>
        ELSE /\ word' = [word EXCEPT !.cleaning = TRUE]
-            /\ Set(t, mine[t] @@ [start |-> word', live |-> {r \in Chain(word.top) : state[r] = "live"}])
+            /\ Set(t, mine[t] @@ [start |-> word', kept |-> word.top, at |-> word.top, live |-> {}])
             /\ Go(t, "c2")
-    /\ UNCHANGED <<below, state, what, line, latch, under, round, woken>>
+    /\ UNCHANGED <<below, marks, state, what, line, latch, under, round, woken>>
 
-RECURSIVE NextKept(_, _)
-NextKept(r, kept) ==
-    IF below[r] = None \/ below[r] \in kept THEN below[r] ELSE NextKept(below[r], kept)
-
-CleanWalk(t) ==
+(* One request after the other: kept, or linked past unless the link to it is frozen. *)
+CleanStep(t) ==
+    LET m == mine[t]
+        isLive == state[m.at] = "live"
+        isFree == m.kept \notin marks.frozen \/ Broken = "cleaning changes frozen links"
+    IN
     /\ pc[t] = "c2"
-    /\ \E live \in {h \in SUBSET mine[t].live : {r \in mine[t].live : state[r] = "live"} \subseteq h} :
-        LET kept == live \cup {mine[t].start.top}
-            all == Chain(mine[t].start.top) IN
-        /\ below' = TLCEval([r \in Ids |-> IF r \in all \cap kept THEN NextKept(r, kept) ELSE below[r]])
-        /\ Set(t, [mine[t] EXCEPT !.live = live])
-    /\ Go(t, "c3")
+    /\ IF m.at = None THEN Go(t, "c3") /\ UNCHANGED <<below, marks, mine>>
+       ELSE /\ IF ~isLive /\ m.at # m.start.top /\ isFree
+               THEN /\ below' = [below EXCEPT ![m.kept] = below[m.at]]
+                    /\ marks' = [marks EXCEPT !.gone = @ \cup {m.at}]
+                    /\ Set(t, [m EXCEPT !.at = below[m.at]])
+               ELSE /\ Set(t, [m EXCEPT !.at = below[m.at], !.kept = m.at,
+                                        !.live = IF isLive THEN @ \cup {m.at} ELSE @])
+                    /\ UNCHANGED <<below, marks>>
+            /\ UNCHANGED pc
     /\ UNCHANGED <<word, state, what, line, latch, under, round, woken>>
 
 CleanEnd(t) ==
@@ -358,7 +410,8 @@ CleanEnd(t) ==
     IN
     /\ pc[t] = "c3"
     /\ word' = IF end.live = 0 THEN Emptied(end) ELSE end
-    /\ Set(t, [r |-> mine[t].r, old |-> mine[t].old, patient |-> TRUE, seen |-> mine[t].seen])
+    /\ marks' = IF end.live = 0 THEN [marks EXCEPT !.gone = @ \cup Chain(word.top)] ELSE marks
+    /\ Set(t, Plain(t, mine[t].seen))
     /\ Go(t, "r3")
     /\ UNCHANGED <<below, state, what, line, latch, under, round, woken>>
 
@@ -369,7 +422,8 @@ Next ==
         \/ Ask(t) \/ Convert(t) \/ Try(t) \/ Look(t) \/ Walk(t) \/ Swap(t) \/ Finish(t)
         \/ Latch(t) \/ Announce(t) \/ Load(t) \/ Decide(t) \/ DropAtOnce(t) \/ FixHolders(t)
         \/ NextWaiter(t) \/ Grant(t) \/ Wake(t) \/ Sleep(t) \/ Leave(t) \/ LeaveLine(t) \/ Refused(t)
-        \/ Mark(t) \/ Count(t) \/ Ask2(t) \/ CleanBegin(t) \/ CleanWalk(t) \/ CleanEnd(t)
+        \/ TakeOut(t) \/ Freeze(t) \/ Below(t) \/ Take(t)
+        \/ Mark(t) \/ Count(t) \/ Ask2(t) \/ CleanBegin(t) \/ CleanStep(t) \/ CleanEnd(t)
     \/ Done
 
 Spec == Init /\ [][Next]_vars
@@ -380,10 +434,13 @@ AnyOrder == Permutations(Threads)
    so functions that become part of a state are evaluated by `TLCEval`.) *)
 Reached == Chain(word.top) \cup UNION {
     Chain(mine[t].seen.top) \cup {mine[t].r, mine[t].old}
-        \cup (IF pc[t] \in {"c2", "c3"} THEN Chain(mine[t].start.top) ELSE {}) : t \in Threads}
+        \cup (IF "kept" \in DOMAIN mine[t] THEN Chain(mine[t].kept) \cup Chain(mine[t].at) \cup mine[t].live ELSE {})
+        \cup (IF "run" \in DOMAIN mine[t] THEN Chain(mine[t].at) \cup mine[t].run ELSE {}) : t \in Threads}
     \cup (IF "found" \in DOMAIN under THEN under.found ELSE {})
 Sight == <<word, line, latch, under, pc, mine, round, woken,
-    [r \in Ids |-> IF r \in Reached \/ state[r] = "live" THEN <<below[r], state[r], what[r]>>
+    marks.gone \cap Reached,
+    [r \in Ids |-> IF r \in Reached \/ state[r] = "live"
+                   THEN <<below[r], state[r], what[r], r \in marks.frozen>>
                    ELSE <<None, state[r], 0>>]>>
 
 (* ---- what must hold ---- *)
@@ -398,6 +455,9 @@ NoConflict ==
 (* I1 of `stack`: who is live is in the chain, and the word says so. *)
 InTheChain ==
     \A r \in Ids : state[r] = "live" => r \in Chain(word.top) /\ what[r].mode \in word.granted
+
+(* I3 and I5 of `stack`: what was given back is not in the chain. *)
+GoneForGood == Chain(word.top) \cap marks.gone = {}
 
 (* L4: when nobody has the latch, or is on the way to it with news, nobody who waits could be granted. *)
 OnTheWay == \E t \in Threads : pc[t] \in {"r2", "r1 late", "r3", "r4", "c1", "c2", "c3"}

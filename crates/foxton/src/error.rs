@@ -173,6 +173,9 @@ pub enum ConflictReason {
     Deadlock,
     /// The wait was ended from outside. The transaction goes on.
     Cancelled,
+    /// More locks are held at once than the lock manager has room for. The transaction goes on, and can
+    /// be run again when others have ended.
+    Full,
     /// The transaction was ended and rolled back by an earlier conflict, and takes no more work.
     Ended,
 }
@@ -184,6 +187,7 @@ impl Conflict {
             Reason::Busy => ConflictReason::Busy,
             Reason::TimedOut => ConflictReason::TimedOut,
             Reason::Deadlock => ConflictReason::Deadlock,
+            Reason::Full => ConflictReason::Full,
             _ => ConflictReason::Cancelled,
         };
         let cycle = refusal.cycle.iter().map(|member| member.awaited.0);
@@ -221,6 +225,7 @@ impl Conflict {
             ConflictReason::TimedOut => "lock_timeout",
             ConflictReason::Deadlock => "deadlock",
             ConflictReason::Cancelled => "lock_cancelled",
+            ConflictReason::Full => "lock_room",
             ConflictReason::Ended => "ended_by_conflict",
         }
     }
@@ -235,6 +240,10 @@ impl fmt::Display for Conflict {
                 "a deadlock ended this transaction and rolled it back; run it again"
             }
             ConflictReason::Cancelled => "the wait for a lock was cancelled; run it again",
+            ConflictReason::Full => {
+                "there is no room for another lock; run it again when others have ended, and let \
+                 long transactions lock whole tables"
+            }
             ConflictReason::Ended => {
                 "an earlier conflict ended this transaction and rolled it back; drop it and run \
                  it again from the beginning"

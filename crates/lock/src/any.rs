@@ -8,7 +8,7 @@ use crate::{
         global::Global,
         inherit::Inherit,
         sharded::{Order, Sharded},
-        staged::{Rule, Stacks, Staged, Tails},
+        staged::{MOST_REQUESTS, Rule, Stacks, Staged, Tails},
     },
     mode::Mode,
     name::Name,
@@ -90,6 +90,9 @@ pub struct Options {
     /// For `direct`: above how many keys of one table a transaction tries to have all of it, without
     /// waiting; 0 for never, and never with inheritance. Default 10,000.
     pub escalation: u32,
+    /// For `staged`: how many requests there may be at once, those included that wait to be used again;
+    /// who asks for more is refused ([`Reason::Full`]). 40 bytes each. Default and most: 2^26.
+    pub request_limit: u32,
 }
 
 impl Default for Options {
@@ -104,6 +107,7 @@ impl Default for Options {
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
             escalation: 10_000,
+            request_limit: MOST_REQUESTS,
         }
     }
 }
@@ -205,6 +209,7 @@ impl Any {
             granule_count,
             hold_off,
             escalation,
+            request_limit,
         } = *options;
         let sharded = |order| {
             let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
@@ -218,15 +223,22 @@ impl Any {
             Kind::ShardedArrival => sharded(Order::Arrival),
             Kind::Staged => {
                 let count = stacks(bucket_count);
-                Self::Staged(Staged::over(count, latch, victim, Rule::Epoch))
+                Self::Staged(Staged::over(
+                    count,
+                    latch,
+                    victim,
+                    Rule::Epoch,
+                    request_limit,
+                ))
             }
-            Kind::StagedPaper => {
-                Self::StagedPaper(Staged::over(bucket_count, latch, victim, Rule::Epoch), kind)
+            Kind::StagedPaper | Kind::StagedOldest => {
+                let rule = match kind {
+                    Kind::StagedPaper => Rule::Epoch,
+                    _ => Rule::Oldest,
+                };
+                let manager = Staged::over(bucket_count, latch, victim, rule, request_limit);
+                Self::StagedPaper(manager, kind)
             }
-            Kind::StagedOldest => Self::StagedPaper(
-                Staged::over(bucket_count, latch, victim, Rule::Oldest),
-                kind,
-            ),
             Kind::Direct => {
                 // What is inherited is real: it stands in a queue while its place sleeps.
                 let tables = inherit == Inheritance::Off;

@@ -246,6 +246,8 @@ pub struct Stats {
     pub deadlocks: u64,
     /// Waits that somebody ended from outside.
     pub cancelled: u64,
+    /// Requests for which there was no room.
+    pub full: u64,
     /// How often remembered locks were made real (`direct`).
     pub revocations: u64,
     /// How often a transaction was given a whole table in the place of further keys (`direct`).
@@ -311,6 +313,7 @@ impl Stats {
             stats.timeouts += refused(Reason::TimedOut);
             stats.deadlocks += refused(Reason::Deadlock);
             stats.cancelled += refused(Reason::Cancelled);
+            stats.full += refused(Reason::Full);
             let inheritance = &mut stats.inheritance;
             let outcomes = [
                 &mut inheritance.cold,

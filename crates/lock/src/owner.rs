@@ -450,10 +450,21 @@ impl Owner {
 
     /// Answers a request that is not to wait, and counts it.
     pub(crate) fn refuse_at_once(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
-        let mut refusal = Box::new(Refusal::new(Reason::Busy, name, mode));
+        let mut refusal = Refusal::new(Reason::Busy, name, mode);
         refusal.blockers = blockers;
+        self.refuse(refusal)
+    }
+
+    /// Answers a request for which there is no room, and counts it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode) -> Reply {
+        self.refuse(Refusal::new(Reason::Full, name, mode))
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Reply {
         self.record().counters.count_refusal(refusal.reason);
-        Reply::Refused(refusal)
+        Reply::Refused(Box::new(refusal))
     }
 
     /// Moves the counts kept here to where everybody may read them, and forgets what was held.

@@ -109,7 +109,7 @@ pub const WAIT_BUCKETS: usize = 32;
 pub(crate) struct Counters {
     pub(crate) acquisitions: AtomicU64,
     pub(crate) re_asks: AtomicU64,
-    pub(crate) refusals: [AtomicU64; 4],
+    pub(crate) refusals: [AtomicU64; Reason::COUNT],
     pub(crate) inheritance: [AtomicU64; 6],
     pub(crate) wait_micros: AtomicU64,
     pub(crate) waits: [AtomicU64; WAIT_BUCKETS],

@@ -122,6 +122,14 @@ pub enum Reason {
     Deadlock,
     /// Somebody ended the wait from outside.
     Cancelled,
+    /// There are as many requests at once as the manager has room for. It can be asked for again when
+    /// others have ended.
+    Full,
+}
+
+impl Reason {
+    /// How many there are.
+    pub(crate) const COUNT: usize = Self::Full as usize + 1;
 }
 
 impl fmt::Display for Reason {
@@ -131,6 +139,7 @@ impl fmt::Display for Reason {
             Self::TimedOut => "timed out",
             Self::Deadlock => "deadlock",
             Self::Cancelled => "cancelled",
+            Self::Full => "no room",
         })
     }
 }

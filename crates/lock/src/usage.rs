@@ -58,7 +58,7 @@ impl Usage {
         match refused {
             Some(Reason::TimedOut) => self.timeouts += 1,
             Some(Reason::Deadlock) => self.deadlocks += 1,
-            Some(Reason::Busy | Reason::Cancelled) | None => {}
+            Some(Reason::Busy | Reason::Cancelled | Reason::Full) | None => {}
         }
     }
 

@@ -1,9 +1,11 @@
-//! One transaction that never ends: what it keeps from being used again.
+//! One transaction that never ends: what it keeps from being used again; and what happens when nothing is.
 //!
 //! Counted, and in one thread, so that nothing depends on who runs when: a transaction has taken its locks
 //! and does nothing more, while others, overlapping so that a name they share is always held, take and
-//! release a million. Under epochs it keeps the requests it has and a few that came with them; under the
-//! older rule nothing that was released after it began is used again, and memory grows.
+//! release a million. It may be asleep in the middle of reading rows, pinned there. Under epochs it keeps the
+//! requests it has and a few that came with them; under the older rule nothing that was released after it
+//! began is used again, and memory grows. Who sleeps in a walk past a chain does keep requests from being used
+//! again: up to the limit, and then whoever asks is refused.
 
 use foxton_lock::{
     any::{Any, Kind, Options},
@@ -11,6 +13,7 @@ use foxton_lock::{
     mode::Mode,
     name::Name,
     owner::Owner,
+    request::{Outcome, Reason},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -30,14 +33,20 @@ fn take(locks: &Any, worker: &Worker, owner: &mut Owner, first: u64) {
 
 /// Bytes of the manager after a tenth of the locks, and after all.
 fn grown(kind: Kind, stalls: bool) -> [usize; 2] {
+    let workers = Workers::with_seed(1);
+    let sleeping = workers.worker();
+    let _reads_rows = stalls.then(|| sleeping.pin());
+    grown_beside(kind, stalls, &workers, &sleeping)
+}
+
+fn grown_beside(kind: Kind, stalls: bool, workers: &Workers, sleeping: &Worker) -> [usize; 2] {
     let mut options = Options::default();
     // In the document's form each chain keeps a few that are obsolete: few chains, soon all warm.
     (options.kind, options.bucket_count) = (kind, 1024);
     let locks = Any::new(&options);
-    let workers = Workers::with_seed(1);
-    let (mut sleeper, sleeping) = (locks.owner(), workers.worker());
+    let mut sleeper = locks.owner();
     if stalls {
-        take(&locks, &sleeping, &mut sleeper, 1);
+        take(&locks, sleeping, &mut sleeper, 1);
     }
     let mut others = [(); OTHERS].map(|()| (workers.worker(), locks.owner()));
     let transactions = LOCKS / (1 + KEYS as usize);
@@ -52,13 +61,13 @@ fn grown(kind: Kind, stalls: bool) -> [usize; 2] {
             bytes[0] = locks.stats(worker).memory_bytes;
         }
     }
-    bytes[1] = locks.stats(&sleeping).memory_bytes;
+    bytes[1] = locks.stats(sleeping).memory_bytes;
     for (worker, owner) in &mut others {
         locks.release_all(worker, owner);
     }
-    locks.release_all(&sleeping, &mut sleeper);
-    locks.verify(&sleeping);
-    assert!(locks.inspect(&sleeping).queues.is_empty());
+    locks.release_all(sleeping, &mut sleeper);
+    locks.verify(sleeping);
+    assert!(locks.inspect(sleeping).queues.is_empty());
     println!("{kind}, stalls {stalls}: {bytes:?}");
     bytes
 }
@@ -81,4 +90,86 @@ fn under_the_older_rule_memory_grows_for_as_long_as_it_stalls() {
     let [early, late] = grown(Kind::StagedOldest, true);
     assert!(late > 4 * early, "{early} to {late}");
     assert!(late > 40 * LOCKS, "{late} bytes");
+}
+
+const LIMIT: u32 = 10_000;
+
+fn limited(kind: Kind) -> Any {
+    let mut options = Options::default();
+    (options.kind, options.bucket_count, options.request_limit) = (kind, 64, LIMIT);
+    Any::new(&options)
+}
+
+/// Asks until somebody is refused, and says after how many; for ever, it seems, if nobody ever is.
+fn until_refused(mut ask: impl FnMut(u64) -> Outcome) -> u64 {
+    (0..20 * u64::from(LIMIT))
+        .find(|&number| match ask(number) {
+            Outcome::Refused(refusal) => {
+                assert_eq!(refusal.reason, Reason::Full);
+                true
+            }
+            _ => false,
+        })
+        .unwrap_or(u64::MAX)
+}
+
+#[test]
+fn who_asks_for_more_than_there_is_room_for_is_refused_and_keeps_what_it_has() {
+    for kind in [Kind::Staged, Kind::StagedPaper] {
+        let locks = limited(kind);
+        let workers = Workers::with_seed(1);
+        let worker = workers.worker();
+        let (mut owner, mut other) = (locks.owner(), locks.owner());
+        assert!(
+            locks
+                .try_lock(&worker, &mut other, TABLE, Mode::IS)
+                .is_held()
+        );
+        let mut ask =
+            |number| locks.lock(&worker, &mut owner, Name::advisory(number), Mode::S, None);
+        let count = until_refused(&mut ask);
+        assert!(count.abs_diff(u64::from(LIMIT)) < 256, "{kind}: {count}");
+        // Nothing has changed, and what is held already needs no room.
+        assert!(matches!(ask(0), Outcome::Held));
+        assert!(matches!(ask(count), Outcome::Refused(_)));
+        assert_eq!(owner.lock_count() as u64, count);
+        assert_eq!(locks.stats(&worker).waits, 0);
+        locks.verify(&worker);
+        locks.release_all(&worker, &mut owner);
+        assert_eq!(locks.stats(&worker).full, 2);
+        owner.begin();
+        for number in 0..count / 2 {
+            let name = Name::advisory(number);
+            assert!(locks.try_lock(&worker, &mut owner, name, Mode::X).is_held());
+        }
+        locks.release_all(&worker, &mut owner);
+        locks.release_all(&worker, &mut other);
+        assert!(locks.inspect(&worker).queues.is_empty());
+    }
+}
+
+#[test]
+fn a_walk_that_never_ends_keeps_the_limit_and_no_more() {
+    for kind in [Kind::Staged, Kind::StagedPaper] {
+        let locks = limited(kind);
+        let workers = Workers::with_seed(1);
+        let (worker, sleeping) = (workers.worker(), workers.worker());
+        let mut owner = locks.owner();
+        let mut ask = |number| {
+            let outcome = locks.try_lock(&worker, &mut owner, Name::advisory(number), Mode::S);
+            locks.release_all(&worker, &mut owner);
+            owner.begin();
+            outcome
+        };
+        assert_eq!(until_refused(&mut ask), u64::MAX, "{kind}");
+        let bytes = locks.stats(&worker).memory_bytes;
+        let walks = sleeping.walker().pin();
+        let count = until_refused(&mut ask);
+        assert!(count <= 2 * u64::from(LIMIT), "{kind}: {count}");
+        drop(walks);
+        assert_eq!(until_refused(&mut ask), u64::MAX, "{kind}");
+        let grown = locks.stats(&worker).memory_bytes - bytes;
+        assert!(grown < 1_000_000, "{kind}: {grown} bytes");
+        locks.verify(&worker);
+    }
 }

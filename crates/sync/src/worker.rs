@@ -30,6 +30,7 @@ struct Registry {
 #[derive(Debug)]
 struct Shared {
     domain: Domain,
+    walks: Domain,
     registry: Mutex<Registry>,
     hooks: Hooks,
     clock: Clock,
@@ -75,6 +76,7 @@ impl Workers {
     pub fn with_seed(seed: u64) -> Self {
         Self(Arc::new(Shared {
             domain: Domain::new(),
+            walks: Domain::new(),
             registry: Mutex::default(),
             hooks: Hooks::default(),
             clock: Clock::default(),
@@ -95,14 +97,14 @@ impl Workers {
         let account = registry.accounts[id as usize].clone();
         drop(registry);
         account.passed(&REGISTRY);
+        let in_domain =
+            |domain: &Domain| domain.participant_counting_in(account.clone(), self.0.hooks.clone());
         Worker {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
             meetings: Cell::new(0),
-            participant: self
-                .0
-                .domain
-                .participant_counting_in(account, self.0.hooks.clone()),
+            participant: in_domain(&self.0.domain),
+            walker: in_domain(&self.0.walks),
             workers: self.clone(),
         }
     }
@@ -115,6 +117,11 @@ impl Workers {
     /// The domain in which these workers reclaim.
     pub fn domain(&self) -> &Domain {
         &self.0.domain
+    }
+
+    /// Another domain, for what is looked at in short walks only; see [`Worker::walker`].
+    pub fn walks(&self) -> &Domain {
+        &self.0.walks
     }
 
     /// The time by which these workers wait for intervals and alarms.
@@ -164,6 +171,7 @@ pub struct Worker {
     random: Cell<u64>,
     meetings: Cell<u64>,
     participant: Participant,
+    walker: Participant,
     workers: Workers,
 }
 
@@ -255,6 +263,29 @@ impl Worker {
     /// Its epoch participant.
     pub fn participant(&self) -> &Participant {
         &self.participant
+    }
+
+    /// Its participant in the domain of short walks ([`Workers::walks`]).
+    ///
+    /// A thread that loses its processor while it is pinned holds up its whole domain until its next
+    /// turn. Who reads rows is pinned most of the time, so that with more threads than processors
+    /// somebody nearly always sleeps pinned. What is used again thousands of times a second cannot wait
+    /// for that, and is kept in this domain, where a pin is for a walk past a few cache lines.
+    ///
+    /// ```
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let workers = Workers::new();
+    /// let (reader, walker) = (workers.worker(), workers.worker());
+    /// let _reads_rows = reader.pin();
+    /// let stamp = walker.walker().stamp();
+    /// walker.walker().advance();
+    /// walker.walker().advance();
+    /// assert!(walker.walker().has_passed(stamp));
+    /// ```
+    #[inline]
+    pub fn walker(&self) -> &Participant {
+        &self.walker
     }
 }
 

@@ -1,6 +1,9 @@
 //! What the two forms of chains have in common: what a manager may ask of them.
 
-use super::index::{Index, Retired};
+use super::{
+    index::{Index, Retired},
+    request::Request,
+};
 use crate::{
     mode::{Mode, Set},
     name::Name,
@@ -21,6 +24,15 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     /// For a conversion, the request that holds the weaker mode.
     pub(crate) replaces: Option<u32>,
+}
+
+/// Why a request was not granted at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Somebody may be in its way. It is written, to wait with.
+    Obstructed(u32),
+    /// There is no request to be had.
+    Full,
 }
 
 /// Somebody who holds a name.
@@ -47,15 +59,14 @@ pub(crate) trait Chains: Send + Sync + Debug {
     /// Empty chains, at most `count`, a power of two.
     fn new(count: usize) -> Self;
 
-    /// Grants what is asked, if nobody who holds or awaits it is in its way. Either way the request is
-    /// written: granted, or to wait with.
+    /// Grants what is asked, if nobody who holds or awaits it is in its way.
     fn acquire(
         &self,
         index: &Index,
         worker: &Worker,
         asked: &Asked,
         spare: &mut Spare,
-    ) -> Result<u32, u32>;
+    ) -> Result<u32, Stopped>;
 
     /// Ends a granted request, and tells whether somebody waits in front of this chain.
     fn release(
@@ -99,4 +110,24 @@ pub(crate) trait Chains: Send + Sync + Debug {
 
     /// Memory of the chains themselves, in bytes.
     fn memory_bytes(&self) -> usize;
+}
+
+/// The request with this number, as that of a holder.
+pub(crate) fn holder(number: u32, request: &Request) -> Holder {
+    Holder {
+        owner: request.owner(),
+        mode: request.mode(),
+        request: number,
+    }
+}
+
+/// Panics if two of `held` conflict (L1).
+pub(crate) fn assert_compatible(held: &[(Name, Holder)]) {
+    for (place, (name, holder)) in held.iter().enumerate() {
+        for (other, earlier) in &held[..place] {
+            let apart = other != name || holder.owner.place() == earlier.owner.place();
+            let compatible = apart || holder.mode.compatible(earlier.mode);
+            assert!(compatible, "L1: {holder:?} and {earlier:?} on {name}");
+        }
+    }
 }

@@ -23,20 +23,27 @@
 //! thing to start, to stop and to wait for; what it would save is one stroll through a cellar for some
 //! hundreds of locks.
 //!
-//! # What is not good enough yet
+//! # How much waits
 //!
-//! With two hundred clients on two processors, at hundreds of thousands of transactions a second, what waits
-//! to be used again comes to hundreds of megabytes, whether some transaction is stalled or not
-//! (`tests/stalled.rs` shows that the latter is not the cause). The likely one: a segment waits for two
-//! epochs, and whoever is pinned in the domain when it loses its processor, as in a scan of rows, holds
-//! them up until its next turn.
+//! What is dead can be used again two epochs later, and the epoch cannot pass somebody who lost its
+//! processor while it looked at a chain. Three things keep what waits small:
+//!
+//! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), so that nobody is pinned
+//!   there for as long as it reads rows; and who finds nobody in its way looks at no chain.
+//! * The epoch is tried as soon as a [`BATCH`] of segments is dead.
+//! * Where more than [`PLENTY`] are dead and none can be had, somebody sleeps in a walk. Whoever needs a
+//!   segment then yields its processor, a few times, before it makes one: all who run come by here every
+//!   64 locks, so that the sleeper's turn comes soon. Nobody waits for it for good.
+//!
+//! Beyond that there is room for so many requests, and who finds none left is refused
+//! ([`Reason::Full`](crate::request::Reason::Full)).
 //!
 //! # Invariants
 //!
 //! * I1  A segment is in one place: in use, on its stack, in its cellar or in the ring.
 //! * I2  A segment leaves the cellar only when nobody can look at its requests: its epoch, taken after
 //!   the last of them was unlinked, has passed.
-//! * I3  All who look at requests of one manager pin in one domain.
+//! * I3  All who look at requests of one manager pin in one domain, that of short walks.
 //!
 //! # Orderings
 //!
@@ -64,7 +71,7 @@ use crate::registry::{Registry, Spare};
 use foxton_sync::{
     cache_line::CachePadded,
     epoch::{Domain, Guard, Stamp},
-    shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, try_lock},
+    shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, thread, try_lock},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
@@ -81,8 +88,14 @@ const RING: usize = if cfg!(loom) { 2 } else { 16 };
 const LOW_WATER: u64 = if cfg!(loom) { 1 } else { 4 };
 /// To how many, if the cellar has them.
 const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
+/// Dead segments that are worth trying the epoch, which looks at every worker.
+const BATCH: u32 = 64;
 /// How many times the ring is filled before the epoch is tried again that would not advance.
 const PATIENCE: u32 = 8;
+/// With more dead segments than this that nobody may use yet, somebody is given time to leave a walk.
+const PLENTY: u32 = if cfg!(loom) { u32::MAX } else { 256 };
+/// How often, for one segment.
+const YIELDS: u32 = 32;
 /// Places where the dead lie. More than there are threads that lose their processor in one at a time.
 const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -124,9 +137,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub(crate) fn new(rule: Rule, registry: Arc<Registry>) -> Self {
+    /// No requests yet, and room for `limit`.
+    pub(crate) fn new(rule: Rule, limit: u32, registry: Arc<Registry>) -> Self {
         Self {
-            slab: Slab::new(),
+            slab: Slab::new(limit),
             ring: std::array::from_fn(|_| AtomicU32::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
             newest: CachePadded::new(AtomicU64::new(0)),
@@ -165,45 +179,55 @@ impl Index {
     /// If the manager's other workers reclaim in another domain (I3).
     #[inline]
     pub(crate) fn pin<'w>(&self, worker: &'w Worker) -> Guard<'w> {
-        let guard = worker.pin();
+        let guard = worker.walker().pin();
         self.assert_domain(worker);
         guard
     }
 
     #[inline]
     fn assert_domain(&self, worker: &Worker) {
-        let domain = self
-            .domain
-            .get_or_init(|| worker.workers().domain().clone());
+        let domain = self.domain.get_or_init(|| worker.workers().walks().clone());
         assert!(
-            domain == worker.workers().domain(),
+            domain == worker.workers().walks(),
             "the workers of one manager are of one family"
         );
     }
 
     /// A request out of those set aside for an owner; a segment more for it if there is none left.
     #[inline]
-    pub(crate) fn take(&self, worker: &Worker, spare: &mut Spare) -> u32 {
+    pub(crate) fn take(&self, worker: &Worker, spare: &mut Spare) -> Option<u32> {
         if spare.next == spare.end {
-            self.set_aside(worker, spare);
+            self.set_aside(worker, spare)?;
         }
         let request = spare.next;
         spare.next += 1;
-        request
+        Some(request)
+    }
+
+    /// Sees to it that `count` requests, of one segment at most, can be taken for an owner.
+    pub(crate) fn reserve(&self, worker: &Worker, spare: &mut Spare, count: u32) -> Option<()> {
+        if spare.end - spare.next < count {
+            let left = *spare;
+            self.set_aside(worker, spare)?;
+            let mut retired = self.retire(worker);
+            (left.next..left.end).for_each(|request| retired.add(request));
+        }
+        Some(())
     }
 
     #[cold]
     #[inline(never)]
-    fn set_aside(&self, worker: &Worker, spare: &mut Spare) {
-        let first = first_of(self.take_segment(worker));
+    fn set_aside(&self, worker: &Worker, spare: &mut Spare) -> Option<()> {
+        let first = first_of(self.take_segment(worker)?);
         *spare = Spare {
             next: first,
             end: first + SEGMENT,
         };
+        Some(())
     }
 
     /// A request out of those that all take from, one after the other.
-    pub(crate) fn take_shared(&self, worker: &Worker) -> u32 {
+    pub(crate) fn take_shared(&self, worker: &Worker) -> Option<u32> {
         loop {
             worker.account().passed(&SHARED);
             let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
@@ -212,19 +236,19 @@ impl Index {
                 // Checked by the model alone: others may have cleared theirs.
                 let flags = &self.slab.segment(segment).flags;
                 assert!(!cfg!(loom) || !flags.is_clear(), "O3");
-                return first_of(segment) + used;
+                return Some(first_of(segment) + used);
             }
-            if let Some(request) = self.install(worker, segment) {
-                return request;
+            if let Some(request) = self.install(worker, segment)? {
+                return Some(request);
             }
         }
     }
 
-    /// Puts a segment in the place of the one used up, and takes its first request. `None`: somebody
-    /// else was first.
+    /// Puts a segment in the place of the one used up, and takes its first request. `Some(None)`:
+    /// somebody else was first. `None`: there is no segment.
     #[cold]
-    fn install(&self, worker: &Worker, used_up: u32) -> Option<u32> {
-        let segment = self.take_segment(worker);
+    fn install(&self, worker: &Worker, used_up: u32) -> Option<Option<u32>> {
+        let segment = self.take_segment(worker)?;
         let mut shared = self.shared.load(Ordering::Relaxed);
         while (shared >> 32) as u32 == used_up {
             let installed = self.shared.compare_exchange(
@@ -234,7 +258,7 @@ impl Index {
                 Ordering::Relaxed,
             );
             match installed {
-                Ok(_) => return Some(first_of(segment)),
+                Ok(_) => return Some(Some(first_of(segment))),
                 Err(other) => shared = other,
             }
         }
@@ -244,28 +268,50 @@ impl Index {
             (first_of(segment)..first_of(segment) + SEGMENT)
                 .for_each(|request| retired.add(request));
         }
-        None
+        Some(None)
     }
 
-    /// A segment for the caller alone, with all flags set.
-    fn take_segment(&self, worker: &Worker) -> u32 {
+    /// A segment for the caller alone, with all flags set. `None`: there are as many as there may be.
+    fn take_segment(&self, worker: &Worker) -> Option<u32> {
         worker.account().passed(&SEGMENTS);
         if let Some(segment) = self.take_ready() {
             assert!(self.slab.segment(segment).flags.is_full(), "O1");
             if self.ready() < LOW_WATER {
                 self.fill_ring(worker);
             }
-            return segment;
+            return Some(segment);
         }
-        self.fill_ring(worker);
-        // Nothing there even now: somebody else fills, or others were quicker.
-        self.take_ready().unwrap_or_else(|| self.make())
+        let mut yields = 0;
+        loop {
+            self.fill_ring(worker);
+            // Nothing there even now: somebody else fills, or others were quicker, or all wait.
+            if let Some(segment) = self.take_ready() {
+                return Some(segment);
+            }
+            let is_patient = yields < YIELDS;
+            if (!is_patient || !self.is_held_up())
+                && let Some(segment) = self.make()
+            {
+                return Some(segment);
+            }
+            if !is_patient {
+                return None;
+            }
+            thread::yield_now();
+            yields += 1;
+        }
     }
 
-    fn make(&self) -> u32 {
-        let segment = self.slab.add();
+    fn make(&self) -> Option<u32> {
+        let segment = self.slab.add()?;
         self.slab.segment(segment).flags.fill();
-        segment
+        Some(segment)
+    }
+
+    /// Whether much is dead. Who finds nothing ready, even so, is held up by somebody in a walk.
+    fn is_held_up(&self) -> bool {
+        // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends.
+        self.rule == Rule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
     }
 
     /// About how many segments are ready.
@@ -310,23 +356,36 @@ impl Index {
         self.fill_from_cellars(worker);
         if self.ready() < LOW_WATER && self.is_worth_advancing() {
             // Twice: what is unlinked in one epoch is free two epochs later.
-            worker.participant().advance();
-            worker.participant().advance();
+            worker.walker().advance();
+            worker.walker().advance();
             self.fill_from_cellars(worker);
             let failed = self.ready() < LOW_WATER;
             self.patience
                 .store(if failed { PATIENCE } else { 0 }, Ordering::Relaxed);
         }
-        while self.ready() < LOW_WATER && self.put(self.make()) {}
+        while self.ready() < LOW_WATER && !self.is_held_up() {
+            match self.make() {
+                Some(segment) if self.put(segment) => {}
+                Some(segment) => {
+                    self.slab.segment(segment).flags.empty();
+                    return self.bury(worker, segment);
+                }
+                None => return,
+            }
+        }
     }
 
     /// Advancing looks at every worker. It should bring some segments, and not fail each time.
     fn is_worth_advancing(&self) -> bool {
+        if self.is_held_up() {
+            return true;
+        }
         // Relaxed: when to try, and no more. Two who come at once may lose a step.
         let patience = self.patience.load(Ordering::Relaxed).saturating_sub(1);
         self.patience.store(patience, Ordering::Relaxed);
-        let dead = u64::from(self.buried.load(Ordering::Relaxed));
-        patience == 0 && dead >= LOW_WATER && dead >= u64::from(self.slab.used() / 4)
+        let dead = self.buried.load(Ordering::Relaxed);
+        let is_much = dead >= BATCH || dead >= self.slab.used() / 4;
+        patience == 0 && is_much && u64::from(dead) >= LOW_WATER
     }
 
     fn fill_from_cellars(&self, worker: &Worker) {
@@ -357,7 +416,7 @@ impl Index {
             // Relaxed: they came with the segment (O2).
             let stamp = Stamp::from_epoch(segment.epoch.load(Ordering::Relaxed));
             let moment = segment.moment.load(Ordering::Relaxed);
-            if !worker.participant().has_passed(stamp) || moment >= oldest {
+            if !worker.walker().has_passed(stamp) || moment >= oldest {
                 return; // I2
             }
             cellar.pop_front();
@@ -397,7 +456,7 @@ impl Index {
         worker.account().passed(&SEGMENTS);
         let segment = self.slab.segment(number);
         // All requests were unlinked before their flags were cleared, and all flags are (I2).
-        let stamp = worker.participant().stamp();
+        let stamp = worker.walker().stamp();
         segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
         if self.asks_who_runs() {
             let moment = self.moment.fetch_add(1, Ordering::Relaxed);

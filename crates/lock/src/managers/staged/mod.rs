@@ -103,11 +103,24 @@ mod stack;
 /// Chains that grow at the tail, by two steps: the document's form.
 mod tail;
 
-/// The manager over either form.
+/// The parts of the manager, over either form.
 mod manager;
+
+/// The end of a lock or of a wait, and who is let through by it.
+mod ending;
+
+/// Asking for a lock that is not simply granted.
+mod asking;
+
+/// Holders and waiters, for people.
+mod seeing;
+
+/// The contract, over all of these.
+mod calls;
 
 pub use manager::Staged;
 pub use stack::Stacks;
 pub use tail::Tails;
 
 pub(crate) use index::Rule;
+pub(crate) use request::MOST_REQUESTS;

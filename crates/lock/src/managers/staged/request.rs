@@ -9,6 +9,7 @@
 //! ```text
 //! number    segment (20 bits) | request (6 bits)        0: none
 //! request   name (three words) | owner | next | mode | state
+//! next      frozen (1 bit) | number
 //! ```
 //!
 //! The owner is a number that is never given twice: it takes the place of the paper's shadow of the
@@ -36,6 +37,13 @@ const SEGMENT_BITS: u32 = SEGMENT.ilog2();
 
 /// Bits of a request's number.
 pub(crate) const NUMBER_BITS: u32 = 26;
+
+/// In the word of a link: it is not changed any more while its request is in a chain.
+const FROZEN: u32 = 1 << 31;
+const _: () = assert!(NUMBER_BITS < 31);
+
+/// The most requests that one manager can have.
+pub(crate) const MOST_REQUESTS: u32 = 1 << NUMBER_BITS;
 
 /// Segments of the first chunk; each further chunk has twice as many as the one before.
 const FIRST_CHUNK: u32 = if cfg!(loom) { 1 } else { 4 };
@@ -139,7 +147,22 @@ impl Request {
     /// The next in the chain.
     #[inline]
     pub(crate) fn next(&self, ordering: Ordering) -> u32 {
-        self.next.load(ordering)
+        self.next.load(ordering) & !FROZEN
+    }
+
+    /// The next in the chain, which stays the next from now on.
+    #[inline]
+    pub(crate) fn freeze(&self) -> u32 {
+        // Relaxed: who uses what it leads to comes by the chain's word.
+        self.next.fetch_or(FROZEN, Ordering::Relaxed) & !FROZEN
+    }
+
+    /// Leads past `from` to `to`, if the link is not frozen.
+    pub(crate) fn relink(&self, from: u32, to: u32, ordering: Ordering) -> bool {
+        let relinked = self
+            .next
+            .compare_exchange(from, to, ordering, Ordering::Relaxed);
+        relinked.is_ok()
     }
 
     #[inline]
@@ -190,13 +213,18 @@ pub(crate) struct Slab {
     chunks: [OnceLock<Box<[Segment]>>; CHUNKS],
     /// The number of the next segment that was never used.
     fresh: AtomicU32,
+    /// The first number that no segment gets.
+    end: u32,
 }
 
 impl Slab {
-    pub(crate) fn new() -> Self {
+    /// Room for `limit` requests, rounded up to whole segments.
+    pub(crate) fn new(limit: u32) -> Self {
+        let segments = limit.div_ceil(SEGMENT).max(1);
         let slab = Self {
             chunks: std::array::from_fn(|_| OnceLock::new()),
             fresh: AtomicU32::new(FIRST_CHUNK),
+            end: (FIRST_CHUNK + segments).min(FIRST_CHUNK << CHUNKS),
         };
         // The model does not know that a `OnceLock` orders threads: there the first chunks are made here.
         let made_at_once = if cfg!(loom) { 3 } else { 0 };
@@ -209,14 +237,17 @@ impl Slab {
         self.chunks[chunk].get_or_init(segments);
     }
 
-    /// A segment that nobody has had.
-    pub(crate) fn add(&self) -> u32 {
+    /// A segment that nobody has had. `None`: there are as many as there may be.
+    pub(crate) fn add(&self) -> Option<u32> {
         // Relaxed: a number; the chunk comes with a lock of its own.
-        let number = self.fresh.fetch_add(1, Ordering::Relaxed);
+        let next = |number| (number < self.end).then_some(number + 1);
+        let number = self
+            .fresh
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .ok()?;
         let (chunk, _) = chunk_of(number);
-        assert!(chunk < CHUNKS, "sixty million locks at once");
         self.make(chunk);
-        number
+        Some(number)
     }
 
     #[inline]
@@ -264,8 +295,9 @@ mod tests {
         assert_eq!(chunk_of(FIRST_CHUNK), (0, 0));
         assert_eq!(chunk_of(2 * FIRST_CHUNK - 1), (0, FIRST_CHUNK as usize - 1));
         assert_eq!(chunk_of(2 * FIRST_CHUNK), (1, 0));
-        let slab = Slab::new();
-        let numbers: Vec<u32> = (0..100).map(|_| slab.add()).collect();
+        let slab = Slab::new(100 * SEGMENT - 1);
+        let numbers: Vec<u32> = std::iter::from_fn(|| slab.add()).collect();
+        assert_eq!((numbers.len(), slab.used()), (100, 100));
         for number in numbers {
             let first = first_of(number);
             assert_eq!(flag_of(first + 9), (number, 9 / WIDTH, 9 % WIDTH));

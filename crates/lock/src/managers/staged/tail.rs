@@ -59,7 +59,7 @@
 //! bring one of them back.
 
 use super::{
-    chains::{Asked, Chains, Holder, Holders},
+    chains::{Asked, Chains, Holder, Holders, Stopped, assert_compatible, holder},
     index::{Index, Retired},
     request::{Request, State},
 };
@@ -205,9 +205,9 @@ impl Chains for Tails {
         worker: &Worker,
         asked: &Asked,
         _: &mut Spare,
-    ) -> Result<u32, u32> {
+    ) -> Result<u32, Stopped> {
         worker.account().passed(&CHAIN);
-        let number = index.take_shared(worker);
+        let number = index.take_shared(worker).ok_or(Stopped::Full)?;
         let request = index.request(number);
         request.write(&asked.name, asked.owner, asked.mode, State::Asking);
         let chain = self.chain(asked.hash);
@@ -233,7 +233,7 @@ impl Chains for Tails {
         if is_obstructed {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
             request.set_state(State::Waiting, Ordering::Relaxed);
-            return Err(number);
+            return Err(Stopped::Obstructed(number));
         }
         request.set_state(State::Active, Ordering::Relaxed);
         if let Some(former) = asked.replaces {
@@ -333,24 +333,10 @@ impl Chains for Tails {
         assert_eq!(self.0[at].awaited(), awaited, "chain {at}");
         let mut found: Vec<(Name, Holder)> = Vec::new();
         self.all(index, at, &mut |name, holder| found.push((*name, holder)));
-        for (place, (name, holder)) in found.iter().enumerate() {
-            for (other, held) in &found[..place] {
-                let apart = other != name || holder.owner.place() == held.owner.place();
-                let compatible = apart || holder.mode.compatible(held.mode);
-                assert!(compatible, "L1: {holder:?} and {held:?} on {name}");
-            }
-        }
+        assert_compatible(&found);
     }
 
     fn memory_bytes(&self) -> usize {
         size_of_val(&self.0[..])
-    }
-}
-
-fn holder(number: u32, request: &Request) -> Holder {
-    Holder {
-        owner: request.owner(),
-        mode: request.mode(),
-        request: number,
     }
 }

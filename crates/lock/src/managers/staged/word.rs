@@ -114,6 +114,16 @@ impl Word {
         Self(self.0 - live).one_more_dead()
     }
 
+    /// With the newest request, and `run` obsolete ones below it, gone from a chain in which others are
+    /// live: `rest` is on top.
+    #[inline]
+    pub(crate) const fn popped(self, rest: u32, run: u32) -> Self {
+        debug_assert!(self.live() != 1 && !self.is_cleaning());
+        let live = if self.live() == MANY { 0 } else { 1 << LIVE };
+        let word = Self(self.with_field(0, NUMBER_BITS, rest).0 - live);
+        word.with_field(DEAD, 8, self.dead().saturating_sub(run))
+    }
+
     /// Without requests. Who waits goes on waiting.
     pub(crate) const fn emptied(self) -> Self {
         Self(self.0 >> AWAITED << AWAITED)
@@ -151,6 +161,20 @@ mod tests {
         assert_eq!(word.granted(), Mode::S.set().union(Mode::IS.set()));
         assert_eq!(word.released(), Word(0).with_awaited(Mode::X.set()));
         assert!(word.cleaning().released().is_cleaning());
+    }
+
+    #[test]
+    fn the_newest_goes_and_takes_the_dead_below_along() {
+        let word = Word(0).pushed(3, Mode::IS.set());
+        let word = word.pushed(7, Mode::S.set()).pushed(9, Mode::IS.set());
+        let word = word.released();
+        assert_eq!((word.top(), word.live(), word.dead()), (9, 2, 1));
+        let word = word.popped(3, 1);
+        assert_eq!((word.top(), word.live(), word.dead()), (3, 1, 0));
+        assert_eq!(word.released(), Word(0));
+        // Somebody may be marked and not counted off yet: then nobody is on top.
+        let word = word.pushed(5, Mode::IS.set()).popped(0, 1);
+        assert_eq!((word.top(), word.live(), word.dead()), (0, 1, 0));
     }
 
     #[test]
