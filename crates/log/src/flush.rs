@@ -8,11 +8,13 @@
 //!
 //! # State
 //!
-//! `written` and `durable` only grow, and `durable <= written <= end of the buffer`.
+//! How far the log is written and durable is kept with those who wait for it (`waiters`); durable is
+//! at most written, and written at most the end of the buffer. What the flusher is to do next is its
+//! `Demand`.
 //!
 //! # Invariants
 //!
-//! * I1 `written` is raised only by the holder of `output`, to where the output is.
+//! * I1 How far it is written is raised only by the holder of `output`, to where the output is.
 //! * I2 Every sync is made, and its outcome published, by a holder of `syncing`. An operating
 //!   system reports a failed sync once: if two could overlap, one could be told of the failure
 //!   and the other, of success, for the same bytes.
@@ -23,9 +25,7 @@
 //!
 //! # Orderings
 //!
-//! None. `written` and `durable` say how far the *device* has got, and lead to no memory: who
-//! reads them needs nothing but the number. Where an old number would mean a lost wake-up, the
-//! latch of the waiters orders it (`waiters`, I1).
+//! None: mutexes order everything here.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ use std::time::Instant;
 use foxton_sync::hook::Point;
 use foxton_sync::ring::Taker;
 use foxton_sync::shim::{
-    AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock,
+    AtomicBool, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock,
 };
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -73,6 +73,8 @@ struct Demand {
     /// When what was committed *buffered* must be synced, if anything was.
     due: Option<Instant>,
     stop: bool,
+    /// Whether the flusher sleeps, and must be woken to hear of anything.
+    asleep: bool,
 }
 
 /// To where at least.
@@ -95,8 +97,6 @@ pub(crate) struct Core {
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
     begin: Lsn,
-    written: AtomicU64,
-    durable: AtomicU64,
     demand: Mutex<Demand>,
     wanted: Condvar,
     /// Whether `demand.due` is set, or about to be.
@@ -115,14 +115,12 @@ impl Core {
         Core {
             seal,
             buffer,
-            waiters: Waiters::new(options.latch),
+            waiters: Waiters::new(options.latch, end),
             room: Room::new(options.latch),
             options,
             output: Mutex::new(Drain { taker, output }),
             syncing: Mutex::new(0),
             begin: end,
-            written: AtomicU64::new(end.bytes()),
-            durable: AtomicU64::new(end.bytes()),
             demand: Mutex::default(),
             wanted: Condvar::new(),
             is_due: AtomicBool::new(false),
@@ -136,18 +134,12 @@ impl Core {
     }
 
     pub(crate) fn written(&self) -> Lsn {
-        Lsn::new(self.written.load(Relaxed)) // Relaxed: leads to no memory.
+        self.waiters.far(Reach::Written)
     }
 
+    #[inline]
     pub(crate) fn durable(&self) -> Lsn {
-        Lsn::new(self.durable.load(Relaxed)) // Relaxed: leads to no memory.
-    }
-
-    pub(crate) fn far(&self, reach: Reach) -> Lsn {
-        match reach {
-            Reach::Written => self.written(),
-            Reach::Durable => self.durable(),
-        }
+        self.waiters.far(Reach::Durable)
     }
 
     /// Calls of `write_at` and of `sync` since the log was opened.
@@ -321,7 +313,7 @@ impl Core {
     }
 
     fn publish_written(&self, worker: &Worker, end: Lsn) {
-        self.written.store(end.bytes(), Relaxed); // I1; Relaxed: leads to no memory.
+        self.waiters.advance(Reach::Written, end); // I1
         self.waiters.reached(worker, Reach::Written, end);
     }
 
@@ -376,7 +368,7 @@ impl Core {
             )
         })?;
         worker.hooks().pass(&point::SYNCED);
-        self.durable.store(end.bytes(), Relaxed); // Relaxed: leads to no memory.
+        self.waiters.advance(Reach::Durable, end);
         drop(syncs);
         self.waiters.reached(worker, Reach::Durable, end);
         Ok(())
@@ -463,8 +455,15 @@ impl Core {
 
     fn ask(&self, worker: &Worker, change: impl FnOnce(&mut Demand)) {
         worker.account().passed(&DEMAND);
-        change(&mut lock(&self.demand));
-        self.wanted.notify_one();
+        let asleep = {
+            let mut demand = lock(&self.demand);
+            change(&mut demand);
+            std::mem::take(&mut demand.asleep)
+        };
+        // A flusher at work looks again before it sleeps. Waking costs a system call.
+        if asleep {
+            self.wanted.notify_one();
+        }
     }
 
     /// Asks the flusher to bring the log to `lsn`.
@@ -521,6 +520,7 @@ impl Core {
             if demand.written > self.written() {
                 return Task::Write(demand.written);
             }
+            demand.asleep = true;
             demand = match demand.due {
                 None => self
                     .wanted
@@ -531,6 +531,7 @@ impl Core {
                     waited.unwrap_or_else(|broken| broken.into_inner()).0
                 }
             };
+            demand.asleep = false;
         }
     }
 }

@@ -49,6 +49,10 @@ mod restart;
 /// Who waits for the log to get somewhere.
 mod waiters;
 
+/// The waiters, for the model checker.
+#[cfg(loom)]
+pub mod model;
+
 /// Group commit.
 mod flush;
 

@@ -236,6 +236,7 @@ impl Log {
     }
 
     /// How far the log is safe from a power cut.
+    #[inline]
     pub fn durable(&self) -> Lsn {
         self.core.durable()
     }
@@ -305,12 +306,12 @@ impl Log {
         pending: &'p mut Pending,
     ) -> Result<Option<&'p (shim::Arc<Parker>, Ticket)>, LogError> {
         if pending.0.is_none() {
-            if self.core.far(reach) >= lsn {
+            let waiters = &self.core.waiters;
+            if waiters.far(reach) >= lsn {
                 return Ok(None);
             }
-            let is_over = || self.core.far(reach) >= lsn || self.core.is_over();
-            let Some(wait) = self.core.waiters.enter(worker, reach, lsn, is_over) else {
-                let reached = self.core.far(reach) >= lsn;
+            let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over()) else {
+                let reached = waiters.far(reach) >= lsn;
                 return self.outcome(reached).map(|()| None);
             };
             self.core.request(worker, reach, lsn);

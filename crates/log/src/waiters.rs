@@ -1,4 +1,8 @@
-//! Who waits for the log to get somewhere.
+//! How far the log has got, and who waits for it to get further.
+//!
+//! # State
+//!
+//! `written` and `durable`, which only grow, and the list of those who wait.
 //!
 //! # Invariants
 //!
@@ -7,10 +11,17 @@
 //!   advance, or the drain sees it: no wake-up is lost.
 //! * I2 An entry leaves the list exactly once and is then resolved. A wait that was withdrawn
 //!   stays in the list until the log gets there, and is then resolved in vain.
+//!
+//! # Orderings
+//!
+//! None. `written` and `durable` say how far the *device* has got, and lead to no memory: who reads
+//! them needs nothing but the number. Where an old number would mean a lost wake-up, the latch orders
+//! it (I1).
 
+use foxton_sync::cache_line::CachePadded;
 use foxton_sync::latch::{Kind, Latched};
 use foxton_sync::park::{Parker, Ticket, Verdict};
-use foxton_sync::shim::Arc;
+use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -40,21 +51,40 @@ struct Waiter {
     ticket: Ticket,
 }
 
-/// The waiters of one log.
+/// How far one log has got, and its waiters.
 #[derive(Debug)]
 pub(crate) struct Waiters {
+    written: AtomicU64,
+    /// Apart from the rest: every transaction that only reads looks at it, and nothing else.
+    durable: CachePadded<AtomicU64>,
     waiting: Latched<Vec<Waiter>>,
 }
 
 impl Waiters {
-    pub(crate) fn new(kind: Kind) -> Self {
+    /// Of a log that is durable up to `end`.
+    pub(crate) fn new(kind: Kind, end: Lsn) -> Self {
         Waiters {
+            written: AtomicU64::new(end.bytes()),
+            durable: CachePadded::new(AtomicU64::new(end.bytes())),
             waiting: Latched::new(kind, &SITE, Vec::new()),
         }
     }
 
-    /// Enters a wait, unless `is_over` says, under the latch (I1), that there is nothing left to
-    /// wait for.
+    /// How far the log is.
+    #[inline]
+    pub(crate) fn far(&self, reach: Reach) -> Lsn {
+        Lsn::new(self.place(reach).load(Relaxed)) // Relaxed: leads to no memory.
+    }
+
+    fn place(&self, reach: Reach) -> &AtomicU64 {
+        match reach {
+            Reach::Written => &self.written,
+            Reach::Durable => &self.durable,
+        }
+    }
+
+    /// Enters a wait, unless the log is there already, or `is_over` says, under the latch (I1), that
+    /// it never will be.
     pub(crate) fn enter(
         &self,
         worker: &Worker,
@@ -64,7 +94,7 @@ impl Waiters {
     ) -> Option<(Arc<Parker>, Ticket)> {
         let parker = Arc::new(Parker::new());
         self.waiting.with(worker, |waiting| {
-            if is_over() {
+            if self.far(reach) >= lsn || is_over() {
                 return None;
             }
             let ticket = parker.arm();
@@ -76,6 +106,12 @@ impl Waiters {
             });
             Some((parker, ticket))
         })
+    }
+
+    /// Publishes that the log is at `far`, further than before. For one caller at a time, who then
+    /// calls [`reached`](Self::reached) (I1).
+    pub(crate) fn advance(&self, reach: Reach, far: Lsn) {
+        self.place(reach).store(far.bytes(), Relaxed); // Relaxed: leads to no memory.
     }
 
     /// Ends every wait that `far` has reached. To be called after that was published (I1).
