@@ -21,6 +21,7 @@ use foxton_sync::worker::Workers;
 
 use crate::asynchronous::AsyncTransaction;
 use crate::catalog::Catalog;
+use crate::early::Early;
 use crate::engine::Engine;
 use crate::error::{Error, Request, Result, Storage};
 use crate::keeper::Keeper;
@@ -180,6 +181,7 @@ impl Database {
             counters: Counters::new(),
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
+            early: Early::default(),
             options,
             place: path.display().to_string(),
             opened: Instant::now(),

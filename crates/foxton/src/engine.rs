@@ -16,6 +16,7 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
+use crate::early::Early;
 use crate::error::{Error, Result};
 use crate::keeper::Keeper;
 use crate::options::Options;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) open: Mutex<bool>,
     /// Whether the log has failed. Written once, so that reading it costs nothing.
     pub(crate) failed: AtomicBool,
+    pub(crate) early: Early,
 }
 
 impl Engine {

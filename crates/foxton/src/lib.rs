@@ -79,6 +79,9 @@ mod rack;
 /// A thread for what nobody waits for.
 mod keeper;
 
+/// What may be read before it is durable.
+mod early;
+
 /// What all transactions share.
 mod engine;
 

@@ -36,6 +36,9 @@ pub struct Options {
     /// What a commit waits for, unless its transaction says otherwise. Default
     /// [`Durability::Sync`].
     pub durability: Durability,
+    /// Whether a commit that waits for the device gives its locks back before: others go on at once,
+    /// and are themselves answered only when what they have seen is durable. Default true.
+    pub early_release: bool,
     /// Which lock manager decides who may. Default `direct`.
     pub lock_manager: LockManagerKind,
     /// Whether transactions leave their locks on tables to the next of the same worker, so that all
@@ -90,6 +93,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             durability: Durability::Sync,
+            early_release: true,
             lock_manager: LockManagerKind::default(),
             lock_inheritance: LockInheritance::Off,
             latch: LatchKind::Parking,
@@ -168,6 +172,10 @@ impl Options {
 /// | `Sync` | yes | yes |
 /// | `Buffered` | yes | yes, once [`Options::sync_interval`] has passed |
 /// | `None` | what was written by then | what was synced by then |
+///
+/// A transaction that only read promises the same of what it read: its commit waits until the commits
+/// it saw are as durable as they said they would be, and as it says itself. Until then, what it read may
+/// be lost with them.
 ///
 /// Whatever is lost is lost from the end: restart finds every commit up to some point in commit
 /// order, whole, and none after it.

@@ -14,7 +14,9 @@ pub const WAIT_BEGIN: Point = Point::passing("txn/wait begin");
 pub const WAIT_END: Point = Point::passing("txn/wait end");
 /// The record of a commit is in the log's buffer; nobody has waited for it.
 pub const LOGGED: Point = Point::passing("txn/logged");
-/// A commit is as durable as asked, or never will be; its locks are held.
+/// A commit has given its locks back early; it is not durable.
+pub const RELEASED: Point = Point::passing("txn/released");
+/// A commit is as durable as asked, or never will be; unless it let go early, its locks are held.
 pub const DURABLE: Point = Point::passing("txn/durable");
 /// The changes of a transaction are about to be undone, under its locks.
 pub const ROLLBACK: Point = Point::passing("txn/rollback");
@@ -22,13 +24,14 @@ pub const ROLLBACK: Point = Point::passing("txn/rollback");
 pub const PURGE: Point = Point::passing("txn/purge");
 
 /// The points of transactions.
-pub const ALL: [Point; 9] = [
+pub const ALL: [Point; 10] = [
     INSERTING,
     SCAN_FOUND,
     SCAN_LOCKED,
     WAIT_BEGIN,
     WAIT_END,
     LOGGED,
+    RELEASED,
     DURABLE,
     ROLLBACK,
     PURGE,

@@ -1,7 +1,8 @@
 //! Power cuts: every moment of a recorded run, damaged in every way a disk knows.
 //!
 //! A run of the ledger's load is recorded on a fault device: every change it made to its directory,
-//! and, between them, what each client had begun and been told. Cutting the recording after any
+//! and, between them, what each client had begun and been told, and what it was shown of the others by
+//! a transaction that only read. Cutting the recording after any
 //! change and damaging what was not synced gives a directory that a power cut could have left; and
 //! what must be in it is known. A database opened on it must find that, take another transaction,
 //! and survive being cut again while it does.
@@ -10,7 +11,7 @@
 //! prints. The run itself has threads, so that its recording differs from time to time.
 
 use crate::{
-    ledger::{Contents, Expectation, Expectations, Scale, check, is_abandoned, mix},
+    ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
     load,
     victim::{Honesty, durability, options},
 };
@@ -33,6 +34,15 @@ struct Moment {
     acknowledged: usize,
 }
 
+/// What a transaction that only read was shown, once its commit was acknowledged.
+#[derive(Debug)]
+struct Sight {
+    /// Changes recorded when it was acknowledged.
+    acknowledged: usize,
+    /// The last transaction of each client.
+    seen: Vec<Number>,
+}
+
 /// A recorded run.
 #[derive(Debug)]
 pub struct Run {
@@ -42,6 +52,7 @@ pub struct Run {
     /// Changes recorded when the load was acknowledged.
     loaded: usize,
     moments: Vec<Moment>,
+    sights: Vec<Sight>,
 }
 
 /// An image in which something was not as it must be.
@@ -144,6 +155,7 @@ pub fn record_on(
     load::load(&db, scale)?;
     let loaded = device.recorded();
     let run = |client| {
+        let mut sights = Vec::new();
         let moments = (1..=count).map(|n| {
             let begun = device.recorded();
             load::run(&db, seed, (client, n), scale, durability(client))?;
@@ -151,6 +163,12 @@ pub fn record_on(
                 Honesty::Honest => device.recorded(),
                 Honesty::Early => begun,
             };
+            let seen = load::last_of_each(&db)?;
+            let shown = device.recorded();
+            sights.push(Sight {
+                acknowledged: shown,
+                seen,
+            });
             Ok(Moment {
                 client,
                 n,
@@ -158,18 +176,20 @@ pub fn record_on(
                 acknowledged,
             })
         });
-        moments.collect::<foxton::Result<Vec<_>>>()
+        let moments = moments.collect::<foxton::Result<Vec<_>>>()?;
+        foxton::Result::Ok((moments, sights))
     };
-    let moments = thread::scope(|scope| {
+    let done = thread::scope(|scope| {
         let run = &run;
         let clients: Vec<_> = (0..clients)
             .map(|client| scope.spawn(move || run(client)))
             .collect();
-        let moments = clients
+        let done = clients
             .into_iter()
             .map(|client| client.join().expect("a client panicked"));
-        moments.collect::<foxton::Result<Vec<_>>>()
+        done.collect::<foxton::Result<Vec<_>>>()
     })?;
+    let (moments, sights): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     drop(db);
     let recording = device.recording().expect("it was recording");
     Ok(Run {
@@ -178,6 +198,7 @@ pub fn record_on(
         recording,
         loaded,
         moments: moments.concat(),
+        sights: sights.into_iter().flatten().collect(),
     })
 }
 
@@ -200,6 +221,14 @@ impl Run {
                 client.must.insert(moment.n);
             } else if moment.begun < cut {
                 client.may.insert(moment.n);
+            }
+        }
+        // Who was told that he had read it may not find it gone.
+        let shown = self.sights.iter().filter(|sight| sight.acknowledged <= cut);
+        for &(number, n) in shown.flat_map(|sight| &sight.seen) {
+            let client = expected.clients.entry(number).or_default();
+            if durability(number) == Durability::Sync && client.may.remove(&n) {
+                client.must.insert(n);
             }
         }
         expected

@@ -90,6 +90,16 @@ fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
     tx.insert(&BOOKMARKS, &number, &())
 }
 
+/// The last transaction of each client, read in one transaction.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn last_of_each(db: &Database) -> Result<Vec<Number>> {
+    let bookmarks = db.run(|tx| tx.range(&BOOKMARKS, ..).collect())?;
+    Ok(bookmarks.into_iter().map(|(number, ())| number).collect())
+}
+
 /// Reads everything, in one transaction.
 ///
 /// # Errors

@@ -101,6 +101,8 @@ pub fn options(seed: u64) -> Options {
     options.lock_inheritance = LockInheritance::ALL[draw(4, LockInheritance::ALL.len())];
     options.latch = LatchKind::ALL[draw(2, LatchKind::ALL.len())];
     options.lock_threads = draw(4, 2) == 1;
+    // Mostly as it is by default, since that is the harder.
+    options.early_release = draw(5, 4) != 0;
     options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];
     options
 }

@@ -43,6 +43,8 @@ impl State {
     pub(crate) fn put_away(mut state: Box<State>) {
         state.phase = Phase::Active;
         state.durability = state.engine.options.durability;
+        state.seen.forget();
+        state.scan.seen.forget();
         state.shrink();
         if state.engine.options.locking == Locking::Off {
             *shim::lock(&state.engine.open) = false;

@@ -1,20 +1,21 @@
 //! Making it last.
 //!
 //! The record goes into the log while every lock is still held, so records that touch one key
-//! stand there in the order of the changes. Then the transaction waits as long as its durability
-//! says, still with its locks, so that nobody is told anything that a crash could take back. Then
-//! ghosts go, locks go, and what was worked with goes back to the rack.
+//! stand there in the order of the changes. Then ghosts go and locks go, and the transaction waits as
+//! long as its durability says; or it waits first, where it does not let go [early](crate::early). Then
+//! what was worked with goes back to the rack.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use foxton_log::{LogError, Lsn, Pending};
 
-use super::changes::GhostIf;
-use super::state::State;
+use super::changes::{GhostIf, Undo};
+use super::state::{Phase, State};
+use crate::early::{self, Until};
 use crate::engine::Count;
 use crate::error::Result;
-use crate::options::Durability;
+use crate::options::Locking;
 use crate::point;
 use crate::redo;
 
@@ -44,34 +45,34 @@ impl State {
     /// Commits; the thread sleeps until it is as durable as asked.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.check_active()?;
-        if let Some(end) = self.log_changes()? {
-            let State {
-                engine,
-                worker,
-                durability,
-                ..
-            } = self;
-            let reached = match *durability {
-                Durability::Sync => engine.log.wait_durable(worker, end),
-                Durability::Buffered => engine.log.wait_written(worker, end),
-                Durability::None => Ok(()),
-            };
+        let until = self.log_changes()?;
+        if until != Until::Now {
+            self.let_go_early(until);
+            let reached = self.wait(until);
             self.acknowledge(reached)?;
         }
         self.finish();
         Ok(())
     }
 
-    /// Puts the changes into the log. `None` if there are none. After an error the transaction is
-    /// rolled back: nothing that commits it is in the log.
+    fn wait(&self, until: Until) -> Result<(), LogError> {
+        match until {
+            Until::Now => Ok(()),
+            Until::Written(end) => self.engine.log.wait_written(&self.worker, end),
+            Until::Durable(end) => self.engine.log.wait_durable(&self.worker, end),
+        }
+    }
+
+    /// Puts the changes into the log, and says what is to be waited for. After an error the
+    /// transaction is rolled back: nothing that commits it is in the log.
     ///
     /// A transaction that only read is told of a failed log, too. A commit that failed has given
     /// its locks back and left its changes, so what was read may be what the next restart does not
     /// find.
-    pub(crate) fn log_changes(&mut self) -> Result<Option<Lsn>> {
+    pub(crate) fn log_changes(&mut self) -> Result<Until> {
         if self.changes.is_empty() {
             return match self.engine.check() {
-                Ok(()) => Ok(None),
+                Ok(()) => Ok(self.until_seen_is_safe()),
                 Err(error) => {
                     self.undo_all();
                     Err(error)
@@ -96,7 +97,7 @@ impl State {
         match end {
             Ok(end) => {
                 worker.hooks().pass(&point::LOGGED);
-                Ok(Some(end))
+                Ok(Until::as_promised(self.durability, end))
             }
             Err(error) => {
                 self.undo_all();
@@ -105,25 +106,72 @@ impl State {
         }
     }
 
-    /// As `commit`, for a task; the record ends at `end`.
+    /// As `wait`, for a task.
     pub(crate) fn poll_logged(
         &mut self,
         pending: &mut Pending,
-        end: Lsn,
+        until: Until,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
+        let State { engine, worker, .. } = self;
+        let reached = match until {
+            Until::Now => Poll::Ready(Ok(())),
+            Until::Written(end) => engine.log.poll_written(worker, pending, end, context),
+            Until::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
+        };
+        reached.map(|reached| self.acknowledge(reached))
+    }
+
+    /// What a transaction that only read waits for: mostly nothing.
+    #[inline]
+    fn until_seen_is_safe(&self) -> Until {
+        let newest = self.engine.early.newest([&self.seen, &self.scan.seen]);
+        if newest <= self.engine.log.durable() {
+            return Until::Now;
+        }
+        Until::as_promised(self.durability, newest)
+    }
+
+    /// Gives the locks back before the acknowledgement, if that is how it is done. The record of the
+    /// commit, if it has one, is in the log.
+    fn let_go_early(&mut self, until: Until) {
+        if !self.changes.is_empty() {
+            let Until::Durable(end) = until else { return };
+            let options = &self.engine.options;
+            if !options.early_release || options.locking == Locking::Off {
+                return;
+            }
+            self.mark(end);
+        }
+        self.finish();
+        self.phase = Phase::Released;
+        self.worker.hooks().pass(&point::RELEASED);
+    }
+
+    /// Notes where this commit ends, wherever somebody could see what it did.
+    fn mark(&self, end: Lsn) {
         let State {
             engine,
             worker,
-            durability,
+            tables,
+            changes,
             ..
         } = self;
-        let reached = match *durability {
-            Durability::Sync => engine.log.poll_durable(worker, pending, end, context),
-            Durability::Buffered => engine.log.poll_written(worker, pending, end, context),
-            Durability::None => Poll::Ready(Ok(())),
-        };
-        reached.map(|reached| self.acknowledge(reached))
+        let is_large = changes.undo.len() > early::GONE_THROUGH;
+        let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
+        if is_large || changes.undo.iter().any(removes) {
+            engine.early.mark_all(worker, end);
+        }
+        if is_large {
+            return;
+        }
+        let guard = worker.pin();
+        for undo in &changes.undo {
+            let rows = &tables[undo.table].table.rows;
+            if let Some(record) = rows.get(&guard, changes.key(undo)) {
+                early::mark(record, end);
+            }
+        }
     }
 
     /// What the wait for the log came to. If the log failed, the record may be in it or not: only
@@ -138,8 +186,11 @@ impl State {
         })
     }
 
-    /// Ends a transaction whose changes stay: ghosts, then locks.
+    /// Ends a transaction whose changes stay, unless that was done early: ghosts, then locks.
     pub(crate) fn finish(&mut self) {
+        if self.phase == Phase::Released {
+            return;
+        }
         let read_only = self.changes.is_empty();
         if !read_only {
             self.remove_ghosts(GhostIf::Committed);
@@ -176,26 +227,27 @@ impl State {
 /// If the future is dropped before the record is in the log, the transaction is rolled back; if
 /// after, it is committed, and the keeper ends it.
 pub(crate) async fn commit(mut state: Box<State>) -> Result<()> {
-    let end = match state.check_active().and_then(|()| state.log_changes()) {
-        Ok(Some(end)) => end,
-        Ok(None) => {
+    let until = match state.check_active().and_then(|()| state.log_changes()) {
+        Ok(Until::Now) => {
             state.finish();
             State::put_away(state);
             return Ok(());
         }
+        Ok(until) => until,
         Err(error) => {
             State::put_away(state);
             return Err(error);
         }
     };
+    state.let_go_early(until);
     let mut logged = Logged {
         state: Some(state),
-        end,
+        until,
     };
     let mut pending = Pending::default();
     let reached = poll_fn(|context| {
         let state = logged.state.as_mut().expect("taken only below");
-        state.poll_logged(&mut pending, end, context)
+        state.poll_logged(&mut pending, until, context)
     })
     .await;
     let mut state = logged.state.take().expect("taken only here");
@@ -206,10 +258,10 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<()> {
     reached
 }
 
-/// A transaction whose record is in the log.
+/// A transaction that commits, and is not acknowledged.
 struct Logged {
     state: Option<Box<State>>,
-    end: Lsn,
+    until: Until,
 }
 
 impl Drop for Logged {
@@ -217,18 +269,9 @@ impl Drop for Logged {
         let Some(mut state) = self.state.take() else {
             return;
         };
-        let (engine, end) = (state.engine.clone(), self.end);
+        let (engine, until) = (state.engine.clone(), self.until);
         engine.keeper.hand_over(Box::new(move || {
-            let State {
-                engine,
-                worker,
-                durability,
-                ..
-            } = &mut *state;
-            let reached = match *durability {
-                Durability::Sync => engine.log.wait_durable(worker, end),
-                _ => engine.log.wait_written(worker, end),
-            };
+            let reached = state.wait(until);
             // Nobody is there to be told of a failure; whoever comes next is.
             if state.acknowledge(reached).is_ok() {
                 state.finish();

@@ -173,6 +173,7 @@ impl Span {
                 break;
             }
             *last = Some(record);
+            self.seen.note(record);
             if let Some(value) = record.value() {
                 remaining -= 1;
                 finished = remaining == 0;

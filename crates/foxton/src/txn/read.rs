@@ -28,6 +28,7 @@ impl State {
             owner,
             tables,
             key,
+            seen,
             ..
         } = self;
         let table = &*tables[table].table;
@@ -49,8 +50,11 @@ impl State {
             }
         }
         let guard = worker.pin();
-        let record = table.rows.get(&guard, key);
-        let value = record.and_then(|record| record.value());
+        let Some(record) = table.rows.get(&guard, key) else {
+            return Ok(Step::Done(None));
+        };
+        seen.note(record);
+        let value = record.value();
         Ok(Step::Done(
             value.and_then(|value| Some(read.take()?(value))),
         ))

@@ -188,6 +188,7 @@ impl Span {
                     }
                 }
                 *last = Some(record);
+                self.seen.note(record);
                 if let Some(value) = record.value() {
                     self.remaining.update(|remaining| remaining - 1);
                     let flow = take(record.key(), value);

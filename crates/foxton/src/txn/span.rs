@@ -9,6 +9,7 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 
 use super::step::Step;
+use crate::early::Seen;
 use crate::error::{Error, Result};
 use crate::lock::LockOptions;
 
@@ -67,6 +68,8 @@ pub(crate) struct Span {
     pub(super) covered: Option<bool>,
     /// Downwards: whether the gap above the place is locked, or need not be.
     pub(super) closed_above: bool,
+    /// What this scan and those before it have read, in this transaction.
+    pub(super) seen: Seen,
 }
 
 impl Span {

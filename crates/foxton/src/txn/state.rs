@@ -10,7 +10,7 @@
 //! * I1  In the rack: no locks, no changes, no wait, phase `Active`.
 //! * I2  While the owner has a request in a queue, nothing else is asked for.
 //! * I3  A phase other than `Active` has no changes and no locks: what ended the transaction also
-//!   rolled it back.
+//!   rolled it back, or it has committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use super::span::Span;
 use super::step::Step;
 use crate::catalog::OpenTable;
 use crate::codec::{Key, Value};
+use crate::early::Seen;
 use crate::engine::{Count, Engine};
 use crate::error::{Conflict, Error, Request, Result};
 use crate::keeper::Alarm;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     /// The encoded value of the operation at hand.
     pub(crate) value: Vec<u8>,
     pub(crate) changes: Changes,
+    /// What was read by key; what scans have read they note themselves.
+    pub(crate) seen: Seen,
     pub(crate) scan: Span,
     /// A gap that the insert at hand locked and that was not locked before.
     pub(crate) fresh_gap: Option<Name>,
@@ -76,6 +79,8 @@ pub(crate) enum Phase {
     Active,
     /// A conflict ended it.
     Ended,
+    /// It commits, and has let go early; only its acknowledgement is to come.
+    Released,
 }
 
 /// A table this worker has met.
@@ -103,6 +108,7 @@ impl State {
             key: Vec::new(),
             value: Vec::new(),
             changes: Changes::default(),
+            seen: Seen::default(),
             scan: Span::default(),
             fresh_gap: None,
             ghosts: VecDeque::new(),
@@ -121,7 +127,8 @@ impl State {
     pub(crate) fn check_active(&self) -> Result<()> {
         match self.phase {
             Phase::Active => Ok(()),
-            Phase::Ended => Err(Conflict::ENDED.into()),
+            // Nobody asks one that commits.
+            Phase::Ended | Phase::Released => Err(Conflict::ENDED.into()),
         }
     }
 

@@ -70,6 +70,7 @@ impl State {
             changes,
             fresh_gap,
             filling,
+            seen,
             ..
         } = self;
         let table = &*tables[index].table;
@@ -88,6 +89,8 @@ impl State {
         loop {
             if let Some(record) = table.rows.get(&guard, key) {
                 let existed = !record.is_ghost();
+                // Being told that it is there, or not, is a read.
+                seen.note(record);
                 match write {
                     Write::Insert if existed => return Err(Request::KeyExists.into()),
                     Write::Delete if !existed => return Ok(Step::Done(false)),

@@ -1,0 +1,305 @@
+//! Letting go early: who has read what is not durable is not told that it committed until it is.
+//!
+//! The device is stopped between writing and syncing, so that a commit is in the log, its locks are
+//! gone, and a power cut would take it. Then others read, and a task that commits shows by one poll
+//! whether it waits.
+#![cfg(feature = "hooks")]
+
+use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, point};
+use foxton_log::device::{
+    disk::Damage,
+    fault::{Call, FaultDevice, Times},
+};
+use foxton_sync::hook::Stop;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::{io, iter};
+
+const ROWS: Table<u64, u64> = Table::new("rows");
+
+type Commit = Pin<Box<dyn Future<Output = foxton::Result<()>>>>;
+
+fn poll(commit: &mut Commit) -> Poll<foxton::Result<()>> {
+    commit
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn wait(mut commit: Commit) -> foxton::Result<()> {
+    loop {
+        match poll(&mut commit) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::yield_now(),
+        }
+    }
+}
+
+/// Runs a future that has nothing to wait for.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = Box::pin(future);
+    match future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// A database in which a commit has let go and is not durable.
+struct Scene {
+    device: FaultDevice,
+    db: Database,
+    stop: Stop,
+    writing: JoinHandle<foxton::Result<()>>,
+}
+
+impl Scene {
+    /// Rows 1 to 9 are durable; then `write` commits.
+    fn new(
+        write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
+    ) -> Scene {
+        let device = FaultDevice::new();
+        let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
+        db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
+            .unwrap();
+        let stop = db.hooks().stop(&foxton_log::point::SYNC);
+        let released = db.hooks().passed(&point::RELEASED);
+        let writing = {
+            let db = db.clone();
+            thread::spawn(move || db.run(write))
+        };
+        stop.reached();
+        while db.hooks().passed(&point::RELEASED) == released {
+            thread::yield_now();
+        }
+        Scene {
+            device,
+            db,
+            stop,
+            writing,
+        }
+    }
+
+    fn puts_one() -> Scene {
+        Scene::new(|tx| tx.put(&ROWS, &1, &7))
+    }
+
+    /// What is there if the power goes now.
+    fn after_a_power_cut(&self) -> Database {
+        let image = self.device.crash(Damage::DropAll, 0);
+        Database::open_on(Arc::new(image), Options::tiny()).unwrap()
+    }
+
+    fn begin(&self, durability: Durability) -> AsyncTransaction {
+        let mut tx = self.db.begin_async().unwrap();
+        tx.set_durability(durability);
+        tx
+    }
+
+    /// Whether who reads with `read` and commits so is answered while nothing is durable; in the end
+    /// it is.
+    fn answers(
+        self,
+        durability: Durability,
+        read: impl AsyncFnOnce(&mut AsyncTransaction) -> foxton::Result<()>,
+    ) -> bool {
+        let mut tx = self.begin(durability);
+        now(read(&mut tx)).unwrap();
+        let mut commit: Commit = Box::pin(tx.commit());
+        let answered = poll(&mut commit).is_ready();
+        self.stop.release();
+        if !answered {
+            wait(commit).unwrap();
+        }
+        self.writing.join().unwrap().unwrap();
+        answered
+    }
+}
+
+#[test]
+fn who_reads_what_is_not_durable_is_answered_when_it_is() {
+    let scene = Scene::puts_one();
+    let kept = scene.after_a_power_cut().run(|tx| tx.get(&ROWS, &1));
+    assert_eq!(kept.unwrap(), Some(0), "it is not durable");
+    assert!(!scene.answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.get(&ROWS, &1).await?, Some(7), "and it is seen");
+        Ok(())
+    }));
+}
+
+#[test]
+fn who_reads_something_else_is_answered_at_once() {
+    assert!(Scene::puts_one().answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.get(&ROWS, &2).await?, Some(0));
+        assert_eq!(tx.range(&ROWS, 2..).collect().await?.len(), 8);
+        Ok(())
+    }));
+}
+
+#[test]
+fn who_promises_less_waits_for_less() {
+    for durability in [Durability::Buffered, Durability::None] {
+        assert!(Scene::puts_one().answers(durability, async |tx| {
+            assert_eq!(tx.get(&ROWS, &1).await?, Some(7));
+            Ok(())
+        }));
+    }
+}
+
+#[test]
+fn every_way_to_read_counts() {
+    type Read = fn(&mut AsyncTransaction) -> Pin<Box<dyn Future<Output = foxton::Result<()>> + '_>>;
+    let reads: [(&str, Read); 7] = [
+        ("for update", |tx| {
+            Box::pin(async { tx.get_for_update(&ROWS, &1).await.map(drop) })
+        }),
+        ("skipping", |tx| {
+            Box::pin(async {
+                tx.get_locked(&ROWS, &1, Lock::Shared.skip_locked())
+                    .await
+                    .map(drop)
+            })
+        }),
+        ("a short range", |tx| {
+            Box::pin(async { tx.range(&ROWS, 1..=3).collect().await.map(drop) })
+        }),
+        ("an open range", |tx| {
+            Box::pin(async { tx.range(&ROWS, ..).collect().await.map(drop) })
+        }),
+        ("backwards", |tx| {
+            Box::pin(async { tx.range(&ROWS, ..).reversed().collect().await.map(drop) })
+        }),
+        ("a range past locks", |tx| {
+            Box::pin(async {
+                let rows = tx.range(&ROWS, ..).locked(Lock::Shared.skip_locked());
+                rows.collect().await.map(drop)
+            })
+        }),
+        ("an insert that is refused", |tx| {
+            Box::pin(async {
+                let refused = tx.insert(&ROWS, &1, &1).await.unwrap_err();
+                assert_eq!(refused.code(), "key_exists");
+                Ok(())
+            })
+        }),
+    ];
+    for (what, read) in reads {
+        let answered = Scene::puts_one().answers(Durability::Sync, async |tx| read(tx).await);
+        assert!(!answered, "{what}");
+    }
+}
+
+#[test]
+fn who_finds_nothing_where_something_was_waits_too() {
+    let removed = || Scene::new(|tx| tx.delete(&ROWS, &5).map(drop));
+    assert!(!removed().answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.get(&ROWS, &5).await?, None);
+        Ok(())
+    }));
+    assert!(!removed().answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.range(&ROWS, 4..=6).collect().await?.len(), 2);
+        Ok(())
+    }));
+    assert!(!removed().answers(Durability::Sync, async |tx| {
+        assert!(!tx.delete(&ROWS, &5).await?);
+        Ok(())
+    }));
+}
+
+#[test]
+fn a_large_commit_is_waited_for_by_all() {
+    let scene = Scene::new(|tx| (100..1_000).try_for_each(|key| tx.put(&ROWS, &key, &1)));
+    assert!(!scene.answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.get(&ROWS, &999).await?, Some(1));
+        Ok(())
+    }));
+}
+
+#[test]
+fn who_writes_on_top_is_not_answered_before() {
+    for durability in [Durability::Sync, Durability::Buffered, Durability::None] {
+        let answered = Scene::puts_one().answers(durability, async |tx| {
+            let before = tx.get_for_update(&ROWS, &1).await?;
+            assert_eq!(before, Some(7), "nobody waits for the lock");
+            tx.put(&ROWS, &1, &8).await
+        });
+        // A buffered one is written by the flusher, which is stopped.
+        assert_eq!(answered, durability == Durability::None, "{durability}");
+    }
+}
+
+/// The sync fails after the locks went.
+#[test]
+fn when_the_log_fails_nobody_is_answered_who_has_seen_what_is_lost() {
+    let scene = Scene::puts_one();
+    let mut readers: Vec<Commit> = Vec::new();
+    for write in [false, true] {
+        let mut tx = scene.begin(Durability::Sync);
+        assert_eq!(now(tx.get_for_update(&ROWS, &1)).unwrap(), Some(7));
+        if write {
+            now(tx.put(&ROWS, &1, &8)).unwrap();
+        }
+        let mut commit: Commit = Box::pin(tx.commit());
+        assert!(poll(&mut commit).is_pending());
+        readers.push(commit);
+    }
+    let mut late = scene.begin(Durability::Sync);
+    assert_eq!(now(late.get(&ROWS, &1)).unwrap(), Some(8));
+    scene
+        .device
+        .fail(Call::Sync, 1, Times::Once, io::ErrorKind::Other);
+    scene.stop.release();
+    let writer: Error = scene.writing.join().unwrap().unwrap_err();
+    assert_eq!(writer.code(), "poisoned");
+    let all = readers
+        .into_iter()
+        .chain(iter::once(Box::pin(late.commit()) as Commit));
+    for commit in all {
+        assert_eq!(wait(commit).unwrap_err().code(), "poisoned");
+    }
+    assert_eq!(scene.db.begin().unwrap_err().code(), "poisoned");
+    let image = scene.device.crash(Damage::KeepAll, 0);
+    drop(scene.db);
+    let kept = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
+    assert_eq!(kept.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(0));
+}
+
+#[test]
+fn a_commit_that_nobody_waits_for_any_more_has_let_go_all_the_same() {
+    let scene = Scene::puts_one();
+    let mut tx = scene.begin(Durability::Sync);
+    now(tx.put(&ROWS, &2, &9)).unwrap();
+    let mut commit: Commit = Box::pin(tx.commit());
+    assert!(poll(&mut commit).is_pending());
+    drop(commit);
+    assert!(!scene.answers(Durability::Sync, async |tx| {
+        assert_eq!(tx.get(&ROWS, &2).await?, Some(9));
+        Ok(())
+    }));
+}
+
+#[test]
+fn switched_off_locks_are_held_until_it_is_durable() {
+    let mut options = Options::tiny();
+    options.early_release = false;
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
+    let stop = db.hooks().stop(&foxton_log::point::SYNC);
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &7)))
+    };
+    stop.reached();
+    let busy = db
+        .begin()
+        .unwrap()
+        .get_locked(&ROWS, &1, Lock::Shared.nowait());
+    assert_eq!(busy.unwrap_err().code(), "lock_busy");
+    stop.release();
+    writing.join().unwrap().unwrap();
+    assert_eq!(db.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(7));
+}
