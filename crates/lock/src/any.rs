@@ -7,7 +7,7 @@ use crate::{
         direct::{Direct, Granules},
         global::Global,
         inherit::Inherit,
-        sharded::{Order, Sharded},
+        sharded::{Latched64, Open, Order, Sharded},
         staged::{MOST_REQUESTS, Rule, Stacks, Staged, Tails},
     },
     mode::Mode,
@@ -31,10 +31,12 @@ pub enum Kind {
     Global,
     /// A latch for each hash bucket.
     Bucket,
-    /// Two levels of latches, a detector of its own, and whom most wait for goes first.
+    /// Latches for shards, a detector of its own, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
     ShardedArrival,
+    /// As `sharded`, with its document's latch above all shards: a deadlock stops everybody.
+    ShardedWorld,
     /// What nobody conflicts with is only remembered; the rest as with `bucket`.
     #[default]
     Direct,
@@ -53,6 +55,7 @@ foxton_sync::named! {
     Bucket = "bucket",
     Sharded = "sharded",
     ShardedArrival = "sharded:arrival",
+    ShardedWorld = "sharded:world",
     Direct = "direct",
     Staged = "staged",
     StagedPaper = "staged:paper",
@@ -60,7 +63,7 @@ foxton_sync::named! {
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
-/// with three buckets for each of those most have one alone. 2 MiB with `bucket`.
+/// with three buckets for each of those most have one alone. 1 MiB with `bucket`.
 pub const DEFAULT_BUCKET_COUNT: usize = 1 << 14;
 
 /// How a lock manager is made.
@@ -161,8 +164,10 @@ pub enum Any {
     Global(Global),
     /// A latch for each hash bucket.
     Bucket(Bucket),
-    /// Two levels of latches.
-    Sharded(Sharded),
+    /// Latches for shards, and a detector.
+    Sharded(Sharded<Open>),
+    /// The same, in its document's form.
+    ShardedWorld(Sharded<Latched64>),
     /// Any of the others, and inheritance over it.
     Inherit(Box<Inherit<Any>>),
     /// Locks that are only remembered until somebody conflicts.
@@ -181,6 +186,7 @@ macro_rules! each {
             Self::Global($manager) => $call,
             Self::Bucket($manager) => $call,
             Self::Sharded($manager) => $call,
+            Self::ShardedWorld($manager) => $call,
             Self::Inherit(boxed) => {
                 let $manager = &**boxed;
                 $call
@@ -221,6 +227,11 @@ impl Any {
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
             Kind::Sharded => sharded(Order::Contention),
             Kind::ShardedArrival => sharded(Order::Arrival),
+            Kind::ShardedWorld => {
+                let order = Order::Contention;
+                let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
+                Self::ShardedWorld(manager)
+            }
             Kind::Staged => {
                 let count = stacks(bucket_count);
                 Self::Staged(Staged::over(
@@ -270,6 +281,7 @@ impl Any {
                 Order::Contention => Kind::Sharded,
                 Order::Arrival => Kind::ShardedArrival,
             },
+            Self::ShardedWorld(_) => Kind::ShardedWorld,
             Self::Inherit(manager) => manager.inner().kind(),
             Self::Direct(_) => Kind::Direct,
             Self::Staged(_) => Kind::Staged,

@@ -18,7 +18,7 @@ pub mod bucket;
 /// Locks that are only remembered until somebody conflicts.
 pub mod direct;
 
-/// Two levels of latches, and an order that knows who is waited for.
+/// Latches for shards, and an order that knows who is waited for.
 pub mod sharded;
 
 /// No latch while nobody waits.

@@ -309,7 +309,8 @@ fn all() -> Vec<(Kind, Inheritance)> {
     let inherit = [Inheritance::Off, Inheritance::Always];
     let with = |kind: Kind| inherit.map(|inherit| (kind, inherit));
     let kinds = Kind::ALL.into_iter();
-    let kinds = kinds.filter(|&kind| kind != Kind::Sharded);
+    let by_weight = [Kind::Sharded, Kind::ShardedWorld];
+    let kinds = kinds.filter(|kind| !by_weight.contains(kind));
     kinds.flat_map(with).collect()
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The manager of Ren, Thomson and Abadi's section 3.1 and the baseline of Johnson, Pandis and
 //! Ailamaki's section 4.2. What they keep in pools of heads and requests stands in the bucket itself,
-//! under the latch that the call has taken anyway: an uncontended lock touches two cache lines, and
+//! under the latch that the call has taken anyway: a lock that nobody shares touches one cache line, and
 //! allocation is rare.
 
 use super::{
@@ -12,7 +12,6 @@ use super::{
 };
 use crate::waits::VictimPolicy;
 use foxton_sync::{
-    cache_line::CachePadded,
     latch::{Kind, Latched},
     site::{Component, Pattern, Site},
     worker::Worker,
@@ -25,17 +24,23 @@ pub type Bucket = Queued<Latches>;
 
 /// Buckets, each behind a latch of its own.
 #[derive(Debug)]
-pub struct Latches(Box<[CachePadded<Latched<Heads>>]>);
+pub struct Latches(Box<[OneLine]>);
 
-// One head and the latch: a pair of cache lines. With passages counted the site comes on top.
+/// A bucket on a line of its own. Not on a pair of lines, as other things that threads fight for: there
+/// are thousands, and hardly ever two neighbours that are hot.
+#[derive(Debug)]
+#[repr(align(64))]
+struct OneLine(Latched<Heads>);
+
+// With passages counted the site comes on top.
 #[cfg(not(any(loom, feature = "account")))]
-const _: () = assert!(size_of::<CachePadded<Latched<Heads>>>() == 128);
+const _: () = assert!(size_of::<OneLine>() == 64);
 
 impl Bucket {
     /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
         assert_suits(buckets);
-        let bucket = |_| CachePadded::new(Latched::new(kind, &BUCKET, Heads::default()));
+        let bucket = |_| OneLine(Latched::new(kind, &BUCKET, Heads::default()));
         Self::over(Latches((0..buckets).map(bucket).collect()), policy)
     }
 }
@@ -47,7 +52,7 @@ impl Buckets for Latches {
 
     #[inline]
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        self.0[index].with(worker, body)
+        self.0[index].0.with(worker, body)
     }
 
     fn memory_bytes(&self) -> usize {

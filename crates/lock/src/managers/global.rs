@@ -1,18 +1,22 @@
 //! One latch over the whole hash table: the traditional manager, the baseline that collapses.
 //!
 //! It is written as well as one latch allows: the same queues as `bucket`, nothing allocated and
-//! nobody woken under the latch, what an owner holds already never asked twice.
+//! nobody woken under the latch, what an owner holds already never asked twice, and what it gives back at
+//! the end given back under one hold of the latch.
 
 use super::{
     heads::Heads,
     queued::{Buckets, Queued, assert_suits},
 };
-use crate::waits::VictimPolicy;
+use crate::{held, waits::VictimPolicy};
 use foxton_sync::{
     latch::{Kind, Latched},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+
+/// Locks given back under one hold of the latch.
+const TOGETHER: usize = 64;
 
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
 
@@ -47,6 +51,27 @@ impl Buckets for OneLatch {
     #[inline]
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
         self.table.with(worker, |table| body(&mut table[index]))
+    }
+
+    /// One hold of the latch for many locks. It ends now and then, for others wait.
+    #[inline]
+    fn with_each<'l>(
+        &self,
+        worker: &Worker,
+        mut locks: impl Iterator<Item = &'l held::Entry>,
+        mut body: impl FnMut(&'l held::Entry, &mut Heads),
+    ) {
+        let mut next = locks.next();
+        while next.is_some() {
+            self.table.with(worker, |table| {
+                let mut left = TOGETHER;
+                while let Some(lock) = next.take_if(|_| left > 0) {
+                    body(lock, &mut table[lock.hash as usize & (self.count - 1)]);
+                    left -= 1;
+                    next = locks.next();
+                }
+            });
+        }
     }
 
     fn memory_bytes(&self) -> usize {

@@ -1,23 +1,29 @@
-//! The heads of one hash bucket.
+//! The names of one hash bucket.
 //!
 //! # State
 //!
-//! Nearly always a bucket has one name or none. So the first head lies in the bucket itself, in the
-//! cache lines that its latch brought along; the others have storage of their own.
+//! Nearly always a bucket has one name or none, and that name is held once and awaited by nobody. So
+//! this is what lies in the bucket itself, beside its latch and in the same cache line: a name, who holds
+//! it, and how. It is granted by writing it there and given back by clearing one byte.
 //!
-//! A bucket has many names when one transaction holds a great many. Of those each is held once and
-//! awaited by nobody, and a head is made for more. So a name that comes to be held beside others
-//! is noted in 32 bytes, and gets a head when anything else happens to it.
+//! Whatever else there is lies beside it, with storage of its own: a head for each name that is held by
+//! several or awaited, and one more of those short notes for each further name that is held once. A
+//! transaction with a great many locks has mostly those.
+//!
+//! ```text
+//! bucket   latch | name, place, mode | others | beside --> heads   [live ...][kept ...]
+//!          one cache line                                  notes   [name, place, mode] ...
+//! ```
 //!
 //! # Invariants
 //!
-//! * I1  The names of `first`, vacant or not, of the first `live` of the other heads, and of those
-//!   noted in short are all different. So who finds its name in `first` has found its head, and need
-//!   not look further.
-//! * I2  The first `live` of the other heads are held or awaited by somebody; those after them are
-//!   vacant and wait to be used again, a few of them at most.
-//! * I3  `others` counts what is held or awaited beside `first`.
-//! * I4  The one request of a name noted in short has slot 0, as it has in the head it gets.
+//! * I1  A name has one place: it is `first`, or it has one of the first `live` heads, or one note.
+//! * I2  The first `live` of the heads are held or awaited by somebody; those after them are vacant and
+//!   wait to be used again, a few of them at most.
+//! * I3  `others` counts what is held or awaited beside `first`. So where it is zero, whatever is held
+//!   in this bucket is `first`.
+//! * I4  The one request of a name without a head has slot 0, as it has in the head that it gets.
+//! * I5  What has no head is awaited by nobody.
 
 use super::head::Head;
 use crate::{
@@ -29,7 +35,7 @@ use std::ops::Deref;
 /// Vacant heads that are kept for the next names.
 const KEPT_HEADS: usize = 4;
 
-/// A name that one owner holds and nobody awaits.
+/// A name that one owner holds and nobody awaits; or nothing, if no mode is granted.
 #[derive(Debug, Clone, Copy)]
 struct Lone {
     name: Name,
@@ -40,6 +46,11 @@ struct Lone {
 const _: () = assert!(size_of::<Lone>() == 32);
 
 impl Lone {
+    #[inline]
+    fn is_vacant(&self) -> bool {
+        self.granted.is_empty()
+    }
+
     fn fill(self, head: &mut Head) {
         let mode = Mode::of(self.granted);
         head.forget_slots();
@@ -52,13 +63,6 @@ impl Lone {
         self.fill(&mut head);
         head
     }
-}
-
-#[derive(Debug, Default)]
-struct Others {
-    heads: Vec<Head>,
-    live: usize,
-    lone: Vec<Lone>,
 }
 
 /// A head to look at: one that is there, or what it would be.
@@ -78,6 +82,14 @@ impl Deref for Shown<'_> {
     }
 }
 
+/// What does not fit into the bucket.
+#[derive(Debug, Default)]
+struct Others {
+    heads: Vec<Head>,
+    live: usize,
+    lone: Vec<Lone>,
+}
+
 impl Others {
     fn live(&self) -> &[Head] {
         &self.heads[..self.live]
@@ -87,26 +99,22 @@ impl Others {
         self.live().iter().position(|head| head.name() == *name)
     }
 
-    /// The place among the live heads of `name`, if it is held or awaited here.
-    fn head(&mut self, name: &Name) -> Option<usize> {
-        self.position(name).or_else(|| self.promote(name))
+    fn lone(&self, name: &Name) -> Option<usize> {
+        self.lone.iter().position(|lone| lone.name == *name)
     }
 
-    /// Gives a name noted in short a head.
-    fn promote(&mut self, name: &Name) -> Option<usize> {
-        let at = self.lone.iter().position(|lone| lone.name == *name)?;
-        let lone = self.lone.swap_remove(at);
-        self.shrink();
+    /// Gives a name a head, and says which.
+    fn promote(&mut self, lone: Lone) -> usize {
         let at = self.live;
         self.live += 1;
         match self.heads.get_mut(at) {
             Some(vacant) => {
-                vacant.rename(*name);
+                vacant.rename(lone.name);
                 lone.fill(vacant);
             }
             None => self.heads.push(lone.head()),
         }
-        Some(at)
+        at
     }
 
     /// Notes in short. Grows by a quarter: there may be very many, and buckets of one size grow at
@@ -118,17 +126,17 @@ impl Others {
         self.lone.push(lone);
     }
 
-    fn shrink(&mut self) {
+    fn take(&mut self, at: usize) -> Lone {
+        let lone = self.lone.swap_remove(at);
         if self.lone.len() < self.lone.capacity() / 4 {
             self.lone.shrink_to_fit();
         }
+        lone
     }
 
-    /// Restores I2 after one of the heads may have become vacant; whether one had.
-    fn remove_vacant(&mut self) -> bool {
-        let Some(at) = self.live().iter().position(Head::is_vacant) else {
-            return false;
-        };
+    /// Restores I2 after the head at `at` has become vacant.
+    fn vacate(&mut self, at: usize) {
+        self.heads[at].reset();
         self.live -= 1;
         let last = self.live;
         self.heads.swap(at, last);
@@ -137,25 +145,29 @@ impl Others {
         if self.heads.len() < self.heads.capacity() / 4 {
             self.heads.shrink_to_fit();
         }
-        true
     }
 }
 
 /// The names of one bucket.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    first: Head,
-    beside: Option<Box<Others>>,
+    first: Lone,
     others: u32,
+    beside: Option<Box<Others>>,
 }
 
 impl Default for Heads {
     fn default() -> Self {
+        let first = Lone {
+            // Any name will do: it is vacant.
+            name: Name::table(0),
+            place: 0,
+            granted: Set::NONE,
+        };
         Self {
-            // Any name will do: the head is vacant.
-            first: Head::new(Name::table(0)),
-            beside: None,
+            first,
             others: 0,
+            beside: None,
         }
     }
 }
@@ -165,14 +177,9 @@ impl Heads {
         self.beside.get_or_insert_default()
     }
 
-    /// The head of `name`, if anybody holds or awaits it.
-    pub(crate) fn get(&mut self, name: &Name) -> Option<&mut Head> {
-        if self.first.name() == *name {
-            return Some(&mut self.first).filter(|head| !head.is_vacant());
-        }
-        let beside = self.beside.as_mut()?;
-        let at = beside.head(name)?;
-        Some(&mut beside.heads[at])
+    #[inline]
+    fn is_first(&self, name: &Name) -> bool {
+        !self.first.is_vacant() && self.first.name == *name
     }
 
     /// Grants `name` to the owner at `place`, which does not hold it, and says in which slot; or the
@@ -185,87 +192,157 @@ impl Heads {
         place: u32,
         mode: Mode,
     ) -> Result<u32, &mut Head> {
-        if self.first.name() != *name {
-            if self.others > 0 || !self.first.is_vacant() {
-                return self.acquire_other(name, place, mode);
-            }
-            self.first.rename(*name);
+        if self.others == 0 && self.first.is_vacant() {
+            self.first = Lone {
+                name: *name,
+                place,
+                granted: mode.set(),
+            };
+            return Ok(0); // I4
         }
-        self.first.acquire(place, mode).ok_or(&mut self.first)
+        self.acquire_beside(name, place, mode)
     }
 
     #[inline(never)]
-    fn acquire_other(&mut self, name: &Name, place: u32, mode: Mode) -> Result<u32, &mut Head> {
-        let known = self.beside.as_mut().and_then(|beside| beside.head(name));
-        if let Some(at) = known {
+    fn acquire_beside(&mut self, name: &Name, place: u32, mode: Mode) -> Result<u32, &mut Head> {
+        if let Some(at) = self.head(name) {
             let head = &mut self.beside().heads[at];
             return head.acquire(place, mode).ok_or(head);
         }
-        if self.first.is_vacant() {
-            self.first.rename(*name);
-            return self.first.acquire(place, mode).ok_or(&mut self.first);
-        }
-        self.others += 1;
-        let (name, granted) = (*name, mode.set());
-        self.beside().note(Lone {
-            name,
+        let lone = Lone {
+            name: *name,
             place,
-            granted,
-        });
+            granted: mode.set(),
+        };
+        if self.first.is_vacant() {
+            self.first = lone;
+        } else {
+            self.others += 1;
+            self.beside().note(lone);
+        }
         Ok(0)
     }
 
-    /// Changes the head of `name`, which exists, and removes it if it is vacant then.
-    #[inline]
-    pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Head) -> R) -> R {
-        let head = if self.first.name() == *name {
-            &mut self.first
-        } else {
-            self.other(name)
+    /// The place among the heads of `name`, which gets one if it is held and had none.
+    fn head(&mut self, name: &Name) -> Option<usize> {
+        if self.is_first(name) {
+            let first = self.first;
+            self.first.granted = Set::NONE;
+            self.others += 1;
+            return Some(self.beside().promote(first));
+        }
+        let beside = self.beside.as_mut()?;
+        beside.position(name).or_else(|| {
+            let lone = beside.lone(name)?;
+            let lone = beside.take(lone);
+            Some(beside.promote(lone))
+        })
+    }
+
+    /// Gives `name`, held in `slot`, the mode `target`, which covers what it has; or the head in which
+    /// somebody stands in the way.
+    pub(crate) fn convert(
+        &mut self,
+        name: &Name,
+        slot: u32,
+        target: Mode,
+    ) -> Result<(), &mut Head> {
+        if self.is_first(name) {
+            self.first.granted = target.set(); // I5
+            return Ok(());
+        }
+        let beside = self.beside();
+        if let Some(at) = beside.position(name) {
+            let head = &mut beside.heads[at];
+            return if head.convert(slot, target) {
+                Ok(())
+            } else {
+                Err(head)
+            };
+        }
+        let at = beside.lone(name).expect("a name that is held has a place");
+        beside.lone[at].granted = target.set(); // I5
+        Ok(())
+    }
+
+    /// Ends the request of `name` that is granted in `slot`. If others go on to have to do with the name,
+    /// `regrant` says who of them is granted now.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut Head)) {
+        if self.others == 0 || self.is_first(name) {
+            debug_assert!(self.is_first(name), "I3");
+            self.first.granted = Set::NONE; // I5
+            return;
+        }
+        self.release_beside(name, slot, regrant);
+    }
+
+    #[inline(never)]
+    fn release_beside(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut Head)) {
+        let beside = self.beside();
+        let gone = match beside.position(name) {
+            Some(at) => {
+                let head = &mut beside.heads[at];
+                head.release(slot);
+                regrant(head);
+                let gone = head.is_vacant();
+                if gone {
+                    beside.vacate(at);
+                }
+                gone
+            }
+            None => {
+                let at = beside.lone(name).expect("a name that is held has a place");
+                beside.take(at); // I5
+                true
+            }
         };
+        self.others -= u32::from(gone);
+    }
+
+    /// The head of `name`, if it has one. Without, nobody awaits it (I5).
+    pub(crate) fn get(&mut self, name: &Name) -> Option<&mut Head> {
+        let beside = self.beside.as_mut()?;
+        let at = beside.position(name)?;
+        Some(&mut beside.heads[at])
+    }
+
+    /// Changes the head of `name`, which is held or awaited, and removes it if it is vacant then.
+    pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Head) -> R) -> R {
+        let at = self.head(name);
+        let at = at.expect("a name that is held or awaited can have a head");
+        let beside = self.beside();
+        let head = &mut beside.heads[at];
         let result = change(head);
         if head.is_vacant() {
-            head.reset();
-            if self.others > 0 {
-                self.remove_vacant();
-            }
+            beside.vacate(at);
+            self.others -= 1;
         }
         result
     }
 
-    #[inline(never)]
-    fn other(&mut self, name: &Name) -> &mut Head {
-        let beside = self.beside();
-        let at = beside.head(name);
-        let at = at.expect("a name that is held or awaited has a head");
-        &mut beside.heads[at]
-    }
-
-    /// Restores I2 and I3 after the first head, or one of the others, has become vacant.
-    #[inline(never)]
-    fn remove_vacant(&mut self) {
-        if self.beside().remove_vacant() {
-            self.others -= 1;
-        }
+    /// What there is of `name`, to look at.
+    pub(crate) fn show(&self, name: &Name) -> Option<Shown<'_>> {
+        self.iter().find(|head| head.name() == *name)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
-        let first = Some(&self.first).filter(|head| !head.is_vacant());
-        let live = self.beside.iter().flat_map(|beside| beside.live());
+        let first = Some(&self.first).filter(|first| !first.is_vacant());
         let lone = self.beside.iter().flat_map(|beside| &beside.lone);
-        let there = first.into_iter().chain(live).map(Shown::There);
+        let lone = first.into_iter().chain(lone);
+        let live = self.beside.iter().flat_map(|beside| beside.live());
+        let there = live.map(Shown::There);
         there.chain(lone.map(|lone| Shown::Lone(lone.head())))
     }
 
     /// Memory beyond the bucket itself.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let beside = self.beside.as_ref().map_or(0, |beside| {
+        self.beside.as_ref().map_or(0, |beside| {
             let heads: usize = beside.heads.iter().map(Head::memory_bytes).sum();
             let vectors = beside.heads.capacity() * size_of::<Head>()
                 + beside.lone.capacity() * size_of::<Lone>();
             size_of::<Others>() + vectors + heads
-        });
-        beside + self.first.memory_bytes()
+        })
     }
 
     pub(crate) fn verify(&self) {
@@ -273,18 +350,16 @@ impl Heads {
             for (at, head) in beside.heads.iter().enumerate() {
                 assert_eq!(at < beside.live, !head.is_vacant(), "I2: {}", head.name());
             }
-            let count = beside.live + beside.lone.len();
-            assert_eq!(count, self.others as usize, "I3");
         }
-        self.first.verify();
-        let mut names = vec![self.first.name()];
-        let others = self.iter().skip(usize::from(!self.first.is_vacant()));
-        for head in others {
+        let count = self.iter().count() - usize::from(!self.first.is_vacant());
+        assert_eq!(count, self.others as usize, "I3");
+        let mut names = Vec::new();
+        for head in self.iter() {
             head.verify();
             names.push(head.name());
         }
         names.sort();
         let same = names.windows(2).find(|pair| pair[0] == pair[1]);
-        assert!(same.is_none(), "I1: two heads of {same:?}");
+        assert!(same.is_none(), "I1: two places of {same:?}");
     }
 }

@@ -243,10 +243,8 @@ impl<B: Buckets> Queued<B> {
         };
         let Asked { name, mode, .. } = asked;
         let obstructed = self.with(worker, &name, held.hash, |heads| {
-            heads.change(&name, |head| {
-                let converted = head.convert(held.slot, mode);
-                (!converted).then(|| self.obstructed(head, &asked))
-            })
+            let converted = heads.convert(&name, held.slot, mode);
+            converted.err().map(|head| self.obstructed(head, &asked))
         });
         match obstructed {
             None => {
@@ -374,8 +372,7 @@ impl<B: Buckets> Queued<B> {
         lock: &held::Entry,
         wakes: &mut Wakes<'m>,
     ) {
-        heads.change(&lock.name, |head| {
-            head.release(lock.slot);
+        heads.release(&lock.name, lock.slot, |head| {
             self.regrant(worker, head, wakes);
         });
     }

@@ -1,27 +1,30 @@
-//! Two levels of latches: a shard for each queue, and a world above them that can be stopped.
+//! Latches for shards of the queues, a detector of its own, and an order that knows who is waited for.
 //!
 //! Names of tables and of everything else lie in two hash tables, and the buckets of each share 512
-//! latches. Above them stands one latch over everything, itself in 64 shards (`ShardedLatched`): a
-//! call that changes a queue enters it shared, at one of the 64 picked at random, and who has to see
-//! all queues at one moment enters all of them. Only a deadlock asks for that.
+//! latches. A call latches one of them. Who has to see several queues at one moment latches the shards
+//! of all of them, in their order. Only a deadlock asks for that.
 //!
 //! Deadlocks are looked for by a thread of the manager's own, on a copy of the queues that somebody
 //! waits in (`snapshot`). The same copy says how many others each waiter keeps waiting, and the thread
 //! puts those with many before those with few (`Head::rearrange`).
 //!
 //! ```text
-//! world       [ 64 shared/exclusive latches ]     a call enters one shared; the detector, once it
-//!                  |                              has found a cycle, all of them
-//! shards      keys    [ 512 latches ]             a call latches one
-//!             tables  [ 512 latches ]
+//! (world      [ 64 shared/exclusive latches ]     only in the document's form)
+//!                  |
+//! shards      keys    [ 512 latches ]             a call latches one; the detector, once it has found
+//!             tables  [ 512 latches ]             a cycle, those of the cycle, in order
 //!                  |
 //! buckets     [ heads ] [ heads ] ..
 //! ```
 //!
+//! In the document's form (`shards::Latched64`) one more latch stands above the shards, itself in 64
+//! parts (`ShardedLatched`): a call enters one part shared, picked at random, and who has found a cycle
+//! enters all, and so stops everybody.
+//!
 //! # Invariants
 //!
-//! * I1  A call holds one shared latch of the world and, inside, one shard; it takes neither again
-//!   before it has given both back. So who waits for the world waits for calls that go on.
+//! * I1  A call holds one shard, and before it a part of the world if there is one; it takes neither again
+//!   before it has given both back. So who waits for several of them waits for calls that go on.
 //! * I2  A wait that may have closed a cycle rings the bell after it stands in its queue, and the
 //!   detector begins a new copy after it has heard the bell. So every cycle is in some copy.
 //! * I3  Whoever is put before others in a line waits only for holders who run, at the moment of the
@@ -39,7 +42,12 @@
 //! that a wait publishes.
 //!
 //! No operation moves a lock from one queue to another, since names are keys and not places; so two
-//! shards are never latched together.
+//! shards are latched together only for a deadlock.
+//!
+//! The document stops the world for a deadlock, so that nobody on the cycle is rolled back meanwhile. But
+//! all that makes or breaks an edge of a cycle happens under the latch of the queue of that edge's waiter:
+//! grants, refusals, cancellations, new requests ahead, releases by the holder. So the queues of the cycle
+//! are enough, and the others need not wait, nor pass another latch each time for the sake of a deadlock.
 
 mod shards;
 mod snapshot;
@@ -62,7 +70,10 @@ use foxton_sync::{
     shim::{Arc, thread},
     worker::Worker,
 };
-use shards::Shards;
+use shards::{Shards, World};
+use std::fmt;
+
+pub use shards::{Latched64, Open};
 
 /// Who of a line goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -74,23 +85,31 @@ pub enum Order {
     Arrival,
 }
 
-/// A manager with two levels of latches.
-#[derive(Debug)]
-pub struct Sharded {
-    inner: Arc<Inner>,
+/// A manager with a latch for each shard, and a detector.
+pub struct Sharded<W> {
+    inner: Arc<Inner<W>>,
     /// Whether deadlocks are looked for by a thread, and not by whoever begins to wait.
     own_thread: bool,
 }
 
 /// What the manager and its detector share.
-#[derive(Debug)]
-struct Inner {
-    locks: Queued<Shards>,
+struct Inner<W> {
+    locks: Queued<Shards<W>>,
     order: Order,
     bell: Bell,
 }
 
-impl Sharded {
+impl<W: World> fmt::Debug for Sharded<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded")
+            .field("locks", &self.inner.locks)
+            .field("order", &self.inner.order)
+            .finish_non_exhaustive()
+    }
+}
+
+#[expect(private_bounds, reason = "what is above the shards is one of two")]
+impl<W: World + 'static> Sharded<W> {
     /// A manager of `buckets` buckets for keys, a power of two, behind latches of `kind`. Its
     /// detector is a thread that begins with the first wait that may be part of a deadlock and ends
     /// with the manager; or, if `own_thread` is false, whoever begins such a wait.
@@ -138,7 +157,7 @@ impl Sharded {
     }
 }
 
-impl Drop for Sharded {
+impl<W> Drop for Sharded<W> {
     fn drop(&mut self) {
         if let Some(detector) = self.inner.bell.stop() {
             // A panic in there was reported when it happened; here it would only hide another.
@@ -147,7 +166,7 @@ impl Drop for Sharded {
     }
 }
 
-impl LockManager for Sharded {
+impl<W: World + 'static> LockManager for Sharded<W> {
     #[inline(never)]
     fn request(
         &self,

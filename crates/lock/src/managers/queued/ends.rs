@@ -30,7 +30,7 @@ impl<B: Buckets> Queued<B> {
         })
     }
 
-    /// The same with the bucket of the name at hand, under its latch or with the world stopped.
+    /// The same with the bucket of the name at hand, under its latch.
     pub(in crate::managers) fn refuse_in<'m>(
         &'m self,
         worker: &Worker,

@@ -86,7 +86,7 @@ impl<B: Buckets> Queued<B> {
     /// The queue of one name.
     fn show(&self, worker: &Worker, name: Name) -> Option<Queue> {
         let seen = self.with(worker, &name, name.hash() as u32, |heads| {
-            heads.get(&name).map(|head| self.see(&*head))
+            heads.show(&name).map(|head| self.see(&head))
         });
         seen.map(|seen| self.told(seen))
     }

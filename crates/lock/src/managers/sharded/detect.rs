@@ -1,8 +1,9 @@
 //! What the detector does with a copy of the queues: ends deadlocks, and puts lines in order.
 //!
-//! A copy is made queue by queue, so a cycle in it may never have been. Therefore the world is
-//! stopped for as long as it takes to look at the edges of the cycle again. They stand at one moment
-//! or they do not; if they do, one of the cycle gives way before the world goes on.
+//! A copy is made queue by queue, so a cycle in it may never have been. Therefore the queues of the cycle
+//! are held still, all at once, for as long as it takes to look at its edges again. They stand at one
+//! moment or they do not; if they do, one of the cycle gives way before anything else happens there.
+//! Whoever has to do with other shards goes on meanwhile.
 //!
 //! After whatever was found another copy is made, until one shows nothing to do. Each round but the
 //! last has ended a wait, put somebody before somebody else, which happens to a waiter so many times
@@ -10,7 +11,7 @@
 
 use super::{
     Inner, Order,
-    shards::{Shards, Tables},
+    shards::{Shards, Still, World},
     snapshot::Snapshot,
 };
 use crate::{
@@ -73,7 +74,7 @@ impl Bell {
     }
 }
 
-impl Inner {
+impl<W: World> Inner<W> {
     /// Looks after everybody who waits.
     pub(super) fn look(&self, worker: &Worker) {
         while self.look_once(worker) {}
@@ -85,12 +86,13 @@ impl Inner {
         let snapshot = Snapshot::take(locks, worker);
         let cycles = snapshot.cycles(locks.detector.policy());
         if !cycles.is_empty() {
-            let mut wakes = Wakes::new();
-            locks.buckets.stop(worker, |tables| {
-                for cycle in &cycles {
-                    end_deadlock(locks, worker, tables, cycle, &mut wakes);
-                }
-            });
+            for cycle in &cycles {
+                let mut wakes = Wakes::new();
+                let names = cycle.iter().map(|waiting| &waiting.name);
+                locks.buckets.still(worker, names, |still| {
+                    end_deadlock(locks, worker, still, cycle, &mut wakes);
+                });
+            }
             return true;
         }
         let lines = match self.order {
@@ -104,11 +106,11 @@ impl Inner {
     }
 }
 
-/// Ends the wait of one of `cycle`, if the cycle is there. The world stands still.
-fn end_deadlock<'m>(
-    locks: &'m Queued<Shards>,
+/// Ends the wait of one of `cycle`, if the cycle is there.
+fn end_deadlock<'m, W: World>(
+    locks: &'m Queued<Shards<W>>,
     worker: &Worker,
-    tables: &mut Tables,
+    still: &mut Still<'_>,
     cycle: &[Waiting],
     wakes: &mut Wakes<'m>,
 ) {
@@ -117,7 +119,7 @@ fn end_deadlock<'m>(
         .iter()
         .zip(blockers)
         .map(|(waiting, blocker)| {
-            let heads = tables.bucket(&waiting.name);
+            let heads = still.bucket(&waiting.name);
             let head = heads.get(&waiting.name)?;
             head.in_the_way(waiting.wait_ticket(), blocker.id.place())
         })
@@ -128,7 +130,7 @@ fn end_deadlock<'m>(
     let victim = locks.detector.policy().choose(cycle);
     let members = describe(&locks.registry, cycle, &ways, victim);
     let waiting = &cycle[victim];
-    let heads = tables.bucket(&waiting.name);
+    let heads = still.bucket(&waiting.name);
     let ended = locks.refuse_in(
         worker,
         heads,
@@ -142,7 +144,12 @@ fn end_deadlock<'m>(
 }
 
 /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
-fn rearrange(locks: &Queued<Shards>, worker: &Worker, snapshot: &Snapshot, name: &Name) {
+fn rearrange<W: World>(
+    locks: &Queued<Shards<W>>,
+    worker: &Worker,
+    snapshot: &Snapshot,
+    name: &Name,
+) {
     let mut wakes = Wakes::new();
     locks.with(worker, name, name.hash() as u32, |heads| {
         if heads.get(name).is_none() {

@@ -1,7 +1,12 @@
-//! The two hash tables, their shards, and the latch over all of it.
+//! The two hash tables, their shards, and the latch over all of it in the document's form.
 //!
 //! The low bits of a name's hash choose the shard, the next ones the bucket in it. So neighbours lie
 //! in different shards.
+//!
+//! # Invariants
+//!
+//! * I1  Who latches several shards takes them in the order of their numbers, those of keys first; all
+//!   others have one at a time. So nobody waits in a circle for latches.
 
 use crate::{
     held,
@@ -17,6 +22,7 @@ use foxton_sync::{
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+use std::fmt;
 
 /// Latches of one table, at most.
 const SHARDS: usize = 512;
@@ -27,129 +33,212 @@ const TOGETHER: usize = 64;
 static WORLD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock world");
 static SHARD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock shard");
 
-/// The buckets that share one latch.
-type Shard = CachePadded<Latched<Box<[Heads]>>>;
+/// A bucket on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OneLine(Heads);
 
-/// One hash table whose buckets share latches.
-#[derive(Debug)]
-struct Table {
-    shards: Box<[Shard]>,
-    shard_bits: u32,
-    bucket_mask: usize,
+/// The buckets that share one latch.
+type Shard = CachePadded<Latched<Box<[OneLine]>>>;
+
+/// What is above all shards.
+pub(crate) trait World: Send + Sync + fmt::Debug {
+    /// Whether it can be stopped.
+    const STOPS: bool;
+
+    fn new() -> Self;
+
+    /// What a call does in here.
+    fn inside<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R;
+
+    /// What is done while no call is in here, if the world can be stopped.
+    fn stopped(&self, worker: &Worker, body: impl FnOnce());
 }
 
-impl Table {
-    fn new(kind: Kind, buckets: usize) -> Self {
-        let shards = buckets.min(SHARDS);
-        let heads = || (0..buckets / shards).map(|_| Heads::default()).collect();
-        let shard = |_| CachePadded::new(Latched::new(kind, &SHARD, heads()));
-        Self {
-            shards: (0..shards).map(shard).collect(),
-            shard_bits: shards.trailing_zeros(),
-            bucket_mask: buckets / shards - 1,
+/// Nothing is above the shards.
+#[derive(Debug)]
+pub struct Open;
+
+impl World for Open {
+    const STOPS: bool = false;
+
+    fn new() -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    fn inside<R>(&self, _worker: &Worker, body: impl FnOnce() -> R) -> R {
+        body()
+    }
+
+    fn stopped(&self, _worker: &Worker, body: impl FnOnce()) {
+        body();
+    }
+}
+
+/// The document's latch, which every call passes.
+#[derive(Debug)]
+pub struct Latched64(ShardedLatched<()>);
+
+impl World for Latched64 {
+    const STOPS: bool = true;
+
+    fn new() -> Self {
+        Self(ShardedLatched::new(&WORLD, ()))
+    }
+
+    #[inline]
+    fn inside<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R {
+        self.0.read(worker, |()| body())
+    }
+
+    fn stopped(&self, worker: &Worker, body: impl FnOnce()) {
+        self.0.write(worker, |()| body());
+    }
+}
+
+/// The buckets of some names, held still all at once.
+pub(super) struct Still<'s> {
+    layout: Layout,
+    latched: Vec<(usize, &'s mut [OneLine])>,
+}
+
+/// Where the bucket of a hash is.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    shard_bits: u32,
+    shard_mask: u32,
+    /// Among the buckets of one shard of keys. Those of tables have one.
+    bucket_mask: u32,
+}
+
+impl Layout {
+    /// The shard of a name, and the place in it of its bucket.
+    #[inline(always)]
+    fn place(self, name: &Name, hash: u32) -> (usize, usize) {
+        let shard = (hash & self.shard_mask) as usize;
+        let at = (hash >> self.shard_bits & self.bucket_mask) as usize;
+        match name.class() {
+            Class::Table => (shard + self.shard_mask as usize + 1, 0),
+            _ => (shard, at),
         }
     }
-
-    /// The shard of a hash, and the place in it of its bucket.
-    #[inline]
-    fn split(&self, hash: usize) -> (usize, usize) {
-        let shard = hash & (self.shards.len() - 1);
-        (shard, hash >> self.shard_bits & self.bucket_mask)
-    }
-
-    #[inline]
-    fn with<R>(&self, worker: &Worker, hash: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        let (shard, at) = self.split(hash);
-        self.shards[shard].with(worker, |heads| body(&mut heads[at]))
-    }
-
-    fn count(&self) -> usize {
-        self.shards.len() * (self.bucket_mask + 1)
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of_val(&self.shards[..]) + self.count() * size_of::<Heads>()
-    }
 }
 
-/// Everything that a stopped world holds still.
-#[derive(Debug)]
-pub(super) struct Tables {
-    keys: Table,
-    tables: Table,
-}
-
-impl Tables {
-    #[inline]
-    fn with<R>(
-        &self,
-        worker: &Worker,
-        name: &Name,
-        hash: u32,
-        body: impl FnOnce(&mut Heads) -> R,
-    ) -> R {
-        let table = match name.class() {
-            Class::Table => &self.tables,
-            _ => &self.keys,
-        };
-        table.with(worker, hash as usize, body)
-    }
-
-    /// The bucket of `name`, for who has stopped the world.
+impl Still<'_> {
+    /// The bucket of `name`, one of those names.
     pub(super) fn bucket(&mut self, name: &Name) -> &mut Heads {
-        let table = match name.class() {
-            Class::Table => &mut self.tables,
-            _ => &mut self.keys,
-        };
-        let (shard, at) = table.split(name.hash() as u32 as usize);
-        &mut table.shards[shard].get_mut()[at]
+        let (shard, at) = self.layout.place(name, name.hash() as u32);
+        let mut latched = self.latched.iter_mut();
+        let shard = latched.find(|latched| latched.0 == shard);
+        let (_, heads) = shard.expect("the shard of one of the names");
+        &mut heads[at].0
     }
 }
 
-/// The world.
+/// All of it.
 #[derive(Debug)]
-pub(super) struct Shards {
-    world: ShardedLatched<Tables>,
-    key_buckets: usize,
-    count: usize,
-    memory_bytes: usize,
+pub(super) struct Shards<W> {
+    /// Those of keys, and behind them as many of tables.
+    shards: Box<[Shard]>,
+    layout: Layout,
+    world: W,
 }
 
-impl Shards {
+impl<W: World> Shards<W> {
     /// `buckets` buckets of keys, and one for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
-        let keys = Table::new(kind, buckets);
-        let tables = Table::new(kind, buckets.min(SHARDS));
+        let count = buckets.min(SHARDS);
+        let shard = |buckets| {
+            let heads = (0..buckets).map(|_| OneLine::default()).collect();
+            CachePadded::new(Latched::new(kind, &SHARD, heads))
+        };
+        let keys = (0..count).map(|_| shard(buckets / count));
+        let tables = (0..count).map(|_| shard(1));
         Self {
-            key_buckets: keys.count(),
-            count: keys.count() + tables.count(),
-            memory_bytes: keys.memory_bytes() + tables.memory_bytes(),
-            world: ShardedLatched::new(&WORLD, Tables { keys, tables }),
+            shards: keys.chain(tables).collect(),
+            layout: Layout {
+                shard_bits: count.trailing_zeros(),
+                shard_mask: count as u32 - 1,
+                bucket_mask: (buckets / count) as u32 - 1,
+            },
+            world: W::new(),
         }
     }
 
-    /// Calls `body` while nobody else is anywhere in the tables.
-    pub(super) fn stop<R>(&self, worker: &Worker, body: impl FnOnce(&mut Tables) -> R) -> R {
-        self.world.write(worker, body)
+    #[inline(always)]
+    fn enter<R>(
+        &self,
+        worker: &Worker,
+        (shard, at): (usize, usize),
+        body: impl FnOnce(&mut Heads) -> R,
+    ) -> R {
+        self.shards[shard].with(worker, |heads| body(&mut heads[at].0))
+    }
+
+    /// Calls `body` while nobody else is anywhere in the shards of `names`; or, where there is a world,
+    /// anywhere at all.
+    pub(super) fn still<'n>(
+        &self,
+        worker: &Worker,
+        names: impl Iterator<Item = &'n Name>,
+        mut body: impl FnMut(&mut Still<'_>),
+    ) {
+        let shard = |name: &Name| self.layout.place(name, name.hash() as u32).0;
+        let mut shards: Vec<usize> = names.map(shard).collect();
+        shards.sort_unstable(); // I1
+        shards.dedup();
+        let latched = Vec::with_capacity(shards.len());
+        self.world.stopped(worker, || {
+            self.latch(worker, &shards, latched, &mut body);
+        });
+    }
+
+    /// Latches these shards, too, beside those that are `latched`.
+    fn latch(
+        &self,
+        worker: &Worker,
+        shards: &[usize],
+        latched: Vec<(usize, &mut [OneLine])>,
+        body: &mut dyn FnMut(&mut Still<'_>),
+    ) {
+        let Some((&shard, rest)) = shards.split_first() else {
+            return body(&mut Still {
+                layout: self.layout,
+                latched,
+            });
+        };
+        self.shards[shard].with(worker, |heads| {
+            let mut latched = latched;
+            latched.push((shard, &mut heads[..]));
+            self.latch(worker, rest, latched, body);
+        });
     }
 }
 
-impl Buckets for Shards {
+impl<W: World> Buckets for Shards<W> {
     fn count(&self) -> usize {
-        self.count
+        (self.layout.bucket_mask as usize + 2) << self.layout.shard_bits
     }
 
     /// Those of keys come first.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        self.world
-            .read(worker, |tables| match index.checked_sub(self.key_buckets) {
-                None => tables.keys.with(worker, index, body),
-                Some(index) => tables.tables.with(worker, index, body),
-            })
+        let Layout {
+            shard_bits,
+            shard_mask,
+            bucket_mask,
+        } = self.layout;
+        let (shard, at) = (index & shard_mask as usize, index >> shard_bits);
+        let place = match at > bucket_mask as usize {
+            true => (shard + shard_mask as usize + 1, 0),
+            false => (shard, at),
+        };
+        let inside = || self.enter(worker, place, body);
+        self.world.inside(worker, inside)
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_name<R>(
         &self,
         worker: &Worker,
@@ -157,34 +246,34 @@ impl Buckets for Shards {
         hash: u32,
         body: impl FnOnce(&mut Heads) -> R,
     ) -> R {
-        self.world
-            .read(worker, |tables| tables.with(worker, name, hash, body))
+        let place = self.layout.place(name, hash);
+        let inside = || self.enter(worker, place, body);
+        self.world.inside(worker, inside)
     }
 
-    #[inline]
+    #[inline(always)]
     fn with_each<'l>(
         &self,
         worker: &Worker,
         mut locks: impl Iterator<Item = &'l held::Entry>,
         mut body: impl FnMut(&'l held::Entry, &mut Heads),
     ) {
-        while let Some(first) = locks.next() {
-            self.world.read(worker, |tables| {
-                let (mut lock, mut left) = (first, TOGETHER);
-                loop {
-                    tables.with(worker, &lock.name, lock.hash, |heads| body(lock, heads));
-                    left -= 1;
-                    let next = if left > 0 { locks.next() } else { None };
-                    let Some(next) = next else {
-                        return;
-                    };
-                    lock = next;
+        let layout = self.layout;
+        let mut next = locks.next();
+        while next.is_some() {
+            self.world.inside(worker, || {
+                let mut left = TOGETHER;
+                while let Some(lock) = next.take_if(|_| !W::STOPS || left > 0) {
+                    let place = layout.place(&lock.name, lock.hash);
+                    self.enter(worker, place, |heads| body(lock, heads));
+                    left -= usize::from(W::STOPS);
+                    next = locks.next();
                 }
             });
         }
     }
 
     fn memory_bytes(&self) -> usize {
-        self.memory_bytes
+        size_of_val(&self.shards[..]) + self.count() * size_of::<OneLine>()
     }
 }

@@ -12,7 +12,7 @@
 //! behind a holder who waits itself could not go on from the front of the line either, and has no
 //! weight.
 
-use super::shards::Shards;
+use super::shards::{Shards, World};
 use crate::{
     managers::{
         head::{OVERTAKEN_AT_MOST, Waiter},
@@ -58,7 +58,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn take(locks: &Queued<Shards>, worker: &Worker) -> Self {
+    pub(super) fn take<W: World>(locks: &Queued<Shards<W>>, worker: &Worker) -> Self {
         let registry = &locks.registry;
         let mut waits = registry.waits();
         waits.sort_unstable_by_key(|waiting| waiting.name);
