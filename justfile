@@ -36,6 +36,10 @@ hooks:
 model *args:
     RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}
 
+# Long histories on every lock manager, in schedules drawn at random.
+shuttle *args:
+    RUSTFLAGS="--cfg shuttle" cargo test --release --target-dir target/shuttle -p foxton-lock --test 'shuttle_*' {{args}}
+
 # The models of the lock protocols, under TLC: whole ones hold, broken ones are refuted.
 spec *args:
     spec/check {{args}}

@@ -82,7 +82,10 @@ impl Asymmetric {
     }
 }
 
-#[cfg(all(any(target_os = "linux", target_os = "android"), not(loom)))]
+#[cfg(all(
+    any(target_os = "linux", target_os = "android"),
+    not(any(loom, shuttle))
+))]
 mod system {
     use rustix::thread::{MembarrierCommand, membarrier};
 
@@ -97,7 +100,7 @@ mod system {
     }
 }
 
-#[cfg(any(not(any(target_os = "linux", target_os = "android")), loom))]
+#[cfg(any(not(any(target_os = "linux", target_os = "android")), loom, shuttle))]
 mod system {
     pub(super) fn register() -> bool {
         false

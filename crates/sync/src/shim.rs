@@ -3,36 +3,14 @@
 //! Built normally, everything here is std's. Built with `--cfg loom`, everything is the model
 //! checker's, so that one source is both the program and its model. Whoever writes concurrent
 //! code in this workspace imports from here and nowhere else; a test reads the sources and says
-//! so.
+//! so. Built with `--cfg shuttle`, everything belongs to a scheduler that runs one thread at a time
+//! and picks the next at random: no ordering is looked at, but histories may be long.
 //!
 //! Differences between the worlds are hidden here: `UnsafeCell` has the closure form of the model
-//! checker, and under the model checker `thread::park_timeout` is a yield, since a model has no
-//! time.
+//! checker, and under both `thread::park_timeout` is a yield, since neither has time.
 
 #[cfg(not(loom))]
-mod real {
-    pub use std::sync::atomic::{
-        AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
-        AtomicU64, AtomicUsize, Ordering, fence,
-    };
-    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-
-    /// Keeps the compiler from moving anything across; the processor may.
-    #[inline(always)]
-    pub fn compiler_barrier() {
-        std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Hints to the processor.
-    pub mod hint {
-        pub use std::hint::spin_loop;
-    }
-
-    /// Threads.
-    pub mod thread {
-        pub use std::thread::{JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
-    }
-
+mod cell {
     /// A cell whose content may be changed through a shared reference, by whoever can show that
     /// nobody else looks.
     ///
@@ -73,6 +51,33 @@ mod real {
             write(self.0.get())
         }
     }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod real {
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
+        AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    /// Keeps the compiler from moving anything across; the processor may.
+    #[inline(always)]
+    pub fn compiler_barrier() {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Hints to the processor.
+    pub mod hint {
+        pub use std::hint::spin_loop;
+    }
+
+    /// Threads.
+    pub mod thread {
+        pub use std::thread::{JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
+    }
+
+    pub use super::cell::UnsafeCell;
 }
 
 #[cfg(loom)]
@@ -128,6 +133,35 @@ mod real {
         }
 
         /// A model has no time: every timeout may pass at once.
+        pub fn park_timeout(_timeout: std::time::Duration) {
+            yield_now();
+        }
+    }
+}
+
+#[cfg(shuttle)]
+mod real {
+    pub use shuttle::sync::atomic::{
+        AtomicBool, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
+        AtomicU64, AtomicUsize, Ordering, fence,
+    };
+    pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+    pub use super::cell::UnsafeCell;
+
+    /// One thread runs at a time, and nothing is moved across a switch.
+    pub fn compiler_barrier() {}
+
+    /// Hints to the processor: here, to the scheduler.
+    pub mod hint {
+        pub use shuttle::hint::spin_loop;
+    }
+
+    /// Threads.
+    pub mod thread {
+        pub use shuttle::thread::{JoinHandle, Thread, current, park, spawn, yield_now};
+
+        /// A schedule has no time: every timeout may pass at once.
         pub fn park_timeout(_timeout: std::time::Duration) {
             yield_now();
         }

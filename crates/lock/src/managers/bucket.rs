@@ -33,7 +33,7 @@ pub struct Latches(Box<[OneLine]>);
 struct OneLine(Latched<Heads>);
 
 // With passages counted the site comes on top.
-#[cfg(not(any(loom, feature = "account")))]
+#[cfg(not(any(loom, shuttle, feature = "account")))]
 const _: () = assert!(size_of::<OneLine>() == 64);
 
 impl Bucket {

@@ -1,13 +1,13 @@
 //! Spins a little, then sleeps until woken.
 //!
 //! `parking_lot`'s raw mutex: one byte, an exchange to take it and one to give it back, and a
-//! process-wide table of sleepers keyed by address. Under the model checker, which cannot see into
-//! it, a mutex and a condition variable stand in.
+//! process-wide table of sleepers keyed by address. Under the model checker and the random scheduler,
+//! which cannot see into it, a mutex and a condition variable stand in.
 
 use super::Latch;
 use super::queue::Node;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod raw {
     use parking_lot::lock_api::RawMutex as _;
 
@@ -44,7 +44,7 @@ mod raw {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod raw {
     use crate::shim::{Condvar, Mutex, lock};
 
