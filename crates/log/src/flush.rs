@@ -394,7 +394,7 @@ impl Core {
     // Failing.
 
     /// Keeps the first failure (I3), and returns it as everybody's error.
-    fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
+    pub(crate) fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
         let failure = lock(&self.failure)
             .get_or_insert_with(|| StdArc::new(failure))
             .clone();

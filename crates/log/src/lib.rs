@@ -34,6 +34,9 @@ pub mod reader;
 /// Memory in which records wait to be written.
 mod buffer;
 
+/// Reading what is durable while the log goes on.
+pub mod follow;
+
 /// How an open log behaves.
 pub mod options;
 
@@ -64,5 +67,5 @@ pub use error::{Corruption, Damage, Failure, LogError, OpenError};
 pub use log::{Log, LogStats, Opened, Pending};
 pub use lsn::Lsn;
 pub use options::LogOptions;
-pub use reader::{Ended, Summary};
+pub use reader::{Ended, Start, Summary};
 pub use record::{MAX_PAYLOAD, RecordView};

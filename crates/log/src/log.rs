@@ -15,7 +15,7 @@ use crate::error::{Failure, LogError, OpenError};
 use crate::flush::Core;
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
-use crate::reader::{self, Summary};
+use crate::reader::{self, Start, Summary};
 use crate::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
 use crate::restart;
 use crate::waiters::{REACHED, Reach};
@@ -125,8 +125,20 @@ impl Log {
         identity: [u8; 16],
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
     ) -> Result<(Log, Opened), OpenError<E>> {
+        Log::open_from(device, options, identity, Start::default(), visit)
+    }
+
+    /// As [`open`](Self::open), reading from `start` on. For whoever keeps elsewhere what the
+    /// records before it said, in a checkpoint that is durable.
+    pub fn open_from<E>(
+        device: Arc<dyn Device>,
+        options: LogOptions,
+        identity: [u8; 16],
+        start: Start,
+        visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
+    ) -> Result<(Log, Opened), OpenError<E>> {
         device.lock().map_err(OpenError::Locked)?;
-        let found = reader::find(&*device, &identity, visit)?;
+        let found = reader::find(&*device, &identity, start, visit)?;
         let summary = found.summary.clone();
         let (output, rewritten_bytes) =
             restart::prepare(device, identity, options.segment_capacity(), found)?;
@@ -266,6 +278,12 @@ impl Log {
     /// The error that all further commits get, if something has failed.
     pub fn check(&self) -> Result<(), LogError> {
         self.core.check()
+    }
+
+    /// Ends the log as a failed write does: it accepts nothing more, and says why. For whoever keeps
+    /// other files in the log's directory and has been told that what the directory holds is unknown.
+    pub fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
+        self.core.fail(worker, failure)
     }
 
     /// Takes no more records, makes everything durable, and marks the log as closed. Calling it

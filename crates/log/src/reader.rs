@@ -1,4 +1,7 @@
-//! Reading a log from its beginning to wherever it ends, and saying how it ends.
+//! Reading a log to wherever it ends, and saying how it ends.
+//!
+//! Reading begins at the first record, or where a checkpoint says: what lies before that place is
+//! not looked at, and may be gone.
 //!
 //! # A torn end, or damage
 //!
@@ -11,6 +14,7 @@
 //! * a good record whose `durable` field is beyond what is bad was written by somebody who knew
 //!   that to be durable: damage;
 //! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
+//! * a checkpoint was made of the log beyond it, and so of durable bytes: damage;
 //! * anything else may have been on its way when the power went: a torn end. A good record
 //!   behind `x` is not enough for damage, since a device may write a later sector first.
 //!
@@ -97,6 +101,15 @@ impl fmt::Display for Summary {
     }
 }
 
+/// Where reading begins, and what is known of the log from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// Where the first record that is needed begins. What lies before may be gone.
+    pub from: Lsn,
+    /// The log was durable up to here, whatever it says itself: it cannot end before.
+    pub durable: Lsn,
+}
+
 /// Reads the log of the database `identity`, calling `visit` for each record, in order.
 ///
 /// Changes nothing, so it may be used on a directory that can only be read. The log must not be
@@ -104,20 +117,23 @@ impl fmt::Display for Summary {
 pub fn read<E>(
     device: &dyn Device,
     identity: &[u8; 16],
+    start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
 ) -> Result<Summary, OpenError<E>> {
-    find(device, identity, visit).map(|found| found.summary)
+    find(device, identity, start, visit).map(|found| found.summary)
 }
 
 /// What opening a log for writing must know besides the records.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) summary: Summary,
+    /// Where reading began.
+    pub(crate) from: Lsn,
     pub(crate) segments: Vec<Extent>,
     /// Files of ours that hold nothing and are in the way.
     pub(crate) leftovers: Vec<String>,
     /// The CRC-32C of the records as they were read, from the beginning of the segment that the log
-    /// ends in.
+    /// ends in, or from where reading began in it.
     pub(crate) tail: u32,
     /// Where the last record begins, if it says that the log was closed and nothing follows it.
     pub(crate) closed_at: Option<Lsn>,
@@ -126,12 +142,13 @@ pub(crate) struct Found {
 pub(crate) fn find<E>(
     device: &dyn Device,
     identity: &[u8; 16],
+    start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
 ) -> Result<Found, OpenError<E>> {
-    let (segments, leftovers) = catalogue(device, identity)?;
+    let (segments, leftovers) = catalogue(device, identity, start.from)?;
     let mut stream = Stream::over(device, segments);
     let seal = Seal::new(identity);
-    let (mut at, mut records, mut closed_at) = (Lsn::ZERO, 0, None);
+    let (mut at, mut records, mut closed_at) = (start.from, 0, None);
     let mut tail = Tail::default();
     let flaw = loop {
         let record = match stream.record(seal, at)? {
@@ -153,7 +170,7 @@ pub(crate) fn find<E>(
         tail.add(&mut stream, at, end)?;
         at = end;
     };
-    let rest = stream.search(seal, at, flaw)?;
+    let rest = stream.search(seal, at, flaw, start.durable)?;
     let ended = match (rest, closed_at) {
         (Rest::Damaged, _) => return Err(stream.corruption(at, Damage::Record(flaw)).into()),
         (Rest::Nothing, Some(_)) => Ended::Closed,
@@ -172,6 +189,7 @@ pub(crate) fn find<E>(
     let closed_at = closed_at.filter(|_| ended == Ended::Closed);
     Ok(Found {
         summary,
+        from: start.from,
         segments: stream.segments,
         leftovers,
         tail: tail.check,
@@ -200,37 +218,36 @@ impl Tail {
     }
 }
 
-/// The segments of a directory in order, checked to follow each other without gaps, and the
-/// names of files that were never finished.
+/// The segments of a directory in order, from the one that holds `from`, checked to follow each
+/// other without gaps, and the names of files that were never finished.
 fn catalogue<E>(
     device: &dyn Device,
     identity: &[u8; 16],
+    from: Lsn,
 ) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
     let names = device
         .list()
         .map_err(Failure::of("list", "the directory"))?;
-    let mut firsts: Vec<Lsn> = names
-        .iter()
-        .filter_map(|name| segment::first_of(name))
-        .collect();
-    firsts.sort_unstable();
-    let mut leftovers: Vec<String> = names
+    let firsts = segment::firsts_from(&names, from);
+    let leftovers = names
         .into_iter()
         .filter(|name| segment::is_unfinished(name))
         .collect();
+    in_order(device, identity, &firsts, from, leftovers)
+}
+
+/// The segments that begin at `firsts`, and `leftovers` with what was never finished.
+fn in_order<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    firsts: &[Lsn],
+    from: Lsn,
+    mut leftovers: Vec<String>,
+) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
     let mut segments: Vec<Extent> = Vec::with_capacity(firsts.len());
     for (index, &first) in firsts.iter().enumerate() {
         let name = segment::name(first);
-        let damaged = |lsn: Lsn, damage| {
-            Corruption {
-                file: segment::name(lsn),
-                offset: 0,
-                lsn,
-                damage,
-            }
-            .into()
-        };
-        let expected = segments.last().map_or(Lsn::ZERO, Extent::limit);
+        let expected = segments.last().map_or(first.min(from), Extent::limit);
         if first > expected {
             return Err(damaged(expected, Damage::Missing));
         }
@@ -262,7 +279,45 @@ fn catalogue<E>(
             }
         }
     }
-    Ok((segments, leftovers))
+    match segments.last() {
+        None if from > Lsn::ZERO => Err(damaged(from, Damage::Missing)),
+        Some(last) if last.limit() < from => Err(damaged(last.limit(), Damage::Missing)),
+        Some(last) if last.stored < from => Err(damaged(last.first, Damage::Short)),
+        _ => Ok((segments, leftovers)),
+    }
+}
+
+/// The segments that hold the stream from `from` to `until`, which is durable.
+pub(crate) fn durable_segments<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    from: Lsn,
+    until: Lsn,
+) -> Result<Vec<Extent>, OpenError<E>> {
+    let names = device
+        .list()
+        .map_err(Failure::of("list", "the directory"))?;
+    let mut firsts = segment::firsts_from(&names, from);
+    // What begins later is being made, perhaps.
+    firsts.retain(|&first| first < until);
+    let (segments, _) = in_order(device, identity, &firsts, from, Vec::new())?;
+    match segments.last() {
+        Some(last) if last.limit() < until => Err(damaged(last.limit(), Damage::Missing)),
+        Some(last) if last.stored < until => Err(damaged(last.first, Damage::Short)),
+        None if from < until => Err(damaged(from, Damage::Missing)),
+        _ => Ok(segments),
+    }
+}
+
+/// What is wrong with the segment that begins, or should, at `lsn`.
+fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
+    Corruption {
+        file: segment::name(lsn),
+        offset: 0,
+        lsn,
+        damage,
+    }
+    .into()
 }
 
 /// What lies behind the last record.
@@ -276,7 +331,8 @@ enum Rest {
 }
 
 /// The stream of several segments through a window.
-struct Stream<'d> {
+#[derive(Debug)]
+pub(crate) struct Stream<'d> {
     device: &'d dyn Device,
     segments: Vec<Extent>,
     /// The segment that was read last: one open file is enough, however long the log.
@@ -288,7 +344,7 @@ struct Stream<'d> {
 }
 
 impl<'d> Stream<'d> {
-    fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
+    pub(crate) fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
         let end = segments.last().map_or(Lsn::ZERO, |last| last.stored);
         Stream {
             device,
@@ -300,8 +356,22 @@ impl<'d> Stream<'d> {
         }
     }
 
+    /// Where the bytes in the files end, or are taken to end.
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Reads nothing from `end` on.
+    pub(crate) fn end_at(&mut self, end: Lsn) {
+        self.end = self.end.min(end);
+    }
+
     /// The record at `at`, or what is wrong with the bytes there.
-    fn record(&mut self, seal: Seal, at: Lsn) -> Result<Result<RecordView<'_>, Flaw>, Failure> {
+    pub(crate) fn record(
+        &mut self,
+        seal: Seal,
+        at: Lsn,
+    ) -> Result<Result<RecordView<'_>, Flaw>, Failure> {
         let header = match self.header(seal, at)? {
             Ok(header) => header,
             Err(flaw) => return Ok(Err(flaw)),
@@ -338,12 +408,13 @@ impl<'d> Stream<'d> {
         ))
     }
 
-    /// Looks at everything behind the bad record at `bad`, which has `flaw`.
-    fn search(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Rest, Failure> {
+    /// Looks at everything behind the bad record at `bad`, which has `flaw`. The log was durable up
+    /// to `durable` at least.
+    fn search(&mut self, seal: Seal, bad: Lsn, flaw: Flaw, durable: Lsn) -> Result<Rest, Failure> {
         let Some(last) = self.segments.last() else {
             return Ok(Rest::Nothing);
         };
-        let known_durable = last.first;
+        let known_durable = durable.max(last.first);
         let bad_end = self.end_of(seal, bad, flaw)?;
         if known_durable >= bad_end {
             return Ok(Rest::Damaged);
@@ -394,7 +465,7 @@ impl<'d> Stream<'d> {
     }
 
     /// `length` bytes at `at`, or `None` if the files hold fewer.
-    fn view(&mut self, at: Lsn, length: u64) -> Result<Option<&[u8]>, Failure> {
+    pub(crate) fn view(&mut self, at: Lsn, length: u64) -> Result<Option<&[u8]>, Failure> {
         if self.end.since(at) < length {
             return Ok(None);
         }
@@ -468,7 +539,7 @@ impl<'d> Stream<'d> {
         }
     }
 
-    fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
+    pub(crate) fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
         let (file, offset) = self.place(lsn);
         Corruption {
             file,

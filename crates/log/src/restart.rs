@@ -10,7 +10,7 @@
 //!   end, so that no later record can ever be followed by a stale one. Writing in place instead
 //!   could tear records that are safe.
 //!   The bytes copied are those that were read as records: the copy has their checksum, or opening
-//!   fails. What is read a second time may differ: the system shows a page that it has given up
+//!   fails. (What lies before the place where reading began is copied as it is, and never read.) What is read a second time may differ: the system shows a page that it has given up
 //!   writing only for as long as it keeps it in memory, and then what is on the disk.
 //! * A log that was closed: only the closing record itself can be in doubt, since it is written
 //!   when everything before it is durable. It is written again in place; tearing it harms
@@ -35,6 +35,7 @@
 //!   the end is replaced.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -55,7 +56,7 @@ pub(crate) fn prepare(
     capacity: u64,
     found: Found,
 ) -> Result<(Output, u64), Failure> {
-    let end = found.summary.end;
+    let (from, end) = (found.from, found.summary.end);
     let last = remove_behind(&*device, found.segments, &found.leftovers, end)?;
     let (segment, rewritten) = match (last, found.closed_at) {
         (None, _) => (create(&*device, &identity, Lsn::ZERO, capacity)?, 0),
@@ -64,7 +65,7 @@ pub(crate) fn prepare(
         }
         // The closing record began in an earlier segment; copying the last one is as good.
         (Some(last), _) => (
-            copy(&*device, &identity, &last, end, found.tail)?,
+            copy(&*device, &identity, &last, from..end, found.tail)?,
             end.since(last.first),
         ),
     };
@@ -122,7 +123,7 @@ fn copy(
     device: &dyn Device,
     identity: &[u8; 16],
     last: &Segment,
-    end: Lsn,
+    read: Range<Lsn>,
     tail: u32,
 ) -> Result<Segment, Failure> {
     let (name, unfinished) = (
@@ -134,8 +135,14 @@ fn copy(
     let mut chunk = Vec::new();
     let mut at = last.first;
     let mut check = 0;
-    while at < end {
-        let length = end.since(at).min(CHUNK);
+    while at < read.end {
+        // One piece ends where reading began: only what was read has a checksum.
+        let piece = if at < read.start {
+            read.start
+        } else {
+            read.end
+        };
+        let length = piece.since(at).min(CHUNK);
         chunk.resize(length as usize, 0);
         let count = last
             .file
@@ -146,7 +153,9 @@ fn copy(
                 io::ErrorKind::UnexpectedEof.into(),
             ));
         }
-        check = crc32c::crc32c_append(check, &chunk);
+        if at >= read.start {
+            check = crc32c::crc32c_append(check, &chunk);
+        }
         fresh
             .file
             .write_at(&chunk, fresh.offset_of(at))

@@ -59,6 +59,35 @@ pub fn first_of(name: &str) -> Option<Lsn> {
     canonical.then(|| u64::from_str_radix(digits, 16).ok().map(Lsn::new))?
 }
 
+/// Where the segments among `names` begin, in order, from the one that `from` lies in; what lies
+/// before that one is left out. If that one is not there, from the last before it.
+pub(crate) fn firsts_from(names: &[String], from: Lsn) -> Vec<Lsn> {
+    let mut firsts: Vec<Lsn> = names.iter().filter_map(|name| first_of(name)).collect();
+    firsts.sort_unstable();
+    let before = firsts.partition_point(|&first| first <= from);
+    firsts.split_off(before.saturating_sub(1))
+}
+
+/// Removes the segments that lie wholly before `from`, the first first, and says how many. Syncs
+/// nothing.
+///
+/// What is removed must not be needed by whoever opens the log next: a checkpoint that begins at
+/// `from` is durable.
+///
+/// # Errors
+///
+/// What the device answers; some may be gone then.
+pub fn remove_before(device: &dyn Device, from: Lsn) -> io::Result<usize> {
+    let names = device.list()?;
+    let first_needed = firsts_from(&names, from).first().copied();
+    let mut old: Vec<Lsn> = names.iter().filter_map(|name| first_of(name)).collect();
+    old.retain(|&first| first_needed.is_some_and(|needed| first < needed));
+    old.sort_unstable();
+    old.iter()
+        .try_for_each(|&first| device.remove(&name(first)))?;
+    Ok(old.len())
+}
+
 /// Whether `name` belongs to a copy that was never finished.
 pub(crate) fn is_unfinished(name: &str) -> bool {
     name.strip_suffix(UNFINISHED).and_then(first_of).is_some()

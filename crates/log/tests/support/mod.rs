@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foxton_log::device::Device;
 use foxton_log::reader::{self, Summary};
-use foxton_log::{Log, LogOptions, Lsn, OpenError, Opened};
+use foxton_log::{Log, LogOptions, Lsn, OpenError, Opened, Start};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"the log of tests";
 
@@ -51,7 +51,7 @@ pub(crate) fn open_as(
 
 pub(crate) fn read(device: &dyn Device) -> Result<(Summary, Vec<Entry>), Refused> {
     let mut found = Vec::new();
-    let summary = reader::read(device, &IDENTITY, &mut |record| {
+    let summary = reader::read(device, &IDENTITY, Start::default(), &mut |record| {
         found.push(Entry {
             end: record.end,
             kind: record.kind,

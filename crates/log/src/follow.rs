@@ -1,0 +1,120 @@
+//! Reading what is durable while the log goes on.
+//!
+//! What is durable does not change any more, so it can be read while others write behind it: the
+//! reader takes nothing that a writer would wait for. It reads through files of its own, up to a
+//! place that the log has said to be durable, and not one byte further.
+//!
+//! # Invariants
+//!
+//! * I1 Nothing at or behind `until` is read: it may be half written.
+//! * I2 Every record before `until` is good, or damaged: it was durable, so none of it is a torn end.
+
+use std::convert::Infallible;
+
+use crate::device::Device;
+use crate::error::{Damage, OpenError};
+use crate::lsn::Lsn;
+use crate::reader::{self, Stream};
+use crate::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, RecordView, Seal};
+
+/// What can go wrong while a log is followed.
+pub type FollowError = OpenError<Infallible>;
+
+/// A reader of the durable part of a log.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use foxton_log::device::memory::MemoryDevice;
+/// use foxton_log::follow::Follower;
+/// use foxton_log::{Log, LogOptions, Lsn};
+/// use foxton_sync::worker::Workers;
+///
+/// let device = Arc::new(MemoryDevice::new());
+/// let worker = Workers::new().worker();
+/// let identity = *b"an identity of16";
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let end = log.insert(&worker, 1, &[b"first"])?;
+/// log.insert(&worker, 1, &[b"second"])?;
+/// log.wait_durable(&worker, end)?;
+///
+/// let mut follower = Follower::begin(&*device, &identity, Lsn::ZERO, end)?;
+/// assert_eq!(follower.next()?.expect("it is durable").payload, b"first");
+/// assert!(follower.next()?.is_none(), "nobody asked for more");
+/// assert_eq!(follower.at(), end);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Follower<'d> {
+    stream: Stream<'d>,
+    seal: Seal,
+    at: Lsn,
+}
+
+impl<'d> Follower<'d> {
+    /// Reads from `from`, where a record begins, up to `until`. The log must have said that it is
+    /// durable up to there; records may run across it.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or a segment is missing, damaged or not of the database `identity`.
+    pub fn begin(
+        device: &'d dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+        until: Lsn,
+    ) -> Result<Follower<'d>, FollowError> {
+        let segments = reader::durable_segments(device, identity, from, until)?;
+        let mut stream = Stream::over(device, segments);
+        stream.end_at(until);
+        Ok(Follower {
+            stream,
+            seal: Seal::new(identity),
+            at: from,
+        })
+    }
+
+    /// Where the next record begins.
+    pub fn at(&self) -> Lsn {
+        self.at
+    }
+
+    /// The next record of the log's users, or `None` if the next one is not durable as a whole.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or the record is damaged.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot lend what it gives"
+    )]
+    pub fn next(&mut self) -> Result<Option<RecordView<'_>>, FollowError> {
+        loop {
+            let at = self.at;
+            if at >= self.stream.end() {
+                return Ok(None);
+            }
+            let (kind, end, length) = match self.stream.record(self.seal, at)? {
+                Ok(record) => (record.kind, record.end, record.payload.len()),
+                Err(Flaw::Cut) => return Ok(None), // I1
+                Err(flaw) => return Err(self.stream.corruption(at, Damage::Record(flaw)).into()),
+            };
+            self.at = end;
+            match kind {
+                CLOSED => {}
+                kind if kind >= FIRST_OWN_KIND => {
+                    return Err(self.stream.corruption(at, Damage::Kind(kind)).into());
+                }
+                _ => {
+                    let bytes = self.stream.view(at, end.since(at))?;
+                    return Ok(bytes.map(|bytes| RecordView {
+                        lsn: at,
+                        end,
+                        kind,
+                        payload: &bytes[HEADER_BYTES..HEADER_BYTES + length],
+                    }));
+                }
+            }
+        }
+    }
+}

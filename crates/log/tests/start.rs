@@ -1,0 +1,211 @@
+//! Logs whose beginning is not needed any more: reading from a place in the middle, removing what lies
+//! before, following what is durable, and what is said when something needed is not there.
+
+mod support;
+
+use std::sync::Arc;
+
+use foxton_log::device::Device;
+use foxton_log::device::disk::Damage as PowerCut;
+use foxton_log::device::fault::FaultDevice;
+use foxton_log::follow::Follower;
+use foxton_log::reader;
+use foxton_log::{Damage, Log, Lsn, OpenError, Start, segment};
+use foxton_sync::worker::{Worker, Workers};
+
+use support::{Entry, IDENTITY, Refused, open, options};
+
+/// A log of several segments, still open, all of it durable.
+fn log() -> (FaultDevice, Log, Worker, Vec<Entry>) {
+    let device = FaultDevice::new();
+    let (log, ..) = open(Arc::new(device.clone())).unwrap();
+    let worker = Workers::new().worker();
+    let entries = (0..40u8).map(|number| {
+        let payload = vec![number; 700];
+        let end = log.insert(&worker, 3, &[&payload]).unwrap();
+        log.wait_durable(&worker, end).unwrap();
+        Entry {
+            end,
+            kind: 3,
+            payload,
+        }
+    });
+    let entries = entries.collect();
+    (device, log, worker, entries)
+}
+
+fn read_from(device: &dyn Device, start: Start) -> Result<Vec<Entry>, Refused> {
+    let mut found = Vec::new();
+    reader::read(device, &IDENTITY, start, &mut |record| {
+        found.push(Entry {
+            end: record.end,
+            kind: record.kind,
+            payload: record.payload.to_vec(),
+        });
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn at(lsn: Lsn) -> Start {
+    Start {
+        from: lsn,
+        durable: lsn,
+    }
+}
+
+fn segments(device: &dyn Device) -> Vec<Lsn> {
+    let names = device.list().unwrap();
+    let mut firsts: Vec<Lsn> = names
+        .iter()
+        .filter_map(|name| segment::first_of(name))
+        .collect();
+    firsts.sort_unstable();
+    firsts
+}
+
+#[test]
+fn a_log_is_read_from_any_record_on_and_what_lies_before_may_go() {
+    let (device, log, worker, entries) = log();
+    log.close(&worker).unwrap();
+    for (index, entry) in entries.iter().enumerate() {
+        let rest = &entries[index + 1..];
+        assert_eq!(read_from(&device, at(entry.end)).unwrap(), rest);
+        let copy = FaultDevice::holding(&device.crash(PowerCut::KeepAll, 0));
+        segment::remove_before(&copy, entry.end).unwrap();
+        assert!(
+            segments(&copy)
+                .iter()
+                .filter(|first| **first <= entry.end)
+                .count()
+                == 1
+        );
+        assert_eq!(read_from(&copy, at(entry.end)).unwrap(), rest);
+    }
+    assert!(segments(&device).len() > 4);
+}
+
+#[test]
+fn a_log_that_was_not_closed_goes_on_from_any_record() {
+    let (device, log, worker, entries) = log();
+    for (index, entry) in entries.iter().enumerate() {
+        let image = FaultDevice::holding(&device.crash(PowerCut::DropAll, 0));
+        segment::remove_before(&image, entry.end).unwrap();
+        let reopen = |device: &FaultDevice| {
+            let mut found = Vec::new();
+            let device = Arc::new(device.clone());
+            let (log, _) =
+                Log::open_from(device, options(), IDENTITY, at(entry.end), &mut |record| {
+                    found.push(record.payload[0]);
+                    Ok::<(), std::convert::Infallible>(())
+                })
+                .unwrap();
+            (log, found)
+        };
+        let mut rest: Vec<u8> = (index as u8 + 1..40).collect();
+        let (again, found) = reopen(&image);
+        assert_eq!(found, rest);
+        let end = again.insert(&worker, 3, &[&[99; 3_000]]).unwrap();
+        again.wait_durable(&worker, end).unwrap();
+        let image = FaultDevice::holding(&image.crash(PowerCut::DropAll, 0));
+        rest.push(99);
+        assert_eq!(reopen(&image).1, rest);
+    }
+    drop(log);
+}
+
+#[test]
+fn what_is_needed_and_not_there_is_named() {
+    let (device, log, worker, entries) = log();
+    log.close(&worker).unwrap();
+    let from = entries[20].end;
+    let needed = segments(&device);
+    let holds = needed.partition_point(|first| *first <= from) - 1;
+    for (index, first) in needed.iter().enumerate() {
+        let copy = FaultDevice::holding(&device.crash(PowerCut::KeepAll, 0));
+        copy.remove(&segment::name(*first)).unwrap();
+        let found = read_from(&copy, at(from));
+        if index < holds {
+            assert_eq!(found.unwrap().len(), 19);
+        } else if index + 1 < needed.len() {
+            let Err(OpenError::Corrupt(corruption)) = found else {
+                panic!("{found:?}");
+            };
+            assert_eq!(corruption.damage, Damage::Missing);
+            assert!(corruption.to_string().contains("missing"), "{corruption}");
+        }
+    }
+    for beyond in [1 << 20, 1 << 40] {
+        let found = read_from(&device, at(Lsn::new(beyond)));
+        assert!(matches!(found, Err(OpenError::Corrupt(_))), "{found:?}");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_what_is_known_to_be_durable_is_damaged() {
+    let (device, log, _worker, entries) = log();
+    drop(log);
+    // The last records read as zeros: by itself a log that ends there.
+    let first = *segments(&device).last().unwrap();
+    let lost = entries.iter().position(|entry| entry.end > first).unwrap();
+    let copy = FaultDevice::holding(&device.crash(PowerCut::KeepAll, 0));
+    let file = copy.open(&segment::name(first)).unwrap();
+    let behind = segment::HEADER_BYTES + entries[lost].end.since(first);
+    let length = file.len().unwrap();
+    file.set_len(behind).unwrap();
+    file.set_len(length).unwrap();
+    let known = |durable| {
+        let from = entries[5].end;
+        read_from(&copy, Start { from, durable })
+    };
+    assert_eq!(known(entries[lost].end).unwrap().len(), lost - 5);
+    for entry in &entries[lost + 1..] {
+        let found = known(entry.end);
+        let Err(OpenError::Corrupt(corruption)) = found else {
+            panic!("{found:?}");
+        };
+        assert_eq!(corruption.lsn, entries[lost].end);
+    }
+}
+
+#[test]
+fn who_follows_reads_what_is_durable_and_not_a_byte_more() {
+    let (device, log, worker, entries) = log();
+    // In the buffer, and not in the files.
+    log.insert(&worker, 3, &[&[77; 100]]).unwrap();
+    let last = entries.last().unwrap().end;
+    for (index, entry) in entries.iter().enumerate() {
+        for (until, expected) in [(last, entries.len()), (entry.end, index + 1)] {
+            let begin = entries[index / 2].end;
+            let mut follower = Follower::begin(&device, &IDENTITY, begin, until).unwrap();
+            for expected in &entries[index / 2 + 1..expected.max(index / 2 + 1)] {
+                let record = follower.next().unwrap().unwrap();
+                assert_eq!(
+                    (record.end, record.payload),
+                    (expected.end, &expected.payload[..])
+                );
+            }
+            assert!(follower.next().unwrap().is_none());
+        }
+        // A record that runs across the end is not given.
+        let until = Lsn::new(entry.end.bytes() - 8);
+        let mut follower = Follower::begin(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
+        let mut count = 0;
+        while follower.next().unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, index);
+    }
+}
+
+#[test]
+fn who_follows_is_told_of_damage() {
+    let (device, _log, _worker, entries) = log();
+    let name = segment::name(Lsn::ZERO);
+    let file = device.open(&name).unwrap();
+    file.write_at(&[1], segment::HEADER_BYTES + 60).unwrap();
+    let until = entries.last().unwrap().end;
+    let mut follower = Follower::begin(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
+    let told = follower.next().unwrap_err().to_string();
+    assert!(told.contains(&name), "{told}");
+}
