@@ -2,13 +2,16 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use foxton::{Database, inspect::TableStats};
+use foxton::{Options, inspect::TableStats};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table::Table,
 };
 
-use crate::output::{say, show};
+use crate::{
+    opening,
+    output::{say, show},
+};
 
 /// Opens the database and says what it has.
 pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
@@ -24,7 +27,7 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     if entries.next().is_none() {
         return Err(nothing("is empty"));
     }
-    let db = Database::open(directory).map_err(|error| error.to_string())?;
+    let db = opening::open(directory, Options::default())?;
     let stats = db.stats();
     say!("{}\n", directory.display());
     match stats.tables {
@@ -32,11 +35,20 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
         tables => show(&table_of(tables).render()),
     }
     let recovered = db.recovered();
+    if recovered.checkpoint_bytes > 0 {
+        say!(
+            "\nCheckpoint: {} rows in {}, loaded in {:.3} s",
+            grouped(recovered.checkpoint_rows as f64),
+            bytes(recovered.checkpoint_bytes),
+            recovered.checkpoint_time.as_secs_f64()
+        );
+    }
     say!("\nLog: {}", recovered.log);
     say!(
-        "     {} committed transactions with {} changes are in it",
+        "     {} committed transactions with {} changes are in it, read in {:.3} s",
         grouped(recovered.transactions as f64),
-        grouped(recovered.changes as f64)
+        grouped(recovered.changes as f64),
+        recovered.log_time.as_secs_f64()
     );
     say!("\nFiles:\n");
     show(&files(directory)?.render());

@@ -7,6 +7,9 @@
 /// Standard output, which may close.
 mod output;
 
+/// Opening a database, with a bar.
+mod opening;
+
 /// The command line and its help.
 mod arguments;
 

@@ -14,13 +14,15 @@ use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{Log, LogOptions, OpenError};
+use foxton_log::{LogOptions, OpenError};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
 
 use crate::asynchronous::AsyncTransaction;
 use crate::catalog::Catalog;
+use crate::checkpoint::{Checkpoint, CheckpointStats, Checkpoints, Trouble};
+use crate::checkpointer::Checkpointer;
 use crate::early::Early;
 use crate::engine::Engine;
 use crate::error::{Error, Request, Result, Storage};
@@ -30,7 +32,8 @@ use crate::observe::dump::Dumper;
 use crate::observe::server::{self, Server};
 use crate::options::{Observe, Options};
 use crate::rack::Rack;
-use crate::restart::{Recovered, Restart, Senseless};
+use crate::replay::Senseless;
+use crate::restart::{Recovered, Refused, Restarted, restart};
 use crate::transaction::Transaction;
 use crate::txn::state::State;
 
@@ -72,12 +75,14 @@ struct Door {
     watch: Watch,
 }
 
-/// The threads that tell what goes on, for those who asked for them.
+/// The threads that tell what goes on, for those who asked for them, and the one that makes
+/// checkpoints.
 #[derive(Default)]
 struct Watch {
     #[cfg(unix)]
     _server: Option<Server>,
     _dumper: Option<Dumper>,
+    _checkpointer: Option<Checkpointer>,
 }
 
 impl Drop for Door {
@@ -154,27 +159,30 @@ impl Database {
         let superblock = read_or_create(&*device, path)?;
         let workers = Workers::new();
         let catalog = Catalog::new(workers.domain().clone());
-        let worker = workers.worker();
-        let mut restart = Restart::new(&worker, &catalog);
-        let (log, opened) = Log::open(
+        let Restarted {
+            log,
+            maker,
+            recovered,
+        } = restart(
             device,
-            log_options(&options, &workers),
             superblock.identity,
-            &mut |record| restart.visit(record),
+            &options,
+            log_options(&options, &workers),
+            &catalog,
+            &workers,
         )
-        .map_err(|error| not_opened(path, error))?;
-        let recovered = Recovered {
-            transactions: restart.transactions,
-            changes: restart.changes,
-            log_end: opened.summary.end,
-            log: opened.to_string(),
-        };
-        drop(worker);
+        .map_err(|refused| match refused {
+            Refused::Log(error) => not_opened(path, error),
+            Refused::Checkpoint(trouble) => trouble.told(path),
+        })?;
+        let checkpoints =
+            Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
         let locks = Arc::new(Any::new(&lock_options(&options)));
         let engine = Engine {
             keeper: Keeper::new(locks.clone(), workers.clone()),
             locks,
             log,
+            checkpoints: Arc::new(checkpoints),
             hasher: KeyHasher::new(RandomState::new().hash_one(0)),
             workers,
             catalog,
@@ -214,6 +222,42 @@ impl Database {
     /// As for [`begin`](Self::begin).
     pub fn begin_async(&self) -> Result<AsyncTransaction> {
         State::take_out(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
+    }
+
+    /// Makes a checkpoint of everything that is committed now, and removes the log before it; the
+    /// next restart is as short as it can be. Nobody else waits for it. Checkpoints also come by
+    /// themselves, as [`Options::checkpoint_log_bytes`] says.
+    ///
+    /// ```
+    /// use foxton::{Database, Options, Table};
+    /// const USERS: Table<str, u32> = Table::new("users");
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.run(|tx| tx.put(&USERS, "ada", &1815))?;
+    /// let made = db.checkpoint()?;
+    /// assert_eq!(made.layers, 1);
+    /// assert_eq!(db.checkpoints().made, 1);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A storage error if the device fails or the log is damaged. The checkpoint before still
+    /// stands then; if the failed call was one of those that fix which checkpoint is the one, or
+    /// the log could not be synced, the database takes no more commits.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        let engine = self.engine();
+        let made = engine
+            .checkpoints
+            .make(&engine.log, &engine.workers.worker());
+        made.map_err(|trouble| match trouble {
+            Trouble::Failed(error) => engine.log_failed(error),
+            other => other.told(Path::new(&engine.place)),
+        })
+    }
+
+    /// What checkpoints have come to since the database was opened, and how far the one is that is
+    /// being made.
+    pub fn checkpoints(&self) -> CheckpointStats {
+        self.engine().checkpoints.stats()
     }
 
     /// What opening the database found in its log.
@@ -260,6 +304,13 @@ impl Watch {
                 Storage::Io { doing, source }
             })?;
             watch._dumper = Some(dumper);
+        }
+        if engine.options.checkpoint_log_bytes < u64::MAX {
+            let checkpointer = Checkpointer::start(engine).map_err(|source| Storage::Io {
+                doing: "start the thread that makes checkpoints".to_owned(),
+                source,
+            })?;
+            watch._checkpointer = Some(checkpointer);
         }
         Ok(watch)
     }
@@ -474,7 +525,7 @@ fn not_opened(path: &Path, error: OpenError<Senseless>) -> Error {
             let found = format!("log file {file} has format {version}");
             Storage::FutureFormat { found }.into()
         }
-        OpenError::Visit { lsn, error } => Error::senseless(lsn, &error),
+        OpenError::Visit { lsn, error } => error.at(lsn),
         other => {
             let place = path.display().to_string();
             Storage::Damaged {

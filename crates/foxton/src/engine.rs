@@ -16,6 +16,7 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
+use crate::checkpoint::Checkpoints;
 use crate::early::Early;
 use crate::error::{Error, Result};
 use crate::keeper::Keeper;
@@ -31,6 +32,8 @@ pub(crate) struct Engine {
     pub(crate) locks: Arc<Any>,
     pub(crate) keeper: Keeper,
     pub(crate) log: Log,
+    /// Shared with the thread that makes them.
+    pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,

@@ -55,6 +55,9 @@ pub mod picture;
 /// The wait-for graph, drawn.
 pub mod graph;
 
+/// How far opening a database has come.
+pub mod progress;
+
 /// How an open database behaves.
 pub mod options;
 
@@ -70,8 +73,14 @@ mod table;
 /// What a transaction leaves in the log.
 mod redo;
 
+/// From log records to committed transactions.
+mod replay;
+
 /// The tables of a database.
 mod catalog;
+
+/// What was committed, kept in another form than the log.
+mod checkpoint;
 
 /// Where workers wait for work.
 mod rack;
@@ -84,6 +93,9 @@ mod early;
 
 /// What all transactions share.
 mod engine;
+
+/// The thread that makes checkpoints.
+mod checkpointer;
 
 /// Looking in from another process.
 pub mod observe;
@@ -100,7 +112,7 @@ mod transaction;
 /// Transactions of tasks.
 mod asynchronous;
 
-/// From the log to the tables.
+/// From the files to the tables.
 mod restart;
 
 /// Databases.
@@ -113,6 +125,7 @@ mod run;
 pub mod inspect;
 
 pub use asynchronous::{AsyncRange, AsyncTransaction};
+pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use codec::{Key, Value};
 pub use db::Database;
 pub use error::{Error, Result};

@@ -11,6 +11,7 @@ use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
 use crate::error::{Request, Result};
 use crate::picture::WaitDump;
+use crate::progress::ProgressCall;
 
 pub use foxton_lock::any::Inheritance as LockInheritance;
 pub use foxton_lock::any::Kind as LockManagerKind;
@@ -77,6 +78,19 @@ pub struct Options {
     /// How long a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for as long as
     /// nobody asks for more.
     pub sync_interval: Duration,
+    /// Bytes of log after which a checkpoint is begun: about what restart has to replay at most.
+    /// Default 256 MiB; at least 4 KiB; `u64::MAX` for only on
+    /// [request](crate::Database::checkpoint).
+    pub checkpoint_log_bytes: u64,
+    /// Bytes that a checkpoint which nobody waits for reads and writes in a second at most. Default
+    /// `None`: as many as it can. If twice [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have
+    /// come since the last one, the next does not keep to it.
+    pub checkpoint_rate: Option<u64>,
+    /// Threads that load and replay when the database is opened. Default 0: as many as the process
+    /// may run at once, but at most 16.
+    pub restart_threads: usize,
+    /// Hears how far opening the database has come. Default `None`.
+    pub progress: Option<ProgressCall>,
     /// Whether other processes of the same user may look in, and where. Default [`Observe::Off`].
     pub observe: Observe,
     /// A lock wait that lasts longer has everybody who waits dumped to
@@ -108,6 +122,10 @@ impl Default for Options {
             log_segment_bytes: 64 << 20,
             redo_part_bytes: 1 << 20,
             sync_interval: Duration::from_secs(1),
+            checkpoint_log_bytes: 256 << 20,
+            checkpoint_rate: None,
+            restart_threads: 0,
+            progress: None,
             observe: Observe::Off,
             dump_waits_after: None,
             dump_waits_every: Duration::from_secs(10),
@@ -128,7 +146,17 @@ impl Options {
             log_segment_bytes: 64 << 10,
             redo_part_bytes: 256,
             sync_interval: Duration::from_millis(20),
+            checkpoint_log_bytes: 64 << 10,
             ..Options::default()
+        }
+    }
+
+    /// Threads for [`restart_threads`](Self::restart_threads).
+    pub(crate) fn threads_for_restart(&self) -> usize {
+        let machine = || std::thread::available_parallelism().map_or(1, usize::from);
+        match self.restart_threads {
+            0 => machine().min(16),
+            threads => threads.min(256),
         }
     }
 
@@ -151,6 +179,14 @@ impl Options {
             (
                 (256..=128 << 20).contains(&self.redo_part_bytes),
                 "redo_part_bytes takes 256 to 134,217,728",
+            ),
+            (
+                self.checkpoint_log_bytes >= 4 << 10,
+                "checkpoint_log_bytes must be at least 4,096",
+            ),
+            (
+                self.checkpoint_rate.is_none_or(|rate| rate > 0),
+                "checkpoint_rate must be at least 1 byte a second",
             ),
             (
                 self.dump_waits_after
@@ -279,6 +315,8 @@ mod tests {
             |options| options.log_buffer_bytes = usize::MAX,
             |options| options.log_segment_bytes = 1,
             |options| options.redo_part_bytes = 0,
+            |options| options.checkpoint_log_bytes = 0,
+            |options| options.checkpoint_rate = Some(0),
             |options| options.redo_part_bytes = usize::MAX,
             |options| options.dump_waits_after = Some(Duration::ZERO),
         ] {

@@ -1,139 +1,340 @@
-//! From the log to the tables: what was committed, in the order it was committed, and nothing else.
+//! From the files to the tables: what was committed, in the order it was committed, and nothing else.
 //!
-//! Restart reads the log once, from its beginning. Parts of large transactions are put aside until
-//! the record that commits them; parts without one never happened. Nobody else uses the tables yet,
-//! so nothing is locked.
+//! Restart loads the checkpoint, if there is one, and then reads the log once, from where the
+//! checkpoint says. Nobody else uses the tables yet, so nothing is locked.
+//!
+//! One thread reads the log. If it is long, others apply what it reads: each row belongs to one of
+//! them, by a hash of its key, and each gets its changes in the order of the log. So changes of one row
+//! happen in the order of their commits, and what order changes of different rows happen in does not
+//! matter, since nobody looks before all are done.
 
-use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
-use foxton_log::{Lsn, RecordView};
+use foxton_log::device::Device;
+use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, segment};
 use foxton_store::memory::{NewRecord, Next, ValueBlock};
-use foxton_sync::worker::Worker;
+use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::{Catalog, OpenTable};
-use crate::codec::{Undecodable, Value};
-use crate::error::{Error, Result};
-use crate::redo::{self, Change, TableRecord, next_change};
+use crate::checkpoint::manifest::Manifest;
+use crate::checkpoint::{Maker, Trouble, load};
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::options::Options;
+use crate::progress::{Meter, OpenPhase};
+use crate::redo::{Change, next_change};
+use crate::replay::{Replay, Senseless, Told};
 
-/// What restart has read and not applied yet.
-pub(crate) struct Restart<'a> {
-    worker: &'a Worker,
-    catalog: &'a Catalog,
-    tables: Vec<std::sync::Arc<OpenTable>>,
-    /// By the LSN at which the first part ends.
-    parts: HashMap<u64, Vec<u8>>,
-    pub(crate) transactions: u64,
-    pub(crate) changes: u64,
+/// Bytes of changes that are applied by whoever reads them; more is given to others.
+const INLINE_BYTES: u64 = 64 << 10;
+/// Bytes of changes handed over at once.
+const BATCH_BYTES: usize = 32 << 10;
+/// Batches that wait for one thread. More, and whoever reads waits.
+const BATCHES: usize = 8;
+
+/// What opening a database found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Rows that were loaded from the checkpoint; 0 if there was none.
+    pub checkpoint_rows: u64,
+    /// Bytes of the checkpoint.
+    pub checkpoint_bytes: u64,
+    /// How long loading them took.
+    pub checkpoint_time: Duration,
+    /// Transactions of the log behind the checkpoint that were committed.
+    pub transactions: u64,
+    /// Changes they made.
+    pub changes: u64,
+    /// Bytes of log that were read.
+    pub log_bytes: u64,
+    /// How long that took.
+    pub log_time: Duration,
+    /// Where the log ends, in bytes.
+    pub log_end: Lsn,
+    /// How the log ended, and what was done about it, for people.
+    pub log: String,
 }
 
-/// A record whose check is good and whose content makes no sense: written by a program that does
-/// not agree with this one.
-#[derive(Debug)]
-pub(crate) struct Senseless(pub(crate) &'static str);
+/// A database whose tables are as they were.
+pub(crate) struct Restarted {
+    pub(crate) log: Log,
+    pub(crate) maker: Maker,
+    pub(crate) recovered: Recovered,
+}
 
-impl fmt::Display for Senseless {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+/// Why the tables could not be brought back.
+pub(crate) enum Refused {
+    Log(OpenError<Senseless>),
+    Checkpoint(Trouble),
+}
+
+impl From<Trouble> for Refused {
+    fn from(trouble: Trouble) -> Refused {
+        Refused::Checkpoint(trouble)
     }
 }
 
-impl From<Undecodable> for Senseless {
-    fn from(undecodable: Undecodable) -> Senseless {
-        Senseless(undecodable.expected)
+/// Brings back the tables of the database `identity`, into a catalog that is empty.
+pub(crate) fn restart(
+    device: Arc<dyn Device>,
+    identity: [u8; 16],
+    options: &Options,
+    log_options: LogOptions,
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<Restarted, Refused> {
+    let call = options.progress.as_ref();
+    let threads = options.threads_for_restart();
+    let manifest = Manifest::read(&*device, &identity)?;
+    for table in &manifest.tables {
+        if !catalog.restore(table.clone()) {
+            let what = "it holds two tables with one number or name";
+            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+        }
     }
+    let begun = Instant::now();
+    let meter = Meter::new(call, OpenPhase::Checkpoint, manifest.bytes());
+    let rows = load::load(
+        &*device, &identity, &manifest, catalog, workers, threads, &meter,
+    )?;
+    meter.end();
+    let checkpoint_time = begun.elapsed();
+
+    let begun = Instant::now();
+    let log_bytes = match call {
+        Some(_) => log_room(&*device).since(manifest.redo_from),
+        None => 0,
+    };
+    let meter = Meter::new(call, OpenPhase::Log, log_bytes);
+    let start = Start {
+        from: manifest.redo_from,
+        durable: manifest.image,
+    };
+    let (opened, counts) = thread::scope(|scope| {
+        let mut redo = Redo::new(scope, catalog, workers, threads, manifest.image);
+        let opened = Log::open_from(
+            device.clone(),
+            log_options,
+            identity,
+            start,
+            &mut |record| {
+                meter.advance(record.end.since(record.lsn));
+                redo.visit(record)
+            },
+        );
+        let counts = redo.finish();
+        opened.map(|opened| (opened, counts))
+    })
+    .map_err(Refused::Log)?;
+    let (log, opened) = opened;
+    meter.end();
+    let recovered = Recovered {
+        checkpoint_rows: rows,
+        checkpoint_bytes: manifest.bytes(),
+        checkpoint_time,
+        transactions: counts.transactions,
+        changes: counts.changes,
+        log_bytes: opened.summary.end.since(start.from),
+        log_time: begun.elapsed(),
+        log_end: opened.summary.end,
+        log: opened.to_string(),
+    };
+    let maker = Maker::new(device, identity, manifest, opened.summary.end);
+    Ok(Restarted {
+        log,
+        maker,
+        recovered,
+    })
 }
 
-impl<'a> Restart<'a> {
-    pub(crate) fn new(worker: &'a Worker, catalog: &'a Catalog) -> Restart<'a> {
-        let (tables, parts) = (Vec::new(), HashMap::new());
-        Restart {
-            worker,
+/// Where the files of the log end, for those who want to know how far restart is. What cannot be
+/// found out does not matter.
+fn log_room(device: &dyn Device) -> Lsn {
+    let names = device.list().unwrap_or_default();
+    let last = names
+        .iter()
+        .filter_map(|name| segment::first_of(name))
+        .max();
+    last.map_or(Lsn::ZERO, |first| {
+        let file = device.open(&segment::name(first));
+        let bytes = file.and_then(|file| file.len()).unwrap_or(0);
+        first.plus(bytes.saturating_sub(segment::HEADER_BYTES))
+    })
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    transactions: u64,
+    changes: u64,
+}
+
+/// Replays the log.
+struct Redo<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    catalog: &'env Catalog,
+    workers: &'env Workers,
+    worker: Worker,
+    threads: usize,
+    replay: Replay,
+    tables: Vec<Arc<OpenTable>>,
+    counts: Counts,
+    /// Bytes of changes so far.
+    bytes: u64,
+    appliers: Vec<Applier<'scope>>,
+}
+
+/// A thread that applies the changes of its rows.
+struct Applier<'scope> {
+    batch: Vec<u8>,
+    batches: SyncSender<Vec<u8>>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl<'scope, 'env> Redo<'scope, 'env> {
+    fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        catalog: &'env Catalog,
+        workers: &'env Workers,
+        threads: usize,
+        image: Lsn,
+    ) -> Redo<'scope, 'env> {
+        Redo {
+            scope,
             catalog,
-            tables,
-            parts,
-            transactions: 0,
-            changes: 0,
+            workers,
+            worker: workers.worker(),
+            threads,
+            replay: Replay::new(image),
+            tables: catalog.tables(),
+            counts: Counts::default(),
+            bytes: 0,
+            appliers: Vec::new(),
         }
     }
 
     /// Takes in one record.
-    pub(crate) fn visit(&mut self, record: RecordView<'_>) -> Result<(), Senseless> {
-        let mut payload = record.payload;
-        match record.kind {
-            redo::TABLE => {
-                if !self.catalog.restore(TableRecord::decode(payload)?) {
+    fn visit(&mut self, record: RecordView<'_>) -> Result<(), Senseless> {
+        match self.replay.take(record)? {
+            Told::Nothing => Ok(()),
+            Told::Table(table) => {
+                if !self.catalog.restore(table) {
                     return Err(Senseless("a table with a number and a name of its own"));
                 }
                 self.tables = self.catalog.tables();
+                Ok(())
             }
-            redo::COMMIT => self.apply(payload)?,
-            redo::PART => {
-                let first = match u64::decode_part(&mut payload)? {
-                    0 => record.end.bytes(),
-                    first => first,
-                };
-                self.parts
-                    .entry(first)
-                    .or_default()
-                    .extend_from_slice(payload);
+            Told::Committed(parts, changes) => {
+                self.counts.transactions += 1;
+                self.apply(&parts)?;
+                self.apply(changes)
             }
-            redo::LAST => {
-                let first = u64::decode_part(&mut payload)?;
-                let Some(parts) = self.parts.remove(&first) else {
-                    return Err(Senseless(
-                        "the last part of a transaction whose first is known",
-                    ));
-                };
-                self.apply_all(&parts)?;
-                self.apply(payload)?;
-            }
-            redo::ABANDONED => {
-                self.parts.remove(&u64::decode_part(&mut payload)?);
-            }
-            _ => return Err(Senseless("a kind of record that is known")),
         }
-        Ok(())
     }
 
-    fn apply(&mut self, changes: &[u8]) -> Result<(), Senseless> {
-        self.transactions += 1;
-        self.apply_all(changes)
-    }
-
-    fn apply_all(&mut self, mut changes: &[u8]) -> Result<(), Senseless> {
+    fn apply(&mut self, mut changes: &[u8]) -> Result<(), Senseless> {
+        self.bytes += changes.len() as u64;
+        if self.threads > 1 && self.appliers.is_empty() && self.bytes > INLINE_BYTES {
+            self.start_appliers();
+        }
         while !changes.is_empty() {
             let change = next_change(&mut changes)?;
             let Some(table) = self.tables.get(change.table as usize) else {
                 return Err(Senseless("a change to a table that is known"));
             };
-            redo_change(self.worker, table, change)?;
-            self.changes += 1;
+            let value_bytes = change.value.map_or(0, <[u8]>::len);
+            if change.key.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
+                return Err(Senseless("a key and a value within their limits"));
+            }
+            self.counts.changes += 1;
+            if self.appliers.is_empty() {
+                redo_change(&self.worker, table, change);
+                continue;
+            }
+            let hash = crc32c::crc32c_append(change.table, change.key);
+            let count = self.appliers.len();
+            let applier = &mut self.appliers[hash as usize % count];
+            change.encode(&mut applier.batch);
+            if applier.batch.len() >= BATCH_BYTES {
+                applier.hand_over();
+            }
         }
         Ok(())
     }
+
+    /// What was applied before is in the tables, so nothing overtakes it.
+    fn start_appliers(&mut self) {
+        for _ in 0..self.threads {
+            let (batches, receiver) = sync_channel(BATCHES);
+            let (catalog, worker) = (self.catalog, self.workers.worker());
+            let spawned = thread::Builder::new()
+                .name("foxton-redo".to_owned())
+                .spawn_scoped(self.scope, move || apply_all(&receiver, catalog, &worker));
+            // Without threads, whoever reads applies.
+            let Ok(thread) = spawned else {
+                return;
+            };
+            self.appliers.push(Applier {
+                batch: Vec::with_capacity(2 * BATCH_BYTES),
+                batches,
+                thread,
+            });
+        }
+    }
+
+    /// Waits until everything is applied.
+    fn finish(self) -> Counts {
+        for mut applier in self.appliers {
+            applier.hand_over();
+            drop(applier.batches);
+            applier.thread.join().expect("redo does not panic");
+        }
+        self.counts
+    }
 }
 
-fn redo_change(worker: &Worker, table: &OpenTable, change: Change<'_>) -> Result<(), Senseless> {
-    const TOO_LONG: Senseless = Senseless("a key and a value within their limits");
+impl Applier<'_> {
+    fn hand_over(&mut self) {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH_BYTES));
+        // If nobody takes it, the thread has panicked, and `finish` will say so.
+        let _ = self.batches.send(batch);
+    }
+}
+
+fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, worker: &Worker) {
+    let mut tables = catalog.tables();
+    for batch in batches {
+        let mut changes = &batch[..];
+        while let Ok(change) = next_change(&mut changes) {
+            if change.table as usize >= tables.len() {
+                tables = catalog.tables();
+            }
+            redo_change(worker, &tables[change.table as usize], change);
+        }
+    }
+}
+
+/// Makes a change, whose key and value are within their limits.
+fn redo_change(worker: &Worker, table: &OpenTable, change: Change<'_>) {
+    const WITHIN: &str = "it was checked when it was read";
     let guard = worker.pin();
     let rows = &table.rows;
     let Some(record) = rows.get(&guard, change.key) else {
         if change.value.is_some() {
-            let record = NewRecord::new(change.key, change.value).map_err(|_| TOO_LONG)?;
+            let record = NewRecord::new(change.key, change.value).expect(WITHIN);
             let inserted = rows.insert(&guard, record, Next::Any);
             assert!(
                 inserted.is_ok(),
-                "nobody else uses the table, and the key is not there"
+                "nobody else uses the row, and the key is not there"
             );
         }
-        return Ok(());
+        return;
     };
-    let new = change
-        .value
-        .map(ValueBlock::new)
-        .transpose()
-        .map_err(|_| TOO_LONG)?;
+    let new = change.value.map(ValueBlock::new).transpose().expect(WITHIN);
     let ghost = new.is_none();
     if let Some(old) = record.swap(new) {
         old.retire(&guard);
@@ -142,32 +343,15 @@ fn redo_change(worker: &Worker, table: &OpenTable, change: Change<'_>) -> Result
         let removed = rows.remove(&guard, record, Next::Any);
         assert!(
             removed.is_ok(),
-            "nobody else uses the table, and the record is a ghost"
+            "nobody else uses the row, and the record is a ghost"
         );
     }
-    Ok(())
 }
 
-/// What opening a database found in its log.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Recovered {
-    /// Transactions that were committed.
-    pub transactions: u64,
-    /// Changes they made.
-    pub changes: u64,
-    /// Where the log ends, in bytes.
-    pub log_end: Lsn,
-    /// How the log ended, and what was done about it, for people.
-    pub log: String,
-}
-
-impl Error {
-    pub(crate) fn senseless(lsn: Lsn, senseless: &Senseless) -> Error {
-        crate::error::Storage::Damaged {
-            place: format!("log record at LSN {lsn}"),
-            what: format!("it does not hold {senseless}"),
-        }
-        .into()
+impl fmt::Debug for Restarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restarted")
+            .field("recovered", &self.recovered)
+            .finish_non_exhaustive()
     }
 }

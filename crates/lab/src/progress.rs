@@ -41,6 +41,12 @@ impl Audience {
         self.begin(what, total, &template)
     }
 
+    /// Begins a phase of `total` bytes.
+    pub fn bytes(self, what: &str, total: u64) -> Progress {
+        let template = format!("{{msg}}  {BAR}  {{bytes}} of {{total_bytes}}, {LEFT}");
+        self.begin(what, total, &template)
+    }
+
     /// Begins a phase planned to take `total`.
     pub fn clock(self, what: &str, total: Duration) -> Progress {
         let template = format!("{{msg}}  {BAR}  {{percent}} %, {LEFT}");
@@ -74,6 +80,11 @@ impl Progress {
     /// So many steps more are done. Cheap enough for every few hundred rows; threads may share it.
     pub fn advance(&self, steps: u64) {
         self.0.inc(steps);
+    }
+
+    /// So many steps are done, all in all.
+    pub fn reach(&self, steps: u64) {
+        self.0.set_position(steps);
     }
 
     /// So much of the planned time has passed.

@@ -41,7 +41,7 @@ pub(crate) fn run(directory: &Path, wait_seconds: f64, observe: bool) -> Result<
     if observe {
         options.observe = Observe::Beside;
     }
-    let db = Database::open_with(directory, options).map_err(|error| error.to_string())?;
+    let db = crate::opening::open(directory, options)?;
     let mut input = Input::here()?;
     let mut shell = Shell {
         sessions: BTreeMap::new(),

@@ -96,6 +96,7 @@ impl State {
         };
         match end {
             Ok(end) => {
+                engine.checkpoints.note(end);
                 worker.hooks().pass(&point::LOGGED);
                 Ok(Until::as_promised(self.durability, end))
             }

@@ -1,0 +1,507 @@
+//! Layers: files of rows in order, written once.
+//!
+//! ```text
+//!  0        8        12       16               32       40            60     64
+//!  +--------+--------+--------+----------------+--------+-------------+------+---------
+//!  | magic  | version| zero   | identity       | number | zero        | check| blocks, index, trailer
+//!  | 8      | u32    | u32    | 16             | u64    |             | u32  |
+//!  +--------+--------+--------+----------------+--------+-------------+------+---------
+//!
+//!  block:   check u32 · bytes of entries u32 · entries u32 · zero u32 · entries
+//!  entry:   table u32 · key length u16, its bytes · 1, value length u32, its bytes     a row
+//!           table u32 · key length u16, its bytes · 0                                  the row is gone
+//!  index:   for each block: offset u64 · bytes of entries u32 · table u32 · key length u16, its bytes
+//!
+//!  trailer: 0        8           16           24          28     32     40       48      56     60
+//!           +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
+//!           | magic  | index at  | index bytes| index     | zero |blocks| entries| gone  | zero | check|
+//!           | 8      | u64       | u64        | check u32 | u32  | u64  | u64    | u64   | u32  | u32  |
+//!           +--------+-----------+------------+-----------+------+------+--------+-------+------+------+
+//! ```
+//!
+//! The key in the index is that of the block's first entry.
+//!
+//! # Invariants
+//!
+//! * I1 Entries ascend strictly, by number of table and then by key.
+//! * I2 Every byte is covered by a check, and every check by the identity of the database, the number
+//!   of the layer and the offset at which it stands: a block that lies elsewhere does not check.
+//! * I3 A layer is never changed once it is whole. The manifest knows the check of its trailer, and
+//!   the trailer, that of the index: a layer of the same name from another time is refused.
+//! * I4 Whatever the bytes say, reading allocates no more than the file is long.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use foxton_log::device::{Device, DeviceFile};
+
+use super::trouble::{Trouble, failed};
+use crate::codec::{Value, take};
+use crate::redo::{Change, next_change};
+
+const MAGIC: &[u8; 8] = b"FOXTONly";
+const TRAILER_MAGIC: &[u8; 8] = b"FOXTONle";
+pub(super) const VERSION: u32 = 1;
+const HEADER: usize = 64;
+const TRAILER: usize = 64;
+const BLOCK_HEADER: usize = 16;
+/// A block is written once its entries have this many bytes.
+const BLOCK_BYTES: usize = 64 << 10;
+const PREFIX: &str = "layer-";
+
+/// What the manifest says of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// Its number, which no other layer of the database ever has.
+    pub(crate) number: u64,
+    /// The length of its file.
+    pub(crate) bytes: u64,
+    /// Rows, and rows that are gone.
+    pub(crate) entries: u64,
+    /// Of these, rows that are gone.
+    pub(crate) gone: u64,
+    /// The check of its trailer.
+    pub(crate) check: u32,
+}
+
+/// The name of the layer with a number.
+pub(crate) fn name(number: u64) -> String {
+    format!("{PREFIX}{number:016x}")
+}
+
+/// The number of the layer called `name`, if that is a name of a layer.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    let canonical = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    canonical.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// What every check of one layer mixes in (I2).
+#[derive(Debug, Clone, Copy)]
+struct Seal(u32);
+
+impl Seal {
+    fn new(identity: &[u8; 16], number: u64) -> Seal {
+        let seal = crc32c::crc32c(identity);
+        Seal(crc32c::crc32c_append(seal, &number.to_le_bytes()))
+    }
+
+    fn check(self, offset: u64, parts: &[&[u8]]) -> u32 {
+        let start = crc32c::crc32c_append(self.0, &offset.to_le_bytes());
+        parts
+            .iter()
+            .fold(start, |check, part| crc32c::crc32c_append(check, part))
+    }
+}
+
+// Writing.
+
+/// A layer that is being written.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    file: Arc<dyn DeviceFile>,
+    name: String,
+    seal: Seal,
+    number: u64,
+    /// Where the next block goes.
+    offset: u64,
+    /// Entries of the block at hand.
+    block: Vec<u8>,
+    block_entries: u32,
+    /// The index up to the block at hand: its offset and length are put in when it is written.
+    index: Vec<u8>,
+    /// What the index says of the first key of the block at hand.
+    first: Vec<u8>,
+    blocks: u64,
+    entries: u64,
+    gone: u64,
+}
+
+impl Writer {
+    /// Makes the file of layer `number`.
+    pub(crate) fn create(
+        device: &dyn Device,
+        identity: &[u8; 16],
+        number: u64,
+    ) -> Result<Writer, Trouble> {
+        let name = name(number);
+        let file = device.create(&name).map_err(failed("create", &name))?;
+        let seal = Seal::new(identity, number);
+        let mut header = [0; HEADER];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..32].copy_from_slice(identity);
+        header[32..40].copy_from_slice(&number.to_le_bytes());
+        let check = seal.check(0, &[&header[..HEADER - 4]]);
+        header[HEADER - 4..].copy_from_slice(&check.to_le_bytes());
+        file.write_at(&header, 0).map_err(failed("write", &name))?;
+        Ok(Writer {
+            file,
+            name,
+            seal,
+            number,
+            offset: HEADER as u64,
+            block: Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 4),
+            block_entries: 0,
+            index: Vec::new(),
+            first: Vec::new(),
+            blocks: 0,
+            entries: 0,
+            gone: 0,
+        })
+    }
+
+    /// Adds an entry, which must stand behind all before it (I1). Says how many bytes were written.
+    pub(crate) fn put(&mut self, change: Change<'_>) -> Result<u64, Trouble> {
+        if self.block_entries == 0 {
+            let key_size = u16::try_from(change.key.len()).expect("keys are at most 1,024 long");
+            self.first.clear();
+            self.first.extend_from_slice(&change.table.to_le_bytes());
+            self.first.extend_from_slice(&key_size.to_le_bytes());
+            self.first.extend_from_slice(change.key);
+        }
+        change.encode(&mut self.block);
+        self.block_entries += 1;
+        self.entries += 1;
+        self.gone += u64::from(change.value.is_none());
+        if self.block.len() < BLOCK_BYTES {
+            return Ok(0);
+        }
+        self.write_block()
+    }
+
+    fn write_block(&mut self) -> Result<u64, Trouble> {
+        if self.block_entries == 0 {
+            return Ok(0);
+        }
+        let size = u32::try_from(self.block.len()).expect("a block and one value are below 4 GiB");
+        let mut header = [0; BLOCK_HEADER];
+        header[4..8].copy_from_slice(&size.to_le_bytes());
+        header[8..12].copy_from_slice(&self.block_entries.to_le_bytes());
+        let check = self.seal.check(self.offset, &[&header[4..], &self.block]);
+        header[..4].copy_from_slice(&check.to_le_bytes());
+        self.index.extend_from_slice(&self.offset.to_le_bytes());
+        self.index.extend_from_slice(&size.to_le_bytes());
+        self.index.extend_from_slice(&self.first);
+        self.write(&header)?;
+        let block = std::mem::take(&mut self.block);
+        self.write(&block)?;
+        self.block = block;
+        let written = (BLOCK_HEADER + self.block.len()) as u64;
+        self.block.clear();
+        self.block.shrink_to(2 * BLOCK_BYTES);
+        self.block_entries = 0;
+        self.blocks += 1;
+        Ok(written)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        let written = self.file.write_at(bytes, self.offset);
+        written.map_err(failed("write", &self.name))?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes what is left, the index and the trailer, and makes the bytes durable; the name is for
+    /// the caller to make durable.
+    pub(crate) fn finish(mut self) -> Result<Layer, Trouble> {
+        self.write_block()?;
+        let (index_at, index) = (self.offset, std::mem::take(&mut self.index));
+        let mut trailer = [0; TRAILER];
+        trailer[..8].copy_from_slice(TRAILER_MAGIC);
+        trailer[8..16].copy_from_slice(&index_at.to_le_bytes());
+        trailer[16..24].copy_from_slice(&(index.len() as u64).to_le_bytes());
+        let check = self.seal.check(index_at, &[&index]);
+        trailer[24..28].copy_from_slice(&check.to_le_bytes());
+        trailer[32..40].copy_from_slice(&self.blocks.to_le_bytes());
+        trailer[40..48].copy_from_slice(&self.entries.to_le_bytes());
+        trailer[48..56].copy_from_slice(&self.gone.to_le_bytes());
+        self.write(&index)?;
+        let check = self.seal.check(self.offset, &[&trailer[..TRAILER - 4]]);
+        trailer[TRAILER - 4..].copy_from_slice(&check.to_le_bytes());
+        self.write(&trailer)?;
+        self.file.sync().map_err(failed("sync", &self.name))?;
+        Ok(Layer {
+            number: self.number,
+            bytes: self.offset,
+            entries: self.entries,
+            gone: self.gone,
+            check,
+        })
+    }
+}
+
+// Reading.
+
+/// A block, as the index knows it.
+#[derive(Debug)]
+struct Place {
+    offset: u64,
+    size: u32,
+    table: u32,
+    key: Box<[u8]>,
+}
+
+/// A layer that is open.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    file: Arc<dyn DeviceFile>,
+    layer: Layer,
+    seal: Seal,
+    index: Vec<Place>,
+}
+
+impl Reader {
+    /// Opens a layer of the database `identity`, and reads its index.
+    pub(crate) fn open(
+        device: &dyn Device,
+        identity: &[u8; 16],
+        layer: Layer,
+    ) -> Result<Reader, Trouble> {
+        let name = name(layer.number);
+        let damaged = |offset, what| Trouble::damaged(&name, offset, what);
+        let file = match device.open(&name) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(damaged(0, "the manifest names it, and it is not there"));
+            }
+            opened => opened.map_err(failed("open", &name))?,
+        };
+        let mut reader = Reader {
+            file,
+            layer,
+            seal: Seal::new(identity, layer.number),
+            index: Vec::new(),
+        };
+        let length = reader.file.len().map_err(failed("read", &name))?;
+        if length != layer.bytes || length < (HEADER + TRAILER) as u64 {
+            return Err(damaged(length, "it is not as long as the manifest says"));
+        }
+        let mut header = [0; HEADER];
+        reader.read(&mut header, 0)?;
+        if header[..8] != *MAGIC {
+            return Err(damaged(0, "it does not begin like a layer"));
+        }
+        let version = u32_at(&header, 8);
+        if u32_at(&header, HEADER - 4) != reader.seal.check(0, &[&header[..HEADER - 4]]) {
+            return Err(damaged(0, "its header does not check"));
+        }
+        if version != VERSION {
+            return Err(Trouble::Newer {
+                file: name,
+                version,
+            });
+        }
+        let trailer_at = length - TRAILER as u64;
+        let mut trailer = [0; TRAILER];
+        reader.read(&mut trailer, trailer_at)?;
+        let check = u32_at(&trailer, TRAILER - 4);
+        if trailer[..8] != *TRAILER_MAGIC
+            || check != layer.check
+            || check != reader.seal.check(trailer_at, &[&trailer[..TRAILER - 4]])
+        {
+            return Err(damaged(trailer_at, "its trailer is not the one it had"));
+        }
+        let (index_at, index_bytes) = (u64_at(&trailer, 8), u64_at(&trailer, 16));
+        if index_at.checked_add(index_bytes) != Some(trailer_at) || index_at < HEADER as u64 {
+            return Err(damaged(trailer_at, "its trailer makes no sense"));
+        }
+        // I4: it lies within the file.
+        let mut index = vec![0; usize::try_from(index_bytes).unwrap_or(usize::MAX)];
+        reader.read(&mut index, index_at)?;
+        if u32_at(&trailer, 24) != reader.seal.check(index_at, &[&index]) {
+            return Err(damaged(index_at, "its index does not check"));
+        }
+        reader.index = decode_index(&index, index_at)
+            .ok_or_else(|| damaged(index_at, "its index makes no sense"))?;
+        if reader.index.len() as u64 != u64_at(&trailer, 32) {
+            return Err(damaged(index_at, "its index has another number of blocks"));
+        }
+        Ok(reader)
+    }
+
+    /// What the manifest says of it.
+    pub(crate) fn layer(&self) -> Layer {
+        self.layer
+    }
+
+    /// The first keys of its blocks, in order.
+    pub(crate) fn first_keys(&self) -> impl ExactSizeIterator<Item = (u32, &[u8])> {
+        self.index.iter().map(|place| (place.table, &place.key[..]))
+    }
+
+    /// The entries of one block, checked.
+    fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), Trouble> {
+        let place = &self.index[index];
+        let mut header = [0; BLOCK_HEADER];
+        self.read(&mut header, place.offset)?;
+        entries.resize(place.size as usize, 0);
+        self.read(entries, place.offset + BLOCK_HEADER as u64)?;
+        let sound = u32_at(&header, 4) == place.size
+            && u32_at(&header, 12) == 0
+            && u32_at(&header, 0) == self.seal.check(place.offset, &[&header[4..], entries]);
+        if sound {
+            Ok(())
+        } else {
+            Err(self.damaged(place.offset, "a block does not check"))
+        }
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), Trouble> {
+        let name = || name(self.layer.number);
+        let count = self.file.read_at(bytes, offset);
+        if count.map_err(failed("read", &name()))? < bytes.len() {
+            return Err(self.damaged(offset, "it ends too early"));
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, offset: u64, what: &'static str) -> Trouble {
+        Trouble::damaged(&name(self.layer.number), offset, what)
+    }
+}
+
+/// The places of the blocks, if they follow each other from the header to the index in `bytes`.
+fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<Place>> {
+    let mut places: Vec<Place> = Vec::new();
+    let mut expected = HEADER as u64;
+    while !bytes.is_empty() {
+        let offset = u64::decode_part(&mut bytes).ok()?;
+        let size = u32::decode_part(&mut bytes).ok()?;
+        let table = u32::decode_part(&mut bytes).ok()?;
+        let key_size = u16::decode_part(&mut bytes).ok()?;
+        let key = take(&mut bytes, usize::from(key_size), "the key of a block").ok()?;
+        if offset != expected {
+            return None;
+        }
+        expected = offset
+            .checked_add(BLOCK_HEADER as u64)?
+            .checked_add(u64::from(size))?;
+        let key = key.into();
+        places.push(Place {
+            offset,
+            size,
+            table,
+            key,
+        });
+    }
+    (expected == index_at).then_some(places)
+}
+
+/// The entries of a layer, one after the other.
+#[derive(Debug)]
+pub(crate) struct Cursor<'r> {
+    reader: &'r Reader,
+    /// The block to read next.
+    next_block: usize,
+    block: Vec<u8>,
+    at: usize,
+    entry: Option<Entry>,
+    /// Bytes of the file read so far.
+    read: u64,
+}
+
+/// Where in the block at hand an entry lies.
+#[derive(Debug)]
+struct Entry {
+    table: u32,
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
+impl<'r> Cursor<'r> {
+    /// Stands on the first entry at or behind `from`, or on the first of all.
+    pub(crate) fn new(
+        reader: &'r Reader,
+        from: Option<(u32, &[u8])>,
+    ) -> Result<Cursor<'r>, Trouble> {
+        let next_block = from.map_or(0, |from| {
+            let behind = |place: &Place| (place.table, &place.key[..]) <= from;
+            reader.index.partition_point(behind).saturating_sub(1)
+        });
+        let mut cursor = Cursor {
+            reader,
+            next_block,
+            block: Vec::new(),
+            at: 0,
+            entry: None,
+            read: 0,
+        };
+        cursor.advance()?;
+        if let Some(from) = from {
+            while cursor
+                .entry()
+                .is_some_and(|entry| order(entry, from) == Ordering::Less)
+            {
+                cursor.advance()?;
+            }
+        }
+        Ok(cursor)
+    }
+
+    /// The entry it stands on; `None` behind the last.
+    pub(crate) fn entry(&self) -> Option<Change<'_>> {
+        self.entry.as_ref().map(|entry| Change {
+            table: entry.table,
+            key: &self.block[entry.key.clone()],
+            value: entry.value.clone().map(|value| &self.block[value]),
+        })
+    }
+
+    /// Goes to the next entry.
+    pub(crate) fn advance(&mut self) -> Result<(), Trouble> {
+        while self.at == self.block.len() {
+            if self.next_block == self.reader.index.len() {
+                self.entry = None;
+                return Ok(());
+            }
+            self.reader.block(self.next_block, &mut self.block)?;
+            self.read += (BLOCK_HEADER + self.block.len()) as u64;
+            self.next_block += 1;
+            self.at = 0;
+        }
+        let mut rest = &self.block[self.at..];
+        let Ok(change) = next_change(&mut rest) else {
+            let place = &self.reader.index[self.next_block - 1];
+            let what = "a block holds something that is no entry";
+            return Err(self.reader.damaged(place.offset, what));
+        };
+        // What an entry lends begins at the key, and the value ends where the entry does.
+        let end = self.block.len() - rest.len();
+        let key_at = self.at + 6;
+        self.entry = Some(Entry {
+            table: change.table,
+            key: key_at..key_at + change.key.len(),
+            value: change.value.map(|value| end - value.len()..end),
+        });
+        self.at = end;
+        Ok(())
+    }
+
+    /// Bytes read since this was last asked.
+    pub(crate) fn take_read(&mut self) -> u64 {
+        std::mem::take(&mut self.read)
+    }
+}
+
+/// How an entry and a key stand to each other.
+pub(crate) fn order(entry: Change<'_>, key: (u32, &[u8])) -> Ordering {
+    (entry.table, entry.key).cmp(&key)
+}
+
+/// Four bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// Eight bytes at `at` as a number. Callers pass offsets inside their fixed-size headers.
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}

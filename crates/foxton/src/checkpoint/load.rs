@@ -1,0 +1,138 @@
+//! From the layers to the tables, on several threads.
+//!
+//! The rows are cut into ranges, at first keys of blocks of the largest layer; each thread takes the
+//! next range, reads all layers of it as one, and puts the rows into the tables. Every row is in one
+//! range and comes once, so threads never meet at a row, and none is put in twice.
+
+use std::cmp::Ordering;
+use std::thread;
+
+use foxton_log::device::Device;
+use foxton_store::memory::{NewRecord, Next};
+use foxton_sync::shim::{self, Mutex};
+use foxton_sync::worker::{Worker, Workers};
+
+use super::layer::{self, Reader, order};
+use super::manifest::Manifest;
+use super::merge::Merge;
+use super::trouble::Trouble;
+use crate::catalog::Catalog;
+use crate::progress::Meter;
+
+/// Ranges for each thread: a thread whose ranges are quick takes more of them.
+const RANGES: usize = 8;
+/// Rows put in while the epoch is pinned, so that loading does not hold up reclamation.
+const ROWS_PER_PIN: usize = 256;
+/// Bytes of layers for which another thread is worth its while.
+const BYTES_PER_THREAD: u64 = 64 << 10;
+
+type Place<'k> = Option<(u32, &'k [u8])>;
+
+/// Puts the rows of the checkpoint into the tables of `catalog`, which are empty, on up to `threads`
+/// threads. Returns how many rows there are.
+pub(crate) fn load(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    manifest: &Manifest,
+    catalog: &Catalog,
+    workers: &Workers,
+    threads: usize,
+    meter: &Meter<'_>,
+) -> Result<u64, Trouble> {
+    let readers = manifest
+        .layers
+        .iter()
+        .map(|&layer| Reader::open(device, identity, layer))
+        .collect::<Result<Vec<_>, _>>()?;
+    let useful = usize::try_from(manifest.bytes() / BYTES_PER_THREAD).unwrap_or(usize::MAX);
+    let threads = threads.min(useful).max(1);
+    let largest = readers.iter().max_by_key(|reader| reader.layer().bytes);
+    let cuts: Vec<(u32, &[u8])> = largest.map_or(Vec::new(), |largest| {
+        let keys = largest.first_keys();
+        let step = keys.len().div_ceil(threads * RANGES).max(1);
+        keys.step_by(step).skip(1).collect()
+    });
+    let from = std::iter::once(None).chain(cuts.iter().copied().map(Some));
+    let to = cuts.iter().copied().map(Some).chain(std::iter::once(None));
+    let ranges = Mutex::new(from.zip(to));
+    let job = Job {
+        readers: &readers,
+        catalog,
+        meter,
+    };
+    let work = || {
+        let (worker, mut rows) = (workers.worker(), 0);
+        loop {
+            let next = shim::lock(&ranges).next();
+            let Some((from, to)) = next else {
+                return Ok(rows);
+            };
+            rows += job.load_range(&worker, from, to)?;
+        }
+    };
+    thread::scope(|scope| {
+        // Without a thread, this one does more.
+        let started = |_| {
+            let name = "foxton-load".to_owned();
+            thread::Builder::new()
+                .name(name)
+                .spawn_scoped(scope, work)
+                .ok()
+        };
+        let others: Vec<_> = (1..threads).filter_map(started).collect();
+        let mut rows = work()?;
+        for other in others {
+            rows += other.join().expect("loading does not panic")?;
+        }
+        Ok(rows)
+    })
+}
+
+/// What all threads share.
+struct Job<'j> {
+    readers: &'j [Reader],
+    catalog: &'j Catalog,
+    meter: &'j Meter<'j>,
+}
+
+impl Job<'_> {
+    /// Loads the rows from `from` up to but not including `to`.
+    fn load_range(&self, worker: &Worker, from: Place<'_>, to: Place<'_>) -> Result<u64, Trouble> {
+        let mut merge = Merge::new(self.readers, None, from)?;
+        let tables = self.catalog.tables();
+        let mut rows = 0;
+        loop {
+            let guard = worker.pin();
+            for _ in 0..ROWS_PER_PIN {
+                self.meter.advance(merge.take_read());
+                let Some(row) = merge.advance()? else {
+                    return Ok(rows);
+                };
+                if to.is_some_and(|to| order(row, to) != Ordering::Less) {
+                    return Ok(rows);
+                }
+                if row.value.is_none() {
+                    continue;
+                }
+                let put = || {
+                    let table = tables.get(row.table as usize)?;
+                    let record = NewRecord::new(row.key, row.value).ok()?;
+                    table.rows.insert(&guard, record, Next::Any).ok().map(drop)
+                };
+                if put().is_none() {
+                    return Err(self.senseless());
+                }
+                rows += 1;
+            }
+        }
+    }
+
+    fn senseless(&self) -> Trouble {
+        let newest = self
+            .readers
+            .last()
+            .map_or(0, |reader| reader.layer().number);
+        let what = "it or a layer before it holds a row twice, of no table, or over the limits";
+        Trouble::damaged(&layer::name(newest), 0, what)
+    }
+}

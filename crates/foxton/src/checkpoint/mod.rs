@@ -1,0 +1,307 @@
+//! Checkpoints: what was committed, kept in another form than the log, so that the log can be short.
+//!
+//! # The idea
+//!
+//! The log holds committed transactions and nothing else, in the order of their commits. So a
+//! checkpoint is made from the log and not from the tables: a thread reads what is durable, forgets
+//! all changes of a row but the last, and writes the rest down in order, as a *layer*. Layers lie on
+//! top of each other; what a newer one says of a row replaces what an older one says. Now and then
+//! some are merged into one (`maker` says when). A manifest names the layers and the place in the log
+//! up to which they go, its *image*. Restart loads the layers and replays the log from there on.
+//!
+//! # What this gives
+//!
+//! * Uncommitted values cannot get into a checkpoint: they are in the tables, and nobody looks there.
+//! * The image is exactly the database after the last commit that ends at or before `image`, and not
+//!   a picture smeared over the time it took. Yet nobody was stopped for it.
+//! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
+//!   that a transaction takes. They share with it the processor and the device; the rate can be set.
+//! * What is written goes by what was changed, not by what there is.
+//! * It does not depend on how tables, records or locks work, nor on when locks are given back.
+//!
+//! The price: committed changes are read once more, from the page cache as a rule, and sorted.
+//!
+//! # State
+//!
+//! | | |
+//! |---|---|
+//! | `checkpoint` | the manifest ([`manifest`]) |
+//! | `layer-NUMBER` | the layers ([`layer`]) |
+//! | the log from `redo from` | what was committed since, and the parts of what may yet be |
+//!
+//! # Invariants
+//!
+//! * I1 Layers plus the log from `redo from`, read with transactions that end at `image` or before
+//!   passed over, are the database.
+//! * I2 The log is durable up to `image` before a manifest says so. So the log never ends before the
+//!   checkpoint, and one that does is damaged.
+//! * I3 At every moment the files of the manifest that a power cut would leave are all there, and
+//!   durable (`maker` has the order of the calls).
+//! * I4 A transaction that is written in parts and had not ended at `image` keeps the log from its
+//!   first part on.
+//!
+//! # Why replay is right
+//!
+//! Take a row and the last transaction T that changed it and is durable. If T's last record ends at
+//! `image` or before, the layers have T's change on top, by I1 of `redo` and since a newer layer goes
+//! before an older one; and nobody changes the row in what is replayed. If it ends later, it is
+//! replayed, and after it nothing that changes the row. Both do not depend on how often restart was
+//! begun before: it changes no file of a checkpoint. Replaying a change sets a row to a value, whatever
+//! it was; so even a change that is in the image already would do no harm if replayed in order with
+//! all that follow.
+
+/// What can go wrong.
+mod trouble;
+
+/// Files of rows in order.
+pub(crate) mod layer;
+
+/// Which layers there are, and where the log goes on.
+pub(crate) mod manifest;
+
+/// How fast, how far, and whether to stop.
+mod pace;
+
+/// What the log says, in the order of a layer.
+mod gathered;
+
+/// Several layers read as one.
+pub(crate) mod merge;
+
+/// From the layers to the tables.
+pub(crate) mod load;
+
+/// Making a checkpoint, step by step.
+mod maker;
+
+use std::fmt;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use foxton_log::{Log, Lsn};
+use foxton_sync::shim::{self, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use foxton_sync::worker::Worker;
+
+pub(crate) use maker::Maker;
+use pace::{Gauge, Pace};
+pub(crate) use trouble::Trouble;
+
+/// Bytes of changes that a step holds in memory.
+const STEP_BYTES: u64 = 64 << 20;
+/// When so many times as much log as usual has come, the rate is forgotten.
+const PATIENCE: u64 = 2;
+
+/// What making a checkpoint came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// Everything committed up to here is in the checkpoint.
+    pub image: Lsn,
+    /// Where the next restart begins to read the log: at `image`, or before it if a transaction
+    /// written in parts had not ended there.
+    pub redo_from: Lsn,
+    /// Files that hold rows.
+    pub layers: usize,
+    /// Bytes in these files.
+    pub bytes: u64,
+    /// Bytes written for this checkpoint.
+    pub written_bytes: u64,
+    /// Files of the log that were removed, since nobody needs them any more.
+    pub segments_removed: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What checkpoints have come to since the database was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CheckpointStats {
+    /// How many were made.
+    pub made: u64,
+    /// How many failed. The one before stood, and the log went on growing.
+    pub failed: u64,
+    /// Why the last one failed, if one did.
+    pub last_failure: Option<String>,
+    /// The last one that was made.
+    pub last: Option<Checkpoint>,
+    /// Bytes written for all of them.
+    pub written_bytes: u64,
+    /// If one is being made: how many bytes it has read, of how many.
+    pub progress: Option<(u64, u64)>,
+}
+
+/// Checkpoints of one open database.
+pub(crate) struct Checkpoints {
+    maker: Mutex<Maker>,
+    /// Bytes of log after which one is begun.
+    every: u64,
+    rate: Option<u64>,
+    /// The end of the log at which the next one is begun; `u64::MAX` when it has been asked for.
+    due: AtomicU64,
+    gauge: Gauge,
+    stats: Mutex<CheckpointStats>,
+    bell: Mutex<Bell>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Bell {
+    rung: bool,
+    stop: bool,
+}
+
+impl fmt::Debug for Checkpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoints")
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Checkpoints {
+    /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
+    /// `rate` bytes a second.
+    pub(crate) fn new(maker: Maker, every: u64, rate: Option<u64>) -> Checkpoints {
+        let due = maker.manifest().image.plus(every).bytes();
+        Checkpoints {
+            maker: Mutex::new(maker),
+            every,
+            rate,
+            due: AtomicU64::new(due),
+            gauge: Gauge::default(),
+            stats: Mutex::new(CheckpointStats::default()),
+            bell: Mutex::new(Bell::default()),
+            news: Condvar::new(),
+        }
+    }
+
+    /// Tells that the log has come to `end`.
+    #[inline]
+    pub(crate) fn note(&self, end: Lsn) {
+        // Relaxed: leads to no memory; whoever sees it late is followed by others.
+        if end.bytes() >= self.due.load(Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    #[cold]
+    fn ring(&self) {
+        self.due.store(u64::MAX, Ordering::Relaxed); // Relaxed: see `note`.
+        shim::lock(&self.bell).rung = true;
+        self.news.notify_all();
+    }
+
+    /// Sleeps until a checkpoint is due. False: to stop.
+    pub(crate) fn await_due(&self) -> bool {
+        let bell = shim::lock(&self.bell);
+        let waited = self.news.wait_while(bell, |bell| !bell.rung && !bell.stop);
+        let mut bell = waited.unwrap_or_else(PoisonError::into_inner);
+        bell.rung = false;
+        !bell.stop
+    }
+
+    /// Ends whoever waits, and the checkpoint that is being made.
+    pub(crate) fn stop(&self) {
+        self.gauge.stop.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        shim::lock(&self.bell).stop = true;
+        self.news.notify_all();
+    }
+
+    /// Keeps every file of the checkpoint, and the log from `redo_from`, where they are, for as long
+    /// as what is returned lives.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, Maker> {
+        shim::lock(&self.maker)
+    }
+
+    /// Makes a checkpoint of everything that is committed now, as fast as it goes, with somebody
+    /// waiting for it.
+    pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
+        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        let mut maker = self.hold();
+        self.gauge.hurry.store(false, Ordering::Relaxed);
+        self.make_with(&mut maker, None, log, worker)
+    }
+
+    /// Makes one that was due.
+    pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
+        let mut maker = self.hold();
+        let backlog = log.end(worker).since(maker.manifest().image);
+        let is_late = backlog / PATIENCE >= self.every;
+        self.make_with(&mut maker, self.rate.filter(|_| !is_late), log, worker)
+    }
+
+    fn make_with(
+        &self,
+        maker: &mut Maker,
+        rate: Option<u64>,
+        log: &Log,
+        worker: &Worker,
+    ) -> Result<Checkpoint, Trouble> {
+        let begun = Instant::now();
+        let end = log.end(worker);
+        let mut made = Checkpoint::default();
+        let outcome = self.make_up_to(maker, end, rate, log, worker, &mut made);
+        let manifest = maker.manifest();
+        made.image = manifest.image;
+        made.redo_from = manifest.redo_from;
+        made.layers = manifest.layers.len();
+        made.bytes = manifest.bytes();
+        made.took = begun.elapsed();
+        let mut stats = shim::lock(&self.stats);
+        stats.written_bytes += made.written_bytes;
+        let from = match &outcome {
+            Ok(()) => {
+                stats.made += 1;
+                stats.last = Some(made);
+                made.image
+            }
+            Err(trouble) => {
+                stats.failed += 1;
+                stats.last_failure = Some(trouble.to_string());
+                // Not at once again.
+                end
+            }
+        };
+        drop(stats);
+        let due = from.plus(self.every).bytes();
+        self.due.store(due, Ordering::Relaxed); // Relaxed: see `note`.
+        outcome.map(|()| made)
+    }
+
+    fn make_up_to(
+        &self,
+        maker: &mut Maker,
+        end: Lsn,
+        rate: Option<u64>,
+        log: &Log,
+        worker: &Worker,
+        made: &mut Checkpoint,
+    ) -> Result<(), Trouble> {
+        log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
+        let pace = Pace::new(&self.gauge, rate, end.since(maker.at()));
+        let memory = self.every.min(STEP_BYTES);
+        loop {
+            match maker.step(end, memory, &pace) {
+                Ok(Some(step)) => {
+                    made.written_bytes += step.written_bytes;
+                    made.segments_removed += step.segments_removed;
+                }
+                Ok(None) => return Ok(()),
+                Err(Trouble::Directory(failure)) => {
+                    // The log's files are in that directory.
+                    return Err(Trouble::Failed(log.fail(worker, failure)));
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    /// What there was so far, and how far the one at hand is.
+    pub(crate) fn stats(&self) -> CheckpointStats {
+        let mut stats = shim::lock(&self.stats).clone();
+        let total = self.gauge.total.load(Ordering::Relaxed);
+        let done = self.gauge.done.load(Ordering::Relaxed);
+        stats.progress = (total > 0).then(|| (done.min(total), total));
+        stats
+    }
+}

@@ -1,0 +1,108 @@
+//! How far opening a database has come.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foxton_sync::shim::{AtomicU64, Ordering};
+
+/// A caller hears of every so many bytes, and of the end.
+const STEP: u64 = 1 << 20;
+
+/// What opening a database does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OpenPhase {
+    /// It loads the rows of the checkpoint.
+    #[default]
+    Checkpoint,
+    /// It reads the log behind the checkpoint. How long the log is, is known only at its end: the
+    /// total is what its files have room for.
+    Log,
+}
+
+/// How far opening a database has come. See [`Options::progress`](crate::Options::progress).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct OpenProgress {
+    /// What it does.
+    pub phase: OpenPhase,
+    /// Bytes read in this phase.
+    pub done: u64,
+    /// Bytes to be read in this phase.
+    pub total: u64,
+}
+
+/// A function that hears how far opening a database has come.
+///
+/// ```
+/// use foxton::{Database, Options, progress::ProgressCall};
+///
+/// let mut options = Options::default();
+/// options.progress = Some(ProgressCall::new(|progress| {
+///     eprintln!("{:?}: {} of {} bytes", progress.phase, progress.done, progress.total);
+/// }));
+/// let db = Database::in_memory(options)?;
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ProgressCall(Arc<dyn Fn(OpenProgress) + Send + Sync>);
+
+impl ProgressCall {
+    /// Calls `function` about once a mebibyte, from whichever thread has read it.
+    pub fn new(function: impl Fn(OpenProgress) + Send + Sync + 'static) -> ProgressCall {
+        ProgressCall(Arc::new(function))
+    }
+}
+
+impl fmt::Debug for ProgressCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgressCall")
+    }
+}
+
+/// Counts the bytes of one phase.
+#[derive(Debug)]
+pub(crate) struct Meter<'c> {
+    call: Option<&'c ProgressCall>,
+    phase: OpenPhase,
+    total: u64,
+    done: AtomicU64,
+}
+
+impl<'c> Meter<'c> {
+    pub(crate) fn new(call: Option<&'c ProgressCall>, phase: OpenPhase, total: u64) -> Meter<'c> {
+        let meter = Meter {
+            call,
+            phase,
+            total,
+            done: AtomicU64::new(0),
+        };
+        meter.tell(0);
+        meter
+    }
+
+    /// So many bytes more have been read.
+    pub(crate) fn advance(&self, bytes: u64) {
+        if self.call.is_none() || bytes == 0 {
+            return;
+        }
+        let before = self.done.fetch_add(bytes, Ordering::Relaxed);
+        let done = before + bytes;
+        if before / STEP != done / STEP {
+            self.tell(done);
+        }
+    }
+
+    /// Everything has been read.
+    pub(crate) fn end(&self) {
+        self.tell(self.total);
+    }
+
+    fn tell(&self, done: u64) {
+        if let Some(call) = self.call {
+            let (phase, total) = (self.phase, self.total);
+            let done = done.min(total);
+            (call.0)(OpenProgress { phase, done, total });
+        }
+    }
+}
