@@ -1,21 +1,31 @@
 //! Kill and restart, as often as you like: `cargo run --release -p foxton-sim --example kill -- --cycles 1000`.
 //!
 //! Each cycle kills a process that runs a TPC-B-like load on eight threads, opens its database and
-//! looks for every commit it was told of. Other arguments: `--seed N`, `--folder DIR` (default: a
-//! new one under the system's temporary folder; removed when all went well).
+//! looks for every commit it was told of. `--help` lists the other arguments.
 
+mod common;
+
+use common::{Arguments, Outcome, bar};
 use foxton_sim::{
+    ground::Firm,
     kill::{self, Plan},
     ledger::Scale,
     victim::{self, Orders},
 };
-use indicatif::{ProgressBar, ProgressStyle};
-use std::{env, error::Error, fs, path::PathBuf, process::Command, time::Instant};
+use std::{env, fs, path::PathBuf, process::Command, time::Instant};
+
+const HELP: &str = "\
+Kills a process that runs a TPC-B-like load, and looks for every commit it was told of.
+
+  --cycles N    kills [100]
+  --seed N      what is drawn from [the number of this process]
+  --clients N   threads of the process [8]
+  --folder DIR  where its databases lie [a new one under the system's temporary folder]";
 
 /// As the first argument it makes this program the victim.
 const VICTIM: &str = "--victim";
 
-fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+fn main() -> Outcome {
     if env::args_os()
         .nth(1)
         .is_some_and(|argument| argument == VICTIM)
@@ -23,26 +33,16 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         let orders = Orders::take(env::args_os().skip(2)).ok_or("these are no orders")?;
         return victim::run(&orders, Scale::SMALL);
     }
-    let (mut cycles, mut seed, mut folder) = (100, u64::from(std::process::id()), None);
-    let mut arguments = env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let value = arguments
-            .next()
-            .ok_or_else(|| format!("{argument} needs a value"))?;
-        match argument.as_str() {
-            "--cycles" => cycles = value.parse()?,
-            "--seed" => seed = value.parse()?,
-            "--folder" => folder = Some(PathBuf::from(value)),
-            _ => return Err(format!("unknown argument {argument}").into()),
-        }
-    }
+    let arguments = Arguments::read(0, &["cycles", "seed", "folder", "clients"], HELP)?;
+    let cycles: u64 = arguments.get("cycles", 100)?;
+    let seed: u64 = arguments.get("seed", u64::from(std::process::id()))?;
+    let folder: Option<PathBuf> = arguments.find("folder")?;
     let folder = folder
         .unwrap_or_else(|| env::temp_dir().join(format!("foxton-kill-{}", std::process::id())));
     fs::create_dir_all(&folder)?;
 
     println!("{cycles} cycles, seed {seed}, in {}", folder.display());
-    let style = "{bar:40} {pos}/{len} kills, {msg}, {eta} left";
-    let bar = ProgressBar::new(cycles).with_style(ProgressStyle::with_template(style)?);
+    let bar = bar(cycles, "kills")?;
     let start = Instant::now();
     let me = env::current_exe()?;
     let victim = || {
@@ -50,7 +50,11 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         command.arg(VICTIM);
         command
     };
-    let done = kill::run(&Plan::new(cycles, seed), &folder, victim, |summary| {
+    let plan = Plan {
+        clients: arguments.get("clients", 8)?,
+        ..Plan::new(cycles, seed)
+    };
+    let done = kill::run(&plan, &folder, &mut Firm, victim, |summary| {
         bar.set_position(summary.kills);
         bar.set_message(format!("{} commits found", summary.acknowledged));
     });

@@ -160,7 +160,7 @@ pub fn record_on(
             let begun = device.recorded();
             load::run(&db, seed, (client, n), scale, durability(client))?;
             let acknowledged = match honesty {
-                Honesty::Honest => device.recorded(),
+                Honesty::Honest | Honesty::Unsynced => device.recorded(),
                 Honesty::Early => begun,
             };
             let seen = load::last_of_each(&db)?;

@@ -10,12 +10,12 @@
 //! lands is the machine's business and cannot be repeated exactly.
 
 use crate::{
+    ground::Ground,
     ledger::{Contents, Expectations, Scale, check, is_abandoned, mix},
     load,
     notebook::{Notebook, Slot},
     victim::{self, Honesty, Orders, durability},
 };
-use foxton::Durability;
 use std::{
     error, fmt, fs, io,
     os::unix::process::ExitStatusExt,
@@ -141,7 +141,7 @@ impl fmt::Display for Failure {
 
 impl error::Error for Failure {}
 
-/// Runs `plan` in `folder`. `victim` makes the command that will be given its orders and must run
+/// Runs `plan` in `folder`, on databases that lie on `ground`. `victim` makes the command that will be given its orders and must run
 /// [`victim::run`] with them; `progress` is told after each cycle.
 ///
 /// # Errors
@@ -150,6 +150,7 @@ impl error::Error for Failure {}
 pub fn run(
     plan: &Plan,
     folder: &Path,
+    ground: &mut dyn Ground,
     victim: impl Fn() -> Command,
     mut progress: impl FnMut(&Summary),
 ) -> Result<Summary, Failure> {
@@ -166,9 +167,15 @@ pub fn run(
             expected = Expectations::default();
         }
         let last = (cycle + 1).is_multiple_of(plan.fresh) || cycle + 1 == plan.cycles;
-        one(plan, cycle, &orders, victim(), &mut expected, &mut summary)
+        let first = cycle.is_multiple_of(plan.fresh);
+        prepare(first, &orders, ground)
+            .and_then(|()| {
+                let known = (&mut expected, &mut summary);
+                one(plan, cycle, &orders, ground, victim(), known)
+            })
             .and_then(|()| {
                 if last {
+                    ground.clear()?;
                     Ok(fs::remove_dir_all(&orders.folder)?)
                 } else {
                     Ok(())
@@ -205,25 +212,33 @@ impl error::Error for Faults {}
 
 type Any = Box<dyn error::Error + Send + Sync>;
 
+fn prepare(first: bool, orders: &Orders, ground: &mut dyn Ground) -> Result<(), Any> {
+    if first {
+        fs::create_dir_all(&orders.folder)?;
+        ground.prepare(orders)?;
+    }
+    Ok(())
+}
+
 fn one(
     plan: &Plan,
     cycle: u64,
     orders: &Orders,
+    ground: &mut dyn Ground,
     command: Command,
-    expected: &mut Expectations,
-    summary: &mut Summary,
+    (expected, summary): (&mut Expectations, &mut Summary),
 ) -> Result<(), Any> {
-    fs::create_dir_all(&orders.folder)?;
     let notebook = Notebook::open(&orders.notebook())?;
     let before = slots(&notebook, plan.clients)?;
     kill(orders, command, lifetime(plan, cycle))?;
+    ground.cut()?;
 
     let after = slots(&notebook, plan.clients)?;
     summary.kills += 1;
     summary.before_load += u64::from(!notebook.is_loaded()?);
     summary.before_clients += u64::from(notebook.is_loaded()? && before == after);
     expected.loaded |= notebook.is_loaded()?;
-    expect(&before, &after, expected, summary);
+    expect(&before, &after, ground, expected, summary);
 
     let found = reopen(orders, summary)?;
     check(orders.seed, Scale::SMALL, expected, &found).map_err(Faults)?;
@@ -286,11 +301,17 @@ fn slots(notebook: &Notebook, clients: u32) -> io::Result<Vec<Slot>> {
 }
 
 /// Adds what the last victim noted to what is expected.
-fn expect(before: &[Slot], after: &[Slot], expected: &mut Expectations, summary: &mut Summary) {
+fn expect(
+    before: &[Slot],
+    after: &[Slot],
+    ground: &dyn Ground,
+    expected: &mut Expectations,
+    summary: &mut Summary,
+) {
     for (client, (before, after)) in (0..).zip(before.iter().zip(after)) {
         let expectation = expected.clients.entry(client).or_default();
         for n in before.begun + 1..=after.begun {
-            let promised = durability(client) != Durability::None && n <= after.acknowledged;
+            let promised = ground.keeps(durability(client)) && n <= after.acknowledged;
             if is_abandoned(n) {
                 summary.rolled_back += 1;
             } else if promised {

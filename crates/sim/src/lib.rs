@@ -22,11 +22,21 @@ pub mod notebook;
 /// The process that is killed.
 pub mod victim;
 
+/// What a database lies on when its process dies.
+pub mod ground;
+
+/// File systems whose power is cut.
+#[cfg(target_os = "linux")]
+pub mod loop_mount;
+
 /// Kill and restart.
 pub mod kill;
 
 /// Power cuts at every moment of a recorded run.
 pub mod crash;
+
+/// Damage at rest.
+pub mod flip;
 
 /// The README's example is a test.
 #[cfg(doctest)]

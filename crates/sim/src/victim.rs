@@ -18,6 +18,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     thread,
+    time::Duration,
 };
 
 /// What a victim is told to do.
@@ -40,6 +41,18 @@ pub enum Honesty {
     Honest,
     /// Before it asks for it: a fault, planted to see that the check finds it.
     Early,
+    /// When it was; but nothing was ever synced for it. For power cuts, the same.
+    Unsynced,
+}
+
+impl Honesty {
+    fn name(self) -> &'static str {
+        match self {
+            Honesty::Honest => "honest",
+            Honesty::Early => "early",
+            Honesty::Unsynced => "unsynced",
+        }
+    }
 }
 
 impl Orders {
@@ -59,11 +72,7 @@ impl Orders {
             .arg(&self.folder)
             .arg(self.seed.to_string())
             .arg(self.clients.to_string());
-        command.arg(if self.honesty == Honesty::Honest {
-            "honest"
-        } else {
-            "early"
-        });
+        command.arg(self.honesty.name());
     }
 
     /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are not those.
@@ -74,10 +83,10 @@ impl Orders {
             folder,
             seed: text()?.parse().ok()?,
             clients: text()?.parse().ok()?,
-            honesty: if text()? == "early" {
-                Honesty::Early
-            } else {
-                Honesty::Honest
+            honesty: {
+                let name = text()?;
+                let all = [Honesty::Honest, Honesty::Early, Honesty::Unsynced];
+                all.into_iter().find(|honesty| honesty.name() == name)?
             },
         })
     }
@@ -123,7 +132,11 @@ pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
 /// Whatever goes wrong; being killed is all that should.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
-    let db = open(&orders.database(), orders.seed)?;
+    let mut options = options(orders.seed);
+    if orders.honesty == Honesty::Unsynced {
+        options.sync_interval = Duration::MAX;
+    }
+    let db = Database::open_with(orders.database(), options)?;
     load::load(&db, scale)?;
     notebook.acknowledge_load()?;
     let run = |client| run_client(orders, &db, &notebook, client, scale);
@@ -154,7 +167,11 @@ fn run_client(
         if orders.honesty == Honesty::Early {
             notebook.acknowledge(client, n)?;
         }
-        load::run(db, orders.seed, (client, n), scale, durability(client))?;
+        let durability = match orders.honesty {
+            Honesty::Unsynced => Durability::Buffered,
+            _ => durability(client),
+        };
+        load::run(db, orders.seed, (client, n), scale, durability)?;
         notebook.acknowledge(client, n)?;
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! commits before they are acknowledged is found out.
 
 use foxton_sim::{
+    ground::Firm,
     kill::{Plan, run},
     victim::Honesty,
 };
@@ -26,7 +27,7 @@ fn killed_25_times_no_acknowledged_commit_is_lost_and_none_is_half_there() {
         fresh: 12,
         ..Plan::new(25, 1)
     };
-    let summary = run(&plan, &folder, victim, |_| ()).unwrap_or_else(|failure| {
+    let summary = run(&plan, &folder, &mut Firm, victim, |_| ()).unwrap_or_else(|failure| {
         panic!("{failure}kept in {}", folder.display());
     });
     println!("{summary}");
@@ -44,7 +45,7 @@ fn a_victim_that_lies_about_its_commits_is_found_out() {
         honesty: Honesty::Early,
         ..Plan::new(100, 2)
     };
-    let failure = run(&plan, &folder, victim, |_| ()).expect_err("nobody noticed");
+    let failure = run(&plan, &folder, &mut Firm, victim, |_| ()).expect_err("nobody noticed");
     assert!(
         failure.faults.iter().all(|fault| fault.starts_with("I1")),
         "{failure}"

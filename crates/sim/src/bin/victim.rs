@@ -6,7 +6,9 @@ use std::{env, process::ExitCode};
 
 fn main() -> ExitCode {
     let Some(orders) = victim::Orders::take(env::args_os().skip(1)) else {
-        eprintln!("usage: victim FOLDER SEED CLIENTS honest|early; the kill tests start it");
+        eprintln!(
+            "usage: victim FOLDER SEED CLIENTS honest|early|unsynced; the kill tests start it"
+        );
         return ExitCode::FAILURE;
     };
     match victim::run(&orders, Scale::SMALL) {

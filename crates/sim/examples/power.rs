@@ -1,0 +1,104 @@
+//! Real power cuts of a real file system, for root: `cargo run --release -p foxton-sim --example power -- --fs ext4 --count 5000`.
+//!
+//! As the example `kill`, on ext4 or XFS in a file; when the process is dead the file system is shut down
+//! without writing anything more, mounted again, and looked at. `--sync no` is the control: the process
+//! then acknowledges *sync* commits that it never synced, and some must be found missing.
+
+mod common;
+
+use common::{Arguments, Outcome, bar};
+use foxton_sim::{
+    kill::{self, Plan},
+    ledger::Scale,
+    loop_mount::{FileSystem, PowerCut},
+    victim::{self, Honesty, Orders},
+};
+use std::{env, fs, path::PathBuf, process::Command, time::Duration, time::Instant};
+
+const HELP: &str = "\
+Kills a process under load, cuts the power of the file system below it, and looks for every commit.
+
+  --fs NAME     ext4 or xfs [ext4]
+  --count N     power cuts [100]
+  --seed N      what is drawn from [the number of this process]
+  --clients N   threads of the process [8]
+  --life MS     the longest that a process lives, in milliseconds [80]
+  --sync no     the control: nothing is synced, and that must be noticed
+  --folder DIR  where images lie [a new one under the system's temporary folder]";
+
+/// As the first argument it makes this program the victim.
+const VICTIM: &str = "--victim";
+
+fn main() -> Outcome {
+    if env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == VICTIM)
+    {
+        let orders = Orders::take(env::args_os().skip(2)).ok_or("these are no orders")?;
+        return victim::run(&orders, Scale::SMALL);
+    }
+    let known = ["fs", "count", "seed", "clients", "life", "sync", "folder"];
+    let arguments = Arguments::read(0, &known, HELP)?;
+    let system: FileSystem = arguments.get("fs", FileSystem::Ext4)?;
+    let (count, seed) = (
+        arguments.get("count", 100)?,
+        arguments.get("seed", u64::from(std::process::id()))?,
+    );
+    let is_control = arguments.get("sync", "yes".to_owned())? == "no";
+    let name = format!("foxton-power-{}", std::process::id());
+    let folder: Option<PathBuf> = arguments.find("folder")?;
+    let folder = folder.unwrap_or_else(|| env::temp_dir().join(name));
+    fs::create_dir_all(&folder)?;
+    if let Err(why) = PowerCut::is_possible(system, &folder) {
+        fs::remove_dir_all(&folder)?;
+        return Err(format!("this machine cannot cut the power of {system}: {why}").into());
+    }
+    println!(
+        "{count} power cuts of {system}, seed {seed}, in {}",
+        folder.display()
+    );
+    let plan = Plan {
+        clients: arguments.get("clients", 8)?,
+        life: Duration::from_millis(arguments.get("life", 80)?),
+        honesty: if is_control {
+            Honesty::Unsynced
+        } else {
+            Honesty::Honest
+        },
+        ..Plan::new(count, seed)
+    };
+    let bar = bar(count, "power cuts")?;
+    let start = Instant::now();
+    let me = env::current_exe()?;
+    let victim = || {
+        let mut command = Command::new(&me);
+        command.arg(VICTIM);
+        command
+    };
+    let mut ground = PowerCut::new(system, &folder);
+    let done = kill::run(&plan, &folder, &mut ground, victim, |summary| {
+        bar.set_position(summary.kills);
+        bar.set_message(format!("{} commits found", summary.acknowledged));
+    });
+    bar.finish_and_clear();
+    let outcome = match (is_control, done) {
+        (false, Ok(summary)) => {
+            println!("{summary}\nno acknowledged commit lost, no half transaction, all sums right");
+            Ok(())
+        }
+        (true, Err(failure)) if failure.faults.iter().all(|fault| fault.starts_with("I1")) => {
+            println!("without syncs commits are lost, and it is noticed: {failure}");
+            Ok(())
+        }
+        (true, Ok(_)) => {
+            Err("nothing was synced, and nothing was lost: these are no power cuts".into())
+        }
+        (_, Err(failure)) => Err(failure.into()),
+    };
+    println!("took {:.0?}", start.elapsed());
+    drop(ground);
+    if outcome.is_ok() {
+        fs::remove_dir_all(&folder)?;
+    }
+    outcome
+}

@@ -1,0 +1,258 @@
+//! Damage at rest: bytes that were stored safely and are not what they were.
+//!
+//! A database is filled and its files are kept. Then they are harmed, one harm at a time, and opened.
+//! Either opening refuses, and says that something is wrong, or everything is there. What may not
+//! happen is wrong data, a panic, or no answer.
+//!
+//! One thing is not damage in the eyes of a log: its end, if nothing behind says that it was closed. A
+//! record there that makes no sense may be one that a power cut tore. So a log that was not closed may
+//! come back shorter, whole up to some commit; and one that was, if the harm is large enough to take the
+//! closing record as well. One byte is not.
+
+use crate::{
+    ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
+    load, victim,
+};
+use foxton::{Database, Durability};
+use foxton_log::device::memory::MemoryDevice;
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// What is done to the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Harm {
+    /// One bit is turned over.
+    Bit,
+    /// One byte becomes another.
+    Byte,
+    /// A sector of 512 bytes becomes zeros.
+    Zeroed,
+    /// Two sectors change places, within a file or between two.
+    Swapped,
+    /// A file loses its end.
+    Truncated,
+    /// A file is that of another database.
+    Foreign,
+    /// A file is what it was a while ago.
+    Stale,
+}
+
+impl Harm {
+    /// All of them.
+    pub const ALL: [Harm; 7] = [
+        Harm::Bit,
+        Harm::Byte,
+        Harm::Zeroed,
+        Harm::Swapped,
+        Harm::Truncated,
+        Harm::Foreign,
+        Harm::Stale,
+    ];
+}
+
+/// How a harmed database answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It was refused.
+    Refused,
+    /// Everything is there.
+    Whole,
+    /// The end is missing, where it may.
+    Shorter,
+}
+
+/// What must not happen.
+#[derive(Debug)]
+pub struct Failure {
+    /// What was done.
+    pub harm: Harm,
+    /// What it drew from.
+    pub seed: u64,
+    /// What came of it.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { harm, seed, what } = self;
+        write!(f, "{harm:?}, seed {seed}: {what}")
+    }
+}
+
+type Files = Vec<(String, Vec<u8>)>;
+
+/// A database whose files will be harmed.
+#[derive(Debug)]
+pub struct Original {
+    seed: u64,
+    closed: bool,
+    files: Files,
+    stale: Files,
+    foreign: Files,
+    contents: Contents,
+    /// What may be in a database that came back shorter.
+    shorter: Expectations,
+}
+
+/// Answers that name what is wrong.
+const CODES: [&str; 3] = ["damaged", "future_format", "not_a_database"];
+const SECTOR: usize = 512;
+const CLIENT: u32 = 0;
+
+impl Original {
+    /// Fills a database with `count` transactions, and closes it or not.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the database answers.
+    pub fn new(seed: u64, count: u64, closed: bool) -> foxton::Result<Original> {
+        let device = Arc::new(MemoryDevice::new());
+        let db = Database::open_on(device.clone(), victim::options(seed))?;
+        load::load(&db, Scale::SMALL)?;
+        let mut stale = Vec::new();
+        for n in 1..=count {
+            if n == count / 2 {
+                stale = files(&device);
+            }
+            load::run(&db, seed, (CLIENT, n), Scale::SMALL, Durability::Sync)?;
+        }
+        let contents = load::read(&db)?;
+        let abandoned = files(&device);
+        drop(db);
+        let files = if closed { files(&device) } else { abandoned };
+        let foreign = if count > 0 {
+            Original::new(mix(seed), 0, closed)?.files
+        } else {
+            Vec::new()
+        };
+        let numbers = (1..=count).filter(|&n| !is_abandoned(n));
+        let client = Expectation {
+            may: numbers.collect(),
+            ..Expectation::default()
+        };
+        let shorter = Expectations {
+            loaded: false,
+            clients: [(CLIENT, client)].into(),
+        };
+        Ok(Original {
+            seed,
+            closed,
+            files,
+            stale,
+            foreign,
+            contents,
+            shorter,
+        })
+    }
+
+    /// Bytes of its files.
+    pub fn bytes(&self) -> usize {
+        self.files.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// Does harm as `seed` says, opens what is left and reads it.
+    ///
+    /// # Errors
+    ///
+    /// Wrong data, an error that names nothing, or a panic.
+    pub fn harm(&self, harm: Harm, seed: u64) -> Result<Answer, Failure> {
+        let files = self.harmed(harm, seed);
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(harm, files)));
+        let answer = answer.unwrap_or_else(|_| Err("it panicked".to_owned()));
+        answer.map_err(|what| Failure { harm, seed, what })
+    }
+
+    fn answer(&self, harm: Harm, files: Files) -> Result<Answer, String> {
+        let files = files.into_iter();
+        let device = MemoryDevice::with_files(files.map(|(name, bytes)| (name, bytes.into())));
+        let told = |error: foxton::Error| format!("{} ({error})", error.code());
+        let db = match Database::open_on(Arc::new(device), victim::options(self.seed)) {
+            Ok(db) => db,
+            Err(error) if CODES.contains(&error.code()) => return Ok(Answer::Refused),
+            Err(error) => return Err(told(error)),
+        };
+        let found = load::read(&db).map_err(told)?;
+        if found == self.contents {
+            return Ok(Answer::Whole);
+        }
+        if self.closed && matches!(harm, Harm::Bit | Harm::Byte) {
+            let lost = |number: &&Number| !found.history.contains_key(number);
+            let lost = self.contents.history.keys().filter(lost).count();
+            return Err(format!("it is not what it was: {lost} commits lost"));
+        }
+        check(self.seed, Scale::SMALL, &self.shorter, &found)
+            .map_err(|faults| faults.join("; "))?;
+        Ok(Answer::Shorter)
+    }
+
+    fn harmed(&self, harm: Harm, seed: u64) -> Files {
+        let mut files = self.files.clone();
+        let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count.max(1);
+        // Where the bytes are, so that a small file is not hit as often as a large one.
+        let mut place = draw(1, self.bytes());
+        let file = files
+            .iter()
+            .position(|(_, bytes)| match place < bytes.len() {
+                true => true,
+                false => {
+                    place -= bytes.len();
+                    false
+                }
+            });
+        let file = file.expect("a place in one of the files");
+        match harm {
+            Harm::Bit => files[file].1[place] ^= 1 << draw(2, 8),
+            Harm::Byte => files[file].1[place] ^= 1 + draw(2, 255) as u8,
+            Harm::Zeroed => sector(&mut files[file].1, place).fill(0),
+            Harm::Truncated => files[file].1.truncate(place),
+            Harm::Swapped => {
+                let other = draw(2, files.len());
+                let other_place = draw(3, files[other].1.len());
+                let mut one = sector(&mut files[file].1, place).to_vec();
+                let two = sector(&mut files[other].1, other_place);
+                let both = one.len().min(two.len());
+                one[..both].swap_with_slice(&mut two[..both]);
+                let here = sector(&mut files[file].1, place);
+                here[..both].copy_from_slice(&one[..both]);
+            }
+            Harm::Foreign | Harm::Stale => {
+                let others = if harm == Harm::Stale {
+                    &self.stale
+                } else {
+                    &self.foreign
+                };
+                let name = files[draw(2, files.len())].0.clone();
+                let other = others.iter().find(|(other, _)| *other == name);
+                match (other, files.iter_mut().find(|(own, _)| *own == name)) {
+                    (Some((_, bytes)), Some(own)) => own.1.clone_from(bytes),
+                    // It was not there then.
+                    _ => files.retain(|(own, _)| *own != name),
+                }
+            }
+        }
+        files
+    }
+}
+
+/// The sector around `place`.
+fn sector(bytes: &mut [u8], place: usize) -> &mut [u8] {
+    let begin = place / SECTOR * SECTOR;
+    let end = (begin + SECTOR).min(bytes.len());
+    &mut bytes[begin..end]
+}
+
+/// The files as they are now, up to the last byte that was ever written: behind it is nothing.
+fn files(device: &MemoryDevice) -> Files {
+    let bytes = |contents: foxton_log::device::memory::Contents| {
+        let mut bytes = vec![0; contents.written()];
+        contents.read(&mut bytes, 0);
+        bytes
+    };
+    let files = device.files().into_iter();
+    files
+        .map(|(name, contents)| (name, bytes(contents)))
+        .collect()
+}
