@@ -157,8 +157,8 @@ pub(crate) enum Bench {
     Tpcb(Tpcb),
     /// What locking costs: the same work without locks, and nanoseconds per lock.
     ///
-    /// The read-only transactions of txbench by one client, with locking off and then with each lock
-    /// manager and latch; and a lock and its release alone, for several numbers of locks held.
+    /// The read-only transactions of txbench by one client and by two, with locking off and then with
+    /// each lock manager and latch; and a lock and its release alone, for several numbers of locks held.
     LockCost(LockCost),
     /// The lock manager alone, with 1, 2 and 512 at it, beside another lock manager's numbers.
     ///
@@ -352,6 +352,9 @@ pub(crate) struct LockCost {
     /// Latches to compare under each lock manager [default: all under those named by --locks].
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
+    /// Numbers of clients, separated by commas. With locking off each has a database of its own.
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) mpl: Vec<u32>,
     /// Seconds measured for each line of the table and repetition.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,

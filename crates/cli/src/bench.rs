@@ -172,6 +172,7 @@ fn run_lock_cost(arguments: LockCost) -> Result<ExitCode, String> {
     let program = program.map_err(|error| format!("this program does not find itself: {error}"))?;
     let settings = lock_cost::Settings {
         systems,
+        mpls: arguments.mpl,
         window: Duration::from_secs_f64(arguments.seconds),
         reps: arguments.reps,
         rows: arguments.rows,

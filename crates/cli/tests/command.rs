@@ -40,30 +40,22 @@ fn said(output: &Output) -> String {
     String::from_utf8(text).expect("it speaks UTF-8")
 }
 
+/// txbench as short as it can be, with these settings, and its results in `out`.
+fn quick_txbench(out: &Path, settings: &str) -> Output {
+    let quick = "bench txbench --rows 2000 --seconds 0.05 --ramp 0 --out";
+    let out = out.to_string_lossy();
+    let arguments = quick.split(' ').chain([&*out]).chain(settings.split(' '));
+    foxton(&arguments.collect::<Vec<_>>())
+}
+
 #[test]
 fn a_benchmark_prints_a_table_and_leaves_results_that_programs_can_read() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("results");
-    let output = foxton(&[
-        "bench",
-        "txbench",
-        "--rows",
-        "2000",
-        "--mpl",
-        "1,2",
-        "--seconds",
-        "0.05",
-        "--ramp",
-        "0",
-        "--reps",
-        "2",
-        "--locks",
-        "global,bucket",
-        "--updates",
-        "20",
-        "--out",
-        &path.to_string_lossy(),
-    ]);
+    let output = quick_txbench(
+        &path,
+        "--mpl 1,2 --reps 2 --locks global,bucket --updates 20",
+    );
     let text = said(&output);
     assert!(output.status.success(), "{text}");
     for words in ["No-collapse ratio", "global/", "bucket/", "report.html"] {
@@ -91,25 +83,7 @@ fn a_benchmark_prints_a_table_and_leaves_results_that_programs_can_read() {
 #[test]
 fn a_failed_check_fails_the_command() {
     let out = tempfile::tempdir().unwrap();
-    let output = foxton(&[
-        "bench",
-        "txbench",
-        "--rows",
-        "2000",
-        "--mpl",
-        "1",
-        "--seconds",
-        "0.05",
-        "--ramp",
-        "0",
-        "--reps",
-        "1",
-        "--locks",
-        "bucket",
-        "--plant",
-        "--out",
-        &out.path().to_string_lossy(),
-    ]);
+    let output = quick_txbench(out.path(), "--mpl 1 --reps 1 --locks bucket --plant");
     assert_eq!(output.status.code(), Some(1));
     assert!(
         said(&output).contains("a check failed"),
@@ -157,9 +131,14 @@ fn help_teaches_with_examples() {
     for arguments in [
         &["--help"][..],
         &["bench", "txbench", "--help"],
+        &["bench", "tpcb", "--help"],
         &["bench", "lock-cost", "--help"],
+        &["bench", "lock-only", "--help"],
+        &["figure", "--help"],
         &["shell", "--help"],
         &["inspect", "--help"],
+        &["locks", "--help"],
+        &["top", "--help"],
     ] {
         let output = foxton(arguments);
         assert!(output.status.success());

@@ -24,6 +24,17 @@ pub enum BenchError {
     },
 }
 
+impl BenchError {
+    /// What the engine refused while this was being done.
+    pub(crate) fn engine(doing: impl Into<String>) -> impl Fn(foxton::Error) -> BenchError {
+        let doing = doing.into();
+        move |cause| BenchError::Engine {
+            doing: doing.clone(),
+            cause,
+        }
+    }
+}
+
 impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

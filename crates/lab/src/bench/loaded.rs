@@ -65,10 +65,7 @@ impl Loaded {
             what.plant,
             &progress,
         )
-        .map_err(|cause| BenchError::Engine {
-            doing: format!("loading {system}"),
-            cause,
-        })?;
+        .map_err(BenchError::engine(format!("loading {system}")))?;
         Ok(Loaded {
             shape: Arc::new(shape.clone()),
             sums: Arc::new(Sums::new(shape.seed, shape.rows)),

@@ -1,10 +1,11 @@
 //! What locking costs: the same transactions without locks and with, and a lock and its release
 //! alone.
 //!
-//! Three questions, one client, nobody conflicting:
+//! Three questions, nobody conflicting:
 //!
 //! 1. How much slower is a transaction for its locks? Read-only txbench with locking off, then over
-//!    each lock manager and latch, interleaved.
+//!    each lock manager and latch, interleaved, with one client and with two. With locking off each
+//!    client has a database of its own: such a database runs one transaction at a time.
 //! 2. How many nanoseconds are a lock and its release? An owner asks for n keys in S mode and then
 //!    releases all, over and over, for several n; warm.
 //! 3. How many instructions? callgrind counts two runs of [`bare`](crate::bench::lock_cost::bare) of different length; their
@@ -17,17 +18,23 @@ use std::{
 };
 
 use foxton::Durability;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     alone::Alone,
+    apart::Apart,
+    by_held,
     error::BenchError,
     loaded::{Load, Loaded},
     sweep::Sweep,
 };
 use crate::{
     driver::Plan,
-    measure::{curve::Curve, machine::Machine, spread::Spread},
+    measure::{
+        curve::{Curve, Point},
+        machine::Machine,
+        spread::Spread,
+    },
     progress::Audience,
     report::{
         findings::{Block, Findings},
@@ -43,6 +50,8 @@ use crate::{
 pub struct Settings {
     /// What is compared with no locking; `none` is added by itself.
     pub systems: Vec<System>,
+    /// Numbers of clients.
+    pub mpls: Vec<u32>,
     /// Time of each measurement of transactions; those of locks alone take a tenth.
     pub window: Duration,
     /// Times everything is measured.
@@ -57,9 +66,9 @@ pub struct Settings {
     pub command: String,
 }
 
-/// Numbers of locks held before all are released.
-pub(crate) const HELD: [usize; 6] = [1, 10, 100, 500, 1_000, 10_000];
-const LARGEST_HELD: usize = HELD[HELD.len() - 1];
+/// Where ten stands in [`by_held::HELD`].
+const TEN: usize = 1;
+const _: () = assert!(by_held::HELD[TEN] == 10);
 /// Locks of a round of [`bare`]: what a transaction of txbench takes.
 const BARE_LOCKS: usize = 10;
 const RAMP: Duration = Duration::from_millis(200);
@@ -81,7 +90,13 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     );
     let mut curves = transactions(settings, &systems, audience)?;
     let locking = &systems[1..];
-    let alone = alone(settings, locking, audience);
+    let progress = audience.count(
+        "locks alone",
+        by_held::steps(locking, settings.reps),
+        "measurements",
+    );
+    let alone = by_held::nanos(locking, settings.reps, settings.window / 10, &progress);
+    drop(progress);
     let instructions = match &settings.instructions {
         Some(program) => {
             let counted = locking
@@ -93,9 +108,10 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         }
         None => vec![None; locking.len()],
     };
-    let cost = cost_table(&mut curves, &alone, &instructions);
-    let nanos = nanos_table(locking, &alone);
-    Ok(findings(settings, curves, vec![cost, nanos]))
+    let cost = cost_table(&mut curves);
+    let lock = alone_table(locking, &mut curves[1..], &alone, &instructions);
+    let nanos = by_held::block(locking, &alone, "");
+    Ok(findings(settings, curves, vec![cost, lock, nanos]))
 }
 
 fn transactions(
@@ -115,46 +131,30 @@ fn transactions(
         directory: settings.directory.as_deref(),
         runs: None,
     };
-    let loaded = systems
-        .iter()
-        .map(|system| Loaded::new(system.clone(), &load, audience));
-    let mut subjects: Vec<Loaded> = loaded.collect::<Result<_, _>>()?;
+    let mut mpls = settings.mpls.clone();
+    mpls.sort_unstable();
+    mpls.dedup();
+    let subject = |system: &System| {
+        let databases = match system.is_locking() {
+            true => 1,
+            false => mpls.last().copied().unwrap_or(1),
+        };
+        let loaded = (0..databases).map(|_| Loaded::new(system.clone(), &load, audience));
+        loaded.collect::<Result<_, _>>().map(Apart::new)
+    };
+    let mut subjects: Vec<Apart> = systems.iter().map(subject).collect::<Result<_, _>>()?;
     let plan = Plan {
-        ramp: RAMP,
+        ramp: RAMP.min(settings.window),
         window: settings.window,
         slice: None,
         grace: GRACE,
     };
     let sweep = Sweep {
-        mpls: vec![1],
+        mpls,
         reps: settings.reps,
         plan,
     };
     Ok(sweep.run(&mut subjects, audience))
-}
-
-/// Nanoseconds per lock and release: for each system, for each of [`HELD`].
-fn alone(settings: &Settings, systems: &[System], audience: Audience) -> Vec<Vec<Spread>> {
-    let each = settings.window / 10;
-    let steps = systems.len() * HELD.len() * settings.reps as usize;
-    let progress = audience.count("locks alone", steps as u64, "measurements");
-    let mut benches: Vec<Alone> = systems
-        .iter()
-        .map(|system| Alone::new(system.manager(), LARGEST_HELD))
-        .collect();
-    let mut nanos = vec![vec![Vec::new(); HELD.len()]; systems.len()];
-    for _ in 0..settings.reps {
-        for (at, &held) in HELD.iter().enumerate() {
-            for (bench, nanos) in benches.iter_mut().zip(&mut nanos) {
-                nanos[at].push(bench.nanos_a_lock(held, each));
-                progress.advance(1);
-            }
-        }
-    }
-    nanos
-        .into_iter()
-        .map(|by_held| by_held.into_iter().map(Spread::new).collect())
-        .collect()
 }
 
 /// Locks ten keys and releases them, `rounds` times, and nothing else: what callgrind watches.
@@ -203,86 +203,95 @@ fn count(program: &Path, system: &System, rounds: u64) -> Result<f64, BenchError
         .ok_or_else(|| refuse(format!("What it said cannot be read:\n{said}")))
 }
 
-fn cost_table(curves: &mut [Curve], alone: &[Vec<Spread>], instructions: &[Option<f64>]) -> Block {
+/// What a system keeps of the throughput without locks, pass by pass.
+fn kept(point: &Point, without: Option<&Point>) -> Spread {
+    let passes = without.map_or(&[][..], |without| &without.runs);
+    let ratios = point.runs.iter().zip(passes);
+    Spread::new(ratios.map(|(with, without)| with.tps() / without.tps().max(1e-9)))
+}
+
+fn cost_table(curves: &mut [Curve]) -> Block {
     let mut table = Table::new([
         "locks",
+        "clients",
         "transactions/s",
-        "µs each",
+        "min..max",
         "of it locking",
         "against none",
-        "ns per lock + release",
-        "instructions",
     ]);
-    let tps = |curve: &Curve| {
-        curve
+    let without = curves
+        .first()
+        .map_or(Vec::new(), |none| none.points.clone());
+    for curve in curves.iter_mut() {
+        for point in &curve.points {
+            let none = without.iter().find(|none| none.mpl == point.mpl);
+            let (tps, kept) = (point.tps(), kept(point, none));
+            let each = f64::from(point.mpl) * 1e6 / tps.median().max(1e-9);
+            if point.mpl == 1 {
+                curve.facts.extend([
+                    ("micros_per_transaction", json!(each)),
+                    ("share_of_locking", json!(1.0 - kept.median())),
+                ]);
+            }
+            let told = |ratio: f64| format!("{ratio:.2}");
+            let dash = |text: String| match curve.lock_manager.as_str() {
+                "none" => "-".to_owned(),
+                _ => text,
+            };
+            table.row([
+                curve.label(),
+                point.mpl.to_string(),
+                grouped(tps.median()),
+                format!("{}..{}", grouped(tps.min()), grouped(tps.max())),
+                dash(format!("{:.0} %", (1.0 - kept.median()) * 100.0)),
+                dash(kept.told(told)),
+            ]);
+        }
+        let kept: Vec<Value> = curve
             .points
-            .first()
-            .map_or(0.0, |point| point.tps().median())
-    };
-    let micros = |curve: &Curve| 1e6 / tps(curve).max(1e-9);
-    let without = curves.first().map_or(0.0, micros);
-    for (index, curve) in curves.iter_mut().enumerate() {
-        let each = micros(curve);
-        let (share, ratio) = (1.0 - without / each, without / each);
-        let locking = index.checked_sub(1);
-        // Ten locks: what one of these transactions holds.
-        let nanos = locking.map(|at| alone[at][1].median());
-        let count = locking.and_then(|at| instructions[at]);
-        curve.facts = vec![
-            ("micros_per_transaction", json!(each)),
-            ("share_of_locking", json!(share)),
-            ("throughput_against_none", json!(ratio)),
-            ("nanos_per_lock_and_release", json!(nanos)),
-            ("instructions_per_lock_and_release", json!(count)),
-        ];
-        let dash = || "-".to_owned();
-        table.row([
-            curve.label(),
-            grouped(tps(curve)),
-            format!("{each:.2}"),
-            if index == 0 {
-                dash()
-            } else {
-                format!("{:.0} %", share * 100.0)
-            },
-            format!("{ratio:.2}"),
-            nanos.map_or_else(dash, |nanos| format!("{nanos:.1}")),
-            count.map_or_else(dash, |count| format!("{count:.0}")),
-        ]);
+            .iter()
+            .map(|point| {
+                let none = without.iter().find(|none| none.mpl == point.mpl);
+                let kept = kept(point, none);
+                json!({"mpl": point.mpl, "median": kept.median(), "min": kept.min(), "max": kept.max()})
+            })
+            .collect();
+        curve.facts.push(("throughput_against_none", json!(kept)));
     }
     Block {
         title: "What locking costs a transaction that meets nobody".to_owned(),
-        note: "Read-only txbench, ten rows, one client. The last columns are ten keys locked and \
-               released by a lock manager alone, warm."
+        note: "Read-only txbench, ten rows. Medians and extremes of the repetitions; against none pass \
+               by pass. Without locks each client has a database of its own."
             .to_owned(),
         table,
     }
 }
 
-fn nanos_table(systems: &[System], alone: &[Vec<Spread>]) -> Block {
-    let mut table = Table::new([
-        "locks",
-        "1 held",
-        "10",
-        "100",
-        "500",
-        "1,000",
-        "10,000 held",
-    ]);
-    for (system, by_held) in systems.iter().zip(alone) {
-        let cell = |spread: &Spread| {
-            format!(
-                "{:.1} ({:.1}..{:.1})",
-                spread.median(),
-                spread.min(),
-                spread.max()
-            )
-        };
-        table.row(std::iter::once(system.to_string()).chain(by_held.iter().map(cell)));
+/// A lock and its release by a lock manager alone.
+fn alone_table(
+    locking: &[System],
+    curves: &mut [Curve],
+    alone: &[Vec<Spread>],
+    instructions: &[Option<f64>],
+) -> Block {
+    let mut table = Table::new(["locks", "ns", "instructions"]);
+    let rows = locking.iter().zip(curves).zip(alone).zip(instructions);
+    for (((system, curve), alone), instructions) in rows {
+        // Ten locks: what one of these transactions holds.
+        let nanos = &alone[TEN];
+        curve.facts.extend([
+            ("nanos_per_lock_and_release", json!(nanos.median())),
+            ("instructions_per_lock_and_release", json!(instructions)),
+        ]);
+        let count = instructions.map_or("-".to_owned(), |count| format!("{count:.0}"));
+        let nanos = nanos.told(|nanos| format!("{nanos:.1}"));
+        table.row([system.to_string(), nanos, count]);
     }
     Block {
-        title: "Nanoseconds per lock and its release, by locks held at once".to_owned(),
-        note: "Shared locks on keys, median and extremes of the repetitions.".to_owned(),
+        title: "A lock and its release, alone".to_owned(),
+        note: "Ten keys locked and released by a lock manager alone, over and over: nanoseconds, median \
+               (extremes) of the repetitions; instructions counted by callgrind with --instructions."
+            .to_owned(),
         table,
     }
 }
@@ -293,8 +302,8 @@ fn findings(settings: &Settings, curves: Vec<Curve>, blocks: Vec<Block>) -> Find
         variant: String::new(),
         title: "What locking costs".to_owned(),
         description:
-            "The read-only transactions of txbench, ten rows, by one client: with locking \
-                      switched off, and over each lock manager and latch. And a lock manager alone."
+            "The read-only transactions of txbench, ten rows: with locking switched off, and over \
+                      each lock manager and latch. And a lock manager alone."
                 .to_owned(),
         checked: "every sum read is compared with the one known from the load; after each run the \
                   rows, the keys and the sums of all tables."

@@ -255,13 +255,13 @@ fn beside_the_peer(curves: &[Curve]) -> Block {
             let Some(point) = curve.points.iter().find(|point| point.mpl == mpl) else {
                 continue;
             };
-            let tps = point.tps().median();
+            let tps = point.tps();
             table.row([
                 curve.label(),
                 mpl.to_string(),
-                grouped(tps),
+                grouped(tps.median()),
                 grouped(peer),
-                format!("{:.1}", tps / peer),
+                tps.told(|tps| format!("{:.1}", tps / peer)),
             ]);
         }
     }

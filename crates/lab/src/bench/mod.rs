@@ -27,6 +27,12 @@ pub mod tpcb;
 /// A lock manager alone.
 pub mod alone;
 
+/// The same by how many locks are held at once.
+pub(crate) mod by_held;
+
+/// Clients that have a database each.
+mod apart;
+
 /// What locking costs a transaction, and a lock alone.
 pub mod lock_cost;
 

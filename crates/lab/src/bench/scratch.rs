@@ -60,13 +60,9 @@ impl Scratch {
             })?;
             options.observe = Observe::At(watched.join(SOCKET_FILE));
         }
-        let db =
-            Database::open_with(directory.path().join(DATABASE), options).map_err(|cause| {
-                BenchError::Engine {
-                    doing: format!("opening a database for {system}"),
-                    cause,
-                }
-            })?;
+        let doing = format!("opening a database for {system}");
+        let db = Database::open_with(directory.path().join(DATABASE), options)
+            .map_err(BenchError::engine(doing))?;
         Ok(Scratch {
             db,
             system,

@@ -268,12 +268,7 @@ impl Effect {
             mpl.to_string(),
             grouped(self.before),
             grouped(self.after),
-            format!(
-                "{:.3} ({:.3}..{:.3})",
-                ratio.median(),
-                ratio.min(),
-                ratio.max()
-            ),
+            ratio.told(|ratio| format!("{ratio:.3}")),
             bytes(self.memory_then),
             bytes(self.memory_last),
             format!("{:.2} %", self.growth() * 100.0),

@@ -105,10 +105,8 @@ impl Bank {
         let (scale, system) = (settings.scale, &scratch.system);
         let rows = u64::from(scale.branches + scale.tellers() + scale.accounts());
         let progress = audience.count(&format!("loading {system}"), rows, "rows");
-        load(&scratch.db, scale, &progress).map_err(|cause| BenchError::Engine {
-            doing: format!("loading {system}"),
-            cause,
-        })?;
+        load(&scratch.db, scale, &progress)
+            .map_err(BenchError::engine(format!("loading {system}")))?;
         Ok(Bank {
             scratch,
             scale,

@@ -34,6 +34,19 @@ pub struct Settings {
     pub plant: bool,
 }
 
+impl Settings {
+    /// A sweep over clients with nothing planted, stamped or stalled.
+    pub(crate) fn plain(shape: Shape, runs: Runs) -> Settings {
+        Settings {
+            shape,
+            stalled: false,
+            stamp: false,
+            runs,
+            plant: false,
+        }
+    }
+}
+
 /// Loads a database for each system and measures.
 ///
 /// # Errors
@@ -42,22 +55,8 @@ pub struct Settings {
 /// an error here: it is in the findings.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
     check(settings)?;
-    let shape = &settings.shape;
-    let rows = u64::from(shape.rows) * TABLES.len() as u64;
-    let runs = settings.runs.tidied(rows, ROW_BYTES as u64)?;
     let machine = Machine::here();
-    let load = Load {
-        shape,
-        durability: runs.durability,
-        stamp: settings.stamp,
-        plant: settings.plant,
-        directory: runs.directory.as_deref(),
-        runs: Some(&runs),
-    };
-    let systems = runs.systems.iter().cloned();
-    let mut subjects: Vec<Loaded> = systems
-        .map(|system| Loaded::new(system, &load, audience))
-        .collect::<Result<_, _>>()?;
+    let (mut subjects, runs) = loaded(settings, audience)?;
     if settings.stalled {
         let found = stalled::run(&runs, &mut subjects, machine.cores, audience);
         return Ok(Findings {
@@ -75,20 +74,25 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
 }
 
 /// Loads a database for each system once, and sweeps over the clients with each of the variants,
-/// which must be of the same size and seed.
+/// which must have the same rows. With stamps, what one variant wrote is checked with that of all before.
 ///
 /// # Errors
 ///
 /// If the databases cannot be made.
 pub fn variants(
     shapes: &[Shape],
+    stamp: bool,
     runs: &Runs,
     audience: Audience,
 ) -> Result<Vec<Findings>, BenchError> {
     let Some(first) = shapes.first() else {
         return Ok(Vec::new());
     };
-    let (mut subjects, runs) = load_all(first, runs, audience)?;
+    let first = Settings {
+        stamp,
+        ..Settings::plain(first.clone(), runs.clone())
+    };
+    let (mut subjects, runs) = loaded(&first, audience)?;
     let machine = Machine::here();
     let sweep = sweep(&runs);
     let whole = sweep.duration(&subjects) * shapes.len() as u32;
@@ -98,11 +102,8 @@ pub fn variants(
         subjects.iter_mut().for_each(|one| one.reshape(shape));
         let curves = sweep.run_in(&mut subjects, &progress, &mut past);
         let settings = Settings {
-            shape: shape.clone(),
-            stalled: false,
-            stamp: false,
-            runs: runs.clone(),
-            plant: false,
+            stamp,
+            ..Settings::plain(shape.clone(), runs.clone())
         };
         findings(&settings, machine.clone(), curves)
     };
@@ -115,20 +116,23 @@ pub(crate) fn load_all(
     runs: &Runs,
     audience: Audience,
 ) -> Result<(Vec<Loaded>, Runs), BenchError> {
+    loaded(&Settings::plain(shape.clone(), runs.clone()), audience)
+}
+
+fn loaded(settings: &Settings, audience: Audience) -> Result<(Vec<Loaded>, Runs), BenchError> {
+    let shape = &settings.shape;
     let rows = u64::from(shape.rows) * TABLES.len() as u64;
-    let runs = runs.tidied(rows, ROW_BYTES as u64)?;
+    let runs = settings.runs.tidied(rows, ROW_BYTES as u64)?;
     let load = Load {
         shape,
         durability: runs.durability,
-        stamp: false,
-        plant: false,
+        stamp: settings.stamp,
+        plant: settings.plant,
         directory: runs.directory.as_deref(),
         runs: Some(&runs),
     };
-    let loaded = runs
-        .systems
-        .iter()
-        .map(|system| Loaded::new(system.clone(), &load, audience));
+    let systems = runs.systems.iter();
+    let loaded = systems.map(|system| Loaded::new(system.clone(), &load, audience));
     let loaded = loaded.collect::<Result<_, _>>()?;
     Ok((loaded, runs))
 }

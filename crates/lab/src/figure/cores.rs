@@ -54,13 +54,7 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
         plan: runs.plan(),
     };
     let curves = sweep.run(&mut subjects, audience);
-    let settings = txbench::Settings {
-        shape,
-        stalled: false,
-        stamp: false,
-        runs: runs.clone(),
-        plant: false,
-    };
+    let settings = txbench::Settings::plain(shape, runs.clone());
     let panel = txbench::findings(&settings, machine.clone(), curves);
     Ok(Sheet {
         id: "000-fig1",

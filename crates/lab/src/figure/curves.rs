@@ -53,7 +53,7 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
     let chosen = request.chosen();
     let runs = request.sweep(chosen.systems.clone(), 2);
     let shapes = [request.shape(10, 0), request.shape(100, 0)];
-    let panels = txbench::variants(&shapes, &runs, audience)?;
+    let panels = txbench::variants(&shapes, false, &runs, audience)?;
     let beside = panels.iter().map(|panel| {
         beside::curves(
             &format!("The document beside ours: {}", panel.title),
@@ -100,7 +100,7 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
     let chosen = request.chosen();
     let runs = request.sweep(chosen.systems.clone(), 2);
     let shapes = [request.shape(100, 0), request.shape(100, 20)];
-    let panels = txbench::variants(&shapes, &runs, audience)?;
+    let panels = txbench::variants(&shapes, false, &runs, audience)?;
     let note = "Aborts are deadlocks ÷ attempts here, as the document's share of transactions \
                 aborted; the file has deadlocks ÷ commits as well (section 5.3.1).";
     Ok(Sheet {
@@ -149,7 +149,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         hotspot: true,
         ..uniform.clone()
     };
-    let mut panels = txbench::variants(&[uniform, hotspot], &runs, audience)?;
+    let mut panels = txbench::variants(&[uniform, hotspot], false, &runs, audience)?;
     let note = "Aborts are deadlocks ÷ commits, as the document counts them here (section 5.3.2).";
     let largest = |curve: &Curve| {
         curve
@@ -210,7 +210,7 @@ fn policies(
         unordered: true,
         ..request.shape(10, 20)
     };
-    let mut panel = txbench::variants(&[shape], &runs, audience)?.remove(0);
+    let mut panel = txbench::variants(&[shape], false, &runs, audience)?.remove(0);
     panel.title =
         "Who of a deadlock gives way: the hot rows alone, updated in any order".to_owned();
     panel.variant += "-victims";

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::{
     beside,
     held::{self, Memory},
@@ -13,8 +11,8 @@ use super::{
 use crate::{
     bench::{
         alone::{Alone, Nanos},
+        by_held,
         error::BenchError,
-        lock_cost::HELD,
     },
     measure::{machine::Machine, spread::Spread},
     progress::{Audience, Progress},
@@ -45,18 +43,21 @@ const BEST: usize = 100;
 const STRANGERS: usize = 50_000;
 /// The manager that has locks of several kinds.
 const DIRECT: &str = "direct";
+/// What the document found beside it.
+const SLOTS: &str = " The document's hash table had 1,000 slots and got slower above 500 locks.";
 /// Locks held by one transaction where memory is measured.
 const MANY: usize = 1_000_000;
 
 /// Lock and unlock, for every manager.
 pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = effort(request);
+    let effort = Effort::asked(request, [60, 1_000]);
     let progress = audience.count(
         "locks alone",
         steps(&chosen.systems, effort),
         "measurements",
     );
+    let by_held = by_held::nanos(&chosen.systems, effort.reps, effort.each, &progress);
     let costs = costs(&chosen.systems, effort, &progress);
     drop(progress);
     let many = if effort.rows == ROWS { MANY } else { BEST };
@@ -73,67 +74,39 @@ pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, Be
         beside: vec![
             document(),
             ours(&chosen.systems, &costs),
-            by_held(&chosen.systems, &costs),
+            by_held::block(&chosen.systems, &by_held, SLOTS),
             memory_table(&chosen.systems, &memory, many),
         ],
         pictures: Vec::new(),
         panels: Vec::new(),
-        settings: listed(request, effort),
+        settings: effort.listed(request),
         machine: Machine::here(),
         command: request.command.clone(),
     })
-}
-
-fn effort(request: &Request) -> Effort {
-    Effort {
-        rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
-        each: request
-            .window
-            .unwrap_or(Duration::from_millis(if request.full { 1_000 } else { 60 })),
-        reps: request.reps.unwrap_or(if request.full { 15 } else { 5 }),
-    }
-}
-
-fn listed(request: &Request, effort: Effort) -> Vec<(&'static str, Value)> {
-    vec![
-        ("form", json!(if request.full { "full" } else { "quick" })),
-        ("rows", json!(effort.rows)),
-        ("seconds", json!(effort.each.as_secs_f64())),
-        ("reps", json!(effort.reps)),
-    ]
 }
 
 /// What was measured of one manager, nanoseconds.
 #[derive(Debug, Default)]
 struct Cost {
     apart: Vec<Nanos>,
-    by_held: Vec<Vec<f64>>,
     table: Vec<f64>,
     first: Vec<f64>,
     real: Vec<Nanos>,
     deescalated: Vec<f64>,
 }
 
-/// One for each of HELD, and: apart, table, first key, real, de-escalated.
+/// By locks held; then apart, table, first key, real, de-escalated.
 fn steps(systems: &[System], effort: Effort) -> u64 {
-    (systems.len() * (HELD.len() + 5)) as u64 * u64::from(effort.reps)
+    by_held::steps(systems, effort.reps) + systems.len() as u64 * 5 * u64::from(effort.reps)
 }
 
 fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
-    let largest = HELD[HELD.len() - 1];
     let mut alone: Vec<Alone> = systems
         .iter()
-        .map(|system| Alone::new(system.manager(), largest))
+        .map(|system| Alone::new(system.manager(), BEST))
         .collect();
     let mut costs: Vec<Cost> = systems.iter().map(|_| Cost::default()).collect();
     for _ in 0..effort.reps {
-        for (at, &held) in HELD.iter().enumerate() {
-            for (alone, cost) in alone.iter_mut().zip(&mut costs) {
-                cost.by_held.resize(HELD.len(), Vec::new());
-                cost.by_held[at].push(alone.nanos_a_lock(held, effort.each));
-                progress.advance(1);
-            }
-        }
         for ((system, alone), cost) in systems.iter().zip(&mut alone).zip(&mut costs) {
             cost.apart.push(alone.nanos_apart(BEST, effort.each));
             cost.table.push(alone.nanos_a_table(effort.each));
@@ -237,37 +210,6 @@ fn nano(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn by_held(systems: &[System], costs: &[Cost]) -> Block {
-    let mut table = Table::new([
-        "locks",
-        "1 held",
-        "10",
-        "100",
-        "500",
-        "1,000",
-        "10,000 held",
-    ]);
-    for (system, cost) in systems.iter().zip(costs) {
-        let cells = cost.by_held.iter().map(|nanos| {
-            let spread = Spread::new(nanos.iter().copied());
-            format!(
-                "{:.1} ({:.1}..{:.1})",
-                spread.median(),
-                spread.min(),
-                spread.max()
-            )
-        });
-        table.row(std::iter::once(system.to_string()).chain(cells));
-    }
-    Block {
-        title: "Lock and release together, by locks held at once".to_owned(),
-        note:
-            "Nanoseconds. The document's hash table had 1,000 slots and got slower above 500 locks."
-                .to_owned(),
-        table,
-    }
-}
-
 fn memory_table(systems: &[System], memory: &[Result<Memory, String>], many: usize) -> Block {
     let mut table = Table::new([
         "locks",
@@ -346,16 +288,7 @@ const TABLE_5: [[&str; 6]; 5] = [
 /// The share of locking in five transactions, for every manager.
 pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = Effort {
-        each: request
-            .window
-            .unwrap_or(Duration::from_millis(if request.full {
-                2_000
-            } else {
-                200
-            })),
-        ..effort(request)
-    };
+    let effort = Effort::asked(request, [200, 2_000]);
     let mut systems = vec![System::without_locking()];
     systems.extend(
         chosen
@@ -386,7 +319,7 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
         beside: vec![document_5(), ours_5(&systems, &timed)],
         pictures: Vec::new(),
         panels: Vec::new(),
-        settings: listed(request, effort),
+        settings: effort.listed(request),
         machine: Machine::here(),
         command: request.command.clone(),
     })

@@ -1,7 +1,5 @@
 //! The processor-overlap model: Table 3 of document 003 from its own Table 2.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::{
@@ -19,7 +17,7 @@ use crate::{
     },
     report::{findings::Block, number::grouped, sheet::Sheet, table::Table},
     system::{Locks, System},
-    workload::wisconsin::{ROWS, operation::Operation},
+    workload::wisconsin::operation::Operation,
 };
 
 /// The model on the document's times.
@@ -126,17 +124,7 @@ fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]
         Some(system) => system.clone(),
         None => System::new(Locks::Default, None),
     };
-    let effort = Effort {
-        rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
-        each: request
-            .window
-            .unwrap_or(Duration::from_millis(if request.full {
-                5_000
-            } else {
-                500
-            })),
-        reps: request.reps.unwrap_or(if request.full { 15 } else { 5 }),
-    };
+    let effort = Effort::asked(request, [500, 5_000]);
     let steps = Operation::TYPES.len() as u64 * u64::from(effort.reps);
     let progress = audience.count("transactions T1 to T5", steps, "measurements");
     let systems = [system];

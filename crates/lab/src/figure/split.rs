@@ -94,13 +94,7 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
                 curve.points.push(point);
             }
         }
-        let settings = txbench::Settings {
-            shape,
-            stalled: false,
-            stamp: false,
-            runs: runs.clone(),
-            plant: false,
-        };
+        let settings = txbench::Settings::plain(shape, runs.clone());
         panels.push(Findings {
             blocks: vec![Block {
                 title: "Where the time goes".to_owned(),

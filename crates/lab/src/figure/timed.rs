@@ -5,15 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use foxton::Durability;
+use foxton::{Database, Durability};
+use foxton_sync::site::{Component, Pattern};
+use serde_json::{Value, json};
 
+use super::request::Request;
 use crate::{
     bench::{error::BenchError, scratch::Scratch},
     measure::spread::Spread,
     progress::Progress,
     system::System,
     workload::wisconsin::{
-        self,
+        self, ROWS,
         operation::{Operation, Session, Took},
     },
 };
@@ -27,6 +30,9 @@ pub(super) struct Timed {
     pub(super) storage: Spread,
     /// Locks it came to hold.
     pub(super) locks: f64,
+    /// Places of the lock manager that it passed and any number may meet at, counted; `None` without the
+    /// feature `account`. For `global` and `bucket` these are latches.
+    pub(super) passed: Option<f64>,
 }
 
 /// For how long, how often.
@@ -35,6 +41,29 @@ pub(super) struct Effort {
     pub(super) rows: u32,
     pub(super) each: Duration,
     pub(super) reps: u32,
+}
+
+impl Effort {
+    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the quick form
+    /// and in the full one.
+    pub(super) fn asked(request: &Request, [quick, full]: [u64; 2]) -> Effort {
+        let usual = Duration::from_millis(if request.full { full } else { quick });
+        Effort {
+            rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
+            each: request.window.unwrap_or(usual),
+            reps: request.reps.unwrap_or(if request.full { 15 } else { 5 }),
+        }
+    }
+
+    /// For results.
+    pub(super) fn listed(self, request: &Request) -> Vec<(&'static str, Value)> {
+        vec![
+            ("form", json!(if request.full { "full" } else { "quick" })),
+            ("rows", json!(self.rows)),
+            ("seconds", json!(self.each.as_secs_f64())),
+            ("reps", json!(self.reps)),
+        ]
+    }
 }
 
 struct Opened {
@@ -52,7 +81,8 @@ pub(super) fn time(
 ) -> Result<Vec<Vec<Timed>>, BenchError> {
     let open = |system: &System| -> Result<Opened, BenchError> {
         let scratch = Scratch::new(system.clone(), Durability::Buffered, directory, None)?;
-        wisconsin::load(&scratch.db, effort.rows, 1).map_err(engine("loading wisconsin"))?;
+        wisconsin::load(&scratch.db, effort.rows, 1)
+            .map_err(BenchError::engine("loading wisconsin"))?;
         Ok(Opened {
             session: Session::new(scratch.db.clone(), effort.rows),
             scratch,
@@ -63,10 +93,10 @@ pub(super) fn time(
     for _ in 0..effort.reps {
         for (at, &operation) in operations.iter().enumerate() {
             for (one, found) in opened.iter_mut().zip(&mut found) {
-                let (took, locks) = one.time(operation, effort.each)?;
+                let (took, counts) = one.time(operation, effort.each)?;
                 found[at].service.push(took.service.as_secs_f64());
                 found[at].storage.push(took.storage.as_secs_f64());
-                found[at].locks = locks;
+                found[at].counts = counts;
                 progress.advance(1);
             }
         }
@@ -74,7 +104,8 @@ pub(super) fn time(
     let timed = |gathered: Gathered| Timed {
         service: Spread::new(gathered.service),
         storage: Spread::new(gathered.storage),
-        locks: gathered.locks,
+        locks: gathered.counts.locks,
+        passed: COUNTING.then_some(gathered.counts.passed),
     };
     let found = found
         .into_iter()
@@ -87,15 +118,46 @@ pub(super) fn time(
 struct Gathered {
     service: Vec<f64>,
     storage: Vec<f64>,
+    counts: Counts,
+}
+
+/// Whether passages are counted.
+pub(super) const COUNTING: bool = cfg!(feature = "account");
+
+/// Locks taken, and places of the lock manager passed at which any number may meet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
     locks: f64,
+    passed: f64,
+}
+
+impl Counts {
+    fn now(db: &Database) -> Counts {
+        let stats = db.stats();
+        let passed = stats.account.count(Component::Lock, Pattern::Unbounded);
+        Counts {
+            locks: stats.locks.acquisitions as f64,
+            passed: passed as f64,
+        }
+    }
+
+    /// Of each transaction of so many between two looks, the second and the third of these. Looking passes
+    /// something, too: as much as between the first two.
+    fn of_each([first, before, after]: [Counts; 3], count: f64) -> Counts {
+        let looking = before.passed - first.passed;
+        Counts {
+            locks: (after.locks - before.locks) / count,
+            passed: (after.passed - before.passed - looking) / count,
+        }
+    }
 }
 
 impl Opened {
-    /// Means over as many transactions as fit, and the locks of each.
-    fn time(&mut self, operation: Operation, each: Duration) -> Result<(Took, f64), BenchError> {
-        let doing = engine(operation.name());
-        let locks = |one: &Opened| one.scratch.db.stats().locks.acquisitions;
-        let (before, began) = (locks(self), Instant::now());
+    /// Means over as many transactions as fit, and what each took and passed.
+    fn time(&mut self, operation: Operation, each: Duration) -> Result<(Took, Counts), BenchError> {
+        let doing = BenchError::engine(operation.name());
+        let first = Counts::now(&self.scratch.db);
+        let (before, began) = (Counts::now(&self.scratch.db), Instant::now());
         let (mut sum, mut count) = (Took::default(), 0u32);
         while began.elapsed() < each || count == 0 {
             let took = self.session.run(operation).map_err(&doing)?;
@@ -103,24 +165,15 @@ impl Opened {
             sum.storage += took.storage;
             count += 1;
         }
-        let mut taken = (locks(self) - before) as f64 / f64::from(count);
-        if operation == Operation::Insert {
-            // The delete that undoes it takes as many.
-            taken /= 2.0;
-        }
+        let looks = [first, before, Counts::now(&self.scratch.db)];
+        // The delete that undoes an insert takes as many.
+        let halves = if operation == Operation::Insert { 2 } else { 1 };
+        let counts = Counts::of_each(looks, f64::from(count * halves));
         self.session.settle().map_err(&doing)?;
         let took = Took {
             service: sum.service / count,
             storage: sum.storage / count,
         };
-        Ok((took, taken))
-    }
-}
-
-fn engine(doing: &str) -> impl Fn(foxton::Error) -> BenchError {
-    let doing = doing.to_owned();
-    move |cause| BenchError::Engine {
-        doing: doing.clone(),
-        cause,
+        Ok((took, counts))
     }
 }

@@ -28,16 +28,6 @@ pub struct Machine {
 impl Machine {
     /// The machine this runs on.
     pub fn here() -> Machine {
-        let line = |path: &str, key: &str| -> Option<String> {
-            let text = fs::read_to_string(path).ok()?;
-            let line = text.lines().find(|line| line.starts_with(key))?;
-            Some(
-                line[key.len()..]
-                    .trim_start_matches([' ', '\t', ':'])
-                    .trim()
-                    .to_owned(),
-            )
-        };
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Machine {
             processor: line("/proc/cpuinfo", "model name")

@@ -22,6 +22,12 @@ impl Spread {
         }
     }
 
+    /// The median and both extremes, as `1.5 (1.4..1.9)`, each number as `tell` tells it.
+    pub fn told(&self, tell: impl Fn(f64) -> String) -> String {
+        let [median, min, max] = [self.median(), self.min(), self.max()].map(tell);
+        format!("{median} ({min}..{max})")
+    }
+
     /// The smallest; 0 if there are none.
     pub fn min(&self) -> f64 {
         self.0.first().copied().unwrap_or(0.0)
@@ -44,6 +50,7 @@ mod tests {
             (spread.min(), spread.median(), spread.max()),
             (1.0, 2.5, 4.0)
         );
+        assert_eq!(spread.told(|value| format!("{value:.1}")), "2.5 (1.0..4.0)");
         assert_eq!(Spread::new([]).median(), 0.0);
     }
 }

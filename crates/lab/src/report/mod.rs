@@ -38,30 +38,46 @@ use std::{
 use findings::Findings;
 use sheet::Sheet;
 
+/// A directory that is filled.
+struct Filled<'a> {
+    directory: &'a Path,
+    written: Vec<PathBuf>,
+}
+
+impl Filled<'_> {
+    fn new(directory: &Path) -> io::Result<Filled<'_>> {
+        fs::create_dir_all(directory)?;
+        Ok(Filled {
+            directory,
+            written: Vec::new(),
+        })
+    }
+
+    fn put(&mut self, name: &str, text: String) -> io::Result<()> {
+        let path = self.directory.join(name);
+        fs::write(&path, text)?;
+        self.written.push(path);
+        Ok(())
+    }
+}
+
 /// Writes everything into `directory`, which is created, and returns the files written.
 ///
 /// # Errors
 ///
 /// If the directory or a file cannot be written.
 pub fn write(findings: &Findings, directory: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::create_dir_all(directory)?;
-    let mut written = Vec::new();
-    let mut put = |name: &str, text: String| -> io::Result<()> {
-        let path = directory.join(name);
-        fs::write(&path, text)?;
-        written.push(path);
-        Ok(())
-    };
-    put("report.html", html::page(findings))?;
+    let mut filled = Filled::new(directory)?;
+    filled.put("report.html", html::page(findings))?;
     for figure in figures::of(findings) {
-        put(&format!("{}.svg", figure.name), figure.chart.svg())?;
+        filled.put(&format!("{}.svg", figure.name), figure.chart.svg())?;
     }
-    put("results.json", data::json(findings))?;
-    put("results.csv", data::csv(findings))?;
+    filled.put("results.json", data::json(findings))?;
+    filled.put("results.csv", data::csv(findings))?;
     if !findings.timelines.is_empty() {
-        put("samples.csv", data::samples_csv(findings))?;
+        filled.put("samples.csv", data::samples_csv(findings))?;
     }
-    Ok(written)
+    Ok(filled.written)
 }
 
 /// Writes a figure into `directory`, which is created, and returns the files written.
@@ -70,32 +86,22 @@ pub fn write(findings: &Findings, directory: &Path) -> io::Result<Vec<PathBuf>> 
 ///
 /// If the directory or a file cannot be written.
 pub fn write_sheet(sheet: &Sheet, directory: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::create_dir_all(directory)?;
-    let mut written = Vec::new();
-    let mut put = |name: &str, text: String| -> io::Result<()> {
-        let path = directory.join(name);
-        fs::write(&path, text)?;
-        written.push(path);
-        Ok(())
-    };
-    put("report.html", html::sheet(sheet))?;
+    let mut filled = Filled::new(directory)?;
+    filled.put("report.html", html::sheet(sheet))?;
     for figure in sheet.all_pictures() {
-        put(&format!("{}.svg", figure.name), figure.chart.svg())?;
+        filled.put(&format!("{}.svg", figure.name), figure.chart.svg())?;
     }
     if sheet.panels.iter().any(|panel| !panel.curves.is_empty()) {
-        put("results.json", data::sheet_json(sheet))?;
-        put("results.csv", data::sheet_csv(sheet))?;
+        filled.put("results.json", data::sheet_json(sheet))?;
+        filled.put("results.csv", data::sheet_csv(sheet))?;
     }
-    let sampled = sheet
-        .panels
-        .iter()
-        .find(|panel| !panel.timelines.is_empty());
-    if let Some(panel) = sampled {
-        put("samples.csv", data::samples_csv(panel))?;
+    let mut panels = sheet.panels.iter();
+    if let Some(panel) = panels.find(|panel| !panel.timelines.is_empty()) {
+        filled.put("samples.csv", data::samples_csv(panel))?;
     }
-    put("tables.json", data::tables_json(sheet))?;
-    put("tables.csv", data::tables_csv(sheet))?;
-    Ok(written)
+    filled.put("tables.json", data::tables_json(sheet))?;
+    filled.put("tables.csv", data::tables_csv(sheet))?;
+    Ok(filled.written)
 }
 
 /// Made-up findings for the tests of the reports.
