@@ -24,6 +24,7 @@ test:
 account:
     cargo test -p foxton-sync --features account
     cargo test -p foxton --features account --test account
+    cargo test -p foxton-lock --features account --test contention
 
 # Races and failures at named points of the engine.
 hooks:

@@ -192,3 +192,47 @@ fn a_manager_and_its_thread_come_and_go() {
         assert!(one.is_waiting() && two.is_waiting());
     }
 }
+
+/// How often shards are latched together, against how many deadlocks that ended: what the detector finds
+/// in a copy nearly always stands when it looks again.
+///
+/// `cargo test --release -p foxton-lock --features account --test contention -- --nocapture` prints it.
+#[cfg(feature = "account")]
+#[test]
+fn shards_are_latched_together_once_for_a_deadlock() {
+    const THREADS: u64 = 64;
+    for kind in [Kind::Sharded, Kind::ShardedWorld] {
+        let mut options = Options::default();
+        options.kind = kind;
+        let (locks, workers) = (Any::new(&options), Workers::with_seed(1));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (locks, worker) = (&locks, workers.worker());
+                scope.spawn(move || {
+                    let mut owner = locks.owner();
+                    for _ in 0..200 {
+                        owner.begin();
+                        for _ in 0..3 {
+                            let name = Name::advisory(worker.random_below(20));
+                            let mode = [Mode::S, Mode::X][worker.random_below(2) as usize];
+                            if !locks.lock(&worker, &mut owner, name, mode, None).is_held() {
+                                break;
+                            }
+                            std::thread::yield_now();
+                        }
+                        locks.release_all(&worker, &mut owner);
+                    }
+                });
+            }
+        });
+        let deadlocks = locks.stats(&workers.worker()).deadlocks;
+        let account = workers.account();
+        let sites = account.sites().iter();
+        let cycles: u64 = sites
+            .filter(|passages| passages.site.name == "lock cycle")
+            .map(|passages| passages.count)
+            .sum();
+        println!("{kind}: shards latched together {cycles} times for {deadlocks} deadlocks");
+        assert!(deadlocks > 0 && cycles >= deadlocks);
+    }
+}

@@ -23,8 +23,12 @@ use crate::{
 };
 use foxton_sync::{
     shim::{Condvar, Mutex, lock, thread::JoinHandle},
+    site::{Component, Pattern, Site},
     worker::Worker,
 };
+
+/// Several shards, latched together.
+static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
 
 /// Between those who begin to wait and the thread that looks after them.
 #[derive(Debug, Default)]
@@ -87,6 +91,7 @@ impl<W: World> Inner<W> {
         let cycles = snapshot.cycles(locks.detector.policy());
         if !cycles.is_empty() {
             for cycle in &cycles {
+                worker.account().passed(&CYCLE);
                 let mut wakes = Wakes::new();
                 let names = cycle.iter().map(|waiting| &waiting.name);
                 locks.buckets.still(worker, names, |still| {
