@@ -2,7 +2,8 @@
 //!
 //! Idle time and the kernel's share come from the system's own account of the process. What is left
 //! is divided by samples that `perf` takes from outside. Each point runs twice, with the sampling and
-//! without, so that its cost stands beside what it shows.
+//! without, so that its cost stands beside what it shows. Where `perf` was not ready before the window was
+//! over, the sampled run is made again, longer.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::{
     measure::{
         curve::{Curve, Point},
         machine::Machine,
-        profile::{FREQUENCY, Part, Profile, Profiler},
+        profile::{FREQUENCY, NOTHING_SEEN, Part, Profile, Profiler},
         run::Run,
         usage::Split,
     },
@@ -78,15 +79,18 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
             for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
                 progress.now(&format!("{}, MPL {mpl}", curve.label()));
                 let mut point = Point::new(mpl);
-                let mut run = |subject: &mut Loaded, point: &mut Point, tick: &mut dyn FnMut()| {
-                    once(subject, point, &plan, |elapsed| {
+                let mut run = |subject: &mut Loaded,
+                               point: &mut Point,
+                               plan: &Plan,
+                               tick: &mut dyn FnMut()| {
+                    once(subject, point, plan, |elapsed| {
                         progress.at(past + elapsed);
                         tick();
                     });
                     past += plan.ramp + plan.window;
                 };
                 let wanted = request.program.is_some();
-                let profile = sampled(subject, &mut point, wanted, &mut run);
+                let profile = sampled(subject, &mut point, &plan, wanted, &mut run);
                 if let Err(what) = &profile {
                     trouble.get_or_insert_with(|| what.clone());
                 }
@@ -147,25 +151,41 @@ fn empty(subject: &Loaded) -> Curve {
     }
 }
 
+/// How much longer the sampling is tried: where the machine is busy, perf is not ready in time.
+const LONGER: [u32; 3] = [1, 4, 16];
+
 /// Runs the point without the sampling, then with it. The point has both runs, in this order.
 fn sampled(
     subject: &mut Loaded,
     point: &mut Point,
+    plan: &Plan,
     wanted: bool,
-    run: &mut impl FnMut(&mut Loaded, &mut Point, &mut dyn FnMut()),
+    run: &mut impl FnMut(&mut Loaded, &mut Point, &Plan, &mut dyn FnMut()),
 ) -> Result<Profile, String> {
-    run(subject, point, &mut || ());
-    let mut profiler = None;
-    // The clients run by the time of the first tick; perf sees only threads that do.
-    run(subject, point, &mut || {
-        if wanted && profiler.is_none() {
-            profiler = Some(Profiler::start());
+    run(subject, point, plan, &mut || ());
+    let mut profile = Err("it was not asked for".to_owned());
+    for times in LONGER {
+        let longer = Plan {
+            ramp: plan.ramp * times,
+            window: plan.window * times,
+            ..plan.clone()
+        };
+        // What was not sampled is not kept.
+        point.runs.truncate(1);
+        let mut profiler = None;
+        // The clients run by the time of the first tick; perf sees only threads that do.
+        run(subject, point, &longer, &mut || {
+            if wanted && profiler.is_none() {
+                profiler = Some(Profiler::start());
+            }
+        });
+        let Some(started) = profiler else { break };
+        profile = started.and_then(Profiler::stop);
+        let too_early = profile.as_ref().is_err_and(|what| what == NOTHING_SEEN);
+        if !too_early || point.checks.is_err() {
+            break;
         }
-    });
-    let profile = match profiler {
-        Some(started) => started.and_then(Profiler::stop),
-        None => Err("it was not asked for".to_owned()),
-    };
+    }
     if let Err(what) = subject.check() {
         point.fail(what);
     }

@@ -30,6 +30,8 @@ use tempfile::NamedTempFile;
 pub const FREQUENCY: u32 = 499;
 const NOT_ALLOWED: &str =
     "perf ended by itself: it may not be allowed (kernel.perf_event_paranoid)";
+/// What is said where `perf` was not ready before the clients had ended.
+pub(crate) const NOTHING_SEEN: &str = "perf saw nothing of the clients";
 /// How the driver names its threads.
 const CLIENTS: &str = "client-";
 
@@ -99,6 +101,9 @@ impl Profiler {
     ///
     /// If nothing was sampled, or the samples cannot be read.
     pub fn stop(mut self) -> Result<Profile, String> {
+        if matches!(self.perf.try_wait(), Ok(Some(_))) {
+            return Err(NOT_ALLOWED.to_owned());
+        }
         let ask = kill_process(Pid::from_child(&self.perf), Signal::INT);
         let ended = self.perf.wait();
         if ask.is_err() || ended.is_err() {
@@ -106,7 +111,7 @@ impl Profiler {
         }
         let addresses = self.addresses()?;
         if addresses.is_empty() {
-            return Err("perf saw nothing of the clients".to_owned());
+            return Err(NOTHING_SEEN.to_owned());
         }
         sort(&addresses)
     }
