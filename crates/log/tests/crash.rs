@@ -219,6 +219,7 @@ fn a_power_cut_in_a_later_session_keeps_the_earlier_ones() {
     for seed in 100..104 {
         images += check_all(&run(seed, 3, 1, 20, &MemoryDevice::new()), 2);
     }
+    assert!(images > 1_000, "{images} images");
     println!("{images} images");
 }
 
@@ -228,6 +229,7 @@ fn a_power_cut_under_four_threads_leaves_a_prefix_with_all_that_was_durable() {
     for seed in 200..202 {
         images += check_all(&run(seed, 1, 4, 15, &MemoryDevice::new()), 2);
     }
+    assert!(images > 1_000, "{images} images");
     println!("{images} images");
 }
 
@@ -262,6 +264,7 @@ fn a_power_cut_during_restart_changes_nothing() {
             }
         }
     }
+    assert!(images > 1_000, "{images} images");
     println!("{images} images");
 }
 
