@@ -155,6 +155,12 @@ pub(crate) enum Bench {
     /// A transaction adds an amount to an account, its teller and the teller's branch, and writes a row
     /// of history. Afterwards every balance must be the sum of its history.
     Tpcb(Tpcb),
+    /// What a commit costs, and how many share one sync of the device.
+    ///
+    /// A transaction adds one to a counter in a row of 100 bytes. Each client has a row of its own, so
+    /// that they meet at the log alone; or all have one. Shows commits for each sync beside throughput
+    /// and latency.
+    Commit(Commit),
     /// What locking costs: the same work without locks, and nanoseconds per lock.
     ///
     /// The read-only transactions of txbench by one client and by two, with locking off and then with
@@ -283,6 +289,40 @@ pub(crate) struct Tpcb {
     pub(crate) accounts: u32,
     #[command(flatten)]
     pub(crate) sweep: Sweep,
+}
+
+/// The arguments of `bench commit`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The device is what --dir lies on: a directory in memory has nothing to wait for.
+
+Examples:
+  foxton bench commit --dir .
+  foxton bench commit --dir . --durability sync --mpl 1,64,512 --seconds 5")]
+pub(crate) struct Commit {
+    /// What commits wait for, separated by commas to compare: sync, buffered, none. With sync, commits
+    /// to one row are measured, too, with locks that go early and locks that are held.
+    #[arg(long, value_delimiter = ',', default_value = "sync,buffered,none")]
+    pub(crate) durability: Vec<Durability>,
+    /// Numbers of clients, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) mpl: Vec<u32>,
+    /// Seconds measured for each point and repetition.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Seconds clients run before each measurement.
+    #[arg(long, default_value_t = 0.3, value_parser = seconds)]
+    pub(crate) ramp: f64,
+    /// Times each point is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Where the databases measured lie while they are; by default the system's directory for
+    /// temporary files. They are removed afterwards.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the results go [default: results/commit-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// What is compared, at which points, for how long, and where everything goes.

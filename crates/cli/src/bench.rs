@@ -9,7 +9,7 @@ use std::{
 
 use foxton::{Durability, LatchKind, LockManagerKind};
 use foxton_lab::{
-    bench::{lock_cost, lock_only, runs::Runs, tpcb, txbench},
+    bench::{commit, lock_cost, lock_only, runs::Runs, tpcb, txbench},
     figure::held,
     measure::machine::Machine,
     progress::Audience,
@@ -19,7 +19,7 @@ use foxton_lab::{
 };
 
 use crate::{
-    arguments::{Bench, LockCost, LockOnly, Sweep, Tpcb, Txbench},
+    arguments::{Bench, Commit, LockCost, LockOnly, Sweep, Tpcb, Txbench},
     output::{say, show},
 };
 
@@ -28,6 +28,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
     match what {
         Bench::Txbench(arguments) => run_txbench(arguments),
         Bench::Tpcb(arguments) => run_tpcb(arguments),
+        Bench::Commit(arguments) => run_commit(arguments),
         Bench::LockCost(arguments) => run_lock_cost(arguments),
         Bench::LockOnly(arguments) => run_lock_only(arguments),
     }
@@ -74,6 +75,29 @@ fn run_tpcb(mut arguments: Tpcb) -> Result<ExitCode, String> {
     };
     let findings = tpcb::run(&settings, Audience::here());
     finish("tpcb", out, &findings.map_err(|error| error.to_string())?)
+}
+
+fn run_commit(arguments: Commit) -> Result<ExitCode, String> {
+    let settings = commit::Settings {
+        compared: commit::Variant::usual(&arguments.durability),
+        runs: Runs {
+            systems: System::all(&[Locks::Default], &[]),
+            mpls: arguments.mpl,
+            reps: arguments.reps,
+            ramp: Duration::from_secs_f64(arguments.ramp),
+            window: Duration::from_secs_f64(arguments.seconds),
+            durability: Durability::Sync,
+            directory: arguments.dir,
+            observe: None,
+            command: command_line(),
+        },
+    };
+    let findings = commit::run(&settings, Audience::here());
+    finish(
+        "commit",
+        arguments.out,
+        &findings.map_err(|error| error.to_string())?,
+    )
 }
 
 fn runs(sweep: Sweep, stalled: bool) -> Runs {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use foxton::{Durability, LatchKind, LockManagerKind};
 use foxton_lab::{
     bench::{
+        commit,
         error::BenchError,
         lock_cost, lock_only,
         runs::Runs,
@@ -243,6 +244,33 @@ fn a_wrong_value_in_a_table_voids_every_point() {
     }
     let json = report::data::json(&findings);
     assert!(!json.contains("\"checks\": \"ok\""), "{json}");
+}
+
+#[test]
+fn commits_to_one_row_share_a_sync_where_locks_go_early_and_only_there() {
+    let settings = commit::Settings {
+        compared: commit::Variant::usual(&Durability::ALL),
+        runs: Runs {
+            mpls: vec![1, 16],
+            systems: System::all(&[Locks::Default], &[]),
+            window: Duration::from_millis(200),
+            ..tiny(Shape::usual()).runs
+        },
+    };
+    let findings = commit::run(&settings, Audience::Nobody).expect("the settings are sound");
+    assert_sound(&findings);
+    let labels: Vec<String> = findings.curves.iter().map(|curve| curve.label()).collect();
+    assert_eq!(labels[0], "sync, own rows");
+    let shared = |note: &str| {
+        let curve = labels.iter().position(|label| label == note).expect(note);
+        let per_sync = &findings.curves[curve].facts[0].1;
+        per_sync[1].as_f64().expect("something was synced")
+    };
+    let (early, held) = (shared("sync, one row"), shared("sync, one row, locks held"));
+    assert!(
+        held <= 1.5 && early > held,
+        "{early} and {held} commits for each sync"
+    );
 }
 
 #[test]

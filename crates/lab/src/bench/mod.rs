@@ -24,6 +24,9 @@ pub mod txbench;
 /// tpcb over a sweep of clients.
 pub mod tpcb;
 
+/// What a commit costs, and how many share a sync.
+pub mod commit;
+
 /// A lock manager alone.
 pub mod alone;
 

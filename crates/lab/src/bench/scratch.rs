@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use foxton::{Database, Durability, Observe, observe::SOCKET_FILE};
+use foxton::{Database, Durability, Observe, Options, observe::SOCKET_FILE};
 use tempfile::TempDir;
 
 use super::error::BenchError;
@@ -43,6 +43,22 @@ impl Scratch {
         parent: Option<&Path>,
         watched: Option<&Path>,
     ) -> Result<Scratch, BenchError> {
+        Scratch::opened(system, parent, watched, |options| {
+            options.durability = durability;
+        })
+    }
+
+    /// As [`new`](Self::new), with options that `change` has changed.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn opened(
+        system: System,
+        parent: Option<&Path>,
+        watched: Option<&Path>,
+        change: impl FnOnce(&mut Options),
+    ) -> Result<Scratch, BenchError> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         remove_abandoned(&parent);
         let directory = tempfile::Builder::new()
@@ -52,7 +68,8 @@ impl Scratch {
                 path: parent,
                 cause,
             })?;
-        let mut options = system.options(durability);
+        let mut options = system.options(Durability::default());
+        change(&mut options);
         if let Some(watched) = watched {
             fs::create_dir_all(watched).map_err(|cause| BenchError::File {
                 path: watched.to_owned(),
