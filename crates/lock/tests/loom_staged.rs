@@ -6,53 +6,27 @@
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{Any, Kind},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
 };
 use foxton_sync::{
     shim::{Arc, AtomicU64, Ordering, thread},
-    worker::{Worker, Workers},
+    worker::Worker,
 };
-use std::time::Instant;
+use modelled::{
+    A, B, Beside, beside, holds, manager, manager_for, model, nobody_is_left, released,
+};
+
+mod modelled;
 
 #[allow(dead_code, unreachable_pub, reason = "a part of the crate, by itself")]
 #[path = "../src/managers/staged/flags.rs"]
 mod flags;
 
-const A: Name = Name::table(1);
-const B: Name = Name::table(2);
 const BOTH: [Kind; 2] = [Kind::Staged, Kind::StagedPaper];
-
-fn model(body: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(body);
-}
-
-/// Two workers at a manager of one chain.
-fn manager(kind: Kind) -> (Arc<Any>, Worker, Worker) {
-    let mut options = Options::tiny();
-    (options.kind, options.bucket_count) = (kind, 1);
-    let workers = Workers::with_seed(1);
-    (
-        Arc::new(Any::new(&options)),
-        workers.worker(),
-        workers.worker(),
-    )
-}
-
-fn holds(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
-    assert!(locks.try_lock(worker, owner, name, mode).is_held());
-}
-
-fn nobody_is_left(locks: &Any, worker: &Worker) {
-    locks.verify(worker);
-    assert!(locks.inspect(worker).queues.is_empty());
-}
 
 /// What locks protect. Read and written without any ordering: who comes too early finds the old value.
 #[derive(Default)]
@@ -84,13 +58,10 @@ fn o1_who_finds_a_request_finds_what_it_says() {
                     holds(&locks, &worker, &mut first, A, Mode::IS);
                 }
                 let owners = [first.id(), second.id()];
-                let comer = {
-                    let locks = locks.clone();
-                    thread::spawn(move || {
-                        holds(&locks, &other, &mut second, A, Mode::IS);
-                        second
-                    })
-                };
+                let comer = beside(&locks, other, move |locks, other| {
+                    holds(locks, other, &mut second, A, Mode::IS);
+                    second
+                });
                 for queue in locks.inspect(&worker).queues {
                     assert_eq!(queue.name, A);
                     for holder in queue.holders {
@@ -98,7 +69,7 @@ fn o1_who_finds_a_request_finds_what_it_says() {
                         assert!(owners.contains(&holder.owner));
                     }
                 }
-                let mut second = comer.join().unwrap();
+                let mut second = comer.join();
                 locks.release_all(&worker, &mut second);
                 locks.release_all(&worker, &mut first);
                 nobody_is_left(&locks, &worker);
@@ -107,22 +78,27 @@ fn o1_who_finds_a_request_finds_what_it_says() {
     }
 }
 
+/// An owner that has requests already: the ways to a segment have models of their own.
+fn provided(locks: &Any, worker: &Worker) -> Owner {
+    let mut owner = locks.owner();
+    holds(locks, worker, &mut owner, B, Mode::S);
+    locks.release_all(worker, &mut owner);
+    owner
+}
+
 /// Two who come at once for what only one can have.
 #[test]
 fn o1_of_two_who_come_at_once_one_is_refused() {
     for kind in BOTH {
         model(move || {
             let (locks, worker, other) = manager(kind);
-            let (mut first, mut second) = (locks.owner(), locks.owner());
-            let comer = {
-                let locks = locks.clone();
-                thread::spawn(move || {
-                    let outcome = locks.try_lock(&other, &mut second, A, Mode::X);
-                    (outcome.is_held(), second)
-                })
-            };
+            let (mut first, mut second) = (provided(&locks, &worker), provided(&locks, &worker));
+            let comer = beside(&locks, other, move |locks, other| {
+                let outcome = locks.try_lock(other, &mut second, A, Mode::X);
+                (outcome.is_held(), second)
+            });
             let mine = locks.try_lock(&worker, &mut first, A, Mode::X).is_held();
-            let (theirs, mut second) = comer.join().unwrap();
+            let (theirs, mut second) = comer.join();
             assert!(!(mine && theirs), "both hold it");
             locks.release_all(&worker, &mut first);
             locks.release_all(&worker, &mut second);
@@ -137,13 +113,10 @@ fn a_release_wakes_the_waiter(kind: Kind) {
         let (locks, worker, other) = manager(kind);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::X);
-        let releaser = {
-            let locks = locks.clone();
-            thread::spawn(move || locks.release_all(&other, &mut first))
-        };
+        let releaser = released(&locks, other, first);
         let outcome = locks.lock(&worker, &mut second, A, Mode::X, None);
         assert!(outcome.is_held());
-        releaser.join().unwrap();
+        releaser.join();
         locks.release_all(&worker, &mut second);
         nobody_is_left(&locks, &worker);
     });
@@ -166,12 +139,9 @@ fn o2_who_empties_a_chain_finds_all_obsolete() {
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::S);
         holds(&locks, &worker, &mut second, A, Mode::S);
-        let releaser = {
-            let locks = locks.clone();
-            thread::spawn(move || locks.release_all(&other, &mut first))
-        };
+        let releaser = released(&locks, other, first);
         locks.release_all(&worker, &mut second);
-        releaser.join().unwrap();
+        releaser.join();
         nobody_is_left(&locks, &worker);
     });
 }
@@ -180,16 +150,13 @@ fn o2_who_empties_a_chain_finds_all_obsolete() {
 fn o2_who_puts_behind_a_request_comes_after_it_was_written() {
     model(|| {
         let (locks, worker, other) = manager(Kind::StagedPaper);
-        let (mut first, mut second) = (locks.owner(), locks.owner());
-        let comer = {
-            let locks = locks.clone();
-            thread::spawn(move || {
-                holds(&locks, &other, &mut second, A, Mode::S);
-                second
-            })
-        };
+        let (mut first, mut second) = (provided(&locks, &worker), locks.owner());
+        let comer = beside(&locks, other, move |locks, other| {
+            holds(locks, other, &mut second, A, Mode::S);
+            second
+        });
         holds(&locks, &worker, &mut first, A, Mode::S);
-        let mut second = comer.join().unwrap();
+        let mut second = comer.join();
         locks.release_all(&worker, &mut first);
         locks.release_all(&worker, &mut second);
         nobody_is_left(&locks, &worker);
@@ -208,17 +175,11 @@ fn who_is_granted_comes_after_who_released(kind: Kind) {
         let cell = Cell::new();
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::X);
-        let releaser = {
-            let (locks, cell) = (locks.clone(), cell.clone());
-            thread::spawn(move || {
-                cell.write();
-                locks.release_all(&other, &mut first);
-            })
-        };
+        let releaser = writes_and_releases(&locks, other, &cell, first);
         if locks.try_lock(&worker, &mut second, A, Mode::X).is_held() {
             assert_eq!(cell.read(), 1);
         }
-        releaser.join().unwrap();
+        releaser.join();
         locks.release_all(&worker, &mut second);
         nobody_is_left(&locks, &worker);
     });
@@ -228,73 +189,126 @@ fn who_is_granted_comes_after_who_released(kind: Kind) {
 fn unlinked_once(kind: Kind) {
     model(move || {
         let (locks, worker, other) = manager(kind);
-        let mut owners = [(); 3].map(|()| locks.owner());
-        for owner in &mut owners {
-            holds(&locks, &worker, owner, A, Mode::S);
-        }
-        let [mut first, mut second, mut third] = owners;
+        let [mut first, mut second, third] = readers(&locks, &worker);
         locks.release_all(&worker, &mut second);
-        let cleaner = {
-            let locks = locks.clone();
-            thread::spawn(move || locks.release_all(&other, &mut third))
-        };
+        let cleaner = released(&locks, other, third);
         locks.release_all(&worker, &mut first);
-        cleaner.join().unwrap();
+        cleaner.join();
         nobody_is_left(&locks, &worker);
     });
 }
 
-/// One releases, another cleans, the third does not meet what was unlinked. Three threads, under
-/// `RUSTFLAGS="--cfg loom"`.
+/// So many owners that hold one name together, the last of them on top.
+fn readers<const COUNT: usize>(locks: &Any, worker: &Worker) -> [Owner; COUNT] {
+    let mut owners = [(); COUNT].map(|()| locks.owner());
+    for owner in &mut owners {
+        holds(locks, worker, owner, A, Mode::S);
+    }
+    owners
+}
+
+/// Of five readers two are gone from the middle. A third goes from there, and so the middle is cleaned,
+/// while the newest is taken out, or while the oldest goes and may be the last that is counted.
+fn cleaned_beside(is_newest: bool) {
+    model(move || {
+        let (locks, worker, other) = manager(Kind::Staged);
+        let [mut oldest, mut gone, mut also, cleaner, mut newest] = readers(&locks, &worker);
+        locks.release_all(&worker, &mut gone);
+        locks.release_all(&worker, &mut also);
+        let cleaner = released(&locks, other, cleaner);
+        let [one, last] = if is_newest {
+            [&mut newest, &mut oldest]
+        } else {
+            [&mut oldest, &mut newest]
+        };
+        locks.release_all(&worker, one);
+        cleaner.join();
+        locks.release_all(&worker, last);
+        nobody_is_left(&locks, &worker);
+    });
+}
+
+#[test]
+fn o4_who_takes_out_the_newest_meets_no_cleaning() {
+    cleaned_beside(true);
+}
+
+#[test]
+fn o4_who_cleans_leaves_nothing_to_who_goes_last() {
+    cleaned_beside(false);
+}
+
+fn writes_and_releases(
+    locks: &Arc<Any>,
+    worker: Worker,
+    cell: &Arc<Cell>,
+    mut owner: Owner,
+) -> Beside<()> {
+    let cell = cell.clone();
+    beside(locks, worker, move |locks, worker| {
+        cell.write();
+        locks.release_all(worker, &mut owner);
+    })
+}
+
+/// A key, and a mode of it that conflicts with itself and with no reader of the key.
+fn gap() -> (Name, Mode) {
+    let key = Name::key(1, b"a", &KeyHasher::new(1));
+    (key, Mode::key(KeyPart::None, GapPart::X))
+}
+
+/// The newest is taken out with what is obsolete below it: who does not meet that any more comes after
+/// everything that its owner did, though the owner may not have come to the word yet.
+#[test]
+fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
+    model(|| {
+        let (locks, worker, other) = manager(Kind::Staged);
+        let (key, gap) = gap();
+        let cell = Cell::new();
+        let [mut kept, mut writer, mut newest, mut comer] = [(); 4].map(|()| locks.owner());
+        holds(&locks, &worker, &mut kept, key, Mode::S);
+        holds(&locks, &worker, &mut writer, key, gap);
+        holds(&locks, &worker, &mut newest, key, Mode::S);
+        let writer = writes_and_releases(&locks, other, &cell, writer);
+        locks.release_all(&worker, &mut newest);
+        if locks.try_lock(&worker, &mut comer, key, gap).is_held() {
+            assert_eq!(cell.read(), 1);
+        }
+        writer.join();
+        locks.release_all(&worker, &mut comer);
+        locks.release_all(&worker, &mut kept);
+        nobody_is_left(&locks, &worker);
+    });
+}
+
+/// One releases, another cleans, the third does not meet what was unlinked. Three threads are needed: the
+/// one that releases has marked and not counted, the one that cleans has linked and not ended, and any
+/// further step of either on the word would order the third by itself. With `RUSTFLAGS="--cfg loom"`.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p foxton-lock --test loom_staged -- --ignored"]
 fn o5_who_does_not_meet_a_request_comes_after_its_release() {
     model(|| {
-        let mut options = Options::tiny();
-        (options.kind, options.bucket_count) = (Kind::Staged, 1);
-        let workers = Workers::with_seed(1);
-        let locks = Arc::new(Any::new(&options));
+        let (locks, workers) = manager_for(Kind::Staged);
         let worker = workers.worker();
-        let key = Name::key(1, b"a", &KeyHasher::new(1));
-        let gap = Mode::key(KeyPart::None, GapPart::X);
+        let (key, gap) = gap();
         let cell = Cell::new();
         let mut owners = [(); 5].map(|()| locks.owner());
         for (at, owner) in owners.iter_mut().enumerate() {
-            holds(
-                &locks,
-                &worker,
-                owner,
-                key,
-                if at == 1 { gap } else { Mode::S },
-            );
+            let mode = if at == 0 { gap } else { Mode::S };
+            holds(&locks, &worker, owner, key, mode);
         }
-        let [mut kept, mut writer, mut gone, mut also, mut cleaner] = owners;
+        let [writer, mut gone, mut also, cleaner, mut kept] = owners;
         locks.release_all(&worker, &mut gone);
         locks.release_all(&worker, &mut also);
-        let writer = {
-            let (locks, cell, worker) = (locks.clone(), cell.clone(), workers.worker());
-            thread::spawn(move || {
-                cell.write();
-                locks.release_all(&worker, &mut writer);
-            })
-        };
-        let cleaner = {
-            let (locks, worker) = (locks.clone(), workers.worker());
-            thread::spawn(move || locks.release_all(&worker, &mut cleaner))
-        };
-        let comer = {
-            let (locks, worker) = (locks.clone(), workers.worker());
-            let mut comer = locks.owner();
-            thread::spawn(move || {
-                if locks.try_lock(&worker, &mut comer, key, gap).is_held() {
-                    assert_eq!(cell.read(), 1);
-                }
-                locks.release_all(&worker, &mut comer);
-            })
-        };
-        writer.join().unwrap();
-        cleaner.join().unwrap();
-        comer.join().unwrap();
+        let writer = writes_and_releases(&locks, workers.worker(), &cell, writer);
+        let cleaner = released(&locks, workers.worker(), cleaner);
+        let mut comer = locks.owner();
+        if locks.try_lock(&worker, &mut comer, key, gap).is_held() {
+            assert_eq!(cell.read(), 1);
+        }
+        locks.release_all(&worker, &mut comer);
+        writer.join();
+        cleaner.join();
         locks.release_all(&worker, &mut kept);
         nobody_is_left(&locks, &worker);
     });
@@ -358,12 +372,12 @@ fn o1_who_takes_a_segment_finds_its_flags_set() {
     model(|| {
         let (locks, worker, other) = manager(Kind::Staged);
         let (mut first, mut second) = (locks.owner(), locks.owner());
-        let taker = {
-            let locks = locks.clone();
-            thread::spawn(move || holds(&locks, &other, &mut second, A, Mode::S))
-        };
+        let taker = beside(&locks, other, move |locks, other| {
+            holds(locks, other, &mut second, A, Mode::S);
+            second
+        });
         holds(&locks, &worker, &mut first, A, Mode::S);
-        taker.join().unwrap();
+        taker.join();
     });
 }
 
@@ -372,12 +386,12 @@ fn o3_who_takes_from_the_shared_segment_finds_its_flags_set() {
     model(|| {
         let (locks, worker, other) = manager(Kind::StagedPaper);
         let (mut first, mut second) = (locks.owner(), locks.owner());
-        let taker = {
-            let locks = locks.clone();
-            thread::spawn(move || holds(&locks, &other, &mut second, B, Mode::S))
-        };
+        let taker = beside(&locks, other, move |locks, other| {
+            holds(locks, other, &mut second, B, Mode::S);
+            second
+        });
         holds(&locks, &worker, &mut first, A, Mode::S);
-        taker.join().unwrap();
+        taker.join();
     });
 }
 
@@ -389,56 +403,10 @@ fn o2_who_finds_a_dead_segment_finds_it_clear() {
         for number in 0..4 {
             holds(&locks, &worker, &mut first, Name::advisory(number), Mode::S);
         }
-        let releaser = {
-            let locks = locks.clone();
-            thread::spawn(move || locks.release_all(&other, &mut first))
-        };
+        let releaser = released(&locks, other, first);
         holds(&locks, &worker, &mut second, A, Mode::S);
-        releaser.join().unwrap();
+        releaser.join();
     });
-}
-
-#[test]
-fn a_grant_and_a_deadline_end_a_wait_once() {
-    for kind in BOTH {
-        model(move || {
-            let (locks, worker, other) = manager(kind);
-            let (mut first, mut second) = (locks.owner(), locks.owner());
-            holds(&locks, &worker, &mut first, A, Mode::X);
-            let reply = locks.request(&worker, &mut second, A, Mode::X, Patience::Wait);
-            assert!(matches!(reply, Reply::Waiting));
-            let releaser = {
-                let locks = locks.clone();
-                thread::spawn(move || locks.release_all(&other, &mut first))
-            };
-            let outcome = locks.wait(&worker, &mut second, Some(Instant::now()));
-            assert_eq!(outcome.is_held(), second.lock_count() == 1);
-            releaser.join().unwrap();
-            locks.release_all(&worker, &mut second);
-            nobody_is_left(&locks, &worker);
-        });
-    }
-}
-
-#[test]
-fn a_cancellation_before_or_after_the_grant_leaves_no_trace() {
-    for kind in BOTH {
-        model(move || {
-            let (locks, worker, other) = manager(kind);
-            let (mut first, mut second) = (locks.owner(), locks.owner());
-            holds(&locks, &worker, &mut first, A, Mode::X);
-            let reply = locks.request(&worker, &mut second, A, Mode::X, Patience::Wait);
-            assert!(matches!(reply, Reply::Waiting));
-            let releaser = {
-                let locks = locks.clone();
-                thread::spawn(move || locks.release_all(&other, &mut first))
-            };
-            locks.cancel(&worker, &mut second);
-            assert_eq!(second.lock_count(), 0);
-            releaser.join().unwrap();
-            nobody_is_left(&locks, &worker);
-        });
-    }
 }
 
 #[test]
@@ -448,52 +416,16 @@ fn a_conversion_and_a_newcomer_at_once_are_not_both_granted() {
             let (locks, worker, other) = manager(kind);
             let (mut first, mut second) = (locks.owner(), locks.owner());
             holds(&locks, &worker, &mut first, A, Mode::IS);
-            let comer = {
-                let locks = locks.clone();
-                thread::spawn(move || {
-                    let outcome = locks.try_lock(&other, &mut second, A, Mode::S);
-                    (outcome.is_held(), second)
-                })
-            };
+            let comer = beside(&locks, other, move |locks, other| {
+                let outcome = locks.try_lock(other, &mut second, A, Mode::S);
+                (outcome.is_held(), second)
+            });
             let mine = locks.try_lock(&worker, &mut first, A, Mode::IX).is_held();
-            let (theirs, mut second) = comer.join().unwrap();
+            let (theirs, mut second) = comer.join();
             assert!(!(mine && theirs), "IX beside S");
             locks.release_all(&worker, &mut first);
             locks.release_all(&worker, &mut second);
             nobody_is_left(&locks, &worker);
         });
     }
-}
-
-#[test]
-fn two_who_close_a_cycle_at_once_lose_one_victim() {
-    model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
-        let (mut first, mut second) = (locks.owner(), locks.owner());
-        holds(&locks, &worker, &mut first, A, Mode::X);
-        holds(&locks, &worker, &mut second, B, Mode::X);
-        let rival = {
-            let locks = locks.clone();
-            thread::spawn(move || cross(&locks, &other, &mut first, B))
-        };
-        let lost = cross(&locks, &worker, &mut second, A);
-        let lost = u32::from(lost) + u32::from(rival.join().unwrap());
-        assert!(lost <= 1, "one cycle, two victims");
-        assert_eq!(locks.deadlocks().len(), lost as usize);
-        nobody_is_left(&locks, &worker);
-    });
-}
-
-/// Asks for what the other has, and says whether it was the victim.
-fn cross(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-    let outcome = locks.lock(worker, owner, name, Mode::X, None);
-    let lost = match outcome {
-        Outcome::Refused(refusal) => {
-            assert_eq!(refusal.reason, Reason::Deadlock);
-            true
-        }
-        _ => false,
-    };
-    locks.release_all(worker, owner);
-    lost
 }

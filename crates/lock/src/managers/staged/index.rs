@@ -93,7 +93,7 @@ const BATCH: u32 = 64;
 /// How many times the ring is filled before the epoch is tried again that would not advance.
 const PATIENCE: u32 = 8;
 /// With more dead segments than this that nobody may use yet, somebody is given time to leave a walk.
-const PLENTY: u32 = if cfg!(loom) { u32::MAX } else { 256 };
+const PLENTY: u32 = 256;
 /// How often, for one segment.
 const YIELDS: u32 = 32;
 /// Places where the dead lie. More than there are threads that lose their processor in one at a time.
@@ -310,8 +310,9 @@ impl Index {
 
     /// Whether much is dead. Who finds nothing ready, even so, is held up by somebody in a walk.
     fn is_held_up(&self) -> bool {
-        // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends.
-        self.rule == Rule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
+        // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends; and a
+        // model has no plenty.
+        !cfg!(loom) && self.rule == Rule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
     }
 
     /// About how many segments are ready.

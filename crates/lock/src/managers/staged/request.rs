@@ -171,7 +171,7 @@ impl Request {
     }
 }
 
-/// Requests that are made and given back together.
+/// What is said of requests that are made and given back together.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) flags: Flags,
@@ -180,7 +180,6 @@ pub(crate) struct Segment {
     /// The epoch, or the older rule's moment, at which the last of its requests was unlinked.
     pub(crate) epoch: AtomicU64,
     pub(crate) moment: AtomicU64,
-    requests: [Request; SEGMENT as usize],
 }
 
 impl Segment {
@@ -190,7 +189,6 @@ impl Segment {
             below: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             moment: AtomicU64::new(0),
-            requests: std::array::from_fn(|_| Request::new()),
         }
     }
 }
@@ -207,10 +205,18 @@ pub(crate) const fn flag_of(request: u32) -> (u32, u32, u32) {
     (request >> SEGMENT_BITS, place / WIDTH, place % WIDTH)
 }
 
+/// Segments that were made at once, and their requests, one segment's behind the other's: so a request is
+/// found by its number without its segment.
+#[derive(Debug)]
+struct Chunk {
+    segments: Box<[Segment]>,
+    requests: Box<[Request]>,
+}
+
 /// All segments of one manager, by number: [`FIRST_CHUNK`] and up.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    chunks: [OnceLock<Box<[Segment]>>; CHUNKS],
+    chunks: [OnceLock<Chunk>; CHUNKS],
     /// The number of the next segment that was never used.
     fresh: AtomicU32,
     /// The first number that no segment gets.
@@ -233,8 +239,11 @@ impl Slab {
     }
 
     fn make(&self, chunk: usize) {
-        let segments = || (0..FIRST_CHUNK << chunk).map(|_| Segment::new()).collect();
-        self.chunks[chunk].get_or_init(segments);
+        let count = FIRST_CHUNK << chunk;
+        self.chunks[chunk].get_or_init(|| Chunk {
+            segments: (0..count).map(|_| Segment::new()).collect(),
+            requests: (0..count * SEGMENT).map(|_| Request::new()).collect(),
+        });
     }
 
     /// A segment that nobody has had. `None`: there are as many as there may be.
@@ -251,17 +260,23 @@ impl Slab {
     }
 
     #[inline]
+    fn chunk(&self, chunk: usize) -> &Chunk {
+        self.chunks[chunk]
+            .get()
+            .expect("a number comes with its chunk")
+    }
+
+    #[inline]
     pub(crate) fn segment(&self, number: u32) -> &Segment {
         let (chunk, index) = chunk_of(number);
-        let segments = self.chunks[chunk]
-            .get()
-            .expect("a segment comes with its chunk");
-        &segments[index]
+        &self.chunk(chunk).segments[index]
     }
 
     #[inline]
     pub(crate) fn request(&self, number: u32) -> &Request {
-        &self.segment(number >> SEGMENT_BITS).requests[(number & (SEGMENT - 1)) as usize]
+        let chunk = log_of(number) - log_of(FIRST_CHUNK * SEGMENT);
+        let index = number - ((FIRST_CHUNK * SEGMENT) << chunk);
+        &self.chunk(chunk as usize).requests[index as usize]
     }
 
     /// How many segments were ever used.
@@ -274,16 +289,22 @@ impl Slab {
             .chunks
             .iter()
             .filter_map(OnceLock::get)
-            .map(|chunk| chunk.len());
-        segments.sum::<usize>() * size_of::<Segment>()
+            .map(|chunk| chunk.segments.len());
+        segments.sum::<usize>() * (size_of::<Segment>() + SEGMENT as usize * size_of::<Request>())
     }
 }
 
 /// The chunk of a segment, and its index there.
 #[inline]
 fn chunk_of(number: u32) -> (usize, usize) {
-    let chunk = number.ilog2() - FIRST_CHUNK.ilog2();
+    let chunk = log_of(number) - log_of(FIRST_CHUNK);
     (chunk as usize, (number - (FIRST_CHUNK << chunk)) as usize)
+}
+
+/// The place of the highest bit; of 0, more than any other.
+#[inline]
+const fn log_of(number: u32) -> u32 {
+    (u32::BITS - 1) ^ number.leading_zeros()
 }
 
 #[cfg(test)]

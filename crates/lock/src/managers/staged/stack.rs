@@ -265,7 +265,8 @@ impl Chains for Stacks {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
-    #[inline]
+    // Always: a new request needs half of it.
+    #[inline(always)]
     fn acquire(
         &self,
         index: &Index,
@@ -346,7 +347,8 @@ impl Chains for Stacks {
         let word = self.word(asked.hash);
         let mut seen = Word(word.load(Ordering::Relaxed));
         // Nobody who comes meanwhile is in the way: the mode is announced.
-        while let Err(now) = put_awaited(word, seen, request, number, asked, awaited) {
+        let with = |seen| with(seen, number, asked).with_awaited(awaited);
+        while let Err(now) = exchange(word, seen, request, with(seen)) {
             seen = now;
         }
         self.finish(index, asked);
@@ -477,28 +479,26 @@ fn put(
     number: u32,
     asked: &Asked,
 ) -> Result<(), Word> {
-    put_awaited(word, seen, request, number, asked, seen.awaited())
+    exchange(word, seen, request, with(seen, number, asked))
+}
+
+/// The word with what is asked on top.
+#[inline]
+fn with(seen: Word, number: u32, asked: &Asked) -> Word {
+    let mode = asked.mode.set();
+    match asked.replaces {
+        None => seen.pushed(number, mode),
+        Some(_) => seen.replaced(number, mode),
+    }
 }
 
 #[inline]
-fn put_awaited(
-    word: &AtomicU64,
-    seen: Word,
-    request: &Request,
-    number: u32,
-    asked: &Asked,
-    awaited: Set,
-) -> Result<(), Word> {
+fn exchange(word: &AtomicU64, seen: Word, request: &Request, with: Word) -> Result<(), Word> {
     // Relaxed: the exchange makes it known, with the rest of the request.
     request.set_next(seen.top(), Ordering::Relaxed);
-    let mode = asked.mode.set();
-    let with = match asked.replaces {
-        None => seen.pushed(number, mode),
-        Some(_) => seen.replaced(number, mode),
-    };
     let exchanged = word.compare_exchange(
         seen.0,
-        with.with_awaited(awaited).0,
+        with.0,
         Ordering::AcqRel, // O1, O3
         Ordering::Relaxed,
     );

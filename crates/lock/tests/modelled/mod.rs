@@ -1,0 +1,97 @@
+//! What the models of whole managers share.
+//!
+//! A worker that goes gives back its slots, and each step of that is one more place where the checker may
+//! switch threads: so a thread gives its worker back when it is joined, and the world ends in one thread.
+
+#![allow(dead_code, unreachable_pub, reason = "each model uses what it needs")]
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    owner::Owner,
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::{
+    shim::{Arc, thread},
+    worker::{Worker, Workers},
+};
+
+pub const A: Name = Name::table(1);
+pub const B: Name = Name::table(2);
+
+/// Every interleaving with two preemptions at most, as crossbeam does.
+pub fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+/// Two workers at a manager of one chain or bucket.
+pub fn manager(kind: Kind) -> (Arc<Any>, Worker, Worker) {
+    let (locks, workers) = manager_for(kind);
+    (locks, workers.worker(), workers.worker())
+}
+
+/// The same for more than two.
+pub fn manager_for(kind: Kind) -> (Arc<Any>, Workers) {
+    let mut options = Options::tiny();
+    (options.kind, options.bucket_count) = (kind, 1);
+    (Arc::new(Any::new(&options)), Workers::with_seed(1))
+}
+
+pub fn holds(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+    assert!(locks.try_lock(worker, owner, name, mode).is_held());
+}
+
+pub fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
+    let reply = locks.request(worker, owner, name, Mode::X, Patience::Wait);
+    assert!(matches!(reply, Reply::Waiting));
+}
+
+pub fn nobody_is_left(locks: &Any, worker: &Worker) {
+    locks.verify(worker);
+    assert!(locks.inspect(worker).queues.is_empty());
+}
+
+/// A thread with its worker.
+pub struct Beside<T>(thread::JoinHandle<(T, Worker)>);
+
+impl<T> Beside<T> {
+    pub fn join(self) -> T {
+        self.0.join().unwrap().0
+    }
+}
+
+/// Does something beside the caller.
+pub fn beside<T: 'static>(
+    locks: &Arc<Any>,
+    worker: Worker,
+    body: impl FnOnce(&Any, &Worker) -> T + 'static,
+) -> Beside<T> {
+    let locks = locks.clone();
+    Beside(thread::spawn(move || (body(&locks, &worker), worker)))
+}
+
+/// Releases all that `owner` holds, beside the caller.
+pub fn released(locks: &Arc<Any>, worker: Worker, mut owner: Owner) -> Beside<Owner> {
+    beside(locks, worker, move |locks, worker| {
+        locks.release_all(worker, &mut owner);
+        owner
+    })
+}
+
+/// Asks for what the other has, and says whether it was the victim.
+pub fn cross(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+    let outcome = locks.lock(worker, owner, name, Mode::X, None);
+    let lost = match outcome {
+        Outcome::Refused(refusal) => {
+            assert_eq!(refusal.reason, Reason::Deadlock);
+            true
+        }
+        _ => false,
+    };
+    locks.release_all(worker, owner);
+    lost
+}
