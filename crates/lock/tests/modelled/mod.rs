@@ -23,8 +23,13 @@ pub const B: Name = Name::table(2);
 
 /// Every interleaving with two preemptions at most, as crossbeam does.
 pub fn model(body: impl Fn() + Send + Sync + 'static) {
+    model_within(2, body);
+}
+
+/// Every interleaving with so many preemptions at most.
+pub fn model_within(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
+    builder.preemption_bound = Some(preemptions);
     builder.check(body);
 }
 
