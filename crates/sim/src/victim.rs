@@ -101,8 +101,8 @@ pub fn durability(client: u32) -> Durability {
     }
 }
 
-/// The options of every database here: everything small, and a lock manager, a latch and a victim
-/// policy that `seed` draws, since none of them may matter.
+/// The options of every database here: everything small, and a lock manager, a latch, a victim
+/// policy and a distance of checkpoints that `seed` draws, since none of them may matter.
 pub fn options(seed: u64) -> Options {
     let draw = |what: u64, count: usize| mix(mix(seed) ^ what) as usize % count;
     let mut options = Options::tiny();
@@ -113,6 +113,8 @@ pub fn options(seed: u64) -> Options {
     // Mostly as it is by default, since that is the harder.
     options.early_release = draw(5, 4) != 0;
     options.victim = VictimPolicy::ALL[draw(3, VictimPolicy::ALL.len())];
+    // One after the other, now and then, or never.
+    options.checkpoint_log_bytes = [4 << 10, 16 << 10, u64::MAX][draw(6, 3)];
     options
 }
 
