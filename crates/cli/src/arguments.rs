@@ -171,6 +171,50 @@ pub(crate) enum Bench {
     /// A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back.
     /// Nobody waits, nothing else is done. Also says what a held lock takes in memory.
     LockOnly(LockOnly),
+    /// How long a restart takes over the length of the log, with and without a checkpoint.
+    ///
+    /// A table is updated at random until the log is long enough; the database is opened, a checkpoint is
+    /// made, and it is opened again. Then clients update with no checkpoint and with many, in turn.
+    Restart(Restart),
+}
+
+/// The arguments of `bench restart`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench restart
+  foxton bench restart --log 1024 --rows 1000000 --seconds 0
+      a log of a gibibyte, and no clients
+  foxton bench restart --log 64 --threads 1,2
+      restart on one thread and on two")]
+pub(crate) struct Restart {
+    /// Lengths of log in MiB, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) log: Vec<u64>,
+    /// Rows of the table, a hundred bytes each.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rows: u64,
+    /// Threads that load and replay, separated by commas; 0 for as many as the machine has cores.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=256))]
+    pub(crate) threads: Vec<u32>,
+    /// Clients that update beside checkpoints.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) clients: u32,
+    /// Seconds that clients update with and without checkpoints; 0 leaves that out.
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// MiB of log between two checkpoints while clients update.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) every: u64,
+    /// Times clients update with and without checkpoints.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the databases lie while they are measured.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// The arguments of `figure`.

@@ -1,5 +1,8 @@
 //! `foxton bench`: run an experiment, show it, write it down.
 
+/// `foxton bench restart`.
+mod restart;
+
 use std::{
     io,
     path::{Path, PathBuf},
@@ -31,6 +34,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Commit(arguments) => run_commit(arguments),
         Bench::LockCost(arguments) => run_lock_cost(arguments),
         Bench::LockOnly(arguments) => run_lock_only(arguments),
+        Bench::Restart(arguments) => restart::run(&arguments),
     }
 }
 

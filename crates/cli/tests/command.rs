@@ -49,6 +49,33 @@ fn quick_txbench(out: &Path, settings: &str) -> Output {
 }
 
 #[test]
+fn restarts_are_measured_with_and_without_a_checkpoint() {
+    let output = foxton(&[
+        "bench",
+        "restart",
+        "--log",
+        "1",
+        "--rows",
+        "500",
+        "--threads",
+        "1,2",
+        "--seconds",
+        "0.05",
+        "--every",
+        "1",
+        "--reps",
+        "1",
+    ]);
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    for words in ["restart with it", "clients that update", "the longest"] {
+        assert!(text.contains(words), "no {words} in {text}");
+    }
+    let help = said(&foxton(&["bench", "restart", "--help"]));
+    assert!(help.contains("--threads 1,2"), "{help}");
+}
+
+#[test]
 fn a_benchmark_prints_a_table_and_leaves_results_that_programs_can_read() {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().join("results");

@@ -41,3 +41,6 @@ pub mod lock_cost;
 
 /// The lock manager alone, with many at it.
 pub mod lock_only;
+
+/// Restarts, and what checkpoints cost.
+pub mod restart;

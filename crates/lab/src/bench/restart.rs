@@ -1,0 +1,246 @@
+//! How long a restart takes, and what the checkpoints that keep it short cost.
+//!
+//! For each length of log: a table is updated at random until the log is so long; the database is
+//! closed and opened, which replays all of it; then a checkpoint is made, and it is opened again.
+//! Beside it: clients that update, without checkpoints and with many, each some seconds in turn, and
+//! the longest that any of their commits took.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foxton::{Checkpoint, Database, Durability, Options, Recovered, Table};
+use hdrhistogram::Histogram;
+use tempfile::TempDir;
+
+use super::error::BenchError;
+use crate::{progress::Audience, random::Random};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+const VALUE_BYTES: usize = 100;
+/// Updates of a transaction.
+const UPDATES: u64 = 4;
+/// Keys loaded by one transaction.
+const LOADED: u64 = 1_000;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Lengths of log, in bytes.
+    pub logs: Vec<u64>,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Threads that load and replay; 0 for as many as the machine runs at once.
+    pub threads: usize,
+    /// Clients that update while checkpoints are made.
+    pub clients: u32,
+    /// Seconds of each measurement of the clients; 0 leaves them out.
+    pub window: Duration,
+    /// Bytes of log between two checkpoints while they run.
+    pub every: u64,
+    /// Measurements of each kind.
+    pub reps: u32,
+    /// Seed of the keys.
+    pub seed: u64,
+}
+
+/// One length of log.
+#[derive(Debug, Clone)]
+pub struct Restart {
+    /// Opening it with all of the log.
+    pub without: Recovered,
+    /// The whole time that took.
+    pub without_time: Duration,
+    /// The checkpoint then made.
+    pub checkpoint: Checkpoint,
+    /// Opening it with the checkpoint.
+    pub with: Recovered,
+    /// The whole time that took.
+    pub with_time: Duration,
+}
+
+/// Some seconds of clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Checkpoints made meanwhile; `None` if there were to be none.
+    pub checkpoints: Option<u64>,
+    /// Transactions in a second.
+    pub rate: f64,
+    /// The 99.9th percentile of a transaction, in microseconds.
+    pub p999_us: u64,
+    /// The longest transaction, in microseconds.
+    pub longest_us: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Findings {
+    /// In the order of the lengths.
+    pub restarts: Vec<Restart>,
+    /// Without and with checkpoints, in turn.
+    pub windows: Vec<Window>,
+}
+
+/// Measures, in a directory inside `parent` or, if `None`, in the system's place for temporary files.
+///
+/// # Errors
+///
+/// If the directory cannot be made or the engine refuses.
+pub fn run(
+    settings: &Settings,
+    parent: Option<&Path>,
+    audience: Audience,
+) -> Result<Findings, BenchError> {
+    let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+    let scratch = || {
+        let directory = tempfile::Builder::new()
+            .prefix("foxton-restart-")
+            .tempdir_in(&parent);
+        directory.map_err(|cause| BenchError::File {
+            path: parent.clone(),
+            cause,
+        })
+    };
+    let restarts = settings.logs.iter().map(|&bytes| {
+        audience.say(&format!("a log of {} MiB", bytes >> 20));
+        restart(settings, bytes, &scratch()?)
+    });
+    let restarts = restarts.collect::<Result<_, _>>()?;
+    let mut windows = Vec::new();
+    if !settings.window.is_zero() {
+        audience.say("clients, without checkpoints and with");
+        for _ in 0..settings.reps {
+            for every in [u64::MAX, settings.every] {
+                windows.push(window(settings, every, &scratch()?)?);
+            }
+        }
+    }
+    Ok(Findings { restarts, windows })
+}
+
+fn open(settings: &Settings, every: u64, directory: &TempDir) -> Result<Database, BenchError> {
+    let mut options = Options::default();
+    options.checkpoint_log_bytes = every;
+    options.restart_threads = settings.threads;
+    options.durability = Durability::Buffered;
+    let opened = Database::open_with(directory.path().join("db"), options);
+    opened.map_err(told("opening the database"))
+}
+
+fn told(doing: &str) -> impl Fn(foxton::Error) -> BenchError {
+    move |cause| BenchError::Engine {
+        doing: doing.to_owned(),
+        cause,
+    }
+}
+
+fn load(db: &Database, rows: u64) -> Result<(), BenchError> {
+    for from in (0..rows).step_by(LOADED as usize) {
+        let mut keys = from..rows.min(from + LOADED);
+        let loaded = db.run(|tx| keys.try_for_each(|key| tx.put(&ROWS, &key, &[0; VALUE_BYTES])));
+        loaded.map_err(told("loading the rows"))?;
+    }
+    Ok(())
+}
+
+fn update(db: &Database, random: &mut Random, rows: u64) -> foxton::Result<()> {
+    let keys: [u64; UPDATES as usize] = std::array::from_fn(|_| random.uniform(0, rows - 1));
+    let value = [random.uniform(0, 255) as u8; VALUE_BYTES];
+    db.run(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, &value)))
+}
+
+fn restart(settings: &Settings, bytes: u64, directory: &TempDir) -> Result<Restart, BenchError> {
+    let db = open(settings, u64::MAX, directory)?;
+    load(&db, settings.rows)?;
+    let mut random = Random::seeded(&[settings.seed]);
+    while db.stats().log.bytes < bytes {
+        for _ in 0..1_000 {
+            update(&db, &mut random, settings.rows).map_err(told("updating"))?;
+        }
+    }
+    drop(db);
+    let timed = || {
+        let begun = Instant::now();
+        open(settings, u64::MAX, directory).map(|db| (db, begun.elapsed()))
+    };
+    let (db, without_time) = timed()?;
+    let without = db.recovered().clone();
+    let checkpoint = db.checkpoint().map_err(told("making a checkpoint"))?;
+    drop(db);
+    let (db, with_time) = timed()?;
+    Ok(Restart {
+        without,
+        without_time,
+        checkpoint,
+        with: db.recovered().clone(),
+        with_time,
+    })
+}
+
+fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window, BenchError> {
+    let db = open(settings, every, directory)?;
+    load(&db, settings.rows)?;
+    let before = db.checkpoints().made;
+    let begun = Instant::now();
+    let client = |number: u32| {
+        let mut times = Histogram::<u64>::new(3).expect("three digits are few enough");
+        let mut random = Random::seeded(&[settings.seed, number.into()]);
+        while begun.elapsed() < settings.window {
+            let begun = Instant::now();
+            update(&db, &mut random, settings.rows)?;
+            times.saturating_record(begun.elapsed().as_micros() as u64);
+        }
+        Ok(times)
+    };
+    let mut all = Histogram::<u64>::new(3).expect("three digits are few enough");
+    thread::scope(|scope| {
+        let client = &client;
+        let clients: Vec<_> = (0..settings.clients)
+            .map(|number| scope.spawn(move || client(number)))
+            .collect();
+        for client in clients {
+            let times = client.join().expect("clients do not panic");
+            let added = all.add(times.map_err(told("updating"))?);
+            added.expect("both grow as they must");
+        }
+        Ok::<(), BenchError>(())
+    })?;
+    let took = begun.elapsed().as_secs_f64();
+    Ok(Window {
+        checkpoints: (every < u64::MAX).then(|| db.checkpoints().made - before),
+        rate: all.len() as f64 / took,
+        p999_us: all.value_at_quantile(0.999),
+        longest_us: all.max(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_leaves_nothing_to_replay_and_clients_run_beside_it() {
+        let settings = Settings {
+            logs: vec![1 << 20],
+            rows: 500,
+            threads: 0,
+            clients: 2,
+            window: Duration::from_millis(100),
+            every: 4 << 10,
+            reps: 1,
+            seed: 1,
+        };
+        let findings = run(&settings, None, Audience::Nobody).unwrap();
+        let restart = &findings.restarts[0];
+        assert!(restart.without.log_bytes >= 1 << 20);
+        assert_eq!(restart.with.transactions, 0);
+        assert_eq!(restart.with.checkpoint_rows, 500);
+        let [without, with] = findings.windows[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(without.checkpoints.is_none() && without.rate > 0.0);
+        assert!(with.checkpoints.is_some() && with.rate > 0.0);
+    }
+}
