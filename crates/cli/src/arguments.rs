@@ -2,6 +2,11 @@
 
 use std::path::PathBuf;
 
+/// The verbs that look after a database.
+mod care;
+
+pub(crate) use care::{Backup, Dump, Load, Restore, RowFormat};
+
 use clap::{Args, Parser, Subcommand};
 use foxton::{Durability, LatchKind, VictimPolicy};
 use foxton_lab::system::Locks;
@@ -20,6 +25,8 @@ Examples:
   foxton figure 000-fig12              a figure of the literature, repeated here
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             which tables a database has, how large, and its log
+  foxton backup /tmp/play /tmp/copy    a copy that is whole, whether or not a process has it open
+  foxton dump /tmp/play > play.jsonl   its rows as text, and `foxton load` takes them in again
   foxton top /tmp/play                 watch a database that another process has open
   foxton locks /tmp/play               who holds and awaits what in it, now";
 
@@ -44,6 +51,14 @@ Example:
         /// The database's directory.
         directory: PathBuf,
     },
+    /// Copy a database while it is used, to a directory that `foxton restore` takes.
+    Backup(Backup),
+    /// Make a database of a backup.
+    Restore(Restore),
+    /// Write the rows of a database as text: JSON lines, or comma-separated values.
+    Dump(Dump),
+    /// Take in rows from text, as `foxton dump` or anybody else wrote them.
+    Load(Load),
     /// Show who holds and awaits what in a database that a running process has open.
     ///
     /// The process must have opted in: a program by `options.observe`, `foxton bench` by

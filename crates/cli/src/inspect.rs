@@ -2,32 +2,20 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use foxton::{Options, inspect::TableStats};
+use foxton::inspect::TableStats;
 use foxton_lab::report::{
     number::{bytes, grouped},
     table::Table,
 };
 
 use crate::{
-    opening,
+    existing,
     output::{say, show},
 };
 
 /// Opens the database and says what it has.
 pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
-    // Opening would make a database of a directory that is not there.
-    let nothing = |what: &str| {
-        format!(
-            "{} {what}: name the directory of a database",
-            directory.display()
-        )
-    };
-    let mut entries =
-        fs::read_dir(directory).map_err(|error| nothing(&format!("cannot be read ({error})")))?;
-    if entries.next().is_none() {
-        return Err(nothing("is empty"));
-    }
-    let db = opening::open(directory, Options::default())?;
+    let db = existing::open(directory)?;
     let stats = db.stats();
     say!("{}\n", directory.display());
     match stats.tables {

@@ -19,11 +19,26 @@ mod bench;
 /// `foxton figure`.
 mod figure;
 
-/// `foxton inspect`.
-mod inspect;
+/// Databases that are there.
+mod existing;
+
+/// Rows outside of a database.
+mod rows;
 
 /// What can be seen of locks, as tables.
 mod tables;
+
+/// `foxton inspect`.
+mod inspect;
+
+/// `foxton backup` and `foxton restore`.
+mod backup;
+
+/// `foxton dump`.
+mod dump;
+
+/// `foxton load`.
+mod load;
 
 /// `foxton locks`.
 mod locks;
@@ -44,6 +59,10 @@ fn main() -> ExitCode {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
         Command::Inspect { directory } => inspect::run(&directory),
+        Command::Backup(what) => backup::run(&what),
+        Command::Restore(what) => backup::restore(&what),
+        Command::Dump(what) => dump::run(&what),
+        Command::Load(what) => load::run(&what),
         Command::Locks(what) => locks::run(&what),
         Command::Top(what) => top::run(&what),
         Command::Shell {

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// What the shell of a program ended by a closed pipe reports.
-const NOBODY_LISTENS: i32 = 141;
+pub(crate) const NOBODY_LISTENS: i32 = 141;
 
 /// Prints a line.
 macro_rules! say {

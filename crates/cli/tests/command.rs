@@ -1,44 +1,11 @@
 //! The command as people and programs use it: exit codes, files, words.
 
-use std::{
-    fs,
-    io::Write,
-    path::Path,
-    process::{Command, Output, Stdio},
-};
+mod support;
+
+use std::{fs, io::Write, process::Stdio};
 
 use serde_json::Value;
-
-fn foxton(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the program runs")
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foxton"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn shell(directory: &Path, script: &str) -> Output {
-    let mut child = command(&["shell", &directory.to_string_lossy(), "--wait", "30"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(script.as_bytes())
-        .expect("it reads");
-    child.wait_with_output().expect("it ends")
-}
-
-fn said(output: &Output) -> String {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8(text).expect("it speaks UTF-8")
-}
+use support::{command, foxton, said, shell};
 
 /// txbench as short as it can be, with these settings, and its results in `out`.
 fn quick_txbench(out: &Path, settings: &str) -> Output {

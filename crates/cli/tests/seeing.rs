@@ -2,6 +2,8 @@
 //! process that was killed, a database that nobody lets be seen.
 #![cfg(unix)]
 
+mod support;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
@@ -10,27 +12,14 @@ use std::{
         process::CommandExt,
     },
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use support::{command, foxton, said};
+
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foxton"));
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn foxton(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the program runs")
-}
-
-fn said(output: &Output) -> String {
-    let text = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8(text).expect("it speaks UTF-8")
-}
 
 /// What the command says, once it has succeeded and said all of `words`.
 fn until(arguments: &[&str], words: &[&str]) -> String {

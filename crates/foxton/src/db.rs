@@ -164,7 +164,7 @@ impl Database {
             maker,
             recovered,
         } = restart(
-            device,
+            device.clone(),
             superblock.identity,
             &options,
             log_options(&options, &workers),
@@ -193,6 +193,8 @@ impl Database {
             options,
             place: path.display().to_string(),
             opened: Instant::now(),
+            device,
+            superblock,
         };
         let engine = Arc::new(engine);
         let door = Door {
@@ -392,6 +394,11 @@ fn check_directory(path: &Path) -> Result<()> {
     }
     others.sort();
     match others.first() {
+        _ if others.iter().any(|name| name == crate::limits::BACKUP_FILE) => {
+            let found = "it is a backup, of which `foxton restore` makes a database".to_owned();
+            let path = path.into();
+            Err(Storage::NotADatabase { path, found }.into())
+        }
         None => Ok(()),
         Some(first) => {
             let found = format!(
@@ -441,7 +448,7 @@ fn told(path: &Path, doing: &str, error: io::Error) -> Error {
     Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
 }
 
-fn not_created(path: &Path, error: io::Error) -> Error {
+pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
     if error.kind() != io::ErrorKind::NotFound {
         return told(path, "open", error);
     }
@@ -454,7 +461,7 @@ fn not_created(path: &Path, error: io::Error) -> Error {
     Storage::NotCreated { path, why }.into()
 }
 
-fn not_locked(path: &Path, error: LockError) -> Error {
+pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
     match error {
         LockError::Held { pid, .. } => {
             let holder = match pid {
@@ -477,7 +484,7 @@ fn not_locked(path: &Path, error: LockError) -> Error {
     }
 }
 
-fn no_superblock(path: &Path, error: SuperblockError) -> Error {
+pub(crate) fn no_superblock(path: &Path, error: SuperblockError) -> Error {
     match error {
         SuperblockError::Missing => {
             let found = format!("it has no file {}", superblock::FILE);

@@ -10,6 +10,8 @@ use std::time::Instant;
 
 use foxton_lock::any::Any;
 use foxton_lock::name::KeyHasher;
+use foxton_log::device::Device;
+use foxton_log::superblock::Superblock;
 use foxton_log::{Log, LogError};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
@@ -29,6 +31,8 @@ pub(crate) struct Engine {
     /// Where the database is, for people.
     pub(crate) place: String,
     pub(crate) opened: Instant,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
     pub(crate) locks: Arc<Any>,
     pub(crate) keeper: Keeper,
     pub(crate) log: Log,

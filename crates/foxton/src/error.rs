@@ -389,6 +389,20 @@ pub enum Storage {
         /// What is in the way.
         why: String,
     },
+    /// What is to be made needs an empty directory, and this one is not.
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+        /// Something that is in it.
+        found: String,
+    },
+    /// The directory holds no whole backup.
+    NotABackup {
+        /// The directory.
+        path: PathBuf,
+        /// What was found instead.
+        found: String,
+    },
     /// The database is open already, in this process or another.
     InUse {
         /// The directory.
@@ -437,6 +451,8 @@ impl Storage {
         match self {
             Storage::NotADatabase { .. } => "not_a_database",
             Storage::NotCreated { .. } => "not_created",
+            Storage::NotEmpty { .. } => "not_empty",
+            Storage::NotABackup { .. } => "not_a_backup",
             Storage::InUse { .. } => "in_use",
             Storage::ReadOnly { .. } => "read_only",
             Storage::FutureFormat { .. } => "future_format",
@@ -461,6 +477,18 @@ impl fmt::Display for Storage {
                 f,
                 "no database can be created at {}: {why}; name a directory that is there, or a new \
                  one in a directory that is there",
+                path.display()
+            ),
+            Storage::NotEmpty { path, found } => write!(
+                f,
+                "{} is not empty: it holds {found}; name an empty or a new directory. If something \
+                 was interrupted there, remove it first",
+                path.display()
+            ),
+            Storage::NotABackup { path, found } => write!(
+                f,
+                "{} is not a whole backup: {found}; name a directory that `foxton backup` or \
+                 `backup_to` has finished",
                 path.display()
             ),
             Storage::InUse { path, holder } => write!(

@@ -153,6 +153,11 @@ pub struct TableStats {
     pub key_type: String,
     /// The name of its value type.
     pub value_type: String,
+    /// The [hash](crate::codec::TypeName::hash) of its key type's name, which may be longer than what
+    /// is kept of it.
+    pub key_hash: u64,
+    /// The hash of its value type's name.
+    pub value_hash: u64,
     /// About how many keys it has.
     pub keys: u64,
 }
@@ -260,6 +265,8 @@ impl Database {
             name: table.record.name.clone(),
             key_type: table.record.key_type.0.clone(),
             value_type: table.record.value_type.0.clone(),
+            key_hash: table.record.key_type.1,
+            value_hash: table.record.value_type.1,
             keys: table.rows.len_estimate(&guard),
         };
         Stats {

@@ -34,6 +34,7 @@
 //! * Reads lock what they read, as strongly as [`Lock`] says; ranges lock their gaps, so nothing
 //!   appears in what was read.
 //! * [`Error`] says what the caller can do next.
+//! * [`Database::backup_to`] copies a database while it is used, and [`backup::restore`] brings it back.
 //! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
 //!   [`stats`](Database::stats) say what goes on; [`picture`](Database::picture) is all of it at once,
 //!   and [`observe`] shows it to another process.
@@ -118,6 +119,9 @@ mod restart;
 /// Databases.
 mod db;
 
+/// Copies of a database, taken while it is used.
+pub mod backup;
+
 /// Transactions to their end.
 mod run;
 
@@ -129,6 +133,7 @@ pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use codec::{Key, Value};
 pub use db::Database;
 pub use error::{Error, Result};
+pub use foxton_log::Lsn;
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait};
 pub use options::{

@@ -5,6 +5,9 @@ pub use foxton_store::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 /// Tables in one database.
 pub const MAX_TABLES: usize = 4096;
 
+/// The file that makes a directory a backup.
+pub(crate) const BACKUP_FILE: &str = "backup";
+
 /// Bytes of the longest table name.
 pub const MAX_TABLE_NAME_BYTES: usize = 255;
 

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use foxton_lock::request::Label;
 
-use crate::codec::{Key, Value};
+use crate::codec::{Key, TypeName, Value};
 use crate::engine::Count;
 use crate::error::Result;
 use crate::lock::{Lock, LockOptions, LockWait};
@@ -265,6 +265,28 @@ impl Transaction {
         range: impl RangeBounds<K>,
     ) -> Range<'_, K, V> {
         Range::new(self.state_mut(), table, range)
+    }
+
+    /// Sees to it that there is a table called `name`, for keys and values of types that only the
+    /// program's input names. It stays, whatever becomes of the transaction; empty, it does no harm.
+    /// [`Encoded`](crate::codec::Encoded) reads and writes it.
+    ///
+    /// ```
+    /// use foxton::codec::{Encoded, TypeName};
+    /// # use foxton::{Database, Options, Table};
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.make_table("ages", &TypeName::new("str"), &TypeName::new("u32"))?;
+    /// tx.put(&Table::new("ages"), &Encoded(b"ada".to_vec()), &Encoded(vec![36, 0, 0, 0]))?;
+    /// assert_eq!(tx.get(&Table::<str, u32>::new("ages"), "ada")?, Some(36));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A request error if there is one with other types, or the name is too long; a storage error, if
+    /// the log takes no more.
+    pub fn make_table(&self, name: &str, key_type: &TypeName, value_type: &TypeName) -> Result<()> {
+        self.state().resolve(name, key_type, value_type).map(drop)
     }
 
     /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and

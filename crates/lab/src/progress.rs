@@ -41,9 +41,12 @@ impl Audience {
         self.begin(what, total, &template)
     }
 
-    /// Begins a phase of `total` bytes.
+    /// Begins a phase over `total` bytes; 0 if nobody knows how many.
     pub fn bytes(self, what: &str, total: u64) -> Progress {
-        let template = format!("{{msg}}  {BAR}  {{bytes}} of {{total_bytes}}, {LEFT}");
+        let template = match total {
+            0 => "{msg}  {bytes}, {bytes_per_sec}".to_owned(),
+            _ => format!("{{msg}}  {BAR}  {{bytes}} of {{total_bytes}}, {LEFT}"),
+        };
         self.begin(what, total, &template)
     }
 
@@ -90,6 +93,11 @@ impl Progress {
     /// So much of the planned time has passed.
     pub fn at(&self, elapsed: Duration) {
         self.0.set_position(elapsed.as_millis() as u64);
+    }
+
+    /// Says one line, above the bar if there is one.
+    pub fn say(&self, line: &str) {
+        self.0.suspend(|| eprintln!("{line}"));
     }
 
     /// What is going on now.

@@ -46,6 +46,9 @@ pub mod point;
 /// The end of the log that lies in files.
 mod output;
 
+/// Copying a log to another directory.
+pub mod copy;
+
 /// Making the end of a log fit to be written on.
 mod restart;
 

@@ -321,7 +321,7 @@ fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
 }
 
 /// What lies behind the last record.
-enum Rest {
+pub(crate) enum Rest {
     /// Zeros, or the end of the file.
     Nothing,
     /// Something that may have been on its way when the program stopped.
@@ -344,6 +344,22 @@ pub(crate) struct Stream<'d> {
 }
 
 impl<'d> Stream<'d> {
+    /// The stream of the database `identity`, as far as `from` is needed and what lies behind.
+    pub(crate) fn of<E>(
+        device: &'d dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+    ) -> Result<Self, OpenError<E>> {
+        let (segments, _) = catalogue(device, identity, from)?;
+        Ok(Stream::over(device, segments))
+    }
+
+    /// Forgets what was read, so that it is read again.
+    pub(crate) fn forget(&mut self) {
+        self.window.clear();
+        self.open = None;
+    }
+
     pub(crate) fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
         let end = segments.last().map_or(Lsn::ZERO, |last| last.stored);
         Stream {
@@ -410,7 +426,13 @@ impl<'d> Stream<'d> {
 
     /// Looks at everything behind the bad record at `bad`, which has `flaw`. The log was durable up
     /// to `durable` at least.
-    fn search(&mut self, seal: Seal, bad: Lsn, flaw: Flaw, durable: Lsn) -> Result<Rest, Failure> {
+    pub(crate) fn search(
+        &mut self,
+        seal: Seal,
+        bad: Lsn,
+        flaw: Flaw,
+        durable: Lsn,
+    ) -> Result<Rest, Failure> {
         let Some(last) = self.segments.last() else {
             return Ok(Rest::Nothing);
         };

@@ -50,6 +50,19 @@ impl TypeName {
         TypeName::EMPTY.with(name.as_bytes())
     }
 
+    /// A name as it was stored with a table: what is left of its text, and the hash of the whole.
+    ///
+    /// ```
+    /// use foxton::codec::{Key, TypeName};
+    /// let known = <(u32, String) as Key>::TYPE;
+    /// assert_eq!(TypeName::stored(known.as_str(), known.hash()), known);
+    /// ```
+    pub const fn stored(text: &str, hash: u64) -> TypeName {
+        let mut name = TypeName::new(text);
+        name.hash = hash;
+        name
+    }
+
     /// `open`, the parts separated by commas, `close`: how tuples, arrays and options are named.
     pub const fn composed(open: &str, parts: &[TypeName], close: &str) -> TypeName {
         let mut name = TypeName::EMPTY.with(open.as_bytes());

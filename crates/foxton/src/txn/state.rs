@@ -28,7 +28,7 @@ use super::changes::Changes;
 use super::span::Span;
 use super::step::Step;
 use crate::catalog::OpenTable;
-use crate::codec::{Key, Value};
+use crate::codec::{Key, TypeName, Value};
 use crate::early::Seen;
 use crate::engine::{Count, Engine};
 use crate::error::{Conflict, Error, Request, Result};
@@ -157,13 +157,7 @@ impl State {
         &mut self,
         name: &'static str,
     ) -> Result<usize> {
-        let State { engine, worker, .. } = self;
-        let table = engine
-            .catalog
-            .resolve(worker, name, &K::TYPE, &V::TYPE, |record| {
-                let logged = engine.log.insert(worker, redo::TABLE, &[&record.encode()]);
-                logged.map(|_| ()).map_err(|error| engine.log_failed(error))
-            })?;
+        let table = self.resolve(name, &K::TYPE, &V::TYPE)?;
         let (key_type, value_type) = (K::TYPE.hash(), V::TYPE.hash());
         self.tables.push(Met {
             name,
@@ -172,6 +166,22 @@ impl State {
             table,
         });
         Ok(self.tables.len() - 1)
+    }
+
+    /// The table called `name`, made if there is none.
+    pub(crate) fn resolve(
+        &self,
+        name: &str,
+        key_type: &TypeName,
+        value_type: &TypeName,
+    ) -> Result<Arc<OpenTable>> {
+        let State { engine, worker, .. } = self;
+        engine
+            .catalog
+            .resolve(worker, name, key_type, value_type, |record| {
+                let logged = engine.log.insert(worker, redo::TABLE, &[&record.encode()]);
+                logged.map(|_| ()).map_err(|error| engine.log_failed(error))
+            })
     }
 
     /// Encodes the key of the operation at hand.

@@ -1,0 +1,80 @@
+//! `foxton backup` and `foxton restore`.
+
+use std::{
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use foxton::backup::{self, Backup};
+use foxton_lab::{
+    progress::Audience,
+    report::number::{bytes, grouped},
+};
+
+use crate::{arguments, output::say};
+
+/// Copies a database.
+pub(crate) fn run(what: &arguments::Backup) -> Result<ExitCode, String> {
+    let made = with_bar("backup", |told| {
+        backup::of_directory(&what.directory, &what.target, told)
+    })?;
+    say!(
+        "{} holds {} as it was at log position {}, {}; it was read again, and is whole",
+        what.target.display(),
+        what.directory.display(),
+        made.end,
+        bytes(made.bytes)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a database of a backup, or says what is in it.
+pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
+    let Some(target) = &what.target else {
+        let held = backup::inspect(&what.backup).map_err(|error| error.to_string())?;
+        say!("{} {}", what.backup.display(), words(&held));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let restored = with_bar("restore", |told| {
+        backup::restore(&what.backup, target, what.to, told)
+    })?;
+    say!(
+        "{} is the database as it was at log position {}, {}; it was read again, and is whole",
+        target.display(),
+        restored.end,
+        bytes(restored.bytes)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn words(held: &Backup) -> String {
+    let age = SystemTime::now().duration_since(held.taken);
+    let seconds = held
+        .taken
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |at| at.as_secs());
+    format!(
+        "was taken {} hours ago ({seconds} seconds after 1970 began), holds {} in {} records of log, \
+         and can be restored to log positions from {} to {}",
+        age.map_or(0, |age| age.as_secs() / 3600),
+        bytes(held.bytes),
+        grouped(held.records as f64),
+        held.earliest,
+        held.end
+    )
+}
+
+/// Does something with a bar that shows how far it is.
+fn with_bar(
+    what: &str,
+    work: impl FnOnce(backup::Told<'_>) -> foxton::Result<Backup>,
+) -> Result<Backup, String> {
+    let (mut bar, mut shown) = (None, 0);
+    let done = work(&mut |done, total| {
+        let bar = bar.get_or_insert_with(|| Audience::here().bytes(what, total));
+        // After an attempt that came to nothing it begins again.
+        bar.advance(done.saturating_sub(shown));
+        shown = done;
+    });
+    done.map_err(|error| error.to_string())
+}

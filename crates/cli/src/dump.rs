@@ -1,0 +1,246 @@
+//! `foxton dump`: the rows of a database as text.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, BufWriter, ErrorKind, Write},
+    ops::ControlFlow,
+    path::Path,
+    process::ExitCode,
+};
+
+use foxton::{Database, Table, Transaction, codec::Encoded, inspect::TableStats};
+use foxton_lab::{
+    progress::{Audience, Progress},
+    report::number::{bytes, grouped},
+};
+
+use crate::{
+    arguments::{Dump, RowFormat},
+    existing,
+    output::NOBODY_LISTENS,
+    rows::{columns, types::Types},
+};
+
+/// Rows between two movements of the bar.
+const STEP: u64 = 256;
+
+/// Writes the tables asked for, all as of one moment.
+pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
+    let db = existing::open(&what.directory)?;
+    let tables = chosen(&db, what)?;
+    let to_stdout = what.out == Path::new("-");
+    let sink: Box<dyn Write> = match to_stdout {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create_new(&what.out).map_err(|error| unmade(what, &error))?),
+    };
+    let mut writing = Writing {
+        sink: BufWriter::new(Counted { sink, bytes: 0 }),
+        rows: 0,
+        progress: Audience::here().count(
+            "dump",
+            tables.iter().map(|table| table.keys).sum(),
+            "rows",
+        ),
+    };
+    let written = writing.tables(&db, &tables, what.format);
+    let Writing {
+        sink,
+        rows,
+        progress,
+    } = writing;
+    drop(progress);
+    let written = written.and_then(|()| {
+        let counted = sink.into_inner().map_err(|error| error.to_string())?;
+        Ok(counted.bytes)
+    });
+    let size = written.inspect_err(|_| {
+        if !to_stdout {
+            // Half a dump looks like a whole one of fewer rows.
+            let _ = fs::remove_file(&what.out);
+        }
+    })?;
+    let end = db.recovered().log_end;
+    eprintln!(
+        "{} rows of {}, {}, as of log position {end}",
+        grouped(rows as f64),
+        match tables.len() {
+            1 => "1 table".to_owned(),
+            count => format!("{count} tables"),
+        },
+        bytes(size),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unmade(what: &Dump, error: &io::Error) -> String {
+    let path = what.out.display();
+    match error.kind() {
+        ErrorKind::AlreadyExists => {
+            format!("{path} is there already: remove it, or name another file")
+        }
+        _ => format!("{path} cannot be made: {error}"),
+    }
+}
+
+/// The tables asked for, or all.
+fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
+    let all = db.stats().tables;
+    if let Some(missing) = what
+        .table
+        .iter()
+        .find(|&name| all.iter().all(|table| table.name != *name))
+    {
+        let names: Vec<&str> = all.iter().map(|table| &*table.name).collect();
+        return Err(format!(
+            "there is no table \"{missing}\"; there are: {}",
+            names.join(", ")
+        ));
+    }
+    let chosen: Vec<TableStats> = all
+        .into_iter()
+        .filter(|table| what.table.is_empty() || what.table.contains(&table.name))
+        .collect();
+    if what.format == RowFormat::Csv && chosen.len() != 1 {
+        return Err(format!(
+            "comma-separated values hold one table, and this would be {}: choose one by --table, or \
+             leave --format out",
+            chosen.len()
+        ));
+    }
+    Ok(chosen)
+}
+
+struct Writing {
+    sink: BufWriter<Counted>,
+    rows: u64,
+    progress: Progress,
+}
+
+impl Writing {
+    /// All tables in one transaction, which locks what it reads.
+    fn tables(
+        &mut self,
+        db: &Database,
+        tables: &[TableStats],
+        format: RowFormat,
+    ) -> Result<(), String> {
+        let mut tx = db.begin().map_err(|error| error.to_string())?;
+        tx.set_label("dump");
+        for table in tables {
+            self.progress.now(&table.name);
+            match format {
+                RowFormat::Jsonl => self.lines(&mut tx, table)?,
+                RowFormat::Csv => self.columns(&mut tx, table)?,
+            }
+        }
+        tx.commit().map_err(|error| error.to_string())?;
+        self.sink.flush().map_err(|error| unwritten(&error))
+    }
+
+    fn lines(&mut self, tx: &mut Transaction, table: &TableStats) -> Result<(), String> {
+        let types = Types::of(table);
+        let mut line = String::new();
+        self.line(types.header(&table.name).to_string().as_bytes())?;
+        let rows = self.each(tx, table, |writing, key, value| {
+            let (key, value) = (types.key.to_json(key), types.value.to_json(value));
+            line.clear();
+            // Without a map for every row. Writing to a string does not fail.
+            let _ = write!(line, "{{\"key\":{key},\"value\":{value}}}");
+            writing.line(line.as_bytes())
+        })?;
+        let end = serde_json::json!({ "end": table.name, "rows": rows });
+        self.line(end.to_string().as_bytes())
+    }
+
+    fn columns(&mut self, tx: &mut Transaction, table: &TableStats) -> Result<(), String> {
+        let types = Types::of(table);
+        let mut names = columns::names(&types.key, "key");
+        names.extend(columns::names(&types.value, "value"));
+        self.record(&names)?;
+        self.each(tx, table, |writing, key, value| {
+            let cells = |shape, bytes| {
+                columns::cells(shape, bytes).ok_or_else(|| {
+                    format!(
+                        "table \"{}\" holds bytes that are not of its types, {}, which cells have no \
+                         place for: leave --format out",
+                        table.name,
+                        types.words()
+                    )
+                })
+            };
+            let mut row = cells(&types.key, key)?;
+            row.extend(cells(&types.value, value)?);
+            writing.record(&row)
+        })?;
+        Ok(())
+    }
+
+    /// Every row of a table; returns how many there were.
+    fn each(
+        &mut self,
+        tx: &mut Transaction,
+        table: &TableStats,
+        mut write: impl FnMut(&mut Writing, &[u8], &[u8]) -> Result<(), String>,
+    ) -> Result<u64, String> {
+        let door: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
+        let (mut rows, mut failed) = (0, None);
+        let read = tx.range(&door, ..).try_for_each_bytes(|key, value| {
+            rows += 1;
+            if rows % STEP == 0 {
+                self.progress.advance(STEP);
+            }
+            match write(self, key, value) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(what) => {
+                    failed = Some(what);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        read.map_err(|error| error.to_string())?;
+        self.rows += rows;
+        failed.map_or(Ok(rows), Err)
+    }
+
+    fn record(&mut self, cells: &[String]) -> Result<(), String> {
+        let mut row = csv::Writer::from_writer(Vec::new());
+        let written = row.write_record(cells);
+        written.map_err(|error| error.to_string())?;
+        let row = row.into_inner().map_err(|error| error.to_string())?;
+        self.sink.write_all(&row).map_err(|error| unwritten(&error))
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let written = self.sink.write_all(line);
+        written
+            .and_then(|()| self.sink.write_all(b"\n"))
+            .map_err(|error| unwritten(&error))
+    }
+}
+
+/// What is written, and how much.
+struct Counted {
+    sink: Box<dyn Write>,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.sink.write(bytes)?;
+        self.bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+fn unwritten(error: &io::Error) -> String {
+    if error.kind() == ErrorKind::BrokenPipe {
+        // Whoever read has stopped: there is nobody to tell.
+        std::process::exit(NOBODY_LISTENS);
+    }
+    format!("the dump could not be written: {error}")
+}

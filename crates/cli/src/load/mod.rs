@@ -1,0 +1,351 @@
+//! `foxton load`: rows from text into a database.
+//!
+//! Rows go in by batches, a transaction each. A bad line is one that is not understood, or whose row
+//! the table does not take. It spoils its batch: the rest of the batch is still looked at, so that
+//! whoever mends the file sees more than one bad line, then the batch is rolled back and loading ends.
+//! With `--skip-bad` bad lines are passed over.
+
+/// A file of rows, line by line.
+mod source;
+
+use std::process::ExitCode;
+
+use foxton::{Database, Error, Options, Table, Transaction, codec::Encoded};
+use foxton_lab::{
+    progress::{Audience, Progress},
+    report::number::grouped,
+};
+
+use crate::{
+    arguments::{Load, RowFormat},
+    existing, opening,
+    output::say,
+    rows::types::Types,
+    tables::plain,
+};
+use source::{Line, Row, Source};
+
+/// Bad lines that are shown one by one.
+const SHOWN: u64 = 20;
+
+/// Loads a file.
+pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
+    let is_csv = what.file.extension().is_some_and(|kind| kind == "csv");
+    let format = what.format.unwrap_or(match is_csv {
+        true => RowFormat::Csv,
+        false => RowFormat::Jsonl,
+    });
+    if format == RowFormat::Csv && what.table.is_none() {
+        return Err(
+            "comma-separated values do not say which table they are of: name it by --table"
+                .to_owned(),
+        );
+    }
+    let mut source = Source::open(&what.file, format)?;
+    let db = opening::open(&what.directory, Options::default())?;
+    let mut loader = Loader {
+        what,
+        format,
+        db: &db,
+        target: None,
+        batch: None,
+        rows: 0,
+        batches: 0,
+        passed_over: 0,
+        bad: 0,
+        unfinished: None,
+        cut: false,
+        progress: Audience::here().bytes("load", source.size),
+    };
+    let ended = loader.load(&mut source);
+    loader.finish(ended)
+}
+
+struct Loader<'a> {
+    what: &'a Load,
+    format: RowFormat,
+    db: &'a Database,
+    target: Option<Target>,
+    batch: Option<Batch>,
+    /// Rows in batches that are committed.
+    rows: u64,
+    batches: u64,
+    /// Rows of tables that are not wanted.
+    passed_over: u64,
+    bad: u64,
+    /// The table whose end has not come yet.
+    unfinished: Option<String>,
+    /// Whether a table's end did not come.
+    cut: bool,
+    progress: Progress,
+}
+
+/// Where rows go.
+struct Target {
+    name: String,
+    types: Types,
+    door: Table<Encoded, Encoded>,
+    /// Rows of it in the file, whatever became of them.
+    seen: u64,
+    wanted: bool,
+}
+
+struct Batch {
+    tx: Transaction,
+    first_line: u64,
+    last_line: u64,
+    lines: u64,
+    rows: u64,
+    bad: u64,
+}
+
+/// Why loading ended before the file did.
+enum Halt {
+    /// A batch with bad lines; these lines were not loaded.
+    Refused { from: u64, to: u64, bad: u64 },
+    /// Something that no other file would mend.
+    Failed(String),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Failed(error.to_string())
+    }
+}
+
+impl Loader<'_> {
+    fn load(&mut self, source: &mut Source) -> Result<(), Halt> {
+        let mut told = 0;
+        if let Some(name) = &self.what.table {
+            let types = self.named_types()?;
+            if let Some(types) = types {
+                source.suits(&types).map_err(Halt::Failed)?;
+                self.aim(&name.clone(), types)?;
+            }
+        }
+        while let Some((line, understood)) = source.next().map_err(Halt::Failed)? {
+            self.progress.advance(source.read() - told);
+            told = source.read();
+            let taken = match understood {
+                Ok(Line::Header(table, types)) => {
+                    self.end_batch()?;
+                    self.cut_short();
+                    self.unfinished = Some(table.clone());
+                    self.aim(&table, types)?;
+                    continue;
+                }
+                Ok(Line::End(table, rows)) => {
+                    self.unfinished = None;
+                    match &self.target {
+                        Some(target) if target.name == table && target.seen == rows => continue,
+                        _ => Err(format!(
+                            "it ends table \"{table}\" after {rows} rows, which is not what came \
+                             before it"
+                        )),
+                    }
+                }
+                Ok(Line::Row(row)) => self.row(line, &row)?,
+                Err(what) => Err(what),
+            };
+            self.note(line, taken)?;
+        }
+        self.end_batch()?;
+        self.cut_short();
+        Ok(())
+    }
+
+    /// The types of the table named by `--table`, if anything says them before the file does.
+    fn named_types(&self) -> Result<Option<Types>, Halt> {
+        let name = self.what.table.as_deref().unwrap_or("");
+        let told = match (&self.what.key, &self.what.value) {
+            (Some(key), Some(value)) => Some(Types::called(key, value)),
+            _ => None,
+        };
+        match (existing::table(self.db, name), told) {
+            (Some(known), _) => Ok(Some(Types::of(&known))),
+            (None, Some(told)) => Ok(Some(told)),
+            // A file of JSON lines may still say it.
+            (None, None) if self.format == RowFormat::Jsonl => Ok(None),
+            (None, None) => Err(Halt::Failed(format!(
+                "there is no table \"{name}\" yet: say what it is to hold by --key and --value, such \
+                 as --key u64 --value str"
+            ))),
+        }
+    }
+
+    /// Rows from here on are of this table.
+    fn aim(&mut self, name: &str, types: Types) -> Result<(), Halt> {
+        let wanted = self.what.table.as_deref().is_none_or(|only| only == name);
+        if wanted {
+            if let Some(known) = existing::table(self.db, name)
+                && !Types::of(&known).are(&types)
+            {
+                return Err(Halt::Failed(format!(
+                    "table \"{name}\" maps {}, and the file has rows of {}",
+                    Types::of(&known).words(),
+                    types.words()
+                )));
+            }
+            let (key, value) = types.names();
+            let tx = self.db.begin()?;
+            tx.make_table(name, &key, &value)?;
+            tx.commit()?;
+        }
+        self.target = Some(Target {
+            name: name.to_owned(),
+            types,
+            door: Table::new(existing::forever(name)),
+            seen: 0,
+            wanted,
+        });
+        Ok(())
+    }
+
+    /// Takes a row in. An inner error: the row is bad.
+    fn row(&mut self, line: u64, row: &Row) -> Result<Result<(), String>, Halt> {
+        let Some(target) = &mut self.target else {
+            return Ok(Err(
+                "nothing says of which table it is: neither --table nor a line before it"
+                    .to_owned(),
+            ));
+        };
+        target.seen += 1;
+        if !target.wanted {
+            self.passed_over += 1;
+            return Ok(Ok(()));
+        }
+        let (key, value) = match row.encode(&target.types) {
+            Ok(encoded) => encoded,
+            Err(what) => return Ok(Err(what)),
+        };
+        let batch = match &mut self.batch {
+            Some(batch) => batch,
+            None => self.batch.insert(Batch::new(self.db, line)?),
+        };
+        if batch.bad > 0 && !self.what.skip_bad {
+            return Ok(Ok(())); // It was only looked at.
+        }
+        match batch.tx.put(&target.door, &Encoded(key), &Encoded(value)) {
+            Ok(()) => {
+                batch.rows += 1;
+                Ok(Ok(()))
+            }
+            Err(Error::Request(request)) => Ok(Err(request.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Counts a line, bad or not, and ends its batch if it is full.
+    fn note(&mut self, line: u64, taken: Result<(), String>) -> Result<(), Halt> {
+        if self.batch.is_none() && taken.is_err() && !self.what.skip_bad {
+            self.batch = Some(Batch::new(self.db, line)?);
+        }
+        if let Some(batch) = &mut self.batch {
+            batch.lines += 1;
+            batch.last_line = line;
+            batch.bad += u64::from(taken.is_err());
+        }
+        if let Err(what) = taken {
+            self.bad += 1;
+            if self.bad <= SHOWN {
+                self.progress.say(&format!("line {line}: {}", plain(&what)));
+            }
+        }
+        let full = |batch: &Batch| self.what.batch > 0 && batch.lines >= self.what.batch;
+        match self.batch.as_ref().is_some_and(full) {
+            true => self.end_batch(),
+            false => Ok(()),
+        }
+    }
+
+    fn end_batch(&mut self) -> Result<(), Halt> {
+        let Some(batch) = self.batch.take() else {
+            return Ok(());
+        };
+        if batch.bad > 0 && !self.what.skip_bad {
+            batch.tx.rollback();
+            return Err(Halt::Refused {
+                from: batch.first_line,
+                to: batch.last_line,
+                bad: batch.bad,
+            });
+        }
+        batch.tx.commit()?;
+        self.rows += batch.rows;
+        self.batches += 1;
+        Ok(())
+    }
+
+    /// Says so if the last table's end is missing.
+    fn cut_short(&mut self) {
+        if let Some(table) = self.unfinished.take() {
+            self.cut = true;
+            self.progress.say(&format!(
+                "table \"{}\" has no line that ends it: the file may have been cut",
+                plain(&table)
+            ));
+        }
+    }
+
+    fn finish(self, ended: Result<(), Halt>) -> Result<ExitCode, String> {
+        drop(self.progress);
+        if self.bad > SHOWN {
+            eprintln!("and {} more", grouped((self.bad - SHOWN) as f64));
+        }
+        let count = |count: u64, what: &str| match count {
+            1 => format!("1 {what}"),
+            count => format!("{} {what}s", grouped(count as f64)),
+        };
+        let mut summary = format!(
+            "{} loaded in {}",
+            count(self.rows, "row"),
+            count(self.batches, "transaction")
+        );
+        if self.passed_over > 0 {
+            summary += &format!(
+                ", {} of other tables passed over",
+                count(self.passed_over, "row")
+            );
+        }
+        match ended {
+            Ok(()) => {
+                if self.bad > 0 {
+                    summary += &format!("; {} passed over", count(self.bad, "bad line"));
+                }
+                say!("{summary}");
+                Ok(match self.cut {
+                    true => ExitCode::FAILURE,
+                    false => ExitCode::SUCCESS,
+                })
+            }
+            Err(Halt::Refused { from, to, bad }) => {
+                say!("{summary}");
+                Err(format!(
+                    "nothing of lines {from} to {to} was loaded, and nothing behind them: {} there. \
+                     Mend the file and load it again from line {from} on (rows loaded twice do no \
+                     harm), or pass bad lines over with --skip-bad",
+                    count(bad, "bad line")
+                ))
+            }
+            Err(Halt::Failed(what)) => {
+                say!("{summary}");
+                Err(what)
+            }
+        }
+    }
+}
+
+impl Batch {
+    fn new(db: &Database, line: u64) -> Result<Batch, Error> {
+        let mut tx = db.begin()?;
+        tx.set_label("load");
+        Ok(Batch {
+            tx,
+            first_line: line,
+            last_line: line,
+            lines: 0,
+            rows: 0,
+            bad: 0,
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! Backups: taken while transactions go on, whole or not there at all, whatever fails on the way and
+//! wherever the power goes; and what is restored is the database as it was after some commit.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use foxton::{Database, Durability, Options, Table, backup};
+use foxton_log::device::Device;
+use foxton_log::device::disk::Damage;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
+use foxton_log::device::memory::MemoryDevice;
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+const COUNT: Table<str, u64> = Table::new("count");
+
+/// A directory that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path =
+            std::env::temp_dir().join(format!("foxton-backup-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Adds one to the count, and moves money around.
+fn step(db: &Database, seed: u64) -> u64 {
+    db.run(|tx| {
+        let (from, to) = (seed % 10, seed / 10 % 10);
+        for (account, amount) in [(from, -1), (to, 1)] {
+            let old = tx.get_for_update(&ACCOUNTS, &account)?.unwrap_or(0);
+            tx.put(&ACCOUNTS, &account, &(old + amount))?;
+        }
+        let count = tx.get_for_update(&COUNT, "steps")?.unwrap_or(0) + 1;
+        tx.put(&COUNT, "steps", &count)?;
+        Ok(count)
+    })
+    .unwrap()
+}
+
+/// The count, once it is sure that no money was lost.
+fn steps(db: &Database) -> u64 {
+    let rows = db.run(|tx| tx.range(&ACCOUNTS, ..).collect()).unwrap();
+    assert_eq!(rows.iter().map(|(_, money)| money).sum::<i64>(), 0);
+    db.run(|tx| tx.get(&COUNT, "steps")).unwrap().unwrap_or(0)
+}
+
+fn quiet(_: u64, _: u64) {}
+
+/// Says stop when it goes.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_backup_under_way_stops_nobody_and_has_what_was_committed_when_it_began() {
+    let scratch = Scratch::new("hot");
+    let mut options = Options::tiny();
+    options.durability = Durability::Buffered;
+    let db = Database::open_with(scratch.at("db"), options).unwrap();
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // Whatever goes wrong below, the writers end.
+        let _stopped = Stops(&stop);
+        for writer in 0..3u64 {
+            let (db, done, stop) = (&db, &done, &stop);
+            scope.spawn(move || {
+                let mut seed = writer;
+                while !stop.load(Ordering::SeqCst) {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    done.fetch_max(step(db, seed >> 33), Ordering::SeqCst);
+                }
+            });
+        }
+        for round in 0..4 {
+            while done.load(Ordering::SeqCst) < 20 * (round + 1) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            if round > 1 {
+                db.checkpoint().unwrap();
+            }
+            let (before, path) = (
+                done.load(Ordering::SeqCst),
+                scratch.at(&format!("b{round}")),
+            );
+            let made = match round % 2 {
+                0 => db.backup_to(&path).unwrap(),
+                // As another process would, which has not opened it.
+                _ => backup::of_directory(scratch.at("db"), &path, &mut quiet).unwrap(),
+            };
+            assert_eq!(backup::inspect(&path).unwrap(), made);
+            let again = scratch.at(&format!("r{round}"));
+            let restored = backup::restore(&path, &again, None, &mut quiet).unwrap();
+            assert_eq!((restored.end, restored.records), (made.end, made.records));
+            let found = steps(&Database::open_with(&again, Options::tiny()).unwrap());
+            assert!(found >= before, "{found} of {before} steps, round {round}");
+        }
+    });
+    db.verify();
+}
+
+#[test]
+fn a_backup_can_be_restored_to_every_commit_in_it() {
+    let scratch = Scratch::new("position");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    let positions: Vec<_> = (0..12)
+        .map(|seed| (step(&db, seed * 7), db.log_end()))
+        .collect();
+    let made = db.backup_to(scratch.at("backup")).unwrap();
+    for (count, position) in positions {
+        let again = scratch.at(&count.to_string());
+        let restored =
+            backup::restore(scratch.at("backup"), &again, Some(position), &mut quiet).unwrap();
+        assert_eq!(restored.end, position);
+        let db = Database::open_with(&again, Options::tiny()).unwrap();
+        assert_eq!(steps(&db), count);
+        assert_eq!(step(&db, 3), count + 1, "it goes on from there");
+    }
+    let beyond = made.end.plus(8);
+    let error = backup::restore(
+        scratch.at("backup"),
+        scratch.at("x"),
+        Some(beyond),
+        &mut quiet,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("can be restored to"), "{error}");
+    assert!(!scratch.at("x").exists(), "nothing was begun");
+}
+
+#[test]
+fn what_is_in_the_way_or_no_backup_is_named() {
+    let scratch = Scratch::new("refused");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    let made = scratch.at("made");
+    db.backup_to(&made).unwrap();
+    let code = |error: foxton::Error, code: &str, words: &str| {
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    };
+    code(
+        db.backup_to(&made).unwrap_err(),
+        "not_empty",
+        "remove it first",
+    );
+    code(
+        db.backup_to(scratch.at("db")).unwrap_err(),
+        "not_empty",
+        "name an empty",
+    );
+    let opened = Database::open(&made).unwrap_err();
+    code(opened, "not_a_database", "foxton restore");
+    let restore = |from: &str, to: &str| {
+        backup::restore(scratch.at(from), scratch.at(to), None, &mut quiet).unwrap_err()
+    };
+    code(restore("made", "db"), "not_empty", "it holds");
+    code(restore("db", "x"), "not_a_backup", "a database itself");
+    code(
+        restore("nowhere", "x"),
+        "not_a_database",
+        "no such directory",
+    );
+    fs::remove_file(made.join("backup")).unwrap();
+    code(restore("made", "x"), "not_a_backup", "interrupted");
+    let nothing = backup::of_directory(scratch.at("nowhere"), scratch.at("x"), &mut quiet);
+    code(nothing.unwrap_err(), "not_a_database", "no such directory");
+    assert!(!scratch.at("x").exists());
+}
+
+/// A database of some steps on a device in memory, with a log of several segments.
+fn filled() -> Database {
+    let db = Database::in_memory(Options::tiny()).unwrap();
+    for seed in 0..40 {
+        if seed == 20 {
+            db.checkpoint().unwrap();
+        }
+        step(&db, seed);
+    }
+    db.run(|tx| {
+        tx.set_durability(Durability::None);
+        (0..100u64).try_for_each(|key| tx.put(&Table::<u64, [u8]>::new("bulk"), &key, &[7; 1000]))
+    })
+    .unwrap();
+    db
+}
+
+#[test]
+fn a_backup_that_fails_is_none_and_the_database_goes_on() {
+    let db = filled();
+    let mut failures = 0;
+    for call in Call::ALL {
+        for nth in 1.. {
+            let device = FaultDevice::new();
+            device.fail(call, nth, Times::Once, io::ErrorKind::StorageFull);
+            let target: Arc<dyn Device> = Arc::new(device.clone());
+            let made = db.backup_on(&target, &mut quiet);
+            let reached = device.calls(call) >= nth;
+            device.heal();
+            let empty: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+            let restored = backup::restore_between(&*target, &empty, None, &mut quiet);
+            if !reached {
+                made.unwrap();
+                restored.unwrap();
+                break;
+            }
+            // A call that failed after the label had its name may have left a whole backup behind.
+            let Err(error) = made else {
+                panic!("{call:?} {nth} failed, and nobody was told");
+            };
+            assert_eq!(error.code(), "device_full", "{call:?} {nth}: {error}");
+            assert!(restored.is_err() || call == Call::SyncDir, "{call:?} {nth}");
+            failures += 1;
+        }
+    }
+    assert!(failures > 15, "only {failures} calls failed");
+    assert_eq!(step(&db, 9), 41);
+}
+
+#[test]
+fn wherever_the_power_goes_a_backup_is_whole_or_not_there() {
+    let db = filled();
+    let device = FaultDevice::new();
+    device.record();
+    let target: Arc<dyn Device> = Arc::new(device.clone());
+    db.backup_on(&target, &mut quiet).unwrap();
+    let (mut whole, mut cut) = (0, 0);
+    for (event, disk) in device.recording().unwrap().disks().enumerate() {
+        for (seed, damage) in Damage::ALL.into_iter().enumerate() {
+            let image = disk.crash(damage, (event * 16 + seed) as u64);
+            let empty: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+            match backup::restore_between(&image, &empty, None, &mut quiet) {
+                Ok(_) => {
+                    let db = Database::open_on(empty, Options::tiny()).unwrap();
+                    assert_eq!(steps(&db), 40, "event {event}, {damage:?}");
+                    whole += 1;
+                }
+                Err(_) => cut += 1,
+            }
+        }
+    }
+    assert!(whole > 0 && cut > 0, "{whole} whole, {cut} cut");
+}
+
+#[test]
+fn wherever_the_power_goes_a_restored_database_is_whole_or_not_there() {
+    let made: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+    filled().backup_on(&made, &mut quiet).unwrap();
+    let device = FaultDevice::new();
+    device.record();
+    let target: Arc<dyn Device> = Arc::new(device.clone());
+    backup::restore_between(&*made, &target, None, &mut quiet).unwrap();
+    let (mut whole, mut cut) = (0, 0);
+    for (event, disk) in device.recording().unwrap().disks().enumerate() {
+        for (seed, damage) in Damage::ALL.into_iter().enumerate() {
+            let image = Arc::new(disk.crash(damage, (event * 16 + seed) as u64));
+            let has = |name: &str| image.files().iter().any(|(known, _)| known == name);
+            if !has("foxton") {
+                cut += 1;
+                continue;
+            }
+            match Database::open_on(image, Options::tiny()) {
+                Ok(db) => {
+                    assert_eq!(steps(&db), 40, "event {event}, {damage:?}");
+                    whole += 1;
+                }
+                Err(_) if damage.harms_durable() => cut += 1,
+                Err(error) => panic!("event {event}, {damage:?}: {error}"),
+            }
+        }
+    }
+    assert!(whole > 0 && cut > 0, "{whole} whole, {cut} cut");
+}
+
+#[test]
+fn a_backup_that_went_bad_is_not_restored() {
+    let made = Arc::new(MemoryDevice::new());
+    let target: Arc<dyn Device> = made.clone();
+    filled().backup_on(&target, &mut quiet).unwrap();
+    let mut noticed = 0;
+    let last_segment = made.files().pop().map(|(name, _)| name);
+    for (name, contents) in made.files() {
+        // Damage to the record that says the log was closed takes nothing away.
+        let closing = if last_segment.as_ref() == Some(&name) {
+            24
+        } else {
+            0
+        };
+        for at in (0..contents.len() - closing).step_by(97) {
+            let file = made.open(&name).unwrap();
+            let mut byte = [0];
+            file.read_at(&mut byte, at).unwrap();
+            file.write_at(&[byte[0] ^ 0x20], at).unwrap();
+            let empty: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+            match backup::restore_between(&*made, &empty, None, &mut quiet) {
+                Ok(_) => panic!("byte {at} of {name} is another, and nobody was told"),
+                Err(error) => assert_eq!(error.code(), "damaged", "{error}"),
+            }
+            file.write_at(&byte, at).unwrap();
+            noticed += 1;
+        }
+    }
+    assert!(noticed > 1_000, "only {noticed} bytes");
+}

@@ -1,0 +1,251 @@
+//! Copying a log, or the beginning of one, to another directory.
+//!
+//! What is copied is read record by record, and each is checked; the copy has the same bytes at the
+//! same places of the stream, cut into segments of its own, and is closed. So any copy is a log as it
+//! was at one moment, and damage to it is noticed later.
+//!
+//! The log may be written meanwhile, by somebody who knows nothing of this: what is not whole yet is
+//! where the copy ends. Nobody waits for it. What it must have, the caller says.
+//!
+//! # Invariants
+//!
+//! * I1 Every record in the copy was read as a good one, and they follow each other without gaps from
+//!   `from` on.
+//! * I2 The copy is durable when [`copy`] returns, but for the name of the directory itself.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::{Damage, Failure, LogError, OpenError};
+use crate::lsn::Lsn;
+use crate::output::{Halt, Output, create};
+use crate::reader::{Rest, Stream};
+use crate::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
+use crate::segment;
+
+/// Bytes handed to the target at once.
+const CHUNK: usize = 256 << 10;
+
+/// The largest segments of a copy, in bytes of stream.
+const SEGMENT: u64 = (64 << 20) - segment::HEADER_BYTES;
+
+/// What is to be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Where the first record begins.
+    pub from: Lsn,
+    /// The log goes on to here at least; if it does not, it is damaged.
+    pub at_least: Lsn,
+    /// No record that ends later is copied.
+    pub at_most: Lsn,
+}
+
+/// What was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Where the last record ends.
+    pub end: Lsn,
+    /// Records, not counting the log's own.
+    pub records: u64,
+    /// Bytes of stream.
+    pub bytes: u64,
+}
+
+/// Why a log was not copied, told by whose fault it was.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The log could not be read, or is damaged.
+    Source(OpenError<Infallible>),
+    /// The copy could not be written.
+    Target(Failure),
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CopyError::Source(error) => error.fmt(f),
+            CopyError::Target(failure) => failure.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CopyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CopyError::Source(error) => Some(error),
+            CopyError::Target(failure) => Some(failure),
+        }
+    }
+}
+
+impl From<Failure> for CopyError {
+    fn from(failure: Failure) -> Self {
+        CopyError::Source(failure.into())
+    }
+}
+
+/// Copies a span of the log of the database `identity` to `target`, which has no log, calling
+/// `advance` with the bytes of stream done since the last call.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use foxton_log::copy::{Span, copy};
+/// use foxton_log::device::{Device, memory::MemoryDevice};
+/// use foxton_log::{Log, LogOptions, Lsn, reader};
+/// use foxton_sync::worker::Workers;
+///
+/// let (source, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
+/// let identity = *b"an identity of16";
+/// let (log, _) = Log::open(source.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let first = log.insert(&worker, 1, &[b"first"])?;
+/// let second = log.insert(&worker, 1, &[b"second"])?;
+/// log.wait_durable(&worker, second)?;
+///
+/// let target: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+/// let span = Span { from: Lsn::ZERO, at_least: first, at_most: first };
+/// let copied = copy(&*source, &identity, span, &target, &mut |_| {})?;
+/// assert_eq!((copied.end, copied.records), (first, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// If a device fails, or the log is damaged. What is in the target then is no log.
+pub fn copy(
+    source: &dyn Device,
+    identity: &[u8; 16],
+    span: Span,
+    target: &Arc<dyn Device>,
+    advance: &mut dyn FnMut(u64),
+) -> Result<Copied, CopyError> {
+    let mut stream = Stream::of(source, identity, span.from).map_err(CopyError::Source)?;
+    let seal = Seal::new(identity);
+    let mut written = Written::begin(&stream, identity, span, target)?;
+    let (mut at, mut records, mut closed_at) = (span.from, 0, None);
+    // What lies behind the last record that is wanted is not looked at: it may be half written.
+    while at < span.at_most {
+        let (kind, end) = match stream.record(seal, at)? {
+            Ok(record) => (record.kind, record.end),
+            Err(flaw) => {
+                let known = span.at_least.min(span.at_most);
+                let damaged = at < known
+                    || matches!(stream.search(seal, at, flaw, known)?, Rest::Damaged) && {
+                        // It may have been written since it was read, by somebody who went on.
+                        stream.forget();
+                        stream.record(seal, at)?.is_err()
+                    };
+                if damaged {
+                    let corruption = stream.corruption(at, Damage::Record(flaw));
+                    return Err(CopyError::Source(corruption.into()));
+                }
+                if stream.record(seal, at)?.is_err() {
+                    break;
+                }
+                continue;
+            }
+        };
+        if end > span.at_most {
+            break;
+        }
+        if let Some(closed) = closed_at.take() {
+            // The log went on behind it, so it is a record like others.
+            written.put(&mut stream, closed, at)?;
+        }
+        match kind {
+            CLOSED => closed_at = Some(at),
+            kind if kind >= FIRST_OWN_KIND => {
+                let corruption = stream.corruption(at, Damage::Kind(kind));
+                return Err(CopyError::Source(corruption.into()));
+            }
+            _ => {
+                written.put(&mut stream, at, end)?;
+                records += 1;
+            }
+        }
+        advance(end.since(at));
+        at = end;
+    }
+    let end = closed_at.unwrap_or(at);
+    written.close(seal)?;
+    Ok(Copied {
+        end,
+        records,
+        bytes: end.since(span.from),
+    })
+}
+
+/// The copy.
+struct Written {
+    output: Output,
+    chunk: Vec<u8>,
+}
+
+impl Written {
+    fn begin(
+        stream: &Stream<'_>,
+        identity: &[u8; 16],
+        span: Span,
+        target: &Arc<dyn Device>,
+    ) -> Result<Written, CopyError> {
+        // Room for all of it and the closing record; more would be reserved for nothing.
+        let room = stream.end().min(span.at_most).since(span.from) + HEADER_BYTES as u64;
+        let capacity = room
+            .next_multiple_of(segment::HEADER_BYTES)
+            .clamp(segment::HEADER_BYTES, SEGMENT);
+        let first = create(&**target, identity, span.from, capacity).map_err(CopyError::Target)?;
+        Ok(Written {
+            output: Output::new(target.clone(), *identity, capacity, first, span.from),
+            chunk: Vec::with_capacity(2 * CHUNK),
+        })
+    }
+
+    /// Adds the bytes from `at` to `end`, where the last ones ended.
+    fn put(&mut self, stream: &mut Stream<'_>, at: Lsn, end: Lsn) -> Result<(), CopyError> {
+        let bytes = stream.view(at, end.since(at))?;
+        let bytes = bytes.expect("it was read as a record just now");
+        self.chunk.extend_from_slice(bytes);
+        if self.chunk.len() >= CHUNK {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), CopyError> {
+        let Written { output, chunk } = self;
+        told(|sync| output.write(chunk, sync))?;
+        chunk.clear();
+        Ok(())
+    }
+
+    fn close(mut self, seal: Seal) -> Result<(), CopyError> {
+        self.flush()?;
+        told(|sync| self.output.write_closed(seal, sync))
+    }
+}
+
+/// Does something with the output, syncing each full segment, and says what failed.
+fn told(
+    write: impl FnOnce(
+        &mut dyn FnMut(&segment::Segment, Lsn) -> Result<(), LogError>,
+    ) -> Result<(), Halt>,
+) -> Result<(), CopyError> {
+    let mut unsynced = None;
+    let written = write(&mut |full, _| {
+        full.file.sync().map_err(|source| {
+            unsynced = Some(Failure::of("sync", &segment::name(full.first))(source));
+            LogError::Closed
+        })
+    });
+    match (written, unsynced) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(failure)) | (Err(Halt::Here(failure)), None) => {
+            Err(CopyError::Target(failure))
+        }
+        (Err(Halt::Told(_)), None) => unreachable!("only a failed sync tells"),
+    }
+}
