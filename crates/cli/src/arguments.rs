@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The verbs that look after a database.
 mod care;
 
-pub(crate) use care::{Backup, Dump, Load, Restore, RowFormat};
+pub(crate) use care::{Backup, Check, Dump, Load, Repair, Restore, RowFormat};
 
 use clap::{Args, Parser, Subcommand};
 use foxton::{Durability, LatchKind, VictimPolicy};
@@ -25,6 +25,7 @@ Examples:
   foxton figure 000-fig12              a figure of the literature, repeated here
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             which tables a database has, how large, and its log
+  foxton check /tmp/play               whether every byte that matters is what was written
   foxton backup /tmp/play /tmp/copy    a copy that is whole, whether or not a process has it open
   foxton dump /tmp/play > play.jsonl   its rows as text, and `foxton load` takes them in again
   foxton top /tmp/play                 watch a database that another process has open
@@ -51,6 +52,8 @@ Example:
         /// The database's directory.
         directory: PathBuf,
     },
+    /// Look at every byte of a database that matters, and name what is wrong and where.
+    Check(Check),
     /// Copy a database while it is used, to a directory that `foxton restore` takes.
     Backup(Backup),
     /// Make a database of a backup.

@@ -31,6 +31,9 @@ mod tables;
 /// `foxton inspect`.
 mod inspect;
 
+/// `foxton check`.
+mod check;
+
 /// `foxton backup` and `foxton restore`.
 mod backup;
 
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
         Command::Inspect { directory } => inspect::run(&directory),
+        Command::Check(what) => Ok(check::run(&what)),
         Command::Backup(what) => backup::run(&what),
         Command::Restore(what) => backup::restore(&what),
         Command::Dump(what) => dump::run(&what),

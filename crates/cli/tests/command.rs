@@ -2,7 +2,12 @@
 
 mod support;
 
-use std::{fs, io::Write, process::Stdio};
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Output, Stdio},
+};
 
 use serde_json::Value;
 use support::{command, foxton, said, shell};

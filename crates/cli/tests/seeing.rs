@@ -12,7 +12,7 @@ use std::{
         process::CommandExt,
     },
     path::Path,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Stdio},
     thread,
     time::{Duration, Instant},
 };

@@ -122,6 +122,9 @@ mod db;
 /// Copies of a database, taken while it is used.
 pub mod backup;
 
+/// Whether a database is what it was when it was written.
+pub mod check;
+
 /// Transactions to their end.
 mod run;
 

@@ -15,7 +15,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
-use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, segment};
+use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, reader, segment};
 use foxton_store::memory::{NewRecord, Next, ValueBlock};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -149,6 +149,34 @@ pub(crate) fn restart(
         maker,
         recovered,
     })
+}
+
+/// Brings back the tables and changes nothing, for whoever only looks.
+pub(crate) fn look(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<(), Refused> {
+    let manifest = Manifest::read(device, identity)?;
+    for table in &manifest.tables {
+        if !catalog.restore(table.clone()) {
+            let what = "it holds two tables with one number or name";
+            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+        }
+    }
+    let meter = Meter::new(None, OpenPhase::Checkpoint, 0);
+    load::load(device, identity, &manifest, catalog, workers, 1, &meter)?;
+    let start = Start {
+        from: manifest.redo_from,
+        durable: manifest.image,
+    };
+    thread::scope(|scope| {
+        let mut redo = Redo::new(scope, catalog, workers, 1, manifest.image);
+        reader::read(device, identity, start, &mut |record| redo.visit(record))
+    })
+    .map(|_| ())
+    .map_err(Refused::Log)
 }
 
 /// Where the files of the log end, for those who want to know how far restart is. What cannot be

@@ -91,6 +91,7 @@ fn a_backup_under_way_stops_nobody_and_has_what_was_committed_when_it_began() {
                 while !stop.load(Ordering::SeqCst) {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     done.fetch_max(step(db, seed >> 33), Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(1));
                 }
             });
         }

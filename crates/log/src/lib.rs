@@ -49,6 +49,9 @@ mod output;
 /// Copying a log to another directory.
 pub mod copy;
 
+/// Everything that is wrong with a log.
+pub mod audit;
+
 /// Making the end of a log fit to be written on.
 mod restart;
 

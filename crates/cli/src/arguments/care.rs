@@ -144,3 +144,36 @@ fn position(text: &str) -> Result<Lsn, String> {
     let bytes = text.parse().map(Lsn::new);
     bytes.map_err(|_| "say a position of the log, a number such as 81264".to_owned())
 }
+
+/// The arguments of `check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every checksum is compared: of the superblock, of the checkpoint and each block of its rows, of the log's
+files and each of its records, those behind damage included. Then the tables are loaded as opening does,
+and their order, their index and the way to each row are looked at. A backup can be checked, too.
+
+Nothing is ever changed: not a torn end, which is where a log stops that was not closed and is no damage,
+and not the lock, so that nobody can open the database meanwhile. Nothing is repaired, either: what is
+damaged is restored from a backup, and `foxton dump` tells what can still be read of a database that
+opens.
+
+Exit codes: 0 nothing is wrong; 1 something is, and is named; 2 it could not be checked: there is no
+database, a process has it open, it is of a later version, or the device fails.
+
+Examples:
+  foxton check /var/lib/shop
+  foxton check /backups/shop-monday")]
+pub(crate) struct Check {
+    /// The directory of a database that no process has open, or of a backup.
+    pub(crate) directory: PathBuf,
+    /// What is done about damage: nothing can be.
+    #[arg(long, value_enum, default_value_t = Repair::None)]
+    pub(crate) repair: Repair,
+}
+
+/// What is done about damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Repair {
+    /// Nothing.
+    None,
+}

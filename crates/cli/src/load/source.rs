@@ -69,7 +69,7 @@ pub(crate) struct Source {
 enum Form {
     Lines(Box<dyn BufRead>),
     Columns {
-        rows: csv::Reader<Box<dyn BufRead>>,
+        rows: Box<csv::Reader<Box<dyn BufRead>>>,
         /// For each cell of a row: the place of its column in the file, those of the key first.
         order: Vec<usize>,
         keys: usize,
@@ -235,7 +235,7 @@ fn columns_of(lines: Box<dyn BufRead>) -> Result<Form, String> {
             .map(|&(_, place)| place)
             .collect(),
         keys: keys.len(),
-        rows,
+        rows: Box::new(rows),
     })
 }
 

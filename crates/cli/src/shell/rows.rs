@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use foxton::codec::{Key, Value};
 
+use crate::rows::shape::{hex, unhex};
+
 /// Characters of a value shown before it is cut.
 const SHOWN: usize = 72;
 
@@ -71,7 +73,7 @@ fn typed<T: FromStr>(type_name: &str, text: &str) -> Result<T, String> {
 fn plain(type_name: &str, text: &str) -> Result<Vec<u8>, String> {
     match (type_name, text.strip_prefix("0x")) {
         ("str", _) | ("bytes", None) => Ok(text.as_bytes().to_vec()),
-        (_, Some(digits)) => unhex(digits).ok_or_else(|| {
+        (_, Some(_)) => unhex(text).ok_or_else(|| {
             format!("\"{text}\" is no hexadecimal number of whole bytes, such as 0x00ff")
         }),
         (_, None) => Err(format!(
@@ -81,31 +83,14 @@ fn plain(type_name: &str, text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-fn unhex(digits: &str) -> Option<Vec<u8>> {
-    let digits = digits.as_bytes();
-    let byte = |pair: &[u8]| {
-        let high = char::from(pair[0]).to_digit(16)?;
-        let low = char::from(pair[1]).to_digit(16)?;
-        u8::try_from(high * 16 + low).ok()
-    };
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    digits.chunks_exact(2).map(byte).collect()
-}
-
 fn show_plain(type_name: &str, bytes: &[u8]) -> String {
     let text = str::from_utf8(bytes).ok();
     let readable = text.filter(|text| !text.chars().any(char::is_control));
     match readable {
         Some(text) if matches!(type_name, "str" | "bytes") => cut(text, bytes.len()),
         _ => {
-            let digits: String = bytes
-                .iter()
-                .take(SHOWN)
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            cut(&format!("0x{digits}"), bytes.len())
+            let shown = &bytes[..bytes.len().min(SHOWN)];
+            cut(&hex(shown), bytes.len())
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::limits::BACKUP_FILE as FILE;
 /// What it is called until it is whole.
 pub(crate) const UNFINISHED: &str = "backup.new";
 
-const BYTES: usize = 512;
+pub(super) const BYTES: usize = 512;
 const CHECK_AT: usize = BYTES - 4;
 const MAGIC: &[u8; 8] = b"FOXTONbk";
 const VERSION: u32 = 1;

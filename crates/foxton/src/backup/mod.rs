@@ -274,8 +274,10 @@ fn make(
         }),
         files: moved.files,
     };
+    // From here on nothing may fail that leaves a whole backup behind.
+    let bytes = size_of(&**target)? + label::BYTES as u64;
     label.write(&**target)?;
-    Ok(label.backup(moved.bytes))
+    Ok(label.backup(bytes))
 }
 
 fn restore_on(
@@ -291,6 +293,7 @@ fn restore_on(
         at_most: to,
     };
     let moved = transfer(source, &label.identity, extent, target, told)?;
+    let bytes = size_of(&**target)?;
     let mut superblock = Superblock::new(label.identity);
     superblock.compat = label.compat;
     superblock.create(&**target).map_err(|error| {
@@ -302,7 +305,7 @@ fn restore_on(
         records: moved.records,
         ..*label
     };
-    Ok(restored.backup(moved.bytes))
+    Ok(restored.backup(bytes))
 }
 
 impl Label {
@@ -376,7 +379,22 @@ fn not_empty(path: &Path, found: &str) -> Error {
     .into()
 }
 
-fn not_read(path: &Path, error: io::Error) -> Error {
+/// Whose backup it is; or what is wrong with its label. `None`: there is no label.
+pub(crate) fn identity(
+    device: &dyn Device,
+    path: &Path,
+) -> Result<Option<Result<[u8; 16], String>>> {
+    match Label::read(device) {
+        Ok(label) => Ok(Some(Ok(label.identity))),
+        Err(Failed::Source(failure)) if failure.source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(Failed::Damaged(_, what)) => Ok(Some(Err(what))),
+        Err(failed) => Err(failed.told(path, path)),
+    }
+}
+
+pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Storage::NotADatabase {
             path: path.into(),

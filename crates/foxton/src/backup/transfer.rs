@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use foxton_log::copy::{Copied, CopyError, Span, copy};
 use foxton_log::device::Device;
-use foxton_log::{Ended, Failure, Lsn, OpenError, Start, reader};
+use foxton_log::{Ended, Lsn, OpenError, Start, reader};
 
 use super::{Failed, Told};
+use crate::checkpoint::Trouble;
+use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
-use crate::checkpoint::{Trouble, layer};
+use crate::checkpoint::merge::Merge;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -31,14 +33,6 @@ pub(super) struct Moved {
     pub(super) end: Lsn,
     pub(super) records: u64,
     pub(super) files: u32,
-    pub(super) bytes: u64,
-}
-
-/// What there is of a database besides its log.
-struct Base {
-    manifest: Manifest,
-    /// The files of its layers.
-    files: Vec<String>,
 }
 
 /// Copies the database `identity` to a directory that is empty, durably, and reads the copy again.
@@ -50,25 +44,21 @@ pub(super) fn transfer(
     told: Told<'_>,
 ) -> Result<Moved, Failed> {
     let manifest = Manifest::read(source, identity)?;
-    let layers = manifest.layers.iter();
-    let files = layers.map(|layer| layer::name(layer.number)).collect();
-    let base = Base { manifest, files };
     let total = super::size_of(source)?;
     let mut done = 0;
     let mut advance = |bytes: u64| {
         done += bytes;
         told(done.min(total), total);
     };
-    let mut checks = Vec::new();
-    for name in &base.files {
-        checks.push(copy_file(source, &**target, name, &mut advance)?);
+    for layer in &manifest.layers {
+        copy_file(source, &**target, &layer::name(layer.number), &mut advance)?;
     }
-    if base.manifest != Manifest::default() {
+    if manifest != Manifest::default() {
         // As it was read: whoever has the database open may have made another by now.
-        let whole = base.manifest.encode(identity);
+        let whole = manifest.encode(identity);
         put_file(&**target, manifest::FILE, &whole)?;
     }
-    let (image, from) = (base.manifest.image, base.manifest.redo_from);
+    let (image, from) = (manifest.image, manifest.redo_from);
     let span = Span {
         from,
         at_least: extent.at_least.max(image),
@@ -78,14 +68,13 @@ pub(super) fn transfer(
     target
         .sync_dir()
         .map_err(Failed::target("sync", "the directory"))?;
-    verify(&**target, identity, &base, &checks, copied)?;
+    verify(&**target, identity, &manifest, copied)?;
     Ok(Moved {
         image,
         from,
         end: copied.end,
         records: copied.records,
-        files: u32::try_from(base.files.len()).unwrap_or(u32::MAX),
-        bytes: super::size_of(&**target)?,
+        files: u32::try_from(manifest.layers.len()).unwrap_or(u32::MAX),
     })
 }
 
@@ -98,18 +87,18 @@ fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), Failed>
     written.map_err(Failed::target("write", name))
 }
 
-/// Copies a file, durably but for its name, and returns its checksum.
+/// Copies a file, durably but for its name.
 fn copy_file(
     source: &dyn Device,
     target: &dyn Device,
     name: &str,
     advance: &mut dyn FnMut(u64),
-) -> Result<u32, Failed> {
+) -> Result<(), Failed> {
     let from = source.open(name).map_err(Failed::source("open", name))?;
     let to = target
         .create(name)
         .map_err(Failed::target("create", name))?;
-    let (mut check, mut at, mut chunk) = (0, 0, vec![0; CHUNK]);
+    let (mut at, mut chunk) = (0, vec![0; CHUNK]);
     loop {
         let count = from.read_at(&mut chunk, at);
         let count = count.map_err(Failed::source("read", name))?;
@@ -118,48 +107,31 @@ fn copy_file(
         }
         let written = to.write_at(&chunk[..count], at);
         written.map_err(Failed::target("write", name))?;
-        check = crc32c::crc32c_append(check, &chunk[..count]);
         at += count as u64;
         advance(count as u64);
     }
-    to.sync().map_err(Failed::target("sync", name))?;
-    Ok(check)
+    to.sync().map_err(Failed::target("sync", name))
 }
 
-/// Reads the copy again: files byte by byte, the log record by record.
+/// Reads the copy again: layers row by row, the log record by record. Both have checksums of their own,
+/// so what had gone bad in what was copied is noticed, too.
 fn verify(
     target: &dyn Device,
     identity: &[u8; 16],
-    base: &Base,
-    checks: &[u32],
+    copy_of: &Manifest,
     copied: Copied,
 ) -> Result<(), Failed> {
-    for (name, check) in base.files.iter().zip(checks) {
-        let file = target.open(name).map_err(Failed::target("open", name))?;
-        let (mut again, mut at, mut chunk) = (0, 0, vec![0; CHUNK]);
-        loop {
-            let count = file.read_at(&mut chunk, at);
-            match count.map_err(Failed::target("read", name))? {
-                0 => break,
-                count => {
-                    again = crc32c::crc32c_append(again, &chunk[..count]);
-                    at += count as u64;
-                }
-            }
-        }
-        if again != *check {
-            return Err(Failed::Differs(format!("{name} is not what was written")));
-        }
-    }
-    let manifest = Manifest::read(target, identity).map_err(|trouble| match trouble.into() {
-        Failed::Source(failure) => Failed::Target(failure),
-        other => other,
-    })?;
-    if manifest != base.manifest {
+    let manifest = Manifest::read(target, identity).map_err(Failed::again)?;
+    if manifest != *copy_of {
         return Err(Failed::Differs(
             "its checkpoint is not what was written".to_owned(),
         ));
     }
+    let layers = manifest.layers.iter();
+    let readers = layers.map(|&layer| Reader::open(target, identity, layer));
+    let readers: Vec<Reader> = readers.collect::<Result<_, _>>().map_err(Failed::again)?;
+    let mut rows = Merge::new(&readers, None, None).map_err(Failed::again)?;
+    while rows.advance().map_err(Failed::again)?.is_some() {}
     let start = Start {
         from: manifest.redo_from,
         durable: manifest.image,
@@ -190,6 +162,16 @@ impl From<CopyError> for Failed {
                 Failed::Newer(format!("log file {file} has format {version}"))
             }
             other => Failed::Damaged(String::new(), other.to_string()),
+        }
+    }
+}
+
+impl Failed {
+    /// What was found when the copy was read again.
+    fn again(trouble: Trouble) -> Failed {
+        match Failed::from(trouble) {
+            Failed::Source(failure) => Failed::Target(failure),
+            other => other,
         }
     }
 }

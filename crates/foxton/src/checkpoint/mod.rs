@@ -133,6 +133,8 @@ pub struct CheckpointStats {
 /// Checkpoints of one open database.
 pub(crate) struct Checkpoints {
     maker: Mutex<Maker>,
+    /// Taken before `maker`, and only until that is had.
+    turn: Mutex<()>,
     /// Bytes of log after which one is begun.
     every: u64,
     rate: Option<u64>,
@@ -165,6 +167,7 @@ impl Checkpoints {
         let due = maker.manifest().image.plus(every).bytes();
         Checkpoints {
             maker: Mutex::new(maker),
+            turn: Mutex::new(()),
             every,
             rate,
             due: AtomicU64::new(due),
@@ -210,6 +213,9 @@ impl Checkpoints {
     /// Keeps every file of the checkpoint, and the log from `redo_from`, where they are, for as long
     /// as what is returned lives.
     pub(crate) fn hold(&self) -> MutexGuard<'_, Maker> {
+        // Whoever waits for the maker keeps the turn: checkpoints made one right after the other do not
+        // go before somebody who came in between.
+        let _turn = shim::lock(&self.turn);
         shim::lock(&self.maker)
     }
 

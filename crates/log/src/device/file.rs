@@ -101,6 +101,34 @@ impl FileDevice {
         Self::open(path)
     }
 
+    /// Sees to it that nobody takes the directory while this lives, and changes nothing in it. For
+    /// whoever only reads; where there is no lock, nobody ever took it.
+    ///
+    /// # Errors
+    /// As for [`lock`](Device::lock).
+    pub fn hold_still(&self) -> Result<(), LockError> {
+        let device = |error: Errno| LockError::Device(error.into());
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.is_some() {
+            return Ok(());
+        }
+        let file = match self.open_at(LOCK_FILE, OFlags::RDONLY) {
+            Err(Errno::NOENT) => return Ok(()),
+            opened => opened.map_err(device)?,
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => *holder = Some(file),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(LockError::Held {
+                    directory: self.path.display().to_string(),
+                    pid: read_pid(&file),
+                });
+            }
+            Err(error) => return Err(device(error)),
+        }
+        Ok(())
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,0 +1,139 @@
+//! `foxton check`, `foxton backup` and `foxton restore` as people use them.
+
+mod support;
+
+use std::{fs, path::Path};
+
+use foxton::{Database, Options, Table};
+use support::{foxton, said, shell};
+
+fn filled(directory: &Path) {
+    let script: String = (0..50)
+        .map(|key| format!("put fruit {key} ripe\n"))
+        .collect();
+    assert!(shell(directory, &script).status.success());
+}
+
+#[test]
+fn a_whole_database_has_exit_code_0_and_a_damaged_one_1_and_says_where() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = scratch.path().join("db");
+    filled(&db);
+    let directory = db.to_string_lossy();
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(&db)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        names.sort();
+        names
+    };
+    let before: Vec<Vec<u8>> = names().iter().map(|path| fs::read(path).unwrap()).collect();
+    let checked = foxton(&["check", &directory]);
+    let text = said(&checked);
+    assert_eq!(checked.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("50 rows in 1 tables") && text.contains("nothing is wrong"),
+        "{text}"
+    );
+    let after: Vec<Vec<u8>> = names().iter().map(|path| fs::read(path).unwrap()).collect();
+    assert_eq!(before, after, "nothing was changed");
+    let log = names()
+        .into_iter()
+        .find(|path| path.to_string_lossy().contains("log-"))
+        .unwrap();
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&log, &bytes).unwrap();
+    let checked = foxton(&["check", &directory]);
+    let text = said(&checked);
+    assert_eq!(checked.status.code(), Some(1), "{text}");
+    for words in [
+        "log-0000000000000000 at byte",
+        "damaged in 1 place",
+        "from a backup",
+    ] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+}
+
+#[test]
+fn what_is_no_database_or_is_open_has_exit_code_2() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("db");
+    for arguments in [
+        &["check", "/no/such/place"][..],
+        &["check", &scratch.path().to_string_lossy()],
+        &["check", &path.to_string_lossy(), "--repair", "all"],
+    ] {
+        let output = foxton(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            said(&output)
+        );
+    }
+    let db = Database::open_with(&path, Options::tiny()).unwrap();
+    let output = foxton(&["check", &path.to_string_lossy()]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("already open"), "{}", said(&output));
+    drop(db);
+}
+
+#[test]
+fn a_database_that_is_open_is_backed_up_and_restored_to_any_position() {
+    const FRUIT: Table<str, str> = Table::new("fruit");
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name).to_string_lossy().into_owned();
+    let db = Database::open_with(at("db"), Options::tiny()).unwrap();
+    db.run(|tx| tx.put(&FRUIT, "apple", "green")).unwrap();
+    let early = db.log_end().to_string();
+    db.run(|tx| tx.put(&FRUIT, "apple", "red")).unwrap();
+    let made = foxton(&["backup", &at("db"), &at("copy")]);
+    assert!(made.status.success(), "{}", said(&made));
+    assert!(
+        said(&made).contains(&format!("log position {}", db.log_end())),
+        "{}",
+        said(&made)
+    );
+    drop(db);
+    let told = foxton(&["restore", &at("copy")]);
+    assert!(said(&told).contains("from 0 to"), "{}", said(&told));
+    for (target, more, color) in [
+        ("last", &[][..], "red"),
+        ("early", &["--to", &early], "green"),
+    ] {
+        let (from, to) = (at("copy"), at(target));
+        let arguments = [&["restore", &from, &to][..], more].concat();
+        let restored = foxton(&arguments);
+        assert!(restored.status.success(), "{}", said(&restored));
+        let got = said(&shell(&scratch.path().join(target), "get fruit apple\n"));
+        assert_eq!(got, format!("{color}\n"));
+    }
+    let again = foxton(&["restore", &at("copy"), &at("last")]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(said(&again).contains("not empty"), "{}", said(&again));
+    let checked = foxton(&["check", &at("copy")]);
+    assert!(checked.status.success(), "{}", said(&checked));
+    assert!(
+        said(&checked).contains("with this backup"),
+        "{}",
+        said(&checked)
+    );
+}
+
+#[test]
+fn help_says_what_is_left_alone_and_what_the_exit_codes_mean() {
+    for (verb, words) in [
+        ("check", "Exit codes"),
+        ("backup", "need not be closed"),
+        ("restore", "--to"),
+        ("dump", "Examples"),
+        ("load", "--skip-bad"),
+    ] {
+        let output = foxton(&[verb, "--help"]);
+        assert!(output.status.success());
+        assert!(said(&output).contains(words), "{verb}: {}", said(&output));
+    }
+}

@@ -1,0 +1,307 @@
+//! Whether a database, or a backup, is what it was when it was written: every file of it, and the
+//! tables that it makes.
+//!
+//! # What is looked at
+//!
+//! | | |
+//! |---|---|
+//! | the superblock, or the label of a backup | magic, version, checksum |
+//! | the checkpoint | the manifest's checksum; of each layer the header, the index, each block, the order of the rows |
+//! | the log | the segments' headers, and that they follow each other; of each record, from where the checkpoint needs them, header, payload and place; behind damage, too |
+//! | the tables | loaded as opening does; the order and the structure of the index, and that each row is found by its key |
+//!
+//! # Invariants
+//!
+//! * I1  Nothing is changed, not even what opening would mend: a torn end is told as how the log ends,
+//!   and is no finding.
+//! * I2  Without findings the database can be opened.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use foxton_log::audit::audit;
+use foxton_log::device::Device;
+use foxton_log::device::file::FileDevice;
+use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{OpenError, Start};
+use foxton_sync::worker::Workers;
+
+use crate::backup;
+use crate::catalog::{Catalog, OpenTable};
+use crate::checkpoint::Trouble;
+use crate::checkpoint::layer::{self, Cursor, Reader};
+use crate::checkpoint::manifest::{self, Manifest};
+use crate::db::{no_superblock, not_locked};
+use crate::error::{Result, Storage};
+use crate::restart::{Refused, look};
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The file it is in, or the table.
+    pub place: String,
+    /// Where in the file, in bytes.
+    pub offset: Option<u64>,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.place)?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// What is wrong, in the order in which opening would meet it. Empty: the database is whole.
+    pub findings: Vec<Finding>,
+    /// Whether it is a backup.
+    pub is_backup: bool,
+    /// Files of the checkpoint that hold rows, and how many entries they have.
+    pub layers: u64,
+    /// See `layers`.
+    pub entries: u64,
+    /// Segment files of the log.
+    pub segments: u64,
+    /// Good records in the log, from where the checkpoint needs it.
+    pub records: u64,
+    /// How the log ends, for people; empty if it is damaged.
+    pub log: String,
+    /// The tables and how many rows they have, if they could be loaded.
+    pub tables: Vec<(String, u64)>,
+}
+
+impl Report {
+    fn note(&mut self, place: &str, offset: Option<u64>, what: impl Into<String>) {
+        let (place, what) = (place.to_owned(), what.into());
+        self.findings.push(Finding {
+            place,
+            offset,
+            what,
+        });
+    }
+
+    /// Notes what is wrong with a checkpoint; an error if it could not be looked at.
+    fn trouble(&mut self, trouble: Trouble, path: &Path) -> Result<()> {
+        match trouble {
+            Trouble::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
+            other => return Err(other.told(path)),
+        }
+        Ok(())
+    }
+}
+
+/// Looks at everything in the directory `path`, which no process has open: a database, or a backup.
+///
+/// ```
+/// use foxton::{Database, Table, check::check};
+///
+/// # let path = std::env::temp_dir().join(format!("foxton-check-{}", std::process::id()));
+/// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+/// let db = Database::open(path)?;
+/// db.run(|tx| tx.put(&Table::<str, u32>::new("ages"), "ada", &36))?;
+/// drop(db);
+/// let report = check(path)?;
+/// assert!(report.findings.is_empty());
+/// assert_eq!(report.tables, [("ages".to_owned(), 1)]);
+/// # Ok(()) }
+/// # main_(&path)?;
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), foxton::Error>(())
+/// ```
+///
+/// # Errors
+/// A storage error, if there is no database, a process has it open, it was written by a later version, or
+/// it cannot be read. Damage is no error but a finding.
+pub fn check(path: impl AsRef<Path>) -> Result<Report> {
+    let path = path.as_ref();
+    let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
+    device
+        .hold_still()
+        .map_err(|error| not_locked(path, error))?;
+    check_on_at(&device, path)
+}
+
+/// As [`check`], on a device of your own.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_on(device: &dyn Device) -> Result<Report> {
+    check_on_at(device, Path::new("the device"))
+}
+
+fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    let Some(identity) = identity(device, path, &mut report)? else {
+        return Ok(report);
+    };
+    let manifest = match Manifest::read(device, &identity) {
+        Ok(manifest) => manifest,
+        Err(trouble) => {
+            report.trouble(trouble, path)?;
+            let what =
+                "the log was not looked at, since the checkpoint does not say where it begins";
+            report.note(manifest::FILE, None, what);
+            return Ok(report);
+        }
+    };
+    for &layer in &manifest.layers {
+        report.layers += 1;
+        report.entries += layer.entries;
+        if let Err(trouble) = rows_of(device, &identity, layer) {
+            report.trouble(trouble, path)?;
+        }
+    }
+    let start = Start {
+        from: manifest.redo_from,
+        durable: manifest.image,
+    };
+    let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
+        OpenError::Device(failure) => {
+            let doing = format!(
+                "{} {}",
+                failure.operation,
+                path.join(&failure.file).display()
+            );
+            Storage::from_io(path, doing, failure.source)
+        }
+        other => Storage::FutureFormat {
+            found: other.to_string(),
+        },
+    })?;
+    report.segments = audited.segments as u64;
+    report.records = audited.records;
+    report.log = audited
+        .summary
+        .map_or(String::new(), |summary| summary.to_string());
+    for found in audited.findings {
+        let behind = match found.good_again {
+            Some(good) => format!("; {} bytes of log are lost there", good.since(found.lsn)),
+            None => String::new(),
+        };
+        let what = format!("{} (log position {}){behind}", found.what, found.lsn);
+        report.note(&found.file, Some(found.offset), what);
+    }
+    if report.findings.is_empty() {
+        tables(device, &identity, path, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Who it is: a superblock says so, or a label.
+fn identity(device: &dyn Device, path: &Path, report: &mut Report) -> Result<Option<[u8; 16]>> {
+    match Superblock::read(device) {
+        Ok(superblock) => Ok(Some(superblock.identity)),
+        Err(SuperblockError::Damaged(what)) => {
+            report.note(superblock::FILE, Some(0), what);
+            Ok(None)
+        }
+        Err(SuperblockError::Missing) => match backup::identity(device, path)? {
+            Some(Ok(identity)) => {
+                report.is_backup = true;
+                Ok(Some(identity))
+            }
+            Some(Err(what)) => {
+                report.is_backup = true;
+                report.note(crate::limits::BACKUP_FILE, Some(0), what);
+                Ok(None)
+            }
+            None => Err(no_superblock(path, SuperblockError::Missing)),
+        },
+        Err(error) => Err(no_superblock(path, error)),
+    }
+}
+
+/// Reads all rows of a layer.
+fn rows_of(device: &dyn Device, identity: &[u8; 16], layer: layer::Layer) -> Result<(), Trouble> {
+    let reader = Reader::open(device, identity, layer)?;
+    let mut rows = Cursor::new(&reader, None)?;
+    let (mut count, mut before) = (0, None);
+    while let Some(row) = rows.entry() {
+        let key = (row.table, row.key.to_vec());
+        if before.as_ref().is_some_and(|before| *before >= key) {
+            let what = "its rows are not in order";
+            return Err(Trouble::damaged(&layer::name(layer.number), 0, what));
+        }
+        before = Some(key);
+        count += 1;
+        rows.advance()?;
+    }
+    if count == layer.entries {
+        return Ok(());
+    }
+    let what = "it has more or fewer rows than the manifest says";
+    Err(Trouble::damaged(&layer::name(layer.number), 0, what))
+}
+
+/// Loads the tables and looks at them.
+fn tables(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    path: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let workers = Workers::new();
+    let catalog = Catalog::new(workers.domain().clone());
+    match look(device, identity, &catalog, &workers) {
+        Ok(()) => {}
+        Err(Refused::Checkpoint(trouble)) => return report.trouble(trouble, path),
+        Err(Refused::Log(OpenError::Visit { lsn, error })) => {
+            let what = format!("the record at log position {lsn} does not hold {error}");
+            report.note("the log", None, what);
+            return Ok(());
+        }
+        Err(Refused::Log(error)) => {
+            report.note("the log", None, error.to_string());
+            return Ok(());
+        }
+    }
+    let worker = workers.worker();
+    for table in catalog.tables() {
+        let name = &table.record.name;
+        match catch_unwind(AssertUnwindSafe(|| look_at(&table, &worker.pin()))) {
+            Ok(Ok(rows)) => report.tables.push((name.clone(), rows)),
+            Ok(Err(what)) => report.note(&format!("table {name}"), None, what),
+            Err(panic) => {
+                let words = panic.downcast_ref::<String>().cloned();
+                let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned()));
+                let what = format!(
+                    "its index is broken: {}",
+                    words.unwrap_or_else(|| "nobody knows how".to_owned())
+                );
+                report.note(&format!("table {name}"), None, what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a table, once its index is found to be sound and each row to be found by its key.
+fn look_at(table: &OpenTable, guard: &foxton_sync::epoch::Guard<'_>) -> Result<u64, String> {
+    let indexed = table.rows.verify(guard) as u64;
+    let mut rows = table.rows.forward(guard, std::ops::Bound::Unbounded);
+    let mut count = 0;
+    while let Some(record) = rows.advance().record {
+        let found = table.rows.get(guard, record.key());
+        if found.is_none_or(|found| !std::ptr::eq(found, record)) {
+            return Err(format!("key {:?} is not found by the index", record.key()));
+        }
+        count += 1;
+    }
+    if count == indexed {
+        Ok(count)
+    } else {
+        Err(format!(
+            "its index has {indexed} rows, and reading it in order finds {count}"
+        ))
+    }
+}

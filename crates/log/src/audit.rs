@@ -1,0 +1,249 @@
+//! Looking at all of a log, and naming everything that is wrong with it.
+//!
+//! A [reader](crate::reader) stops at the first thing that is damaged, since nobody may build on what
+//! lies behind. This goes on: behind a bad place it looks for the next good record and reads from
+//! there, so that whoever must decide what to do knows how much is lost, and where.
+//!
+//! # Invariants
+//!
+//! * I1 Nothing is changed.
+//! * I2 What a reader would refuse is found: the log is without findings exactly if it can be opened.
+//! * I3 A torn end, which is where a log ends that was not closed, is no finding.
+
+use std::convert::Infallible;
+
+use crate::device::Device;
+use crate::error::{Corruption, Damage, Failure, OpenError};
+use crate::lsn::Lsn;
+use crate::reader::{self, Start, Stream, Summary};
+use crate::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, RecordView, Seal};
+use crate::segment::{self, Extent, HeaderFlaw};
+
+/// Findings after which the rest is not told one by one.
+const MOST: usize = 1_000;
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The file.
+    pub file: String,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// Where in the log.
+    pub lsn: Lsn,
+    /// What is wrong there.
+    pub what: String,
+    /// Where in the log the next good record is, if there is one.
+    pub good_again: Option<Lsn>,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Audit {
+    /// What is wrong, in order; empty if the log can be opened.
+    pub findings: Vec<Finding>,
+    /// How a reader sees the log, if there is nothing wrong.
+    pub summary: Option<Summary>,
+    /// Good records, those behind damage included.
+    pub records: u64,
+    /// Segment files.
+    pub segments: usize,
+}
+
+/// Looks at all of the log of the database `identity`, from where `start` says, and calls `visit` for
+/// each good record before the first damage.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use foxton_log::device::{Device, memory::MemoryDevice};
+/// use foxton_log::{Log, LogOptions, Lsn, Start, audit::audit, segment};
+/// use foxton_sync::worker::Workers;
+///
+/// let (device, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
+/// let identity = *b"an identity of16";
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// for _ in 0..3 {
+///     log.insert(&worker, 1, &[b"forty bytes with the header"])?;
+/// }
+/// log.close(&worker)?;
+/// assert!(audit(&*device, &identity, Start::default(), &mut |_| {})?.findings.is_empty());
+///
+/// let file = device.open(&segment::name(Lsn::ZERO))?;
+/// file.write_at(b"?", segment::HEADER_BYTES + 60)?;
+/// let found = audit(&*device, &identity, Start::default(), &mut |_| {})?.findings;
+/// assert_eq!((found.len(), found[0].lsn, found[0].good_again), (1, Lsn::new(56), Some(Lsn::new(112))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// If the device fails, or a segment has a format that is not known.
+pub fn audit(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    start: Start,
+    visit: &mut dyn FnMut(RecordView<'_>),
+) -> Result<Audit, OpenError<Infallible>> {
+    let mut audit = Audit {
+        findings: Vec::new(),
+        summary: None,
+        records: 0,
+        segments: 0,
+    };
+    let read = reader::read(device, identity, start, &mut |record| {
+        audit.records += 1;
+        visit(record);
+        Ok::<(), Infallible>(())
+    });
+    let first = match read {
+        Ok(summary) => {
+            audit.segments = summary.segments;
+            audit.summary = Some(summary);
+            return Ok(audit);
+        }
+        Err(OpenError::Corrupt(corruption)) => *corruption,
+        Err(OpenError::Foreign { file }) => {
+            let lsn = segment::first_of(&file).unwrap_or_default();
+            audit.note(file, 0, lsn, "it belongs to another database", None);
+            return Ok(audit);
+        }
+        Err(other) => return Err(other),
+    };
+    match first.damage {
+        Damage::Record(_) | Damage::Kind(_) => {
+            audit.records_from(device, identity, start.from, &first)?
+        }
+        _ => audit.files(device, identity, start.from, &first)?,
+    }
+    Ok(audit)
+}
+
+impl Audit {
+    fn note(&mut self, file: String, offset: u64, lsn: Lsn, what: &str, good_again: Option<Lsn>) {
+        if self.findings.len() < MOST {
+            self.findings.push(Finding {
+                file,
+                offset,
+                lsn,
+                what: what.to_owned(),
+                good_again,
+            });
+        }
+    }
+
+    /// Goes on behind the first bad record, to the end.
+    fn records_from(
+        &mut self,
+        device: &dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+        first: &Corruption,
+    ) -> Result<(), OpenError<Infallible>> {
+        let mut stream = Stream::of::<Infallible>(device, identity, from)?;
+        let seal = Seal::new(identity);
+        let mut bad = first.clone();
+        loop {
+            let what = match bad.damage {
+                Damage::Record(flaw) => flaw.to_string(),
+                Damage::Kind(kind) => format!("records of kind {kind} are not known here"),
+                _ => String::new(),
+            };
+            let good = next_good(&mut stream, seal, bad.lsn)?;
+            // Behind the last good record a log that was not closed may end in anything.
+            let is_torn = good.is_none() && bad.lsn != first.lsn;
+            if !is_torn {
+                self.note(bad.file, bad.offset, bad.lsn, &what, good);
+            }
+            let Some(mut at) = good else {
+                return Ok(());
+            };
+            let damage = loop {
+                match stream.record(seal, at)? {
+                    Err(flaw) => break Damage::Record(flaw),
+                    Ok(record) if record.kind < FIRST_OWN_KIND => {
+                        self.records += 1;
+                        at = record.end;
+                    }
+                    Ok(record) => at = record.end,
+                }
+            };
+            if damage == Damage::Record(Flaw::Empty) && next_good(&mut stream, seal, at)?.is_none()
+            {
+                return Ok(());
+            }
+            bad = stream.corruption(at, damage);
+        }
+    }
+
+    /// Looks at the header of each segment, and whether they follow each other.
+    fn files(
+        &mut self,
+        device: &dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+        first: &Corruption,
+    ) -> Result<(), OpenError<Infallible>> {
+        let names = device
+            .list()
+            .map_err(Failure::of("list", "the directory"))?;
+        let firsts = segment::firsts_from(&names, from);
+        self.segments = firsts.len();
+        let mut limit: Option<Lsn> = None;
+        for &at in &firsts {
+            let name = segment::name(at);
+            if limit.is_some_and(|limit| limit != at) {
+                let what = "the segment does not begin where the one before it ends";
+                self.note(name.clone(), 0, at, what, None);
+            }
+            let file = device.open(&name).map_err(Failure::of("open", &name))?;
+            let opened = Extent::of(&*file, identity, at);
+            limit = match opened.map_err(Failure::of("read", &name))? {
+                Ok(extent) => {
+                    let is_last = Some(&at) == firsts.last();
+                    if !is_last && extent.stored < extent.limit() {
+                        let what = "the segment ends too early";
+                        self.note(
+                            name,
+                            extent.offset_of(extent.stored),
+                            extent.stored,
+                            what,
+                            None,
+                        );
+                    }
+                    Some(extent.limit())
+                }
+                Err(flaw) => {
+                    let what = match flaw {
+                        HeaderFlaw::Foreign => "it belongs to another database",
+                        _ => "the header of the segment does not check",
+                    };
+                    self.note(name, 0, at, what, None);
+                    None
+                }
+            };
+        }
+        if self.findings.is_empty() {
+            // What a reader refuses is told in its words (I2).
+            let Corruption {
+                file, offset, lsn, ..
+            } = first.clone();
+            self.note(file, offset, lsn, &first.to_string(), None);
+        }
+        Ok(())
+    }
+}
+
+/// The first place behind `bad` that holds a good record.
+fn next_good(stream: &mut Stream<'_>, seal: Seal, bad: Lsn) -> Result<Option<Lsn>, Failure> {
+    let mut at = bad.plus(ALIGNMENT);
+    while at < stream.end() {
+        if stream.record(seal, at)?.is_ok() {
+            return Ok(Some(at));
+        }
+        at = at.plus(ALIGNMENT);
+    }
+    Ok(None)
+}
