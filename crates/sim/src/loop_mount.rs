@@ -152,6 +152,48 @@ impl Drop for Mounted {
     }
 }
 
+/// A file system in memory, with so much room and no more.
+#[derive(Debug)]
+pub struct InMemory(PathBuf);
+
+impl InMemory {
+    /// Mounts one with room for `bytes` at `at`.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be done, as by anybody but root.
+    pub fn new(bytes: u64, at: &Path) -> io::Result<InMemory> {
+        fs::create_dir_all(at)?;
+        let options = format!("size={bytes}");
+        run(Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(at))?;
+        Ok(InMemory(at.to_owned()))
+    }
+
+    /// Where it is mounted.
+    pub fn at(&self) -> &Path {
+        &self.0
+    }
+
+    /// Has room for `bytes` from now on.
+    ///
+    /// # Errors
+    ///
+    /// If that cannot be done.
+    pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        let options = format!("remount,size={bytes}");
+        run(Command::new("mount").args(["-o", &options]).arg(&self.0))
+    }
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        // Nobody is there to be told.
+        let _ = run(Command::new("umount").arg(&self.0));
+    }
+}
+
 /// Runs a program; what it says is the error.
 fn run(command: &mut Command) -> io::Result<()> {
     let name = command.get_program().display().to_string();
