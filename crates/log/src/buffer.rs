@@ -103,6 +103,15 @@ foxton_sync::named! {
 }
 
 impl BufferKind {
+    /// The four of the literature, in the form in which they stand here: those that do not wait for
+    /// their turn.
+    pub const DELEGATED: [Self; 4] = [
+        Self::Baseline,
+        Self::Consolidated,
+        Self::Decoupled,
+        Self::Hybrid,
+    ];
+
     fn completion(self) -> Completion {
         match self {
             Self::Baseline | Self::DecoupledWaiting | Self::HybridWaiting => Completion::InTurn,

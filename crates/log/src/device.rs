@@ -29,6 +29,9 @@ pub mod file;
 /// A directory in memory, which lives as long as the device.
 pub mod memory;
 
+/// A directory that forgets.
+pub mod null;
+
 /// What a disk remembers, and every way in which a power cut leaves it.
 pub mod disk;
 

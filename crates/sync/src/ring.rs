@@ -56,7 +56,10 @@ use crate::shim::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
 mod bytes;
 
+mod front;
+
 use bytes::Bytes;
+pub use front::{Denied, Front, Gap, SharedFront};
 
 /// Places begin at multiples of this many bytes.
 pub const ALIGNMENT: u64 = 8;
@@ -66,8 +69,6 @@ pub const LEAST: u64 = 24;
 const MARKED: u64 = 16;
 /// No place begins there.
 const NOWHERE: u64 = u64::MAX;
-/// Set in the word of a shared front that gives out nothing more.
-const CLOSED: u64 = 1 << 63;
 /// The only thing that a sleeping taker is told.
 const LOOK: Verdict = Verdict::new(1);
 
@@ -149,11 +150,7 @@ impl Ring {
             parker: Parker::new(),
             sleeper: Mutex::new(None),
         });
-        let front = Front {
-            ring: ring.clone(),
-            next: start,
-            limit: start + capacity as u64,
-        };
+        let front = Front::new(ring.clone(), start);
         let taker = Taker {
             ring: ring.clone(),
             released: start,
@@ -314,163 +311,6 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A part of the stream that does not go through the ring.
-#[derive(Debug)]
-#[must_use = "nothing behind a gap is taken until it is met and skipped"]
-pub struct Gap {
-    at: u64,
-    length: u64,
-}
-
-impl Gap {
-    /// Where it begins in the stream.
-    pub fn at(&self) -> u64 {
-        self.at
-    }
-
-    /// Where it ends.
-    pub fn end(&self) -> u64 {
-        self.at + self.length
-    }
-}
-
-fn check_length(length: u64, capacity: u64) {
-    assert!(
-        length >= LEAST && length.is_multiple_of(ALIGNMENT) && length <= capacity,
-        "a place of {length} bytes in a ring of {capacity}"
-    );
-}
-
-/// The right to give out places, for one thread at a time.
-#[derive(Debug)]
-pub struct Front {
-    ring: Arc<Ring>,
-    next: u64,
-    /// What is known to be released, and the capacity behind it.
-    limit: u64,
-}
-
-impl Front {
-    /// Where the next place begins.
-    pub fn next(&self) -> u64 {
-        self.next
-    }
-
-    /// The next `length` bytes, or `None` if they are not released yet.
-    ///
-    /// # Panics
-    ///
-    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity, or `ring` is
-    /// another.
-    #[inline]
-    pub fn allocate<'r>(&mut self, ring: &'r Ring, length: u64) -> Option<Place<'r>> {
-        assert!(std::ptr::eq(&*self.ring, ring), "the front of another ring");
-        check_length(length, ring.capacity());
-        let end = self.next + length;
-        if end > self.limit {
-            self.limit = ring.released() + ring.capacity();
-            if end > self.limit {
-                return None;
-            }
-        }
-        let place = ring.place(self.next, length);
-        self.next = end;
-        Some(place)
-    }
-
-    /// Gives `length` bytes of the stream a place outside the ring.
-    pub fn skip(&mut self, length: u64) -> Gap {
-        let at = self.next;
-        self.next += length;
-        Gap { at, length }
-    }
-}
-
-/// Why a shared front gave no place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied {
-    /// There is no room until the taker releases some.
-    Full,
-    /// It was closed.
-    Closed,
-    /// Others were faster, as often as was tried.
-    Contended,
-}
-
-/// The right to give out places, for everybody: one word. A thread that loses its processor while it
-/// asks holds up nobody.
-#[derive(Debug)]
-pub struct SharedFront {
-    ring: Arc<Ring>,
-    /// Where the next place begins, and [`CLOSED`].
-    next: CachePadded<AtomicU64>,
-}
-
-impl From<Front> for SharedFront {
-    fn from(front: Front) -> Self {
-        SharedFront {
-            next: CachePadded::new(AtomicU64::new(front.next)),
-            ring: front.ring,
-        }
-    }
-}
-
-impl SharedFront {
-    /// Where the next place begins.
-    pub fn next(&self) -> u64 {
-        self.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
-    }
-
-    /// The next `length` bytes. Tries so many times to be the first to ask.
-    ///
-    /// # Panics
-    ///
-    /// If the length is not a multiple of [`ALIGNMENT`] from [`LEAST`] to the capacity.
-    #[inline]
-    pub fn allocate(&self, length: u64, attempts: u32) -> Result<Place<'_>, Denied> {
-        let ring = &*self.ring;
-        check_length(length, ring.capacity());
-        let mut next = self.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
-        for _ in 0..attempts {
-            if next & CLOSED != 0 {
-                return Err(Denied::Closed);
-            }
-            if next + length > ring.released() + ring.capacity() {
-                return Err(Denied::Full);
-            }
-            // Relaxed: the word hands out numbers. What was released is known by O1, and what is
-            // complete, by O2 and O3.
-            match self.next.compare_exchange(
-                next,
-                next + length,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(ring.place(next, length)),
-                Err(newer) => next = newer,
-            }
-        }
-        Err(Denied::Contended)
-    }
-
-    /// Gives `length` bytes of the stream a place outside the ring, or `None` if it was closed.
-    pub fn skip(&self, length: u64) -> Option<Gap> {
-        // Relaxed: as in `allocate`.
-        let moved = self
-            .next
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
-                (next & CLOSED == 0).then_some(next + length)
-            });
-        moved.ok().map(|at| Gap { at, length })
-    }
-
-    /// Gives out nothing more.
-    pub fn close(&self) {
-        // Relaxed: what is told by it is told by whoever closes.
-        self.next.fetch_or(CLOSED, Ordering::Relaxed);
-    }
-}
-
 /// The right to take bytes out.
 #[derive(Debug)]
 pub struct Taker {
@@ -566,7 +406,7 @@ impl Taker {
     /// it need not wait for it to be skipped. Returns whether it got there; it does not if the ring
     /// broke.
     pub fn meet(&mut self, gap: Gap) -> bool {
-        while self.look() < gap.at {
+        while self.look() < gap.at() {
             if !self.wait() {
                 return false;
             }
@@ -587,7 +427,7 @@ impl Taker {
     pub fn skip(&mut self) {
         let gap = self.gap.take().expect("a gap was met");
         assert!(
-            self.released == gap.at,
+            self.released == gap.at(),
             "skipped before what precedes is released"
         );
         self.released = gap.end();

@@ -30,9 +30,9 @@ impl Shared {
 }
 
 /// Threads that insert so many times each; returns the bytes that became complete.
-fn model(first: usize, second: usize) {
+fn model(first: usize, second: usize, preemptions: usize) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(move || {
         let (ring, front, mut taker) = Ring::new(256, 0, Completion::Delegated);
         let shared = Arc::new(Shared {
@@ -53,10 +53,10 @@ fn model(first: usize, second: usize) {
 
 #[test]
 fn o1_who_is_told_of_its_part_comes_after_the_allocation() {
-    model(1, 1);
+    model(1, 1, 3);
 }
 
 #[test]
 fn o2_one_group_is_over_before_the_next_begins() {
-    model(2, 1);
+    model(2, 1, 5);
 }
