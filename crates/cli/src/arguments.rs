@@ -8,7 +8,7 @@ mod care;
 pub(crate) use care::{Backup, Check, Dump, Load, Repair, Restore, RowFormat};
 
 use clap::{Args, Parser, Subcommand};
-use foxton::{Durability, LatchKind, VictimPolicy};
+use foxton::{Durability, LatchKind, LogBufferKind, VictimPolicy};
 use foxton_lab::system::Locks;
 
 /// An embeddable transactional storage engine: try it by hand, look into a database, measure it.
@@ -194,6 +194,12 @@ pub(crate) enum Bench {
     /// A table is updated at random until the log is long enough; the database is opened, a checkpoint is
     /// made, and it is opened again. Then clients update with no checkpoint and with many, in turn.
     Restart(Restart),
+    /// The log buffer alone: records a second and MB/s over threads and sizes, for every buffer.
+    ///
+    /// Threads insert records of one size and nothing else, into a log on a device that forgets what it
+    /// is given, so that the buffer is measured and not a disk. Before, each buffer takes records of
+    /// all sizes from many threads onto a device in memory, and the stream is read back.
+    LogInsert(LogInsert),
 }
 
 /// The arguments of `bench restart`.
@@ -404,6 +410,10 @@ pub(crate) struct Sweep {
     /// Without this, least-work.
     #[arg(long, value_delimiter = ',')]
     pub(crate) victim: Vec<VictimPolicy>,
+    /// Log buffers to compare, separated by commas: baseline, consolidated, decoupled, hybrid. Without
+    /// this, the engine's default.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) log_buffer: Vec<LogBufferKind>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
@@ -523,6 +533,46 @@ pub(crate) struct LockOnly {
     /// Where the results go [default: results/lock-only-TIME].
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// The arguments of `bench log-insert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Instructions per insert are counted by valgrind's callgrind:
+
+  foxton bench log-insert --bare 100000 --log-buffer hybrid      what callgrind watches
+
+Examples:
+  foxton bench log-insert
+  foxton bench log-insert --log-buffer baseline,hybrid --threads 1,64,512 --bytes 120
+  foxton bench log-insert --log-buffer hybrid,hybrid:waiting --threads 1,2,8 --seconds 1
+      what it costs to complete in turn")]
+pub(crate) struct LogInsert {
+    /// Log buffers to compare, separated by commas; with `:waiting` behind, decoupled and hybrid
+    /// complete in turn [default: baseline,consolidated,decoupled,hybrid].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) log_buffer: Vec<LogBufferKind>,
+    /// Numbers of threads, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Vec<u32>,
+    /// Bytes of the records, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "120,65536", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) bytes: Vec<u32>,
+    /// Seconds measured for each point and repetition.
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Seconds threads run before each measurement.
+    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
+    pub(crate) ramp: f64,
+    /// Times each point is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Where the results go [default: results/log-insert-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Only insert so often with one thread and print nothing: what callgrind watches.
+    #[arg(long, hide = true)]
+    pub(crate) bare: Option<u64>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

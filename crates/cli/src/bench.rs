@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use foxton::{Durability, LatchKind, LockManagerKind};
+use foxton::{Durability, LatchKind, LockManagerKind, LogBufferKind};
 use foxton_lab::{
-    bench::{commit, lock_cost, lock_only, runs::Runs, tpcb, txbench},
+    bench::{commit, lock_cost, lock_only, log_insert, runs::Runs, tpcb, txbench},
     figure::held,
     measure::machine::Machine,
     progress::Audience,
@@ -22,7 +22,7 @@ use foxton_lab::{
 };
 
 use crate::{
-    arguments::{Bench, Commit, LockCost, LockOnly, Sweep, Tpcb, Txbench},
+    arguments::{Bench, Commit, LockCost, LockOnly, LogInsert, Sweep, Tpcb, Txbench},
     output::{say, show},
 };
 
@@ -35,6 +35,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::LockCost(arguments) => run_lock_cost(arguments),
         Bench::LockOnly(arguments) => run_lock_only(arguments),
         Bench::Restart(arguments) => restart::run(&arguments),
+        Bench::LogInsert(arguments) => run_log_insert(arguments),
     }
 }
 
@@ -106,6 +107,7 @@ fn run_commit(arguments: Commit) -> Result<ExitCode, String> {
 
 fn runs(sweep: Sweep, stalled: bool) -> Runs {
     let systems = System::with_victims(compared(&sweep, stalled), &sweep.victim);
+    let systems = System::with_log_buffers(systems, &sweep.log_buffer);
     let mpls = match (sweep.mpl.as_slice(), stalled) {
         ([], true) => vec![200],
         ([], false) => (0..10).map(|step| 1 << step).collect(),
@@ -243,6 +245,34 @@ fn run_lock_only(arguments: LockOnly) -> Result<ExitCode, String> {
     let findings = lock_only::run(&settings, Audience::here());
     finish(
         "lock-only",
+        arguments.out,
+        &findings.map_err(|error| error.to_string())?,
+    )
+}
+
+fn run_log_insert(arguments: LogInsert) -> Result<ExitCode, String> {
+    let buffers = match arguments.log_buffer {
+        none if none.is_empty() => LogBufferKind::DELEGATED.to_vec(),
+        some => some,
+    };
+    if let Some(inserts) = arguments.bare {
+        buffers
+            .iter()
+            .for_each(|&buffer| log_insert::bare(buffer, inserts));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let settings = log_insert::Settings {
+        buffers,
+        threads: arguments.threads,
+        bytes: arguments.bytes,
+        reps: arguments.reps,
+        ramp: Duration::from_secs_f64(arguments.ramp),
+        window: Duration::from_secs_f64(arguments.seconds),
+        command: command_line(),
+    };
+    let findings = log_insert::run(&settings, Audience::here());
+    finish(
+        "log-insert",
         arguments.out,
         &findings.map_err(|error| error.to_string())?,
     )

@@ -132,6 +132,7 @@ fn help_teaches_with_examples() {
         &["bench", "txbench", "--help"],
         &["bench", "tpcb", "--help"],
         &["bench", "lock-cost", "--help"],
+        &["bench", "log-insert", "--help"],
         &["bench", "lock-only", "--help"],
         &["figure", "--help"],
         &["shell", "--help"],

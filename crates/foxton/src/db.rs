@@ -360,6 +360,7 @@ fn log_options(options: &Options, workers: &Workers) -> LogOptions {
     let mut log_options = LogOptions::default();
     log_options.segment_bytes = options.log_segment_bytes;
     log_options.buffer_bytes = options.log_buffer_bytes;
+    log_options.buffer = options.log_buffer;
     log_options.sync_interval = options.sync_interval;
     log_options.workers = Some(workers.clone());
     log_options

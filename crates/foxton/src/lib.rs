@@ -140,8 +140,8 @@ pub use foxton_log::Lsn;
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait};
 pub use options::{
-    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, Observe, Options,
-    VictimPolicy,
+    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
+    Options, VictimPolicy,
 };
 pub use range::{Range, Rows};
 pub use restart::Recovered;

@@ -16,6 +16,7 @@ use crate::progress::ProgressCall;
 pub use foxton_lock::any::Inheritance as LockInheritance;
 pub use foxton_lock::any::Kind as LockManagerKind;
 pub use foxton_lock::waits::VictimPolicy;
+pub use foxton_log::BufferKind as LogBufferKind;
 pub use foxton_sync::latch::Kind as LatchKind;
 pub use foxton_sync::named::Unknown as UnknownChoice;
 
@@ -67,9 +68,11 @@ pub struct Options {
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
     pub run_attempts: u32,
-    /// Bytes of log kept in memory before writers wait for the device. Default 4 MiB; from
-    /// 64 KiB to 1 GiB.
+    /// Bytes of log kept in memory before writers wait for the device; what is more than a power of
+    /// two is not used. Default 4 MiB; from 64 KiB to 1 GiB.
     pub log_buffer_bytes: usize,
+    /// How threads come by their places in the log buffer. Default: [`LogBufferKind::default`].
+    pub log_buffer: LogBufferKind,
     /// Bytes of one log file. Default 64 MiB; at least 64 KiB.
     pub log_segment_bytes: u64,
     /// Bytes of changes a transaction gathers before it hands them to the log in parts. Default
@@ -119,6 +122,7 @@ impl Default for Options {
             locking: Locking::On,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,
+            log_buffer: LogBufferKind::default(),
             log_segment_bytes: 64 << 20,
             redo_part_bytes: 1 << 20,
             sync_interval: Duration::from_secs(1),

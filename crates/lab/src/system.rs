@@ -5,7 +5,8 @@ use std::{fmt, str::FromStr};
 use foxton_lock::any::Any;
 
 use foxton::{
-    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, Options, VictimPolicy,
+    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Options,
+    VictimPolicy,
 };
 
 /// Which locks, as said on the command line.
@@ -70,6 +71,7 @@ pub struct System {
     inherit: LockInheritance,
     latch: LatchKind,
     victim: VictimPolicy,
+    log_buffer: LogBufferKind,
 }
 
 impl System {
@@ -87,6 +89,7 @@ impl System {
             inherit,
             latch: latch.unwrap_or(usual.latch),
             victim: usual.victim,
+            log_buffer: usual.log_buffer,
         }
     }
 
@@ -95,12 +98,15 @@ impl System {
         System { victim, ..self }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy, if it is not the usual one.
+    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where they
+    /// are not the usual ones.
     pub fn note(&self) -> String {
-        match self.victim {
-            usual if usual == Options::default().victim => String::new(),
-            victim => format!("victim {victim}"),
-        }
+        let usual = Options::default();
+        let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
+        let buffer = self.log_buffer;
+        let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
+        let notes: Vec<String> = victim.into_iter().chain(buffer).collect();
+        notes.join(", ")
     }
 
     /// Every combination of the locks and latches given, each once; without latches, each manager
@@ -136,6 +142,20 @@ impl System {
                 .map(move |&victim| system.clone().with_victim(victim))
         };
         systems.into_iter().flat_map(under).collect()
+    }
+
+    /// Each of `systems` over each of the log buffers; over the usual one if there are none.
+    pub fn with_log_buffers(systems: Vec<System>, buffers: &[LogBufferKind]) -> Vec<System> {
+        if buffers.is_empty() {
+            return systems;
+        }
+        let over = |system: System| {
+            buffers.iter().map(move |&log_buffer| System {
+                log_buffer,
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(over).collect()
     }
 
     /// Whether it locks; without locking only one client can run.
@@ -186,6 +206,7 @@ impl System {
         options.lock_inheritance = self.inherit;
         options.latch = self.latch;
         options.victim = self.victim;
+        options.log_buffer = self.log_buffer;
         options.locking = if self.is_locking() {
             Locking::On
         } else {

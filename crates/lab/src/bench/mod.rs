@@ -44,3 +44,6 @@ pub mod lock_only;
 
 /// Restarts, and what checkpoints cost.
 pub mod restart;
+
+/// The log buffer alone.
+pub mod log_insert;

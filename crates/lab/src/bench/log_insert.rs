@@ -1,0 +1,436 @@
+//! The log buffer alone.
+//!
+//! Threads insert records of one size into a log, and do nothing else. The log lies on a device that
+//! forgets what it is given: the flusher takes the records out of the buffer and writes them nowhere.
+//! So what is measured is the insert with its checksums, the copy, and taking out; no disk.
+//!
+//! What a machine that is busy with other things does to the wall clock it does less to the processor
+//! time of the process, so each point also says how much of that an insert took, the flusher's share
+//! included.
+
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration, time::Instant};
+
+use foxton::LogBufferKind;
+use foxton_log::{
+    Log, LogOptions,
+    device::{Device, memory::MemoryDevice, null::NullDevice},
+    reader,
+};
+use foxton_sync::worker::{Worker, Workers};
+use serde_json::json;
+
+use super::{
+    error::BenchError,
+    sweep::{Subject, Sweep},
+};
+use crate::{
+    driver::{Client, Plan},
+    measure::{
+        curve::{Curve, Point},
+        machine::Machine,
+        outcome::Ended,
+        spread::Spread,
+    },
+    progress::Audience,
+    random::Random,
+    report::{
+        findings::{Block, Findings},
+        number::grouped,
+        table::Table,
+    },
+};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The buffers to compare.
+    pub buffers: Vec<LogBufferKind>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Sizes of records, in bytes of payload.
+    pub bytes: Vec<u32>,
+    /// Times each point is measured.
+    pub reps: u32,
+    /// Time before each measurement.
+    pub ramp: Duration,
+    /// Time of each measurement.
+    pub window: Duration,
+    /// The command that does this again.
+    pub command: String,
+}
+
+/// Records that a client inserts between two looks at the clock, if they are small.
+const BATCH: u64 = 100;
+/// Bytes after which it looks at the clock, if they are large.
+const BATCH_BYTES: u64 = 1 << 20;
+const GRACE: Duration = Duration::from_secs(300);
+const IDENTITY: [u8; 16] = *b"the log measured";
+const KIND: u8 = 1;
+/// What a small record is: the document's average.
+pub(crate) const SMALL: u32 = 120;
+
+/// Checks every buffer, measures, and tells.
+///
+/// # Errors
+///
+/// If the settings contradict each other, or a stream that was read back is not what was inserted.
+pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
+    if settings.window.is_zero() {
+        let what = "--seconds 0 measures nothing: say 0.1 or more";
+        return Err(BenchError::Settings(what.to_owned()));
+    }
+    let mut checked = 0;
+    for &buffer in &settings.buffers {
+        audience.say(&format!("checking the stream of {buffer}"));
+        checked += check_stream(buffer).map_err(BenchError::Settings)?;
+    }
+    let sizes = settings.bytes.iter();
+    let mut subjects: Vec<Inserting> = sizes
+        .flat_map(|&bytes| {
+            let buffers = settings.buffers.iter();
+            buffers.map(move |&buffer| Inserting::new(buffer, bytes))
+        })
+        .collect();
+    let mut mpls = settings.threads.clone();
+    mpls.sort_unstable();
+    mpls.dedup();
+    let plan = Plan {
+        ramp: settings.ramp,
+        window: settings.window,
+        slice: None,
+        grace: GRACE,
+    };
+    let sweep = Sweep {
+        mpls,
+        reps: settings.reps,
+        plan,
+    };
+    let mut curves = sweep.run(&mut subjects, audience);
+    let mut blocks = Vec::new();
+    for &bytes in &settings.bytes {
+        let of_size = |subject: &Inserting| subject.bytes == bytes;
+        let shown: Vec<(&Inserting, &Curve)> = subjects
+            .iter()
+            .zip(&curves)
+            .filter(|(subject, _)| of_size(subject))
+            .collect();
+        blocks.push(table(bytes, &shown));
+    }
+    for (curve, subject) in curves.iter_mut().zip(&subjects) {
+        curve.facts = vec![
+            ("record_bytes", json!(subject.bytes)),
+            ("inserts_per_transaction", json!(subject.batch())),
+        ];
+    }
+    Ok(Findings {
+        workload: "log-insert".to_owned(),
+        variant: String::new(),
+        title: "Inserting into the log buffer".to_owned(),
+        description:
+            "Threads insert records of one size into a log on a device that forgets what it \
+                      is given: the buffer is measured, and no disk. What the pictures call a \
+                      transaction is 100 inserts, or fewer where they make a megabyte."
+                .to_owned(),
+        checked: format!(
+            "before, each buffer took records of 0 to 20,000 bytes from 16 threads, {checked} in all, \
+             onto a device in memory, and the stream was read back: every record once, whole, at the \
+             place its insert returned, none between. After each run the records and bytes that the \
+             log counts are those inserted."
+        ),
+        command: settings.command.clone(),
+        settings: vec![
+            ("bytes", json!(settings.bytes)),
+            ("ramp_seconds", json!(settings.ramp.as_secs_f64())),
+            ("seconds", json!(settings.window.as_secs_f64())),
+            ("reps", json!(settings.reps)),
+            ("device", json!("null")),
+        ],
+        machine: Machine::here(),
+        curves,
+        timelines: Vec::new(),
+        event: None,
+        blocks,
+    })
+}
+
+/// Inserts `inserts` small records with one thread, and nothing else: what callgrind watches.
+///
+/// # Panics
+///
+/// If the log cannot be opened, which does not happen on a device that does nothing.
+pub fn bare(buffer: LogBufferKind, inserts: u64) {
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let log = open(buffer, Arc::new(NullDevice::default()), &workers);
+    let payload = vec![7; SMALL as usize];
+    for _ in 0..inserts {
+        log.insert(&worker, KIND, &[&payload])
+            .expect("nothing fails here");
+    }
+}
+
+fn open(buffer: LogBufferKind, device: Arc<dyn Device>, workers: &Workers) -> Log {
+    let mut options = LogOptions::default();
+    options.buffer = buffer;
+    options.workers = Some(workers.clone());
+    // One file: ending one is not what is measured.
+    options.segment_bytes = 1 << 40;
+    let visit = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
+    let (log, _) = Log::open(device, options, IDENTITY, visit).expect("an empty device opens");
+    log
+}
+
+/// Inserts records of all sizes from many threads and reads the stream back. Returns how many.
+fn check_stream(buffer: LogBufferKind) -> Result<u64, String> {
+    const THREADS: u64 = 16;
+    const EACH: u64 = 400;
+    let device = Arc::new(MemoryDevice::new());
+    let workers = Workers::new();
+    let mut options = LogOptions::tiny();
+    options.buffer = buffer;
+    options.buffer_bytes = 64 << 10;
+    options.segment_bytes = 1 << 20;
+    let visit = &mut |_: foxton_log::RecordView<'_>| Ok::<_, Infallible>(());
+    let (log, _) = Log::open(device.clone(), options, IDENTITY, visit)
+        .map_err(|error| format!("{buffer}: {error}"))?;
+    let insert = |thread: u64, worker: &Worker| {
+        let mut random = Random::seeded(&[thread]);
+        let one = |_| {
+            let length = match random.bits() % 30 {
+                0 => random.bits() % 20_000,
+                _ => random.bits() % 300,
+            };
+            let payload: Vec<u8> = (0..length).map(|at| (at ^ thread) as u8).collect();
+            let end = log.insert(worker, KIND, &[&payload]);
+            end.map(|end| (end, payload))
+                .map_err(|error| format!("{buffer}: {error}"))
+        };
+        (0..EACH).map(one).collect::<Result<Vec<_>, String>>()
+    };
+    let inserted: Result<Vec<_>, String> = std::thread::scope(|scope| {
+        let spawn = |thread| {
+            let worker = workers.worker();
+            let insert = &insert;
+            scope.spawn(move || insert(thread, &worker))
+        };
+        let threads: Vec<_> = (0..THREADS).map(spawn).collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("inserting does not panic"));
+        joined.collect()
+    });
+    let mut inserted: Vec<_> = inserted?.into_iter().flatten().collect();
+    inserted.sort_unstable_by_key(|(end, _)| *end);
+    log.close(&workers.worker())
+        .map_err(|error| format!("{buffer}: {error}"))?;
+    let (mut found, mut wrong) = (inserted.iter(), None);
+    let start = reader::Start::default();
+    let summary = reader::read(&*device, &IDENTITY, start, &mut |record| {
+        let next = found.next();
+        if next.is_none_or(|(end, payload)| *end != record.end || payload != record.payload) {
+            wrong = wrong.or(Some(record.lsn));
+        }
+        Ok::<_, Infallible>(())
+    });
+    summary.map_err(|error| format!("{buffer}: {error}"))?;
+    match (wrong, found.next()) {
+        (None, None) => Ok(THREADS * EACH),
+        (Some(lsn), _) => Err(format!(
+            "{buffer}: at LSN {lsn} is not what was inserted there"
+        )),
+        (None, Some((end, _))) => Err(format!("{buffer}: the record that ends at {end} is lost")),
+    }
+}
+
+/// One buffer, and records of one size.
+struct Inserting {
+    buffer: LogBufferKind,
+    bytes: u32,
+    run: Option<Arc<Shared>>,
+}
+
+/// What the threads of one run share.
+struct Shared {
+    log: Log,
+    workers: Workers,
+}
+
+impl fmt::Debug for Inserting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {} bytes", self.buffer, self.bytes)
+    }
+}
+
+impl Inserting {
+    fn new(buffer: LogBufferKind, bytes: u32) -> Inserting {
+        Inserting {
+            buffer,
+            bytes,
+            run: None,
+        }
+    }
+
+    /// Inserts that the driver counts as one.
+    fn batch(&self) -> u64 {
+        (BATCH_BYTES / u64::from(self.bytes)).clamp(1, BATCH)
+    }
+
+    fn framed(&self) -> u64 {
+        foxton_log::record::framed_bytes(self.bytes as usize)
+    }
+}
+
+impl Subject for Inserting {
+    fn names(&self) -> (String, String) {
+        (self.buffer.to_string(), "-".to_owned())
+    }
+
+    fn note(&self) -> String {
+        format!("{} bytes", grouped(f64::from(self.bytes)))
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["inserts"]
+    }
+
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+        let workers = Workers::new();
+        let log = open(self.buffer, Arc::new(NullDevice::default()), &workers);
+        let shared = Arc::new(Shared { log, workers });
+        let client = |_| {
+            Box::new(Inserter {
+                worker: shared.workers.worker(),
+                shared: shared.clone(),
+                payload: vec![7; self.bytes as usize],
+                batch: self.batch(),
+            }) as Box<dyn Client>
+        };
+        let clients = (0..mpl).map(client).collect();
+        self.run = Some(shared);
+        clients
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let Some(run) = self.run.take() else {
+            return Ok(());
+        };
+        let worker = run.workers.worker();
+        run.log.close(&worker).map_err(|error| error.to_string())?;
+        let stats = run.log.stats(&worker);
+        if !stats.records.is_multiple_of(self.batch()) {
+            return Err(format!("{} records are not whole batches", stats.records));
+        }
+        if stats.bytes != stats.records * self.framed() {
+            return Err(format!(
+                "{} bytes for {} records",
+                stats.bytes, stats.records
+            ));
+        }
+        Ok(())
+    }
+
+    fn diagnose(&self) -> String {
+        format!("{self:?}: {:?}", self.run.as_ref().map(|run| &run.log))
+    }
+}
+
+struct Inserter {
+    shared: Arc<Shared>,
+    worker: Worker,
+    payload: Vec<u8>,
+    batch: u64,
+}
+
+impl Client for Inserter {
+    fn transaction(&mut self) -> Ended {
+        for _ in 0..self.batch {
+            self.shared
+                .log
+                .insert(&self.worker, KIND, &[&self.payload])
+                .expect("a device that does nothing does not fail");
+        }
+        Ended::ok(0)
+    }
+}
+
+/// Megabytes of payload a second, by repetition.
+pub(crate) fn megabytes(curve: &Curve, point: &Point) -> Spread {
+    let fact = |name| {
+        let found = curve.facts.iter().find(|(fact, _)| *fact == name);
+        found.and_then(|(_, value)| value.as_f64()).unwrap_or(0.0)
+    };
+    let each = fact("record_bytes") * fact("inserts_per_transaction") / 1e6;
+    Spread::new(point.runs.iter().map(|run| run.tps() * each))
+}
+
+/// Megabytes a second of copying pieces of this size from one place to places all over a buffer.
+fn copying(bytes: u32) -> f64 {
+    let source = vec![7_u8; bytes as usize];
+    let mut target = vec![1_u8; LogOptions::default().buffer_bytes];
+    let mut copied = 0_u64;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(60) {
+        for piece in target.chunks_exact_mut(source.len()) {
+            piece.copy_from_slice(&source);
+            copied += u64::from(bytes);
+        }
+        std::hint::black_box(&mut target);
+    }
+    copied as f64 / 1e6 / began.elapsed().as_secs_f64()
+}
+
+fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
+    let mut table = Table::new([
+        "buffer",
+        "threads",
+        "inserts/s",
+        "MB/s",
+        "min",
+        "max",
+        "of copying",
+        "CPU ns an insert",
+        "of the peak",
+    ]);
+    let copying = copying(bytes);
+    for (subject, curve) in shown {
+        let batch = subject.batch() as f64;
+        let peak = curve.peak().map_or(0.0, |peak| peak.tps().median());
+        for point in &curve.points {
+            let inserts = point.tps().median() * batch;
+            let megabytes = |tps: f64| tps * batch * f64::from(bytes) / 1e6;
+            let tps = point.tps();
+            table.row([
+                subject.buffer.to_string(),
+                point.mpl.to_string(),
+                grouped(inserts),
+                grouped(megabytes(tps.median())),
+                grouped(megabytes(tps.min())),
+                grouped(megabytes(tps.max())),
+                format!("{:.0} %", megabytes(tps.median()) / copying * 100.0),
+                cpu_nanos(point, batch).map_or("-".to_owned(), |nanos| format!("{nanos:.0}")),
+                format!("{:.2}", tps.median() / peak.max(1e-9)),
+            ]);
+        }
+    }
+    Block {
+        title: format!("Records of {} bytes", grouped(f64::from(bytes))),
+        note: format!(
+            "Median and extremes of the repetitions. Copying alone, one thread, pieces of this size from \
+             one place to places all over 16 MiB: {} MB/s. CPU is what all threads of the process used, \
+             the flusher among them.",
+            grouped(copying)
+        ),
+        table,
+    }
+}
+
+/// Processor time of the whole process for each insert, over all repetitions.
+fn cpu_nanos(point: &Point, batch: f64) -> Option<f64> {
+    let (mut busy, mut inserts) = (0.0, 0.0);
+    for run in &point.runs {
+        let usage = run.usage?;
+        busy += (usage.user + usage.kernel).as_nanos() as f64;
+        inserts += run.tally.committed() as f64 * batch;
+    }
+    (inserts > 0.0).then(|| busy / inserts)
+}

@@ -1,0 +1,108 @@
+//! Inserting into the log: Figure 15 of document 002.
+
+use std::time::Duration;
+
+use foxton::LogBufferKind;
+use serde_json::json;
+
+use super::{
+    beside::{self, Says, says},
+    request::Request,
+};
+use crate::{
+    bench::{
+        error::BenchError,
+        log_insert::{self, SMALL, Settings},
+    },
+    measure::{curve::Curve, machine::Machine},
+    progress::Audience,
+    report::{number::grouped, sheet::Sheet},
+};
+
+const FIGURE_15: [Says; 4] = [
+    says(
+        "(B)aseline",
+        "peaks at about 140 MB/s, then falls slowly",
+        "baseline",
+    ),
+    says(
+        "(C)onsolidated",
+        "shape: below baseline at first, then linear in the threads",
+        "consolidated",
+    ),
+    says(
+        "(D)ecoupled",
+        "shape: above baseline from the start, falls when contended",
+        "decoupled",
+    ),
+    says(
+        "(CD) hybrid",
+        "shape: the best throughout; apart from the others above 300 MB/s",
+        "hybrid",
+    ),
+];
+
+/// MB/s over threads for every buffer, records of 120 bytes.
+pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let full = request.full;
+    let settings = Settings {
+        buffers: LogBufferKind::DELEGATED.to_vec(),
+        threads: match (request.mpls.as_slice(), full) {
+            ([], true) => vec![1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+            ([], false) => vec![1, 2, 8, 64, 512],
+            (some, _) => some.to_vec(),
+        },
+        bytes: vec![SMALL],
+        reps: request.reps.unwrap_or(if full { 7 } else { 3 }),
+        ramp: request.ramp.unwrap_or(Duration::from_millis(200)),
+        window: request
+            .window
+            .unwrap_or(Duration::from_millis(if full { 2_000 } else { 700 })),
+        command: request.command.clone(),
+    };
+    let panel = log_insert::run(&settings, audience)?;
+    let table = beside::curves(
+        "The document beside ours",
+        "The document's machine has 64 hardware contexts. MB/s of payload, median of the repetitions.",
+        &FIGURE_15,
+        &panel,
+        tell,
+    );
+    Ok(Sheet {
+        id: "002-fig15",
+        title: "Inserting into the log: four buffers".to_owned(),
+        source: format!("{}, Figure 15 and section 8.5", beside::SCALING),
+        expect: "In the document consolidation wins by having crowds ask together. On a few cores no \
+                 crowd is ever at the buffer: all but a few threads are not running. What differs here \
+                 is what a thread holds when it loses its processor, so baseline should fall with the \
+                 threads and hybrid not."
+            .to_owned(),
+        notes: vec![
+            "The flusher takes the records out and writes them nowhere: the buffer is measured, and \
+             no disk. Records have the document's average size, all the same, where the document draws \
+             sizes from the distribution of its system."
+                .to_owned(),
+        ],
+        beside: vec![table],
+        pictures: Vec::new(),
+        settings: vec![
+            ("form", json!(if full { "full" } else { "quick" })),
+            ("bytes", json!(SMALL)),
+            ("seconds", json!(settings.window.as_secs_f64())),
+            ("reps", json!(settings.reps)),
+        ],
+        panels: vec![panel],
+        machine: Machine::here(),
+        command: request.command.clone(),
+    })
+}
+
+/// MB/s at every number of threads.
+fn tell(curve: &Curve) -> String {
+    let point = |point: &crate::measure::curve::Point| {
+        let megabytes = log_insert::megabytes(curve, point);
+        format!("{} at {}", grouped(megabytes.median()), point.mpl)
+    };
+    let points: Vec<String> = curve.points.iter().map(point).collect();
+    format!("{} MB/s", points.join(", "))
+}
