@@ -27,13 +27,19 @@ const KEYS: usize = 10;
 fn measured(locks: &Any, worker: &Worker, owner: &mut Owner, names: &[Name]) {
     for names in names.chunks_exact(KEYS) {
         owner.begin();
-        let table = locks.try_lock(worker, owner, Name::table(1), Mode::IS);
-        assert!(table.is_held());
+        ask(locks, worker, owner, Name::table(1), Mode::IS);
         for &name in names {
-            assert!(locks.try_lock(worker, owner, name, Mode::S).is_held());
+            ask(locks, worker, owner, name, Mode::S);
         }
         locks.release_all(worker, owner);
     }
+}
+
+/// As the engine does.
+#[inline(always)]
+fn ask(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+    let reply = locks.request(worker, owner, name, mode, Patience::Wait);
+    assert!(matches!(reply, Reply::Granted));
 }
 
 #[inline(never)]
@@ -41,8 +47,7 @@ fn measured_scans(locks: &Any, worker: &Worker, owner: &mut Owner, names: &[Name
     for names in names.chunks_exact(KEYS) {
         owner.begin();
         let mut scan = Scan::new();
-        let table = locks.try_lock(worker, owner, Name::table(1), Mode::IS);
-        assert!(table.is_held());
+        ask(locks, worker, owner, Name::table(1), Mode::IS);
         for &name in names {
             let patience = Patience::Wait;
             let reply = locks.request_in_scan(worker, owner, &mut scan, name, Mode::S, patience);

@@ -289,15 +289,9 @@ impl Any {
         }
     }
 
-    /// For what is not worth a branch of its own.
-    fn member(&self) -> &dyn LockManager {
-        each!(self, manager => manager)
-    }
-}
-
-impl LockManager for Any {
-    #[inline]
-    fn request(
+    /// A request to any but the default, whose shortest way is shorter than this call.
+    #[inline(never)]
+    fn request_of_other(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -306,6 +300,37 @@ impl LockManager for Any {
         patience: Patience,
     ) -> Reply {
         each!(self, manager => manager.request(worker, owner, name, mode, patience))
+    }
+
+    /// A release by any but the default.
+    #[inline(never)]
+    fn release_all_of_other(&self, worker: &Worker, owner: &mut Owner) {
+        each!(self, manager => manager.release_all(worker, owner));
+    }
+
+    /// For what is not worth a branch of its own.
+    fn member(&self) -> &dyn LockManager {
+        each!(self, manager => manager)
+    }
+}
+
+impl LockManager for Any {
+    #[inline(always)]
+    fn request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        // In words, so that the name need not be in memory on the shortest way.
+        let words = name.words();
+        let name = || Name::from_words(words);
+        match self {
+            Self::Direct(manager) => manager.request(worker, owner, name(), mode, patience),
+            _ => self.request_of_other(worker, owner, name(), mode, patience),
+        }
     }
 
     #[inline]
@@ -333,13 +358,17 @@ impl LockManager for Any {
     fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
         match self {
             Self::Direct(manager) => manager.cover(worker, owner, first, last),
+            Self::Inherit(manager) => manager.cover(worker, owner, first, last),
             _ => false,
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        each!(self, manager => manager.release_all(worker, owner));
+        match self {
+            Self::Direct(manager) => manager.release_all(worker, owner),
+            _ => self.release_all_of_other(worker, owner),
+        }
     }
 
     forward! {

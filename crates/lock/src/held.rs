@@ -7,8 +7,8 @@
 //!
 //! * I1  A name has at most one live entry, and above [`LINEAR`] entries the index has exactly the
 //!   live ones.
-//! * I2  Entries are in the order of acquisition, and `order` grows along them. A released entry
-//!   stays as a dead one until those after it go, so positions do not move between releases.
+//! * I2  Entries are in the order of acquisition, and `order` grows along them, unless `is_mixed`. A released
+//!   entry stays as a dead one until those after it go, so positions do not move between releases.
 //! * I3  `seen` has the bit of every hash that was pushed since the list was cleared. Most names
 //!   asked for are new, and learn that from one bit.
 
@@ -21,6 +21,9 @@ const LINEAR: usize = 16;
 /// Storage above this many entries is given back after a large transaction.
 const KEPT: usize = 4096;
 
+/// 0 is before everything.
+const FIRST_ORDER: u32 = 1;
+
 /// One held lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
@@ -29,6 +32,7 @@ pub(crate) struct Entry {
     pub(crate) hash: u32,
     /// Where the request stands in its head.
     pub(crate) slot: u32,
+    /// Not 0 for what was acquired here.
     order: u32,
     pub(crate) mode: Mode,
     live: bool,
@@ -51,17 +55,34 @@ impl Entry {
 }
 
 /// The locks of one owner.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Held {
     entries: Vec<Entry>,
     live: usize,
     next_order: u32,
+    /// Whether something came in that had been acquired before others.
+    is_mixed: bool,
     seen: [u64; 4],
     index: HashTable<u32>,
     /// Those that had to be waited for, and since when they are held.
     timed: Vec<(u32, Name, Instant)>,
     /// Those of them that were given back early, and how long they were held.
     ended: Vec<(Name, Duration)>,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            live: 0,
+            next_order: FIRST_ORDER,
+            is_mixed: false,
+            seen: [0; 4],
+            index: HashTable::new(),
+            timed: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
 }
 
 impl Held {
@@ -82,6 +103,12 @@ impl Held {
         self.next_order
     }
 
+    /// How much was acquired.
+    #[inline(always)]
+    pub(crate) fn acquired(&self) -> u32 {
+        self.next_order - FIRST_ORDER
+    }
+
     /// An order of its own for something that is acquired without being in the list.
     pub(crate) fn skip_order(&mut self) -> u32 {
         self.next_order += 1;
@@ -91,7 +118,11 @@ impl Held {
     /// Has the hold of the lock at `at`, which was waited for, measured from `since`.
     pub(crate) fn time(&mut self, at: usize, since: Instant) {
         let Entry { order, name, .. } = self.entries[at];
-        if self.timed.iter().all(|timed| timed.0 != order) {
+        if self
+            .timed
+            .iter()
+            .all(|timed| (timed.0, timed.1) != (order, name))
+        {
             self.timed.push((order, name, since));
         }
     }
@@ -111,8 +142,10 @@ impl Held {
     }
 
     #[cold]
-    fn end_timed(&mut self, order: u32) {
-        let ended = self.timed.extract_if(.., |timed| timed.0 == order);
+    fn end_timed(&mut self, entry: &Entry) {
+        let is_it =
+            |timed: &mut (u32, Name, Instant)| (timed.0, timed.1) == (entry.order, entry.name);
+        let ended = self.timed.extract_if(.., is_it);
         self.ended
             .extend(ended.map(|(_, name, since)| (name, since.elapsed())));
     }
@@ -179,6 +212,20 @@ impl Held {
         }
     }
 
+    /// Adds what was acquired at `order`, before now, in the place of something else.
+    pub(crate) fn push_earlier(
+        &mut self,
+        (name, hash): (Name, u32),
+        slot: u32,
+        mode: Mode,
+        order: u32,
+    ) {
+        self.push(name, hash, slot, mode);
+        let last = self.last();
+        self.entries[last].order = order;
+        self.is_mixed = true;
+    }
+
     #[inline(never)]
     fn index_last(&mut self) {
         let first = if self.entries.len() == LINEAR + 1 {
@@ -210,7 +257,7 @@ impl Held {
     pub(crate) fn remove(&mut self, at: usize) -> Entry {
         let entry = self.entries[at];
         if !self.timed.is_empty() {
-            self.end_timed(entry.order);
+            self.end_timed(&entry);
         }
         if self.entries.len() > LINEAR {
             self.unindex(at);
@@ -229,6 +276,11 @@ impl Held {
 
     /// Removes the last entry if it was acquired at `since` or later.
     pub(crate) fn pop_since(&mut self, since: u32) -> Option<Entry> {
+        if self.is_mixed {
+            self.entries.sort_by_key(|entry| entry.order);
+            self.compact();
+            self.is_mixed = false;
+        }
         let last = *self.entries.last()?;
         (last.order >= since).then(|| self.remove(self.entries.len() - 1))
     }
@@ -268,7 +320,8 @@ impl Held {
         self.entries.clear();
         self.seen = [0; 4];
         self.live = 0;
-        self.next_order = 0;
+        self.next_order = FIRST_ORDER;
+        self.is_mixed = false;
     }
 
     #[inline(never)]
@@ -286,7 +339,7 @@ impl Held {
         assert!(
             self.entries
                 .windows(2)
-                .all(|pair| pair[0].order < pair[1].order),
+                .all(|pair| self.is_mixed || pair[0].order < pair[1].order),
             "I2"
         );
         for (at, entry) in self.entries.iter().enumerate() {

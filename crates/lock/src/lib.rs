@@ -156,8 +156,8 @@ mod estate;
 /// Locks that an owner only remembers.
 mod remembered;
 
-/// The blocks of keys that an owner remembers.
-mod blocks;
+/// What an owner knows of the locks that it remembers.
+mod notes;
 
 /// What others may read of an owner, and where it sleeps.
 mod registry;

@@ -205,6 +205,13 @@ impl Name {
     /// costs a longer walk, not a wrong answer.
     #[inline]
     pub const fn hash(&self) -> u64 {
+        // A short key by its block, which `direct` needs besides.
+        if let Some((block, at)) = self.block() {
+            return block.hash_of(at);
+        }
+        if matches!(self.class(), Class::Table) {
+            return fold(self.origin ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93);
+        }
         // The origin is below 2^48, so the second factor is never small, nor 0.
         let first = fold(
             self.head ^ 0x243f_6a88_85a3_08d3,
@@ -225,19 +232,48 @@ impl Name {
         Self { head, tail, origin }
     }
 
+    /// Whether it is a key of one to eight bytes.
+    #[inline(always)]
+    const fn is_in_block(&self) -> bool {
+        // Class and length in one comparison.
+        (self.origin as u16).wrapping_sub(Block::SHORTEST) < 8
+    }
+
     /// The block of the key, and which of its 64 keys it is; for short keys only.
     #[inline(always)]
     pub(crate) const fn block(&self) -> Option<(Block, u32)> {
-        // Class and length in one comparison: a key of one to eight bytes.
-        if (self.origin as u16).wrapping_sub(Block::SHORTEST) >= 8 {
+        if !self.is_in_block() {
             return None;
         }
-        let shift = Block::shift(self.origin);
+        let number = self.head >> Block::shift(self.origin);
         let block = Block {
-            base: self.head & !(63 << shift),
+            base: number & !63,
             origin: self.origin,
         };
-        Some((block, (self.head >> shift) as u32 & 63))
+        Some((block, number as u32 & 63))
+    }
+
+    /// The same, with the key as one bit of 64.
+    #[inline(always)]
+    pub(crate) const fn block_bit(&self) -> Option<(Block, u64)> {
+        if !self.is_in_block() {
+            return None;
+        }
+        let number = self.head >> Block::shift(self.origin);
+        let block = Block {
+            base: number & !63,
+            origin: self.origin,
+        };
+        Some((block, 1_u64.wrapping_shl(number as u32)))
+    }
+
+    /// The hash of the block of a short key, so that neighbours have the same; of any other name its own.
+    #[inline(always)]
+    pub(crate) const fn near_hash(&self) -> u32 {
+        match self.block() {
+            Some((block, _)) => block.hash(),
+            None => self.hash() as u32,
+        }
     }
 
     /// The bytes of a key that the name still knows: all of them, or the first eight.
@@ -256,7 +292,7 @@ impl Name {
 /// the last six bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The head of the first of them.
+    /// The bytes of the first of them, as a number.
     pub(crate) base: u64,
     pub(crate) origin: u64,
 }
@@ -268,21 +304,36 @@ impl Block {
     /// Where the last byte of the key begins in the head.
     #[inline(always)]
     pub(crate) const fn shift(origin: u64) -> u32 {
-        (8 - (origin as u32 & 15)) * 8
+        // 64 minus eight for each byte, modulo 64.
+        (origin as u32).wrapping_neg() << 3 & 63
+    }
+
+    /// Finds the granule, and with it all that is kept by granule.
+    #[inline(always)]
+    pub(crate) const fn hash(&self) -> u32 {
+        self.long_hash() as u32
     }
 
     #[inline(always)]
-    pub(crate) const fn hash(&self) -> u32 {
+    const fn long_hash(&self) -> u64 {
         fold(
-            self.base ^ 0x1319_8a2e_0370_7344,
-            self.origin ^ 0xa409_3822_299f_31d0,
-        ) as u32
+            self.base ^ self.origin.wrapping_mul(0x7f4a_7c15),
+            0xd6e8_feb8_6659_fd93,
+        )
+    }
+
+    /// The hash of the key in the place `at`. An odd factor: no two keys of a block share a hash, nor the
+    /// lowest six bits of it.
+    #[inline(always)]
+    const fn hash_of(&self, at: u32) -> u64 {
+        self.long_hash() ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The key in the place `at`.
+    #[inline(always)]
     pub(crate) const fn name(&self, at: u32) -> Name {
         Name {
-            head: self.base | (at as u64) << Self::shift(self.origin),
+            head: (self.base | at as u64) << Self::shift(self.origin),
             tail: 0,
             origin: self.origin,
         }

@@ -10,15 +10,16 @@
 //!   cancellation ends it first.
 
 use crate::{
-    blocks::Blocks,
     held::{Entry, Held},
     mode::Mode,
     name::{Block, Name},
+    notes::Notes,
     registry::{GRANTED, Record, Registry, Spare, Waiting, add},
     remembered::{Mark, Remembered},
     request::{Blocker, Label, Outcome, Reason, Refusal, Reply},
 };
 use foxton_sync::{
+    cache_line::CachePadded,
     clock::now,
     park::{Ticket, Verdict},
     shim::Arc,
@@ -83,7 +84,7 @@ impl Scan {
 
     /// Has come to a block, which stands at `index` in the list.
     pub(crate) fn enter(&mut self, index: u32, block: Block, hash: u32) {
-        self.mark = Mark::new(index, block, hash);
+        self.mark = Mark { index, block };
         self.hash = hash;
         self.shift = Block::shift(block.origin);
     }
@@ -101,6 +102,7 @@ impl Scan {
 /// ```
 pub struct Owner {
     registry: Arc<Registry>,
+    record: Arc<CachePadded<Record>>,
     id: OwnerId,
     pub(crate) held: Held,
     pub(crate) pending: Option<Pending>,
@@ -116,8 +118,8 @@ pub struct Owner {
     pub(crate) remembered: Option<Arc<Remembered>>,
     /// Requests set aside for this place, by managers that hand them out in bulk.
     pub(crate) spare: Spare,
-    /// Those of them that are held by the block.
-    pub(crate) blocks: Blocks,
+    /// What it alone knows of that list.
+    pub(crate) notes: Notes,
     /// What came of trying to have whole tables.
     pub(crate) escalated: Escalated,
 }
@@ -155,11 +157,13 @@ impl fmt::Debug for Owner {
 impl Owner {
     pub(crate) fn new(registry: &Arc<Registry>) -> Self {
         let place = registry.claim();
-        let id = registry.record(place).id().next();
-        registry.begin(id);
-        let spare = registry.record(place).take_spare();
+        let record = registry.shared_record(place).clone();
+        let id = record.id().next();
+        registry.begin(&record, id);
+        let spare = record.take_spare();
         Self {
             registry: registry.clone(),
+            record,
             id,
             held: Held::default(),
             pending: None,
@@ -170,7 +174,7 @@ impl Owner {
             defeats: 0,
             remembered: None,
             spare,
-            blocks: Blocks::default(),
+            notes: Notes::default(),
             escalated: Escalated::none(id),
         }
     }
@@ -182,6 +186,7 @@ impl Owner {
         held.push(entry.name, entry.hash, entry.slot, entry.mode);
         Self {
             registry: registry.clone(),
+            record: registry.shared_record(id.place()).clone(),
             id,
             held,
             pending: None,
@@ -192,7 +197,7 @@ impl Owner {
             defeats: 0,
             remembered: None,
             spare: Spare::default(),
-            blocks: Blocks::default(),
+            notes: Notes::default(),
             escalated: Escalated::none(id),
         }
     }
@@ -201,10 +206,13 @@ impl Owner {
         &self.registry
     }
 
-    /// An owner of a manager that remembers locks.
-    pub(crate) fn remembering(registry: &Arc<Registry>) -> Self {
+    /// An owner of a manager that remembers locks; `at_once` if there is a shortest way.
+    pub(crate) fn remembering(registry: &Arc<Registry>, at_once: bool) -> Self {
         let mut owner = Self::new(registry);
         owner.remembered = Some(owner.record().remember());
+        if at_once {
+            owner.notes.make_room();
+        }
         owner
     }
 
@@ -215,14 +223,13 @@ impl Owner {
     /// If something is held or awaited.
     pub fn begin(&mut self) -> OwnerId {
         self.assert_idle();
-        assert_eq!(
-            self.held.len() + usize::from(!self.blocks.is_empty()),
-            0,
+        assert!(
+            self.holds_nothing(),
             "begin with locks held: release_all comes first"
         );
         self.defeats = 0;
         self.id = self.id.next();
-        self.registry.begin(self.id);
+        self.registry.begin(&self.record, self.id);
         self.id
     }
 
@@ -243,50 +250,42 @@ impl Owner {
         self.defeats = defeats;
     }
 
-    /// What is held, in the order of acquisition; behind that what scans have locked by the block,
-    /// in no particular order.
+    #[inline]
+    fn holds_nothing(&self) -> bool {
+        let list = self.remembered.as_deref();
+        self.held.len() == 0 && list.is_none_or(Remembered::is_empty)
+    }
+
+    /// What is held: first what is only remembered, mostly in the order of acquisition; behind that, in that
+    /// order, what stands in queues.
     pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
-        let single = self.held.iter().map(|entry| (entry.name, entry.mode));
-        single.chain(self.held_in_blocks())
-    }
-
-    fn held_in_blocks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
-        self.blocks.iter().flat_map(|place| {
-            let (block, bits) = (place.block, self.remembered().bits(place.index));
-            (0..64).filter_map(move |at| Some((block.name(at), bits.mode(at)?)))
-        })
-    }
-
-    /// Where `name` is held by the block: the entry, the place there, and the mode.
-    pub(crate) fn find_in_blocks(&self, name: Name) -> Option<(u32, u32, Mode)> {
-        let (block, at) = name.block()?;
-        let index = self.blocks.find(block)?;
-        let mode = self.remembered().bits(index).mode(at)?;
-        Some((index, at, mode))
-    }
-
-    /// Keys held by the block.
-    fn count_in_blocks(&self) -> u32 {
-        let keys = |index| self.remembered().bits(index).all().count_ones();
-        self.blocks.iter().map(|place| keys(place.index)).sum()
+        let list = self.remembered.as_deref().into_iter();
+        let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
+        let remembered = indices.flat_map(|(list, index)| list.locks(index));
+        remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
     }
 
     /// How many locks are held.
     pub fn lock_count(&self) -> usize {
-        self.held.len() + self.count_in_blocks() as usize
+        let list = self.remembered.as_deref().into_iter();
+        let remembered =
+            list.flat_map(|list| (0..list.len()).map(|index| list.locks(index).count()));
+        self.held.len() + remembered.sum::<usize>()
     }
 
     /// Memory of the list of what is held, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.held.memory_bytes()
+        self.held.memory_bytes() + self.notes.memory_bytes()
     }
 
     /// The mode in which `name` is held.
     pub fn held_mode(&self, name: Name) -> Option<Mode> {
         match self.held.find(name, name.hash() as u32) {
             Some(at) => Some(self.held.at(at).mode),
-            None if self.blocks.is_empty() => None,
-            None => self.find_in_blocks(name).map(|found| found.2),
+            None => self
+                .remembered
+                .as_deref()
+                .and_then(|list| self.notes.mode_of(list, name)),
         }
     }
 
@@ -311,15 +310,21 @@ impl Owner {
         })
     }
 
+    /// Acquisitions so far; a block of neighbours that a scan came to is one.
+    #[inline]
+    pub(crate) fn acquired(&self) -> u32 {
+        self.held.acquired() + self.notes.acquired()
+    }
+
     /// Whether this transaction has not tried in vain to have a whole table just now.
     pub(crate) fn may_escalate(&self) -> bool {
         let (id, again) = self.escalated.tried;
-        id != self.id || self.held.next_order() >= again
+        id != self.id || self.acquired() >= again
     }
 
     /// Does not try again before so many more acquisitions.
     pub(crate) fn put_off_escalation(&mut self, by: u32) {
-        let again = self.held.next_order().saturating_add(by.max(1));
+        let again = self.acquired().saturating_add(by.max(1));
         self.escalated.tried = (self.id, again);
     }
 
@@ -330,7 +335,11 @@ impl Owner {
 
     /// This moment, for `release_since`.
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.held.next_order())
+        let order = self.held.next_order();
+        if let Some(list) = self.remembered.as_deref() {
+            self.notes.save(order, list.len());
+        }
+        Savepoint(order)
     }
 
     /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
@@ -356,16 +365,19 @@ impl Owner {
 
     #[inline]
     pub(crate) fn record(&self) -> &Record {
-        self.registry.record(self.id.place())
+        &self.record
+    }
+
+    /// Whether the manager with `registry` made it.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, registry: &Arc<Registry>) -> bool {
+        Arc::ptr_eq(&self.registry, registry)
     }
 
     /// Panics unless I1 allows a request or a release, at the manager with `registry`.
     #[inline]
     pub(crate) fn assert_usable(&self, registry: &Arc<Registry>) {
-        assert!(
-            Arc::ptr_eq(&self.registry, registry),
-            "an owner of another manager"
-        );
+        assert!(self.is_of(registry), "an owner of another manager");
         self.assert_idle();
     }
 
@@ -424,7 +436,7 @@ impl Owner {
     /// Notes how long the locks that were waited for have been held.
     #[cold]
     fn count_holds(&mut self) {
-        let record = self.registry.record(self.id.place());
+        let record = self.record.clone();
         let label = record.label_of(self.id);
         let holds = self.held.take_timed();
         record.enter(|ledger| {
@@ -472,25 +484,28 @@ impl Owner {
         if self.held.is_timed() {
             self.count_holds();
         }
-        let mut acquired = u64::from(self.held.next_order());
-        if !self.blocks.is_empty() {
-            // A block is acquired once, and counts as its keys.
-            acquired += u64::from(self.count_in_blocks());
-            acquired = acquired.saturating_sub(self.blocks.iter().count() as u64);
-        }
-        self.blocks.clear();
-        let counters = &self.registry.record(self.id.place()).counters;
-        add(&counters.acquisitions, acquired);
-        add(&counters.re_asks, std::mem::take(&mut self.re_asks));
+        let acquired = u64::from(self.held.acquired());
         self.held.clear();
+        self.forget_remembered(acquired);
+    }
+
+    /// Forgets what was only remembered, and counts it with so much else.
+    #[inline(always)]
+    pub(crate) fn forget_remembered(&mut self, others: u64) {
+        let acquired = others + u64::from(self.notes.acquired_keys());
+        self.notes.clear();
+        let counters = &self.record.counters;
+        add(&counters.acquisitions, acquired);
+        if self.re_asks > 0 {
+            add(&counters.re_asks, std::mem::take(&mut self.re_asks));
+        }
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         // The place of an owner that still stands in some queue must not be anybody else's.
-        let holds = self.held.len() > 0 || !self.blocks.is_empty();
-        if !holds && self.pending.is_none() && !self.stands_in {
+        if self.holds_nothing() && self.pending.is_none() && !self.stands_in {
             self.record().leave_spare(self.spare);
             self.registry.vacate(self.id.place());
         }

@@ -294,11 +294,14 @@ impl Record {
 const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 19;
 
+/// Records, each shared with its owner.
+type Chunk = Box<[Arc<CachePadded<Record>>]>;
+
 /// All records of one manager.
 #[derive(Debug)]
 pub(crate) struct Registry {
     start: Coarse,
-    chunks: [OnceLock<Box<[CachePadded<Record>]>>; CHUNKS],
+    chunks: [OnceLock<Chunk>; CHUNKS],
     places: Mutex<Places>,
 }
 
@@ -332,7 +335,7 @@ impl Registry {
         let first = size - FIRST_CHUNK;
         self.chunks[chunk].get_or_init(|| {
             (first..first + size)
-                .map(|place| CachePadded::new(Record::new(place)))
+                .map(|place| Arc::new(CachePadded::new(Record::new(place))))
                 .collect()
         });
         places.count += 1;
@@ -345,6 +348,11 @@ impl Registry {
     }
 
     pub(crate) fn record(&self, place: u32) -> &Record {
+        self.shared_record(place)
+    }
+
+    /// The record of a place for its owner, who needs it in every transaction.
+    pub(crate) fn shared_record(&self, place: u32) -> &Arc<CachePadded<Record>> {
         let (chunk, index) = chunk_of(place);
         let records = self.chunks[chunk]
             .get()
@@ -385,9 +393,9 @@ impl Registry {
         coarse_now().since(self.start)
     }
 
-    /// Notes that the place has a new transaction.
-    pub(crate) fn begin(&self, id: OwnerId) {
-        let record = self.record(id.place());
+    /// Notes that the place of `record` has a new transaction.
+    #[inline]
+    pub(crate) fn begin(&self, record: &Record, id: OwnerId) {
         // Relaxed: whoever needs them exactly comes through a latch that the owner took later (I2).
         record
             .begun_nanos
@@ -473,7 +481,7 @@ mod tests {
         let id = OwnerId::new(place, 0);
         let record = registry.record(place);
         record.set_label(id, "first".into());
-        registry.begin(id.next());
+        registry.begin(record, id.next());
         assert_eq!(record.label_of(id), "first");
         assert_eq!(record.label_of(id.next()), "");
     }

@@ -2,7 +2,8 @@
 //! whoever must know may read.
 //!
 //! The list is one side of a protocol whose other side is `managers/direct`: there it is argued why
-//! an entry that nobody has looked at is as good as a lock.
+//! an entry that nobody has looked at is as good as a lock. What the owner alone needs to find its
+//! entries again is in `notes`.
 //!
 //! # State
 //!
@@ -14,17 +15,17 @@
 //! ```text
 //!            0        1              2: 63   56 55     48 47       0   3
 //! lock       head     tail              tag     mode      origin
-//! block      base     keys shared       tag     BLOCK     origin      gaps shared
+//! block      base     keys shared       0       0         origin      gaps shared
+//! dead                                  0       0         0
 //! ```
 //!
 //! # Invariants
 //!
-//! * I1  Entries below the count are whole. An entry whose mode is empty is dead: taken back while
-//!   others stood behind it.
+//! * I1  Entries below the count are whole. A dead entry was taken back while others stood behind it.
 //! * I2  Appending, and forgetting all, is the owner's and takes no latch. Everything else happens
 //!   under the latch, by the owner or by a revoker.
-//! * I3  A lock, or a key of a block, has a slot exactly from being converted until it is taken back,
-//!   or until all is collected; and `touched` is set if any has one.
+//! * I3  A name has a slot exactly from being converted until it is taken back, or until all is
+//!   collected; and `touched` is set if any has one.
 //! * I4  While a revoker has the latch, the entries it counted stay: the owner does not forget them
 //!   without the latch then. That is kept by the protocol, not here.
 //! * I5  The bits of a block are written by its owner alone: set without the latch where neither bit of
@@ -41,7 +42,7 @@ use crate::{
     mode::Mode,
     name::{Block, Name},
 };
-use entry::{BLOCK, Entry, ORIGIN, TAG_SHIFT, mode_bits, third};
+use entry::{Entry, ORIGIN, TAG_SHIFT, mode_bits, third};
 use foxton_sync::{
     cache_line::CachePadded,
     shim::{AtomicBool, AtomicU32, Mutex, Ordering, lock},
@@ -52,71 +53,31 @@ pub(crate) use entry::{Bits, Mark};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
-const FIRST: usize = if cfg!(loom) { 2 } else { 64 };
-/// Enough chunks for any number below [`REMEMBERED`].
-const CHUNKS: usize = 25;
+pub(crate) const FIRST: usize = if cfg!(loom) { 2 } else { 128 };
+/// Enough chunks for 2^31.
+const CHUNKS: usize = 24;
 
-/// In the place of a slot: the lock is remembered, and the rest is its index in the list.
-pub(crate) const REMEMBERED: u32 = 1 << 31;
-
-/// Not converted.
-const NO_SLOT: u32 = u32::MAX;
-
-/// What was converted: the slots of locks by index, short of those that never were, and those of the
-/// keys of blocks by name.
-#[derive(Debug, Default)]
-pub(crate) struct Slots {
-    locks: Vec<u32>,
-    keys: HashMap<Name, (u32, Mode)>,
-}
-
-impl Slots {
-    /// The slot of the lock at `index`.
-    pub(crate) fn get(&self, index: u32) -> Option<u32> {
-        let slot = self.locks.get(index as usize).copied();
-        slot.filter(|&slot| slot != NO_SLOT)
-    }
-
-    fn set(&mut self, index: u32, slot: u32) {
-        let index = index as usize;
-        if index >= self.locks.len() {
-            self.locks.resize(index + 1, NO_SLOT);
-        }
-        self.locks[index] = slot;
-    }
-
-    fn remove(&mut self, index: u32) -> Option<u32> {
-        let slot = self.get(index)?;
-        self.locks[index as usize] = NO_SLOT;
-        Some(slot)
-    }
-
-    /// The keys of blocks, with their slots.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (Name, u32, Mode)> {
-        self.keys
-            .iter()
-            .map(|(&name, &(slot, mode))| (name, slot, mode))
-    }
-}
+/// What was converted: in which slot each name is real, and in which mode.
+pub(crate) type Converted = HashMap<Name, (u32, Mode)>;
 
 /// The remembered locks of one owner.
 pub(crate) struct Remembered {
+    first: [Entry; FIRST],
     count: AtomicU32,
     /// Whether an entry may have been converted.
     touched: AtomicBool,
-    first: [Entry; FIRST],
     more: [OnceLock<Box<[Entry]>>; CHUNKS],
-    slots: CachePadded<Mutex<Slots>>,
+    converted: CachePadded<Mutex<Converted>>,
 }
 
 impl Default for Remembered {
     fn default() -> Self {
         Self {
+            first: std::array::from_fn(|_| Entry::default()),
             count: AtomicU32::new(0),
             touched: AtomicBool::new(false),
-            first: std::array::from_fn(|_| Entry::default()),
             more: std::array::from_fn(|_| OnceLock::new()),
-            slots: CachePadded::new(Mutex::default()),
+            converted: CachePadded::new(Mutex::default()),
         }
     }
 }
@@ -132,7 +93,7 @@ impl fmt::Debug for Remembered {
 /// What the owner does without asking anybody.
 impl Remembered {
     /// Entries, dead ones included, as the owner knows it; a hint for everybody else.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
@@ -142,26 +103,45 @@ impl Remembered {
         self.count() == 0
     }
 
-    /// Adds an entry and returns its index.
-    #[inline]
-    pub(crate) fn append(&self, name: Name, hash: u32, mode: Mode) -> u32 {
+    /// Adds a block with one key, if there are fewer than `limit` entries, and that is at most [`FIRST`].
+    #[inline(always)]
+    pub(crate) fn append_within(&self, limit: u32, block: Block, bits: Bits) -> bool {
         let index = self.len();
-        let [head, tail, origin] = name.words();
-        let words = [head, tail, third(origin, mode_bits(mode), hash)];
-        match self.first.get(index as usize) {
-            Some(entry) => entry.write(words),
-            None => self.further(index).write(words),
+        let within = index < limit;
+        if within {
+            // The modulus says to the compiler that there is such an entry.
+            self.first[index as usize % FIRST].write_block(block, bits);
+            self.count.store(index + 1, Ordering::Release); // O1
         }
-        self.count.store(index + 1, Ordering::Release); // O1
-        index
+        within
+    }
+
+    /// As [`append_within`](Self::append_within), for a lock.
+    #[inline(always)]
+    pub(crate) fn append_lock_within(&self, limit: u32, name: Name, hash: u32, mode: Mode) -> bool {
+        let index = self.len();
+        let within = index < limit;
+        if within {
+            self.first[index as usize % FIRST].write_lock(name, hash, mode);
+            self.count.store(index + 1, Ordering::Release); // O1
+        }
+        within
+    }
+
+    /// Adds a lock and returns its index.
+    pub(crate) fn append(&self, name: Name, hash: u32, mode: Mode) -> u32 {
+        self.add(|entry| entry.write_lock(name, hash, mode))
     }
 
     /// Adds a block and returns its index.
-    pub(crate) fn append_block(&self, block: Block, hash: u32, bits: Bits) -> u32 {
+    pub(crate) fn append_block(&self, block: Block, bits: Bits) -> u32 {
+        self.add(|entry| entry.write_block(block, bits))
+    }
+
+    #[inline]
+    fn add(&self, write: impl FnOnce(&Entry)) -> u32 {
         let index = self.len();
-        let entry = self.entry(index);
-        entry.write([block.base, bits.keys, third(block.origin, BLOCK, hash)]);
-        entry.set_bits(bits);
+        write(self.entry(index));
         self.count.store(index + 1, Ordering::Release); // O1
         index
     }
@@ -196,18 +176,51 @@ impl Remembered {
     }
 
     /// The bits of the block at `index`, as its owner knows them.
+    #[inline(always)]
     pub(crate) fn bits(&self, index: u32) -> Bits {
         self.entry(index).bits()
     }
 
+    /// Whether the entry at `index` is that of `block`.
+    #[inline(always)]
+    pub(crate) fn is_block(&self, index: u32, block: Block) -> bool {
+        self.entry(index).is_block(block)
+    }
+
+    /// The mode of the lock at `index`, if it is one on `name`.
+    #[inline(always)]
+    pub(crate) fn mode_of(&self, index: u32, name: Name) -> Option<Mode> {
+        self.entry(index).mode_of(name)
+    }
+
+    /// The hash by which the entry at `index` is found.
+    pub(crate) fn hash_of(&self, index: u32) -> u32 {
+        let entry = self.entry(index);
+        match (entry.block(), entry.lock()) {
+            (Some((block, _)), _) => block.hash(),
+            (None, Some((name, _))) => name.hash() as u32,
+            (None, None) => 0,
+        }
+    }
+
+    /// Whether the entry at `index` is no more.
+    pub(crate) fn is_dead(&self, index: u32) -> bool {
+        index >= self.len() || self.entry(index).third() == 0
+    }
+
+    /// What stands at `index`.
+    pub(crate) fn locks(&self, index: u32) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
+        self.entry(index).locks()
+    }
+
     /// Drops all entries. Those that were converted have to be collected then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forget(&self) {
         self.count.store(0, Ordering::Release); // O1
     }
 
     /// Whether something was converted; exact for whoever knows that no revoker is about.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_touched(&self) -> bool {
         // Relaxed: the end of a revocation orders it.
         self.touched.load(Ordering::Relaxed)
@@ -220,6 +233,7 @@ impl Remembered {
         &self.more[chunk - 1].get_or_init(|| (0..size).map(|_| Entry::default()).collect())[at]
     }
 
+    #[inline(always)]
     fn entry(&self, index: u32) -> &Entry {
         match self.first.get(index as usize) {
             Some(entry) => entry,
@@ -230,12 +244,24 @@ impl Remembered {
 
 /// What happens under the latch.
 impl Remembered {
-    /// Takes the lock at `index` out of the list. If it was converted, it is a real lock in the slot
-    /// returned.
-    pub(crate) fn take_back(&self, index: u32) -> Option<u32> {
-        let mut slots = lock(&self.slots);
-        self.kill(index);
-        slots.remove(index)
+    /// Takes `name`, which stands at `index`, out of the list. If it was converted, it is a real lock in
+    /// the slot returned.
+    pub(crate) fn take(&self, index: u32, name: Name) -> Option<u32> {
+        let mut converted = lock(&self.converted);
+        let entry = self.entry(index);
+        match (entry.block(), name.block()) {
+            (Some((_, bits)), Some((_, at))) => self.set_bits(index, bits.without(at)),
+            _ => self.kill(index),
+        }
+        converted.remove(&name).map(|(slot, _)| slot)
+    }
+
+    /// Under the latch: the block at `index` has these bits, or is no more.
+    fn set_bits(&self, index: u32, bits: Bits) {
+        self.entry(index).set_bits(bits);
+        if bits.all() == 0 {
+            self.kill(index);
+        }
     }
 
     /// Under the latch: the entry at `index` is no more, nor those at the end that are no more either.
@@ -249,139 +275,122 @@ impl Remembered {
         self.count.store(count, Ordering::Relaxed);
     }
 
-    /// Gives the lock at `index` a stronger mode, if it was not converted and `allowed` says so
-    /// afterwards. Otherwise it is as before.
+    /// Gives `name`, which stands at `index`, a stronger mode, if it was not converted and `allowed` says
+    /// so afterwards. Otherwise it is as before.
     pub(crate) fn strengthen(
         &self,
         index: u32,
-        hash: u32,
+        name: Name,
         mode: Mode,
         allowed: impl FnOnce() -> bool,
     ) -> bool {
-        let slots = lock(&self.slots);
+        let converted = lock(&self.converted);
         let entry = self.entry(index);
-        let former = entry.third();
-        if slots.get(index).is_some() {
+        if converted.contains_key(&name) {
             return false;
         }
-        let word = third(former & ORIGIN, mode_bits(mode), hash);
-        entry.set_third(word);
-        let allowed = allowed();
-        if !allowed {
-            entry.set_third(former);
+        match (entry.block(), name.block()) {
+            (Some((_, former)), Some((_, at))) => {
+                entry.set_bits(former.union(Bits::one(at, mode)));
+                let allowed = allowed();
+                if !allowed {
+                    entry.set_bits(former);
+                }
+                allowed
+            }
+            _ => {
+                let former = entry.third();
+                let word = third(
+                    former & ORIGIN,
+                    mode_bits(mode),
+                    (former >> TAG_SHIFT) as u32,
+                );
+                entry.set_third(word);
+                let allowed = allowed();
+                if !allowed {
+                    entry.set_third(former);
+                }
+                allowed
+            }
         }
-        allowed
-    }
-
-    /// As [`strengthen`](Self::strengthen), for the key at `at` in the block at `index`.
-    pub(crate) fn strengthen_key(
-        &self,
-        index: u32,
-        at: u32,
-        mode: Mode,
-        allowed: impl FnOnce() -> bool,
-    ) -> bool {
-        let slots = lock(&self.slots);
-        let entry = self.entry(index);
-        let Some((block, former)) = entry.block() else {
-            return false;
-        };
-        if slots.keys.contains_key(&block.name(at)) {
-            return false;
-        }
-        entry.set_bits(former.union(Bits::one(at, mode)));
-        let allowed = allowed();
-        if !allowed {
-            entry.set_bits(former);
-        }
-        allowed
-    }
-
-    /// Takes the key at `at` out of the block at `index`. If it was converted, it is a real lock in the
-    /// slot returned.
-    pub(crate) fn take_key(&self, index: u32, at: u32) -> Option<u32> {
-        let mut slots = lock(&self.slots);
-        let entry = self.entry(index);
-        let (block, bits) = entry.block()?;
-        entry.set_bits(bits.without(at));
-        slots.keys.remove(&block.name(at)).map(|(slot, _)| slot)
     }
 
     /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither bit of
     /// the key was set before, was converted. What was not is cleared.
     pub(crate) fn keep(&self, index: u32, fresh: Bits) -> bool {
-        let slots = lock(&self.slots);
-        let entry = self.entry(index);
-        let Some((block, mut bits)) = entry.block() else {
+        let converted = lock(&self.converted);
+        let Some((block, mut bits)) = self.entry(index).block() else {
             return false;
         };
         let mut all = true;
         for (at, mode) in fresh.modes() {
-            let converted = slots.keys.get(&block.name(at)).map(|&(_, mode)| mode);
-            if converted != Some(mode) {
+            let real = converted.get(&block.name(at)).map(|&(_, mode)| mode);
+            if real != Some(mode) {
                 all = false;
                 bits = bits.without(at);
                 // A revoker may have come between the two words.
-                bits = converted.map_or(bits, |mode| bits.union(Bits::one(at, mode)));
+                bits = real.map_or(bits, |mode| bits.union(Bits::one(at, mode)));
             }
         }
-        entry.set_bits(bits);
+        self.set_bits(index, bits);
         all
     }
 
-    /// Takes the block at `index` out of the list, and returns what of it is real.
-    pub(crate) fn take_block(&self, index: u32) -> Vec<(Name, u32, Mode)> {
-        let mut slots = lock(&self.slots);
-        let keys: Vec<_> = self.entry(index).locks().collect();
+    /// Takes the entry at `index` out of the list, and returns what of it is real.
+    pub(crate) fn take_all(&self, index: u32) -> Vec<(Name, u32, Mode)> {
+        let mut converted = lock(&self.converted);
+        let names: Vec<_> = self.entry(index).locks().collect();
         self.kill(index);
-        let converted = keys.into_iter().filter_map(|(name, _)| {
-            let (slot, mode) = slots.keys.remove(&name)?;
+        let real = names.into_iter().filter_map(|(name, _)| {
+            let (slot, mode) = converted.remove(&name)?;
             Some((name, slot, mode))
         });
-        converted.collect()
+        real.collect()
     }
 
     /// All that was converted; after [`forget`](Self::forget). From now on nothing is touched.
-    pub(crate) fn collect(&self) -> Slots {
-        let mut slots = lock(&self.slots);
+    pub(crate) fn collect(&self) -> Converted {
+        let mut converted = lock(&self.converted);
         self.touched.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *slots)
+        std::mem::take(&mut *converted)
     }
 
     /// Shows `convert` what is not converted; where it returns a slot, the lock is converted. Only
-    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as the tags
-    /// tell, is shown.
+    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as that is seen
+    /// at once, is shown.
     pub(crate) fn revoke(
         &self,
         hash: u32,
         mask: u32,
         mut convert: impl FnMut(Name, Mode) -> Option<u32>,
     ) {
-        let (tag, mask) = (hash as u8, mask as u8);
-        let mut slots = lock(&self.slots);
+        let mut converted = lock(&self.converted);
         for index in 0..self.count() {
             let entry = self.entry(index);
-            let other = (entry.third() >> TAG_SHIFT) as u8 ^ tag;
-            if other & mask != 0 {
+            let other = match entry.block() {
+                Some((block, _)) => (block.hash() ^ hash) & mask,
+                None => u32::from((entry.third() >> TAG_SHIFT) as u8 ^ hash as u8) & mask,
+            };
+            if other != 0 {
                 continue;
             }
-            let touched = match entry.block() {
-                Some((block, bits)) => slots.convert_block(block, bits, &mut convert),
-                None => slots.convert_lock(index, entry, &mut convert),
-            };
-            if touched {
-                self.touched.store(true, Ordering::Relaxed);
+            for (name, mode) in entry.locks() {
+                if !converted.contains_key(&name)
+                    && let Some(slot) = convert(name, mode)
+                {
+                    converted.insert(name, (slot, mode));
+                    self.touched.store(true, Ordering::Relaxed);
+                }
             }
         }
     }
 
     /// All that is not converted, and what `whose` says while it stays.
     pub(crate) fn entries<R>(&self, whose: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
-        let slots = lock(&self.slots);
-        let unconverted = (0..self.count()).filter(|&index| slots.get(index).is_none());
-        let entries = unconverted
+        let converted = lock(&self.converted);
+        let entries = (0..self.count())
             .flat_map(|index| self.entry(index).locks())
-            .filter(|(name, _)| !slots.keys.contains_key(name))
+            .filter(|(name, _)| !converted.contains_key(name))
             .collect();
         (whose(), entries)
     }
@@ -393,42 +402,8 @@ impl Remembered {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let chunks = self.more.iter().filter_map(OnceLock::get);
-        let slots = lock(&self.slots);
-        let keys = slots.keys.capacity() * size_of::<(Name, (u32, Mode))>();
-        let slots = slots.locks.capacity() * size_of::<u32>() + keys;
-        size_of::<Self>() + slots + chunks.map(|chunk| size_of_val(&**chunk)).sum::<usize>()
-    }
-}
-
-impl Slots {
-    fn convert_lock(
-        &mut self,
-        index: u32,
-        entry: &Entry,
-        convert: &mut impl FnMut(Name, Mode) -> Option<u32>,
-    ) -> bool {
-        let unconverted = entry.lock().filter(|_| self.get(index).is_none());
-        let slot = unconverted.and_then(|(name, mode)| convert(name, mode));
-        slot.map(|slot| self.set(index, slot)).is_some()
-    }
-
-    fn convert_block(
-        &mut self,
-        block: Block,
-        bits: Bits,
-        convert: &mut impl FnMut(Name, Mode) -> Option<u32>,
-    ) -> bool {
-        let mut touched = false;
-        for (at, mode) in bits.modes() {
-            let name = block.name(at);
-            if !self.keys.contains_key(&name)
-                && let Some(slot) = convert(name, mode)
-            {
-                self.keys.insert(name, (slot, mode));
-                touched = true;
-            }
-        }
-        touched
+        let converted = lock(&self.converted).capacity() * size_of::<(Name, (u32, Mode))>();
+        size_of::<Self>() + converted + chunks.map(|chunk| size_of_val(&**chunk)).sum::<usize>()
     }
 }
 
@@ -444,8 +419,10 @@ mod tests {
     use super::*;
     use crate::name::KeyHasher;
 
+    /// Too long for a block.
     fn name(number: u64) -> Name {
-        Name::key(7, &number.to_be_bytes(), &KeyHasher::new(1))
+        let bytes = (u128::from(number) << 64).to_be_bytes();
+        Name::key(7, &bytes, &KeyHasher::new(1))
     }
 
     fn append(list: &Remembered, number: u64) -> u32 {
@@ -470,14 +447,34 @@ mod tests {
         for number in 0..3 {
             append(&list, number);
         }
-        assert_eq!(list.take_back(1), None);
-        assert_eq!(list.len(), 3);
+        assert_eq!(list.take(1, name(1)), None);
+        assert_eq!(
+            (list.len(), list.is_dead(1), list.is_dead(2)),
+            (3, true, false)
+        );
         assert_eq!(
             list.entries(|| ()).1,
             [(name(0), Mode::S), (name(2), Mode::S)]
         );
-        assert_eq!(list.take_back(2), None);
+        assert_eq!(list.take(2, name(2)), None);
         assert_eq!(list.len(), 1);
+    }
+
+    #[test]
+    fn a_block_is_there_until_its_last_key_goes() {
+        let list = Remembered::default();
+        let key = |number: u64| Name::key(7, &number.to_be_bytes(), &KeyHasher::new(1));
+        let (block, at) = key(70).block().expect("a short key");
+        let index = list.append_block(block, Bits::one(at, Mode::S));
+        list.extend_all(index, Bits::one(at + 1, Mode::S));
+        assert_eq!(
+            list.entries(|| ()).1,
+            [(key(70), Mode::S), (key(71), Mode::S)]
+        );
+        assert_eq!(list.take(index, key(70)), None);
+        assert_eq!((list.len(), list.hash_of(index)), (1, block.hash()));
+        assert_eq!(list.take(index, key(71)), None);
+        assert_eq!(list.len(), 0);
     }
 
     #[test]
@@ -498,19 +495,11 @@ mod tests {
         assert_eq!(convert(&list, 5), 1);
         assert_eq!(convert(&list, 6), 0);
         assert!(list.is_touched());
-        assert!(!list.strengthen(70, wanted, Mode::S, || true));
+        assert!(!list.strengthen(70, name(70), Mode::S, || true));
         assert_eq!(list.entries(|| ()).1.len(), 99);
         list.forget();
-        let slots = list.collect();
-        let slot_in = |slots: &Slots, index| slots.get(index);
-        assert_eq!(
-            (
-                slot_in(&slots, 70),
-                slot_in(&slots, 69),
-                slot_in(&slots, 71)
-            ),
-            (Some(5), None, None)
-        );
+        let converted: Vec<_> = list.collect().into_iter().collect();
+        assert_eq!(converted, [(name(70), (5, Mode::S))]);
         assert!(!list.is_touched());
     }
 }

@@ -208,6 +208,59 @@ fn o1_a_bit_of_a_block_is_found() {
     });
 }
 
+/// D12 for keys that are asked for one by one: the second finds the block of the first.
+#[test]
+fn o1_a_second_key_of_a_block_is_found() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let reader = {
+            let world = world.clone();
+            loom::thread::spawn(move || {
+                let both = world.holds(&other, &mut first, key(1), Mode::S)
+                    && world.holds(&other, &mut first, key(2), Mode::S);
+                if both {
+                    world.read();
+                }
+                world.locks.release_all(&other, &mut first);
+            })
+        };
+        if world.holds(&worker, &mut second, key(2), Mode::X) {
+            world.write();
+        }
+        world.locks.release_all(&worker, &mut second);
+        reader.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
+/// D2 to D6 for a table: an intention that is only remembered, and somebody who wants the whole.
+#[test]
+fn o1_an_intention_is_found() {
+    model(|| {
+        let (world, worker, other) = world();
+        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
+        let table = Name::table(1);
+        let reader = {
+            let world = world.clone();
+            loom::thread::spawn(move || {
+                if world.holds(&other, &mut first, table, Mode::IS) {
+                    // The second time is answered by the owner's notes.
+                    assert!(world.holds(&other, &mut first, table, Mode::IS));
+                    world.read();
+                }
+                world.locks.release_all(&other, &mut first);
+            })
+        };
+        if world.holds(&worker, &mut second, table, Mode::X) {
+            world.write();
+        }
+        world.locks.release_all(&worker, &mut second);
+        reader.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
 /// D15: the bits of a block, in two words, against a writer who takes a gap.
 #[test]
 fn a_gap_that_is_covered_is_found() {

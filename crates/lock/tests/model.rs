@@ -184,7 +184,7 @@ impl World {
     }
 
     /// Everything that can be seen, as text.
-    fn shown(&self, worker: &Worker, with_scans: bool) -> String {
+    fn shown(&self, worker: &Worker) -> String {
         let mut text = String::new();
         let snapshot = self.locks.inspect(worker);
         for queue in &snapshot.queues {
@@ -206,9 +206,7 @@ impl World {
             for &(name, mode) in &held {
                 assert_eq!(owner.held_mode(name), Some(mode));
             }
-            if with_scans {
-                held.sort(); // What scans have locked comes last.
-            }
+            held.sort(); // What is only remembered comes first.
             text += &format!("{held:?}\n");
         }
         assert!(
@@ -279,7 +277,7 @@ fn history(
         past.push(step);
         let answers: Vec<(String, String)> = worlds
             .iter_mut()
-            .map(|world| (world.take(&worker, step), world.shown(&worker, with_scans)))
+            .map(|world| (world.take(&worker, step), world.shown(&worker)))
             .collect();
         for (kind, answer) in kinds.iter().zip(&answers) {
             let last = &past[past.len().saturating_sub(12)..];

@@ -5,8 +5,8 @@
 //! other, the cheap side only keeps the compiler from reordering ([`light`](crate::asymmetric::Asymmetric::light)), and
 //! the dear side has the system run a full barrier on every processor that runs a thread of this
 //! process ([`heavy`](crate::asymmetric::Asymmetric::heavy)). The system call is `membarrier`, private and expedited; it
-//! costs a few microseconds. Where it is missing, and under the model checker, both sides are full
-//! fences, and the rest of the argument is the same.
+//! costs a few microseconds. Where it is missing both sides are full fences, and the rest of the argument is
+//! the same. To the model checker, which knows no such call, the pair is always expedited, by full fences.
 //!
 //! # Why that is enough
 //!
@@ -21,7 +21,7 @@
 //! * O1  the fences of both sides, `SeqCst` where they are fences: store, then load, on either side;
 //!   no acquire or release orders these.
 
-use crate::shim::{Ordering, compiler_barrier, fence};
+use crate::shim::{Ordering, fence};
 
 /// A pair of fences for two sides of which one is far more frequent.
 ///
@@ -65,10 +65,18 @@ impl Asymmetric {
     #[inline(always)]
     pub fn light(&self) {
         if self.expedited {
-            compiler_barrier();
+            self.light_expedited();
         } else {
             fence(Ordering::SeqCst); // O1
         }
+    }
+
+    /// The frequent side, for whoever knows that it [`is_expedited`](Self::is_expedited): without asking
+    /// again each time.
+    #[inline(always)]
+    pub fn light_expedited(&self) {
+        debug_assert!(self.expedited, "a fence is needed here");
+        system::light();
     }
 
     /// The rare side: after its store, before its load.
@@ -87,11 +95,17 @@ impl Asymmetric {
     not(any(loom, shuttle))
 ))]
 mod system {
+    use crate::shim::compiler_barrier;
     use rustix::thread::{MembarrierCommand, membarrier};
 
     /// Tells the system that this process will ask for barriers; once is enough, more is harmless.
     pub(super) fn register() -> bool {
         membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    }
+
+    #[inline(always)]
+    pub(super) fn light() {
+        compiler_barrier();
     }
 
     pub(super) fn barrier() {
@@ -100,8 +114,29 @@ mod system {
     }
 }
 
-#[cfg(any(not(any(target_os = "linux", target_os = "android")), loom, shuttle))]
+#[cfg(any(loom, shuttle))]
 mod system {
+    use crate::shim::{Ordering, fence};
+
+    pub(super) fn register() -> bool {
+        true
+    }
+
+    pub(super) fn light() {
+        fence(Ordering::SeqCst); // O1
+    }
+
+    pub(super) fn barrier() {
+        fence(Ordering::SeqCst); // O1
+    }
+}
+
+#[cfg(all(not(any(target_os = "linux", target_os = "android")), not(loom)))]
+mod system {
+    pub(super) fn light() {
+        unreachable!("nothing was registered");
+    }
+
     pub(super) fn register() -> bool {
         false
     }

@@ -11,10 +11,13 @@
 //! ```text
 //!   owner's list, written by the owner alone          granules                real locks: `bucket`
 //!   +-----------------------------------+        +----------------+        +----------------------+
-//!   | count | name S | name IX | ...    |------->| count of strong|------->| heads, queues, waits |
+//!   | count | block | table IX | ...    |------->| count of strong|------->| heads, queues, waits |
 //!   +-----------------------------------+  hash  | locks, or bias |        +----------------------+
-//!     converted: slot, slot, ...                 +----------------+
+//!     converted: name and slot, ...              +----------------+
 //! ```
+//!
+//! What is remembered stands in the list and nowhere else: there the owner itself looks when it is asked for
+//! something again, unless a byte of its own (`notes`) says that nothing of the kind can be there.
 //!
 //! Names fall into *granules*: tables by their hash into granules of their own, keys of up to eight bytes by
 //! *blocks* of sixty-four neighbours, and all others by their hash. A request is *weak* if
@@ -23,7 +26,8 @@
 //!
 //! # Protocol
 //!
-//! A weak request, for a name that the owner does not hold:
+//! A weak request, for a name that the owner does not hold (the shortest way is `Direct::request`, and
+//! nothing on it calls anything):
 //!
 //! * D1  If the granule is not biased, nor ripe to be biased again (D9), it goes to the real manager.
 //! * D2  Else append the entry to the owner's list and publish the count. *Light fence.*
@@ -53,15 +57,16 @@
 //! * D11 Else collect, under the list's latch, what was converted, and give it back in the real
 //!   manager with the rest.
 //!
-//! A key that a scan has come to:
+//! A short key:
 //!
 //! * D12 If the owner has an entry for its block, set the bit of the key, or of its gap, or both, in that
-//!   entry; if not, append one (D2). Light fence, and D3. So from one neighbour to the next all that is
-//!   left to do is to set a bit and to read a word. If the granule turns out not to be biased, the bit is
-//!   cleared under the latch, unless the key has been converted (D4).
+//!   entry; if not, append one (D2). Light fence, and D3. So for a scan, from one neighbour to the next, all
+//!   that is left to do is to set a bit and to read a word. If the granule turns out not to be biased, the
+//!   bit is cleared under the latch, unless the key has been converted (D4).
 //! * D13 To a revoker a block is as many locks as it has bits; an entry stays when its bits are converted,
-//!   and whoever revokes the next time converts those that came after. A key is held in its block or by
-//!   itself, never both (`blocks`); a key that is to be held strong leaves its block, as a real lock.
+//!   and whoever revokes the next time converts those that came after. A key is held in a block or among
+//!   `held`, never both (`notes`); a key that is to be held strong leaves its block, as a real lock. After a
+//!   savepoint a block that is older gets another entry, so that it is clear what goes back.
 //!
 //! Giving back a single name, or making a remembered lock stronger within the weak modes, happens under
 //! the list's latch; making it strong is D5, after which the own entry is real, and then a conversion
@@ -85,9 +90,9 @@
 //! * I1  A granule is biased only while no strong lock on any of its names is held or awaited.
 //! * I2  In a granule that is real every weak lock is in the real manager, or is an entry that is about
 //!   to be taken back by its owner.
-//! * I3  `Owner::held` has exactly the locks of the owner. Those whose slot says `REMEMBERED` are
-//!   in its list under that index, and the others in the real manager, but for the mode of a wait that
-//!   was not collected.
+//! * I3  The locks of the owner are those in its list and those among `held`, and no name is in both. Those
+//!   among `held` are in the real manager, but for the mode of a wait that was not collected; those in the
+//!   list are there too if and only if they have been converted.
 //! * I4  Whoever waits, waits in the real manager, and everything it waits for is there: so the walk
 //!   for deadlocks sees every edge.
 //!
@@ -154,14 +159,13 @@ mod show;
 
 use super::bucket::Bucket;
 use crate::{
-    held,
     inspect::{Queue, Snapshot, Stats},
     manager::{LockManager, forward},
     mode::Mode,
     name::{Class, Name},
     owner::{Owner, Savepoint, Scan},
     registry::Wakes,
-    remembered::{Bits, REMEMBERED},
+    remembered::{Bits, Mark},
     request::{Outcome, Patience, Reply},
     waits::VictimPolicy,
 };
@@ -273,14 +277,7 @@ impl Direct {
         }
     }
 
-    /// The hash that finds the granule of a name: for a short key that of its block, so that neighbours
-    /// have one granule; else that of the name.
     #[inline(always)]
-    fn granule_hash(name: &Name, hash: u32) -> u32 {
-        name.block().map_or(hash, |(block, _)| block.hash())
-    }
-
-    #[inline]
     fn key_granule(&self, granule_hash: u32) -> &Granule {
         &self.granules[(granule_hash & self.mask) as usize]
     }
@@ -296,9 +293,14 @@ impl Direct {
     #[inline]
     fn granule(&self, name: &Name, hash: u32) -> &Granule {
         match name.class() {
-            Class::Table => &self.tables[(hash % TABLE_GRANULES) as usize],
-            _ => self.key_granule(Self::granule_hash(name, hash)),
+            Class::Table => self.table_granule(hash),
+            _ => self.key_granule(name.near_hash()),
         }
+    }
+
+    #[inline(always)]
+    fn table_granule(&self, hash: u32) -> &Granule {
+        &self.tables[(hash % TABLE_GRANULES) as usize]
     }
 
     fn moment(&self) -> Moment {
@@ -310,7 +312,10 @@ impl Direct {
     fn enter(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
         worker.account().passed(&GRANULE);
         if !granule.enter() {
-            let hash = Self::granule_hash(name, hash);
+            let hash = match name.class() {
+                Class::Table => hash,
+                _ => name.near_hash(),
+            };
             self.revoke(worker, granule, (hash, self.mask(name.class()))); // D6
         }
     }
@@ -360,18 +365,13 @@ impl Direct {
     }
 }
 
-/// Where a lock that is remembered stands in its owner's list.
-fn index_of(entry: &held::Entry) -> Option<u32> {
-    (entry.slot & REMEMBERED != 0).then_some(entry.slot & !REMEMBERED)
-}
-
 impl LockManager for Direct {
     fn owner(&self) -> Owner {
-        Owner::remembering(&self.real.registry)
+        Owner::remembering(&self.real.registry, self.fence.is_expedited())
     }
 
-    // A call of its own: its registers are better used for one manager than shared by all.
-    #[inline(never)]
+    // The shortest way stands where it is called: its values stay in registers.
+    #[inline(always)]
     fn request(
         &self,
         worker: &Worker,
@@ -380,33 +380,18 @@ impl LockManager for Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        owner.assert_usable(&self.real.registry);
-        let hash = name.hash() as u32;
-        if let Some(at) = owner.held.find(name, hash) {
-            mode.assert_suits(&name);
-            return self.request_again(worker, owner, at, mode, patience);
-        }
-        if !owner.blocks.is_empty()
-            && let Some(found) = owner.find_in_blocks(name)
-        {
-            mode.assert_suits(&name);
-            return self.request_in_block(worker, owner, (name, hash), found, mode, patience);
-        }
-        let granule_hash = Self::granule_hash(&name, hash);
-        let granule = match name.class() {
-            Class::Table => &self.tables[(hash % TABLE_GRANULES) as usize],
-            _ => {
-                owner.blocks.note_single(granule_hash);
-                self.key_granule(granule_hash)
-            }
+        // In words, so that the name need not be in memory on this way.
+        let words = name.words();
+        let name = || Name::from_words(words);
+        let Some(granule) = self.remember_at_once(owner, &name(), mode) else {
+            return self.request_otherwise(worker, owner, name(), mode, patience); // D1
         };
-        if mode.is_weak(name.class())
-            && granule.invites(|| self.moment()) // D1, D9
-            && self.remember(worker, owner, (granule, granule_hash), (name, hash), mode)
-        {
-            return Reply::Granted;
+        // What has room on this way knows that the fence is expedited.
+        self.fence.light_expedited();
+        match granule.is_biased() {
+            true => Reply::Granted, // D3
+            false => self.reconsider(worker, owner, name(), mode, patience),
         }
-        self.request_real(worker, owner, (name, hash), mode, patience)
     }
 
     #[inline]
@@ -420,21 +405,21 @@ impl LockManager for Direct {
         patience: Patience,
     ) -> Reply {
         owner.assert_usable(&self.real.registry);
+        // The same block, so the name is short.
         let [head, _, origin] = name.words();
-        // The same block, so the name is short; and nothing of it is held by itself.
-        let at = head.wrapping_sub(scan.mark.base) >> scan.shift;
-        let neighbour = origin == scan.mark.origin() && at < 64;
-        if neighbour && mode.is_weak(Class::Key) && !owner.blocks.may_have_single(scan.hash) {
-            let at = at as u32;
-            let fresh = Bits::one(at, mode);
-            if owner.remembered().extend(scan.mark, at, fresh) {
+        let Mark { index, block } = scan.mark;
+        let at = (head >> scan.shift).wrapping_sub(block.base);
+        let neighbour = origin == block.origin && at < 64;
+        // And nothing of it is held by itself.
+        if neighbour && mode.is_weak(Class::Key) && !owner.notes.may_have_single(scan.hash) {
+            let fresh = Bits::one(at as u32, mode);
+            if owner.remembered().extend(scan.mark, at as u32, fresh) {
                 self.fence.light();
-                if self.key_granule(scan.hash).is_biased() {
-                    return Reply::Granted;
-                }
-                worker.account().passed(&LIST);
-                if owner.remembered().keep(scan.mark.index, fresh) {
-                    return Reply::Granted; // D4
+                if self.key_granule(scan.hash).is_biased()
+                    || self.keep(worker, owner, (index, scan.hash), fresh)
+                {
+                    owner.notes.count_scanned(1);
+                    return Reply::Granted; // D3, D4
                 }
             }
         }
@@ -476,11 +461,11 @@ impl LockManager for Direct {
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
         owner.assert_usable(&self.real.registry);
         let Some(at) = owner.held.find(name, name.hash() as u32) else {
-            return !owner.blocks.is_empty() && self.release_in_block(worker, owner, name);
+            return self.release_remembered(worker, owner, name);
         };
         let entry = owner.held.remove(at);
         let mut wakes = Wakes::new();
-        self.give_back_one(worker, owner, entry, &mut wakes);
+        self.give_back(worker, &entry, &mut wakes);
         true
     }
 
@@ -488,29 +473,23 @@ impl LockManager for Direct {
         owner.assert_usable(&self.real.registry);
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-            self.give_back_one(worker, owner, entry, &mut wakes);
+            self.give_back(worker, &entry, &mut wakes);
         }
-        while let Some(place) = owner.blocks.pop_since(savepoint.order()) {
-            worker.account().passed(&LIST);
-            for (name, slot, mode) in owner.remembered().take_block(place.index) {
-                self.give_back_key(worker, name, slot, mode, &mut wakes);
-            }
-        }
+        self.release_remembered_since(worker, owner, savepoint.order(), &mut wakes);
     }
 
-    #[inline]
+    #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(&self.real.registry);
         let Some(list) = owner.remembered.as_deref() else {
             return self.release_real(worker, owner, false); // It stands in for another.
         };
-        // Every lock acquired so far is in the list: then none is real but what was converted.
-        let all_remembered = list.len() == owner.held.next_order();
         list.forget(); // D10
         self.fence.light();
         let revoked = self.mark.load(Ordering::Acquire) != 0 || list.is_touched(); // O1
-        if all_remembered && !revoked {
-            owner.forget_held();
+        // If all that was ever acquired was remembered, none is real but what was converted.
+        if owner.held.acquired() == 0 && !revoked {
+            owner.forget_remembered(0);
         } else {
             self.release_real(worker, owner, revoked);
         }

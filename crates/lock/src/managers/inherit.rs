@@ -460,6 +460,11 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
+    #[inline]
+    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+        self.inner.cover(worker, owner, first, last)
+    }
+
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
         self.inner.cancel(worker, owner);
         self.want_no_more(worker, owner);

@@ -11,9 +11,6 @@ const MODE_SHIFT: u32 = 48;
 pub(super) const TAG_SHIFT: u32 = 56;
 pub(super) const ORIGIN: u64 = (1 << MODE_SHIFT) - 1;
 
-/// In the place of the mode: the entry is a block.
-pub(super) const BLOCK: u64 = 0xff;
-
 #[derive(Default)]
 #[repr(align(32))]
 pub(super) struct Entry([AtomicU64; 4]);
@@ -71,18 +68,29 @@ impl Bits {
         self.keys | self.gaps
     }
 
-    pub(super) fn modes(self) -> impl Iterator<Item = (u32, Mode)> {
+    pub(super) fn modes(self) -> impl DoubleEndedIterator<Item = (u32, Mode)> {
         (0..64).filter_map(move |at| Some((at, self.mode(at)?)))
     }
 }
 
 impl Entry {
     #[inline(always)]
-    pub(super) fn write(&self, [head, tail, third]: [u64; 3]) {
-        // Relaxed: published by the count (O1).
-        self.0[0].store(head, Ordering::Relaxed);
-        self.0[1].store(tail, Ordering::Relaxed);
-        self.0[2].store(third, Ordering::Relaxed);
+    pub(super) fn write_lock(&self, name: Name, hash: u32, mode: Mode) {
+        let [head, tail, origin] = name.words();
+        self.write([head, tail, third(origin, mode_bits(mode), hash), 0]);
+    }
+
+    #[inline(always)]
+    pub(super) fn write_block(&self, block: Block, bits: Bits) {
+        self.write([block.base, bits.keys, block.origin, bits.gaps]);
+    }
+
+    #[inline(always)]
+    fn write(&self, words: [u64; 4]) {
+        for (word, value) in self.0.iter().zip(words) {
+            // Relaxed: published by the count (O1).
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -106,17 +114,33 @@ impl Entry {
         let mode = self.mode_bits();
         let [head, tail] = [0, 1].map(|at: usize| self.0[at].load(Ordering::Relaxed));
         let name = Name::from_words([head, tail, third & ORIGIN]);
-        let is_lock = mode != 0 && mode != BLOCK;
-        is_lock.then(|| (name, Mode::of(Set::from_bits(mode as u8))))
+        (mode != 0).then(|| (name, Mode::of(Set::from_bits(mode as u8))))
     }
 
-    /// The block that stands here, if one does.
+    /// The block that stands here, if one does: a block has no mode, and what is dead not even an origin.
+    #[inline(always)]
     pub(super) fn block(&self) -> Option<(Block, Bits)> {
+        let third = self.third();
         let block = Block {
             base: self.0[0].load(Ordering::Relaxed),
-            origin: self.third() & ORIGIN,
+            origin: third,
         };
-        (self.mode_bits() == BLOCK).then(|| (block, self.bits()))
+        (third != 0 && third & !ORIGIN == 0).then(|| (block, self.bits()))
+    }
+
+    /// Whether this is the entry of `block`.
+    #[inline(always)]
+    pub(super) fn is_block(&self, block: Block) -> bool {
+        self.0[0].load(Ordering::Relaxed) == block.base && self.third() == block.origin
+    }
+
+    /// The mode of the lock that stands here, if it is one on `name`.
+    #[inline(always)]
+    pub(super) fn mode_of(&self, name: Name) -> Option<Mode> {
+        let origin = name.words()[2];
+        let other = (self.third() ^ origin) & ORIGIN != 0;
+        let found = if other { None } else { self.lock() };
+        found.filter(|lock| lock.0 == name).map(|lock| lock.1)
     }
 
     #[inline(always)]
@@ -134,11 +158,11 @@ impl Entry {
         self.0[3].store(bits.gaps, Ordering::Relaxed);
     }
 
+    /// Sets `fresh`, bits of the key at `at`, if this is the block of `mark` and none of the key is set.
     #[inline(always)]
     pub(super) fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
         let bits = self.bits();
-        let same = self.third() == mark.third && self.0[0].load(Ordering::Relaxed) == mark.base;
-        let extends = same && bits.all() >> at & 1 == 0;
+        let extends = self.is_block(mark.block) && bits.all() >> at & 1 == 0;
         if extends {
             self.set_bits(bits.union(fresh));
         }
@@ -146,7 +170,7 @@ impl Entry {
     }
 
     /// Everything that stands here.
-    pub(super) fn locks(&self) -> impl Iterator<Item = (Name, Mode)> {
+    pub(super) fn locks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let in_block = self.block().into_iter();
         let in_block = in_block
             .flat_map(|(block, bits)| bits.modes().map(move |(at, mode)| (block.name(at), mode)));
@@ -154,7 +178,7 @@ impl Entry {
     }
 }
 
-/// The third word of an entry. The tag is the low bits of the hash, so that a revoker passes over most
+/// The third word of a lock. The tag is the low bits of the hash, so that a revoker passes over most
 /// entries that are not its own without working their hashes out.
 #[inline(always)]
 pub(super) fn third(origin: u64, mode: u64, hash: u32) -> u64 {
@@ -170,29 +194,16 @@ pub(super) fn mode_bits(mode: Mode) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     pub(crate) index: u32,
-    pub(crate) base: u64,
-    pub(super) third: u64,
+    pub(crate) block: Block,
 }
 
 impl Mark {
     /// No block: no name has this origin.
     pub(crate) const NONE: Self = Self {
         index: 0,
-        base: 0,
-        third: ORIGIN,
+        block: Block {
+            base: 0,
+            origin: u64::MAX,
+        },
     };
-
-    pub(crate) fn new(index: u32, block: Block, hash: u32) -> Self {
-        Self {
-            index,
-            base: block.base,
-            third: third(block.origin, BLOCK, hash),
-        }
-    }
-
-    /// The origin of the keys of the block.
-    #[inline(always)]
-    pub(crate) fn origin(&self) -> u64 {
-        self.third & ORIGIN
-    }
 }

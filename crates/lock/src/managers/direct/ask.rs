@@ -2,14 +2,14 @@
 //! neighbours that a scan comes to.
 
 use super::granule::Granule;
-use super::{Direct, LIST, index_of};
+use super::{Direct, LIST};
 use crate::{
-    blocks::Place,
     manager::LockManager,
     mode::Mode,
-    name::{Block, Name},
+    name::{Block, Class, Name},
+    notes::Found,
     owner::{Owner, Scan},
-    remembered::{Bits, REMEMBERED, Remembered},
+    remembered::Bits,
     request::{Patience, Reply},
 };
 use foxton_sync::worker::Worker;
@@ -18,62 +18,270 @@ use foxton_sync::worker::Worker;
 /// mostly holes.
 const MOST_COVERED: u64 = 4;
 
-/// Notes that the block at `index` is the owner's.
+/// Notes an entry that was appended, and with it so many keys.
 #[inline]
-fn own(owner: &mut Owner, block: Block, index: u32) {
-    let order = owner.held.skip_order();
-    owner.blocks.push(Place {
-        block,
-        index,
-        order,
-    });
-}
-
-/// The same if any of it is left, after D4; otherwise it goes.
-fn drop_or_own(owner: &mut Owner, block: Block, index: u32) {
-    let list = owner.remembered();
-    match list.bits(index).all() {
-        0 => drop(list.take_block(index)),
-        _ => own(owner, block, index),
+fn own(owner: &mut Owner, index: u32, keys: u32) {
+    if owner.notes.is_saved() {
+        let order = owner.held.skip_order(); // Counts, too.
+        owner.notes.date(index, order);
+    } else {
+        owner.notes.count();
     }
+    owner.notes.count_scanned(keys - 1);
 }
 
+/// The shortest ways: nothing on them calls anything.
 impl Direct {
-    /// D4 in part, and every other moment at which one entry must be certain: takes it out of the
-    /// list, and says in which slot it is real.
-    pub(super) fn take_back(&self, worker: &Worker, list: &Remembered, index: u32) -> Option<u32> {
-        worker.account().passed(&LIST);
-        list.take_back(index)
+    /// D1 and D2 for the most frequent request of all: a short key, shared, whose block is new to the owner,
+    /// in a granule that is biased, which is returned for D3. `None`: nothing was done.
+    #[inline(always)]
+    pub(super) fn remember_at_once(
+        &self,
+        owner: &mut Owner,
+        name: &Name,
+        mode: Mode,
+    ) -> Option<&Granule> {
+        let (block, bit) = name.block_bit()?;
+        if mode != Mode::S || !owner.is_of(&self.real.registry) {
+            return None;
+        }
+        let hash = block.hash();
+        let granule = self.key_granule(hash);
+        let limit = owner.notes.limit();
+        let bits = Bits { keys: bit, gaps: 0 };
+        let appended = owner.notes.is_new(hash)
+            && granule.is_biased()
+            && owner
+                .remembered
+                .as_deref()?
+                .append_within(limit, block, bits);
+        if !appended {
+            return None;
+        }
+        owner.notes.see(hash);
+        owner.notes.count();
+        Some(granule)
     }
 
-    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
-    #[inline]
-    pub(super) fn remember(
+    /// The same for an intention on a table; and for a table that was asked for just before.
+    #[inline(always)]
+    fn request_table(
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        (granule, granule_hash): (&Granule, u32),
-        (name, hash): (Name, u32),
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let limit = owner.notes.limit();
+        let plain = limit > 0 && owner.is_of(&self.real.registry) && mode.is_weak(Class::Table);
+        if plain && !self.escalation.is_due(owner) {
+            if owner.notes.is_table_held(&name, mode) {
+                owner.re_asks += 1;
+                return Reply::Held;
+            }
+            let hash = name.hash() as u32;
+            let granule = self.table_granule(hash);
+            if let Some(list) = owner.remembered.as_deref()
+                && owner.notes.is_new(hash)
+                && granule.is_biased()
+                && list.append_lock_within(limit, name, hash, mode)
+            {
+                owner.notes.see(hash);
+                owner.notes.count();
+                self.fence.light_expedited();
+                if !granule.is_biased() {
+                    return self.reconsider(worker, owner, name, mode, patience);
+                }
+                owner.notes.note_table(name, mode);
+                return Reply::Granted;
+            }
+        }
+        self.request_slowly(worker, owner, name, mode, patience)
+    }
+
+    /// What the shortest way leaves.
+    #[inline(never)]
+    pub(super) fn request_otherwise(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match name.class() {
+            Class::Table => self.request_table(worker, owner, name, mode, patience),
+            _ => self.request_slowly(worker, owner, name, mode, patience),
+        }
+    }
+
+    /// D4 after either.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn reconsider(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let last = owner.remembered().len() - 1;
+        owner.notes.uncount();
+        if self.settle_doubt(worker, owner, last, name, mode) {
+            return Reply::Granted;
+        }
+        self.request_slowly(worker, owner, name, mode, patience)
+    }
+}
+
+/// Everything else.
+impl Direct {
+    /// Any request at all.
+    #[inline(never)]
+    fn request_slowly(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        owner.assert_usable(&self.real.registry);
+        mode.assert_suits(&name);
+        owner.notes.open();
+        if self.escalation.is_due(owner) {
+            self.escalate(worker, owner, name.parent().unwrap_or(name)); // D14
+        }
+        let reply = self.decide(worker, owner, name, mode, patience);
+        if matches!(reply, Reply::Waiting) {
+            owner.notes.close();
+        }
+        reply
+    }
+
+    fn decide(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let near = name.near_hash();
+        let found = self.find_remembered(owner, name, near);
+        if let Found::Lock(index, held) = found {
+            return self.request_remembered(worker, owner, name, (index, held), mode, patience);
+        }
+        let hash = name.hash() as u32;
+        if let Some(at) = owner.held.find(name, hash) {
+            return self.request_again(worker, owner, at, mode, patience);
+        }
+        let granule = self.granule(&name, hash);
+        if mode.is_weak(name.class())
+            && granule.invites(|| self.moment()) // D1, D9
+            && self.remember(worker, owner, granule, (name, near), mode, found)
+        {
+            return Reply::Granted;
+        }
+        self.request_real(worker, owner, (name, hash), mode, patience)
+    }
+
+    /// Where `name` is remembered.
+    #[inline]
+    pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> Found {
+        match owner.remembered.as_deref() {
+            Some(list) if !owner.notes.is_new(hash) => owner.notes.find(list, name, hash),
+            _ => Found::Nothing,
+        }
+    }
+
+    /// D4 in part, and every other moment at which one name must be certain: takes it, which stands at
+    /// `index`, out of the list, and says in which slot it is real.
+    pub(super) fn take_back(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (index, hash): (u32, u32),
+        name: Name,
+    ) -> Option<u32> {
+        worker.account().passed(&LIST);
+        let list = owner.remembered.as_deref()?;
+        let slot = list.take(index, name);
+        owner.notes.drop_dead(list, index, hash);
+        slot
+    }
+
+    /// D4 for a name that stands at `index` and is not counted. `false`: it is not held.
+    fn settle_doubt(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        index: u32,
+        name: Name,
         mode: Mode,
     ) -> bool {
-        let list = owner.remembered();
-        let index = list.append(name, granule_hash, mode); // D2
-        self.fence.light();
-        let slot = if granule.is_biased() {
-            REMEMBERED | index // D3
-        } else {
-            match self.take_back(worker, list, index) {
-                Some(slot) => slot, // D4
-                None => return false,
-            }
+        let near = name.near_hash();
+        let slot = self.take_back(worker, owner, (index, near), name);
+        if let Some(slot) = slot {
+            owner.notes.note_single(near);
+            owner.held.push(name, name.hash() as u32, slot, mode);
+        }
+        slot.is_some()
+    }
+
+    /// D4 for keys of the block at `index`: whether all that was set just now is held.
+    pub(super) fn keep(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (index, hash): (u32, u32),
+        fresh: Bits,
+    ) -> bool {
+        worker.account().passed(&LIST);
+        let Some(list) = owner.remembered.as_deref() else {
+            return false;
         };
-        owner.held.push(name, hash, slot, mode);
+        let kept = list.keep(index, fresh);
+        owner.notes.drop_dead(list, index, hash);
+        kept
+    }
+
+    /// D2 to D4, for a granule that was biased a moment ago. `false`: the lock is not held.
+    fn remember(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        granule: &Granule,
+        (name, near): (Name, u32),
+        mode: Mode,
+        found: Found,
+    ) -> bool {
+        owner.notes.see(near);
+        let list = owner.remembered();
+        let (index, is_new) = match (name.block(), found) {
+            (Some((_, at)), Found::Block(index)) if !owner.notes.is_before_savepoint(index) => {
+                list.extend_all(index, Bits::one(at, mode)); // D12
+                (index, false)
+            }
+            (Some((block, at)), _) => (list.append_block(block, Bits::one(at, mode)), true),
+            (None, _) => (list.append(name, near, mode), true),
+        }; // D2
+        self.fence.light();
+        if !granule.is_biased() {
+            return self.settle_doubt(worker, owner, index, name, mode); // D4
+        }
+        match is_new {
+            true => own(owner, index, 1), // D3
+            false => owner.notes.count(),
+        }
         true
     }
 
     /// A request for a name that is not held and is not to be remembered.
     #[inline(never)]
-    pub(super) fn request_real(
+    fn request_real(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -81,12 +289,11 @@ impl Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        mode.assert_suits(&name);
-        if self.escalation.is_due(owner) {
-            self.escalate(worker, owner, name.parent()); // D14
-        }
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
+        let near = name.near_hash();
+        owner.notes.see(near);
+        owner.notes.note_single(near);
         if strong {
             self.enter(worker, granule, &name, hash);
         }
@@ -107,9 +314,26 @@ impl Direct {
         reply
     }
 
-    /// A request for the name held at `at`.
+    /// A request for a name that is held, wherever.
+    pub(super) fn request_held(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        if let Found::Lock(index, held) = self.find_remembered(owner, name, name.near_hash()) {
+            return self.request_remembered(worker, owner, name, (index, held), mode, patience);
+        }
+        let at = owner.held.find(name, name.hash() as u32);
+        let at = at.expect("what is asked for again is held");
+        self.request_again(worker, owner, at, mode, patience)
+    }
+
+    /// A request for the name held at `at`, as a real lock.
     #[inline(never)]
-    pub(super) fn request_again(
+    fn request_again(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -120,85 +344,88 @@ impl Direct {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
-            if self.escalation.is_due(owner) {
-                self.escalate(worker, owner, Some(held.name)); // D14
-            }
             return Reply::Held;
         }
         let (target, class) = (held.mode.supremum(mode), held.name.class());
         let granule = self.granule(&held.name, held.hash);
-        let remembered = index_of(&held);
-        if let Some(index) = remembered
-            && target.is_weak(class)
-        {
-            worker.account().passed(&LIST);
-            let list = owner.remembered();
-            // Under the latch no fence is needed: a revoker that missed the stronger mode had the
-            // latch before, and counted itself in the granule before that.
-            let tag = Self::granule_hash(&held.name, held.hash);
-            if list.strengthen(index, tag, target, || granule.is_biased()) {
-                owner.held.set_mode(at, target);
-                return Reply::Granted;
-            }
-        }
         let counts = held.mode.is_weak(class) && !target.is_weak(class);
-        let enters = counts || remembered.is_some();
-        if enters {
+        if counts {
             self.enter(worker, granule, &held.name, held.hash);
         }
-        if let Some(index) = remembered {
-            let slot = self.take_back(worker, owner.remembered(), index);
-            let slot = slot.expect("I2: in a real granule a lock that is held is real");
-            owner.held.set_slot(at, slot);
-        }
-        let real = &self.real;
-        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
-            real.detector.check(real, worker, wait, reach);
-        });
-        if enters && (!counts || matches!(reply, Reply::Refused(_))) {
+        let reply = self.convert(worker, owner, at, mode, patience);
+        if counts && matches!(reply, Reply::Refused(_)) {
             self.leave(worker, granule);
         }
         reply
     }
 
-    /// A request for a name that is held by the block, in the mode `found.2`.
-    #[inline(never)]
-    pub(super) fn request_in_block(
+    fn convert(
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        (name, hash): (Name, u32),
-        (index, at, held): (u32, u32, Mode),
+        at: usize,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let real = &self.real;
+        real.request_again(worker, owner, at, mode, patience, |wait, reach| {
+            real.detector.check(real, worker, wait, reach);
+        })
+    }
+
+    /// A request for a name that is remembered at `index` in the mode `held`.
+    #[inline(never)]
+    fn request_remembered(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        (index, held): (u32, Mode),
         mode: Mode,
         patience: Patience,
     ) -> Reply {
         if held.covers(mode) {
             owner.re_asks += 1;
+            if name.class() == Class::Table {
+                owner.notes.note_table(name, held);
+            }
             return Reply::Held;
         }
         let (target, class) = (held.supremum(mode), name.class());
+        let (hash, near) = (name.hash() as u32, name.near_hash());
         let granule = self.granule(&name, hash);
-        worker.account().passed(&LIST);
-        let list = owner.remembered();
-        if target.is_weak(class) && list.strengthen_key(index, at, target, || granule.is_biased()) {
-            return Reply::Granted;
+        // Under the latch no fence is needed: a revoker that missed the stronger mode had the
+        // latch before, and counted itself in the granule before that.
+        if target.is_weak(class) {
+            worker.account().passed(&LIST);
+            let list = owner.remembered();
+            if list.strengthen(index, name, target, || granule.is_biased()) {
+                return Reply::Granted;
+            }
         }
-        // The key leaves its block for the locks that are held one by one, as a real one.
+        // It leaves the list for the locks that are held one by one, as a real one, and is as old there.
         self.enter(worker, granule, &name, hash);
-        let slot = list.take_key(index, at);
+        let order = owner.notes.order_of(index);
+        let is_older = owner.notes.is_before_savepoint(index);
+        let slot = self.take_back(worker, owner, (index, near), name);
         let slot = slot.expect("I2: in a real granule a lock that is held is real");
-        owner.blocks.note_single(Self::granule_hash(&name, hash));
-        owner.held.push(name, hash, slot, held);
-        let (at, real) = (owner.held.last(), &self.real);
-        let reply = real.request_again(worker, owner, at, mode, patience, |wait, reach| {
-            real.detector.check(real, worker, wait, reach);
-        });
+        owner.notes.note_single(near);
+        owner.notes.uncount();
+        match is_older {
+            true => owner.held.push_earlier((name, hash), slot, held, order),
+            false => owner.held.push(name, hash, slot, held),
+        }
+        let at = owner.held.last();
+        let reply = self.convert(worker, owner, at, mode, patience);
         if target.is_weak(class) || matches!(reply, Reply::Refused(_)) {
             self.leave(worker, granule);
         }
         reply
     }
+}
 
+/// Neighbours.
+impl Direct {
     /// A key that a scan has come to and that does not simply extend the block that it came from.
     #[inline(never)]
     pub(super) fn request_in_next_block(
@@ -216,38 +443,57 @@ impl Direct {
         };
         let hash = block.hash();
         let granule = self.key_granule(hash);
-        // A key that may be held by itself is asked for by itself (I2 of `blocks`).
-        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
+        // A key that may be held by itself is asked for by itself (I2 of `notes`).
+        if owner.notes.may_have_single(hash) || !granule.invites(|| self.moment()) {
             return self.request(worker, owner, name, mode, patience);
         }
         let bits = Bits::one(at, mode);
-        let known = owner.blocks.find(block);
-        let list = owner.remembered();
-        let index = match known {
-            Some(index) => {
+        let known = match self.find_remembered(owner, name, hash) {
+            Found::Lock(index, _) => {
                 scan.enter(index, block, hash);
-                if !list.extend(scan.mark, at, bits) {
-                    return self.request(worker, owner, name, mode, patience); // Held already.
-                }
-                index
+                return self.request(worker, owner, name, mode, patience); // Held already.
             }
-            None => list.append_block(block, hash, bits), // D2
+            Found::Block(index) => Some(index),
+            Found::Nothing => None,
+        };
+        if !self.set_bits(worker, owner, granule, (block, hash), bits, known) {
+            return self.request(worker, owner, name, mode, patience); // D4
+        }
+        let index = known.unwrap_or_else(|| owner.remembered().len() - 1);
+        scan.enter(index, block, hash);
+        Reply::Granted
+    }
+
+    /// D12 and D15: sets `bits`, none of which is set, in the block that has the entry at `known`, or in a
+    /// new entry. `false`: not all of it is held.
+    #[inline]
+    fn set_bits(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        granule: &Granule,
+        (block, hash): (Block, u32),
+        bits: Bits,
+        known: Option<u32>,
+    ) -> bool {
+        owner.notes.see(hash);
+        let list = owner.remembered();
+        let (index, fresh) = match known {
+            Some(index) => match list.extend_all(index, bits) {
+                Some(fresh) => (index, fresh),
+                None => return false,
+            },
+            None => (list.append_block(block, bits), bits), // D2
         };
         self.fence.light();
-        if !granule.is_biased() {
-            worker.account().passed(&LIST);
-            if !list.keep(index, bits) {
-                if known.is_none() {
-                    drop_or_own(owner, block, index);
-                }
-                return self.request(worker, owner, name, mode, patience); // D4
-            }
+        let kept = granule.is_biased() || self.keep(worker, owner, (index, hash), fresh); // D3, D4
+        let keys = if kept { fresh.all().count_ones() } else { 0 };
+        match known {
+            Some(_) => owner.notes.count_scanned(keys),
+            None if owner.remembered().is_dead(index) => {}
+            None => own(owner, index, keys.max(1)),
         }
-        if known.is_none() {
-            scan.enter(index, block, hash);
-            own(owner, block, index);
-        }
-        Reply::Granted
+        kept
     }
 
     /// D15 for all blocks from that of `first` to that of `last`, if they are few.
@@ -262,7 +508,7 @@ impl Direct {
         let (Some((low, from)), Some((high, to))) = (first.block(), last.block()) else {
             return false;
         };
-        let reach = high.base.wrapping_sub(low.base) >> Block::shift(low.origin);
+        let reach = high.base.wrapping_sub(low.base);
         if low.origin != high.origin || first > last || reach >= 64 * MOST_COVERED {
             return false;
         }
@@ -291,7 +537,7 @@ impl Direct {
             if is_last {
                 return true;
             }
-            block.base += 64 << Block::shift(block.origin);
+            block.base += 64;
         }
     }
 
@@ -300,30 +546,13 @@ impl Direct {
     fn cover_block(&self, worker: &Worker, owner: &mut Owner, block: Block, bits: Bits) -> bool {
         let hash = block.hash();
         let granule = self.key_granule(hash);
-        if owner.blocks.may_have_single(hash) || !granule.invites(|| self.moment()) {
+        if owner.notes.may_have_single(hash) || !granule.invites(|| self.moment()) {
             return false;
         }
-        let known = owner.blocks.find(block);
-        let list = owner.remembered();
-        let (index, fresh) = match known {
-            Some(index) => match list.extend_all(index, bits) {
-                Some(fresh) => (index, fresh),
-                None => return false,
-            },
-            None => (list.append_block(block, hash, bits), bits), // D2
+        let known = match self.find_remembered(owner, block.name(0), hash) {
+            Found::Lock(index, _) | Found::Block(index) => Some(index),
+            Found::Nothing => None,
         };
-        self.fence.light();
-        if granule.is_biased() {
-            if known.is_none() {
-                own(owner, block, index);
-            }
-            return true; // D3
-        }
-        worker.account().passed(&LIST);
-        let kept = list.keep(index, fresh); // D4
-        if known.is_none() {
-            drop_or_own(owner, block, index);
-        }
-        kept
+        self.set_bits(worker, owner, granule, (block, hash), bits, known)
     }
 }

@@ -49,7 +49,7 @@ impl Escalation {
     /// Whether `owner` may hold more keys than the bound: it has acquired more than that.
     #[inline]
     pub(super) fn is_due(&self, owner: &Owner) -> bool {
-        owner.held.next_order() > self.bound
+        owner.acquired() > self.bound
     }
 
     pub(super) fn granted(&self) -> u64 {
@@ -61,12 +61,11 @@ impl Direct {
     /// Tries to have all of `table`, if `owner` holds so many keys of it and has not just tried.
     #[cold]
     #[inline(never)]
-    pub(super) fn escalate(&self, worker: &Worker, owner: &mut Owner, table: Option<Name>) {
-        let Some(table) = table.filter(|table| table.class() == Class::Table) else {
+    pub(super) fn escalate(&self, worker: &Worker, owner: &mut Owner, table: Name) {
+        if table.class() != Class::Table {
             return;
-        };
-        let held = owner.held.find(table, table.hash() as u32);
-        let Some(at) = held.filter(|_| owner.may_escalate()) else {
+        }
+        let Some(held) = owner.held_mode(table).filter(|_| owner.may_escalate()) else {
             return;
         };
         let bound = self.escalation.bound;
@@ -75,16 +74,16 @@ impl Direct {
             return owner.put_off_escalation(bound - all);
         }
         owner.put_off_escalation(bound);
-        let shares = owner.held.at(at).mode.covers(Mode::S);
+        let shares = held.covers(Mode::S);
         let mode = match !shares && shared >= all - shared {
             true => Mode::S,
             false => Mode::X,
         };
         // Who has all of the table, and who shares it and has few keys exclusively, needs no more.
-        if owner.held.at(at).mode == Mode::X || (shares && all - shared <= bound) {
+        if held == Mode::X || (shares && all - shared <= bound) {
             return;
         }
-        let reply = self.request_again(worker, owner, at, mode, Patience::Refuse);
+        let reply = self.request_held(worker, owner, table, mode, Patience::Refuse);
         if matches!(reply, Reply::Granted) {
             owner.note_escalated();
             // Relaxed: plain counting.
@@ -101,10 +100,22 @@ fn count_keys(owner: &Owner, table: Name) -> (u32, u32) {
         shared += u32::from(entry.mode.is_weak(entry.name.class()));
         all += 1;
     }
-    let blocks = owner.blocks.iter();
-    let blocks = blocks.filter(|place| place.block.name(0).parent() == Some(table));
-    let blocks = blocks.count() as u32;
-    (shared + blocks, all + blocks)
+    let Some(list) = owner.remembered.as_deref() else {
+        return (shared, all);
+    };
+    let (mut keys, mut entries) = (0, 0);
+    for index in 0..list.len() {
+        let here = list.locks(index);
+        let here = here
+            .filter(|(name, _)| name.parent() == Some(table))
+            .count() as u32;
+        keys += here;
+        entries += here.min(1);
+    }
+    // A block that a scan came to counts as one; keys that were asked for by themselves all count.
+    let by_themselves = owner.notes.acquired().saturating_sub(list.len());
+    let remembered = keys.min(entries + by_themselves);
+    (shared + remembered, all + remembered)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,14 +1,15 @@
 //! Giving back: D10 and D11, single names, and what a wait that came to nothing was counted for.
 
 use super::granule::Granule;
-use super::{Direct, LIST, index_of};
+use super::{Direct, LIST};
 use crate::{
     held,
     mode::Mode,
     name::Name,
+    notes::Found,
     owner::{Owner, Pending},
     registry::Wakes,
-    remembered::Slots,
+    remembered::Converted,
 };
 use foxton_sync::worker::Worker;
 
@@ -33,83 +34,84 @@ impl Direct {
         }
     }
 
-    /// Gives back a lock that is no longer among those held. `slot` is where it is real; a lock that is
-    /// only remembered is gone already.
+    /// Gives back a real lock that is no longer among those held.
     pub(super) fn give_back<'m>(
         &'m self,
         worker: &Worker,
-        mut entry: held::Entry,
-        slot: Option<u32>,
+        entry: &held::Entry,
         wakes: &mut Wakes<'m>,
     ) {
-        if let Some(slot) = slot {
-            entry.slot = slot;
-            self.real.give_back(worker, &entry, wakes);
-        }
+        self.real.give_back(worker, entry, wakes);
         if !entry.mode.is_weak(entry.name.class()) {
             self.leave(worker, self.granule(&entry.name, entry.hash));
         }
     }
 
-    /// Gives back one lock that was just taken out of those held.
-    pub(super) fn give_back_one<'m>(
+    /// Gives back a lock that was remembered and has become real.
+    fn give_back_converted<'m>(
         &'m self,
         worker: &Worker,
-        owner: &Owner,
-        entry: held::Entry,
-        wakes: &mut Wakes<'m>,
-    ) {
-        let slot = match index_of(&entry) {
-            Some(index) => self.take_back(worker, owner.remembered(), index),
-            None => Some(entry.slot),
-        };
-        self.give_back(worker, entry, slot, wakes);
-    }
-
-    /// Gives back a key that was held by the block and has become real.
-    pub(super) fn give_back_key<'m>(
-        &'m self,
-        worker: &Worker,
-        name: Name,
-        slot: u32,
-        mode: Mode,
+        (name, slot, mode): (Name, u32, Mode),
         wakes: &mut Wakes<'m>,
     ) {
         let entry = held::Entry::loose(name, name.hash() as u32, slot, mode);
         self.real.give_back(worker, &entry, wakes);
     }
 
-    /// Gives back a name that is held by the block, if it is.
-    pub(super) fn release_in_block(&self, worker: &Worker, owner: &Owner, name: Name) -> bool {
-        let Some((index, at, mode)) = owner.find_in_blocks(name) else {
+    /// Gives back a name that is remembered, if it is.
+    pub(super) fn release_remembered(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+    ) -> bool {
+        let hash = name.near_hash();
+        let Found::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
             return false;
         };
-        worker.account().passed(&LIST);
-        if let Some(slot) = owner.remembered().take_key(index, at) {
+        if let Some(slot) = self.take_back(worker, owner, (index, hash), name) {
             let mut wakes = Wakes::new();
-            self.give_back_key(worker, name, slot, mode, &mut wakes);
+            self.give_back_converted(worker, (name, slot, mode), &mut wakes);
         }
         true
+    }
+
+    /// Gives back what is remembered since the savepoint of this order.
+    pub(super) fn release_remembered_since<'m>(
+        &'m self,
+        worker: &Worker,
+        owner: &mut Owner,
+        since: u32,
+        wakes: &mut Wakes<'m>,
+    ) {
+        let Some(list) = owner.remembered.as_deref() else {
+            return;
+        };
+        while let Some(last) = list.len().checked_sub(1)
+            && owner.notes.order_of(last) >= since
+        {
+            worker.account().passed(&LIST);
+            let hash = list.hash_of(last);
+            for converted in list.take_all(last) {
+                self.give_back_converted(worker, converted, wakes);
+            }
+            owner.notes.drop_dead(list, last, hash);
+        }
     }
 
     /// D11, and everything that is real.
     #[inline(never)]
     pub(super) fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
         let mut wakes = Wakes::new();
-        let mut converted = Slots::default();
         if revoked {
             worker.account().passed(&LIST);
-            converted = owner.remembered().collect();
-            for (name, slot, mode) in converted.keys() {
-                self.give_back_key(worker, name, slot, mode, &mut wakes);
+            let converted: Converted = owner.remembered().collect();
+            for (name, (slot, mode)) in converted {
+                self.give_back_converted(worker, (name, slot, mode), &mut wakes);
             }
         }
-        for &entry in owner.held.iter().rev() {
-            let slot = match index_of(&entry) {
-                Some(index) => converted.get(index),
-                None => Some(entry.slot),
-            };
-            self.give_back(worker, entry, slot, &mut wakes);
+        for entry in owner.held.iter().rev() {
+            self.give_back(worker, entry, &mut wakes);
         }
         owner.forget_held();
     }
