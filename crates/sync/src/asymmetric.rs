@@ -131,7 +131,10 @@ mod system {
     }
 }
 
-#[cfg(all(not(any(target_os = "linux", target_os = "android")), not(loom)))]
+#[cfg(all(
+    not(any(target_os = "linux", target_os = "android")),
+    not(any(loom, shuttle))
+))]
 mod system {
     pub(super) fn light() {
         unreachable!("nothing was registered");
