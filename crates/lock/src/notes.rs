@@ -35,7 +35,8 @@ use hashbrown::HashTable;
 const LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
 /// Storage above this many is given back after a large transaction.
 const KEPT: usize = 4096;
-const SEEN_BITS: u32 = 11;
+// Under the model checker small, as stacks are there.
+const SEEN_BITS: u32 = if cfg!(loom) { 4 } else { 11 };
 const NO_SAVEPOINT: u32 = u32::MAX;
 
 /// Where a name is remembered, or could be.
