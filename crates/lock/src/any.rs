@@ -94,7 +94,8 @@ pub struct Options {
     /// waiting; 0 for never, and never with inheritance. Default 10,000.
     pub escalation: u32,
     /// For `staged`: how many requests there may be at once, those included that wait to be used again;
-    /// who asks for more is refused ([`Reason::Full`]). 40 bytes each. Default and most: 2^26.
+    /// who asks for more is refused ([`Reason::Full`](crate::request::Reason::Full)). 40 bytes each.
+    /// Default and most: 2^26.
     pub request_limit: u32,
 }
 

@@ -1,8 +1,8 @@
 //! A ring of bytes: places are given out in order, filled in any order, and taken out in order.
 //!
 //! What a log buffer is made of. A stream of bytes lies in a ring of memory; position p of the stream
-//! is byte `p mod capacity`. Whoever has a [`Place`] writes it and completes it, without a latch. One
-//! [`Taker`] takes out, from the front, what is complete, and releases the memory for the next lap.
+//! is byte `p mod capacity`. Whoever has a [`Place`](crate::ring::Place) writes it and completes it, without a latch. One
+//! [`Taker`](crate::ring::Taker) takes out, from the front, what is complete, and releases the memory for the next lap.
 //!
 //! # State
 //!
@@ -13,9 +13,9 @@
 //!           | being taken  |  complete, some not        |                 |
 //! ```
 //!
-//! `next` belongs to whoever gives out places: a [`Front`], which is used by one thread at a time, or
-//! a [`SharedFront`], which is one word. `released` is the taker's and read by the front. Completion
-//! is told in one of two ways, [`Completion`]:
+//! `next` belongs to whoever gives out places: a [`Front`](crate::ring::Front), which is used by one thread at a time, or
+//! a [`SharedFront`](crate::ring::SharedFront), which is one word. `released` is the taker's and read by the front. Completion
+//! is told in one of two ways, [`Completion`](crate::ring::Completion):
 //!
 //! * *in turn*: `completed` is where the complete part ends. Who completes waits until that is where
 //!   its place begins, and moves it on.

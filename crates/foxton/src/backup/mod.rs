@@ -6,7 +6,7 @@
 //! needs no picture of the tables and nobody has to stand still. A backup is the checkpoint, if there
 //! is one, and the log from there to a position that is said afterwards. [`Database::backup_to`] makes
 //! everything that was committed when it began durable first, and copies up to there.
-//! [`of_directory`] reads the files of a database without opening it, whether or not a process has it
+//! [`of_directory`](crate::backup::of_directory) reads the files of a database without opening it, whether or not a process has it
 //! open, and copies what is whole in them: commits that were acknowledged *sync* or *buffered* before it
 //! began are in it.
 //!
@@ -14,7 +14,7 @@
 //!
 //! The files of the checkpoint, a log of its own that is closed, and the label, which is written
 //! last, after everything else was synced and read again. No file `foxton`: a backup is not opened but
-//! [restored](restore), so that it stays what it is.
+//! [restored](crate::backup::restore), so that it stays what it is.
 //!
 //! # Invariants
 //!

@@ -165,7 +165,7 @@ impl Domain {
     }
 }
 
-/// A moment that whoever pins has passed; see [`Participant::stamp`].
+/// A moment that whoever pins has passed; see [`Participant::stamp`](super::Participant::stamp).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub(super) u64);
 
