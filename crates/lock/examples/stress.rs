@@ -26,7 +26,18 @@ fn kinds() -> Vec<Kind> {
     })
 }
 
+const USAGE: &str = "every lock manager under every latch, by many threads and then by many tasks
+usage: stress [--locks NAME,...] [--seconds 30] [--threads 512] [--keys 64] [--seed 1]
+  --seconds is for all of it together; a violation, a hang or a lost wake-up ends it with a panic";
+
 fn main() {
+    let known = ["--locks", "--seconds", "--threads", "--keys", "--seed"];
+    if let Some(unknown) =
+        (std::env::args().skip(1).step_by(2)).find(|name| !known.contains(&name.as_str()))
+    {
+        eprintln!("{unknown}?\n{USAGE}");
+        std::process::exit(2);
+    }
     let seconds = number("--seconds", 30);
     let (threads, keys) = (
         number("--threads", 512) as usize,
