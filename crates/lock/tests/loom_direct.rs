@@ -77,7 +77,12 @@ impl World {
     }
 
     fn writer(&self, worker: &Worker, owner: &mut Owner) {
-        if self.holds(worker, owner, key(1), Mode::X) {
+        self.writer_of(worker, owner, key(1), Mode::X);
+    }
+
+    /// A transaction that writes if it gets `name` in `mode`.
+    fn writer_of(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+        if self.holds(worker, owner, name, mode) {
             self.write();
         }
         self.locks.release_all(worker, owner);
@@ -109,36 +114,36 @@ impl World {
     }
 }
 
+/// What one of two transactions does.
+type Side = fn(&World, &Worker, &mut Owner);
+
+/// Two transactions at once.
+fn at_once(first: Side, second: Side) {
+    model(move || {
+        let (world, worker, other) = world();
+        let (mut there, mut here) = (world.locks.owner(), world.locks.owner());
+        let beside = {
+            let world = world.clone();
+            loom::thread::spawn(move || first(&world, &other, &mut there))
+        };
+        second(&world, &worker, &mut here);
+        beside.join().unwrap();
+        world.nobody_is_left(&worker);
+    });
+}
+
 /// `append` to `count` of `remembered`, the fences of D2 and D6: a reader and a writer at once.
 #[test]
 fn o1_what_is_remembered_is_found_whole() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let reader = {
-            let world = world.clone();
-            loom::thread::spawn(move || world.reader(&other, &mut first))
-        };
-        world.writer(&worker, &mut second);
-        reader.join().unwrap();
-        world.nobody_is_left(&worker);
-    });
+    at_once(World::reader, World::writer);
 }
 
 /// `leave` to `is_biased` of `granule`: what was written is seen by who remembers next.
 #[test]
 fn o1_who_remembers_after_a_writer_sees_what_it_wrote() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let writer = {
-            let world = world.clone();
-            loom::thread::spawn(move || world.writer(&other, &mut first))
-        };
-        world.reader(&worker, &mut second);
-        world.reader(&worker, &mut second);
-        writer.join().unwrap();
-        world.nobody_is_left(&worker);
+    at_once(World::writer, |world, worker, owner| {
+        world.reader(worker, owner);
+        world.reader(worker, owner);
     });
 }
 
@@ -192,98 +197,59 @@ fn o2_nobody_goes_on_before_all_is_converted() {
 /// D12: a bit set in a block that is there already, against a writer of that key.
 #[test]
 fn o1_a_bit_of_a_block_is_found() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let scanner = {
-            let world = world.clone();
-            loom::thread::spawn(move || world.scanner(&other, &mut first))
-        };
-        if world.holds(&worker, &mut second, key(2), Mode::X) {
-            world.write();
-        }
-        world.locks.release_all(&worker, &mut second);
-        scanner.join().unwrap();
-        world.nobody_is_left(&worker);
+    at_once(World::scanner, |world, worker, owner| {
+        world.writer_of(worker, owner, key(2), Mode::X);
     });
 }
 
 /// D12 for keys that are asked for one by one: the second finds the block of the first.
 #[test]
 fn o1_a_second_key_of_a_block_is_found() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let reader = {
-            let world = world.clone();
-            loom::thread::spawn(move || {
-                let both = world.holds(&other, &mut first, key(1), Mode::S)
-                    && world.holds(&other, &mut first, key(2), Mode::S);
-                if both {
-                    world.read();
-                }
-                world.locks.release_all(&other, &mut first);
-            })
-        };
-        if world.holds(&worker, &mut second, key(2), Mode::X) {
-            world.write();
-        }
-        world.locks.release_all(&worker, &mut second);
-        reader.join().unwrap();
-        world.nobody_is_left(&worker);
-    });
+    at_once(
+        |world, worker, owner| {
+            let both = world.holds(worker, owner, key(1), Mode::S)
+                && world.holds(worker, owner, key(2), Mode::S);
+            if both {
+                world.read();
+            }
+            world.locks.release_all(worker, owner);
+        },
+        |world, worker, owner| world.writer_of(worker, owner, key(2), Mode::X),
+    );
 }
 
 /// D2 to D6 for a table: an intention that is only remembered, and somebody who wants the whole.
 #[test]
 fn o1_an_intention_is_found() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let table = Name::table(1);
-        let reader = {
-            let world = world.clone();
-            loom::thread::spawn(move || {
-                if world.holds(&other, &mut first, table, Mode::IS) {
-                    // The second time is answered by the owner's notes.
-                    assert!(world.holds(&other, &mut first, table, Mode::IS));
-                    world.read();
-                }
-                world.locks.release_all(&other, &mut first);
-            })
-        };
-        if world.holds(&worker, &mut second, table, Mode::X) {
-            world.write();
-        }
-        world.locks.release_all(&worker, &mut second);
-        reader.join().unwrap();
-        world.nobody_is_left(&worker);
-    });
+    at_once(
+        |world, worker, owner| {
+            let table = Name::table(1);
+            if world.holds(worker, owner, table, Mode::IS) {
+                // The second time is answered by the owner's notes.
+                assert!(world.holds(worker, owner, table, Mode::IS));
+                world.read();
+            }
+            world.locks.release_all(worker, owner);
+        },
+        |world, worker, owner| world.writer_of(worker, owner, Name::table(1), Mode::X),
+    );
 }
 
 /// D15: the bits of a block, in two words, against a writer who takes a gap.
 #[test]
 fn a_gap_that_is_covered_is_found() {
-    model(|| {
-        let (world, worker, other) = world();
-        let (mut first, mut second) = (world.locks.owner(), world.locks.owner());
-        let reader = {
-            let world = world.clone();
-            loom::thread::spawn(move || {
-                if world.locks.cover(&other, &mut first, key(1), key(2)) {
-                    world.read();
-                }
-                world.locks.release_all(&other, &mut first);
-            })
-        };
-        let gap = Mode::key(KeyPart::None, GapPart::X);
-        if world.holds(&worker, &mut second, key(2), gap) {
-            world.write();
-        }
-        world.locks.release_all(&worker, &mut second);
-        reader.join().unwrap();
-        world.nobody_is_left(&worker);
-    });
+    at_once(
+        |world, worker, owner| {
+            if world.locks.cover(worker, owner, key(1), key(2)) {
+                world.read();
+            }
+            world.locks.release_all(worker, owner);
+        },
+        |world, worker, owner| {
+            let gap = Mode::key(KeyPart::None, GapPart::X);
+            world.writer_of(worker, owner, key(2), gap);
+        },
+    );
 }
 
 /// The own lock is remembered, and made strong while another comes and goes.

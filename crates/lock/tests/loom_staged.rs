@@ -284,9 +284,9 @@ fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
 
 /// One releases, another cleans, the third does not meet what was unlinked. Three threads are needed: the
 /// one that releases has marked and not counted, the one that cleans has linked and not ended, and any
-/// further step of either on the word would order the third by itself. With `RUSTFLAGS="--cfg loom"`.
+/// further step of either on the word would order the third by itself.
 #[test]
-#[ignore = "takes minutes: cargo test --release -p foxton-lock --test loom_staged -- --ignored"]
+#[ignore = "takes minutes: RUSTFLAGS='--cfg loom' cargo test --target-dir target/loom --release -p foxton-lock --test loom_staged -- --ignored"]
 fn o5_who_does_not_meet_a_request_comes_after_its_release() {
     model(|| {
         let (locks, workers) = manager_for(Kind::Staged);

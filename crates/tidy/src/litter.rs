@@ -66,8 +66,9 @@ pub fn ignored_tests(tree: &Tree) -> Vec<Finding> {
             // As text: what is asked for stands in a string.
             let line = source.line(at);
             let reason = text.lines().nth(line - 1).unwrap_or_default();
-            let (_, command) = reason.split_once(": cargo test ").unwrap_or_default();
-            if !command.contains("--ignored") {
+            let (_, command) = reason.split_once(": ").unwrap_or_default();
+            let modelled = source.code.contains("#![cfg(loom)]") && !command.contains("--cfg loom");
+            if !command.contains("cargo test ") || !command.contains("--ignored") || modelled {
                 let what = "an ignored test does not say why, and which command runs it: \
                             #[ignore = \"takes minutes: cargo test ... -- --ignored\"]";
                 findings.push(Finding::new(path, line, what));
@@ -243,13 +244,21 @@ mod tests {
                 "#[ignore = \"takes long: cargo test -p x -- --ignored\"]\nfn a() {}\n",
             ),
             ("c.rs", "let a = \"#[ignore]\"; // #[ignore]\n"),
+            (
+                "d.rs",
+                "#![cfg(loom)]\n#[ignore = \"takes long: cargo test -p x -- --ignored\"]\nfn a() {}\n",
+            ),
+            (
+                "e.rs",
+                "#![cfg(loom)]\n#[ignore = \"long: RUSTFLAGS='--cfg loom' cargo test -p x -- --ignored\"]\nfn a() {}\n",
+            ),
         ]);
         let lines = ignored_tests(&tree);
         let places: Vec<_> = lines
             .iter()
             .map(|found| (&*found.path, found.line))
             .collect();
-        assert_eq!(places, [("a.rs", 1), ("a.rs", 3)]);
+        assert_eq!(places, [("a.rs", 1), ("a.rs", 3), ("d.rs", 2)]);
     }
 
     #[test]
