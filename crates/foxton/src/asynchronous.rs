@@ -14,6 +14,7 @@ use foxton_lock::request::Label;
 use crate::codec::{Key, Value};
 use crate::engine::Count;
 use crate::error::Result;
+use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait};
 use crate::options::Durability;
 use crate::range::decode;
@@ -235,6 +236,11 @@ impl AsyncTransaction {
     /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
     pub fn set_durability(&mut self, durability: Durability) {
         self.state_mut().durability = durability;
+    }
+
+    /// As [`Transaction::set_isolation`](crate::Transaction::set_isolation).
+    pub fn set_isolation(&mut self, isolation: Isolation) {
+        self.state_mut().isolation = isolation;
     }
 
     /// As [`Transaction::commit`](crate::Transaction::commit). If the future is dropped, the

@@ -59,14 +59,17 @@ pub mod graph;
 /// How far opening a database has come.
 pub mod progress;
 
+/// How strongly a read locks.
+mod lock;
+
+/// How far apart transactions are kept.
+mod isolation;
+
 /// How an open database behaves.
 pub mod options;
 
 /// Where tests can step in.
 pub mod point;
-
-/// How strongly a read locks.
-mod lock;
 
 /// Tables as constants.
 mod table;
@@ -137,6 +140,7 @@ pub use codec::{Key, Value};
 pub use db::Database;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
+pub use isolation::Isolation;
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait};
 pub use options::{

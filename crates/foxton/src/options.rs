@@ -10,6 +10,7 @@ use std::time::Duration;
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
 use crate::error::{Request, Result};
+use crate::isolation::Isolation;
 use crate::picture::WaitDump;
 use crate::progress::ProgressCall;
 
@@ -41,6 +42,9 @@ pub struct Options {
     /// Whether a commit that waits for the device gives its locks back before: others go on at once,
     /// and are themselves answered only when what they have seen is durable. Default true.
     pub early_release: bool,
+    /// How far transactions are kept apart, unless one says otherwise. Default
+    /// [`Isolation::Serializable`].
+    pub isolation: Isolation,
     /// Which lock manager decides who may. Default `direct`.
     pub lock_manager: LockManagerKind,
     /// Whether transactions leave their locks on tables to the next of the same worker, so that all
@@ -111,6 +115,7 @@ impl Default for Options {
         Options {
             durability: Durability::Sync,
             early_release: true,
+            isolation: Isolation::Serializable,
             lock_manager: LockManagerKind::default(),
             lock_inheritance: LockInheritance::Off,
             latch: LatchKind::Parking,

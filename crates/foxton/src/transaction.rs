@@ -8,6 +8,7 @@ use foxton_lock::request::Label;
 use crate::codec::{Key, TypeName, Value};
 use crate::engine::Count;
 use crate::error::Result;
+use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait};
 use crate::options::Durability;
 use crate::range::Range;
@@ -298,6 +299,12 @@ impl Transaction {
     /// What the commit of this transaction waits for, instead of what the database's options say.
     pub fn set_durability(&mut self, durability: Durability) {
         self.state_mut().durability = durability;
+    }
+
+    /// How far this transaction is kept apart from others in what it reads from now on, instead of what
+    /// the database's options say. What was read before keeps its locks.
+    pub fn set_isolation(&mut self, isolation: Isolation) {
+        self.state_mut().isolation = isolation;
     }
 
     /// Makes everything happen, as durably as asked, and gives every lock back.

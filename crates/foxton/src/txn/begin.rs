@@ -43,6 +43,7 @@ impl State {
     pub(crate) fn put_away(mut state: Box<State>) {
         state.phase = Phase::Active;
         state.durability = state.engine.options.durability;
+        state.isolation = state.engine.options.isolation;
         state.seen.forget();
         state.scan.seen.forget();
         state.shrink();

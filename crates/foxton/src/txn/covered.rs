@@ -1,6 +1,7 @@
 //! Reading a range in which nothing can come, go or change until the transaction ends.
 //!
-//! * *With locking off*, for then there is no other transaction.
+//! * *With locking off*, for then there is no other transaction, or where a transaction asked for
+//!   [no locks](crate::Isolation): then what comes, goes and changes meanwhile is seen or is not.
 //! * *If the lock manager covers it*: a short range, upwards, between two keys of one length, of which all
 //!   keys of that length are locked at once, whether they are there or not, with the gaps before them.
 //!
@@ -30,7 +31,8 @@ use super::state::Locker;
 use super::step::{Step, done};
 use crate::catalog::OpenTable;
 use crate::error::Result;
-use crate::lock::{Lock, LockWait};
+use crate::isolation::Hold;
+use crate::lock::Lock;
 use crate::point;
 
 impl Span {
@@ -50,7 +52,7 @@ impl Span {
             && self.high_end != End::Open
             && self.low.len() == self.high.len();
         let reads_all = !self.reversed && self.remaining.get() == u64::MAX;
-        let shared = self.lock.lock == Lock::Shared && self.lock.wait != LockWait::Skip;
+        let shared = self.lock.lock == Lock::Shared && self.hold == Hold::Ranges;
         if !(short && reads_all && shared) {
             self.covered = Some(false);
             return Ok(Step::Done(false));

@@ -6,6 +6,9 @@ pub(crate) mod step;
 /// Undo and redo of one transaction.
 pub(crate) mod changes;
 
+/// A key that is locked only while it is read.
+pub(crate) mod brief;
+
 /// A range of keys, and how far it has been read.
 pub(crate) mod span;
 

@@ -10,6 +10,7 @@ use super::state::{Locker, State};
 use super::step::Step;
 use crate::codec::{Key, Value};
 use crate::error::Result;
+use crate::isolation::Hold;
 use crate::lock::{LockOptions, LockWait};
 use crate::table::Table;
 
@@ -29,35 +30,42 @@ impl State {
             tables,
             key,
             seen,
+            isolation,
+            brief,
             ..
         } = self;
         let table = &*tables[table].table;
-        let mut locker = Locker::new(engine, worker, owner, table, options.wait);
+        let hold = isolation.hold(options);
+        let locker = Locker::new(engine, worker, owner, table, options.wait);
+        let mut locker = locker.holding(hold);
         let id = table.record.id;
         let mode = options.lock.key_mode();
-        let mut ask = |name, mode| match locker.ask(name, mode) {
-            Err(error) if options.wait == LockWait::Skip && error.is_busy() => Ok(None),
-            asked => asked.map(Some),
-        };
-        for (name, mode) in [
-            (Name::table(id), mode.parent_mode()),
-            (Name::key(id, key, &engine.hasher), mode),
-        ] {
-            match ask(name, mode)? {
-                Some(Step::Done(())) => {}
-                Some(Step::Wait) => return Ok(Step::Wait),
-                None => return Ok(Step::Done(None)),
+        let name = Name::key(id, key, &engine.hasher);
+        let mut asked = locker.ask(Name::table(id), mode.parent_mode());
+        if let Ok(Step::Done(())) = asked {
+            asked = match hold {
+                Hold::Briefly => locker.ask_briefly(brief, name, mode),
+                _ => locker.ask(name, mode),
+            };
+        }
+        match asked {
+            Ok(Step::Done(())) => {}
+            Ok(Step::Wait) => return Ok(Step::Wait),
+            Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
+                return Ok(Step::Done(None));
             }
+            Err(error) => return Err(error),
         }
         let guard = worker.pin();
-        let Some(record) = table.rows.get(&guard, key) else {
-            return Ok(Step::Done(None));
-        };
-        seen.note(record);
-        let value = record.value();
-        Ok(Step::Done(
-            value.and_then(|value| Some(read.take()?(value))),
-        ))
+        let found = table.rows.get(&guard, key).and_then(|record| {
+            seen.note(record);
+            record.value()
+        });
+        let found = found.and_then(|value| Some(read.take()?(value)));
+        if hold == Hold::Briefly {
+            locker.let_go(brief);
+        }
+        Ok(Step::Done(found))
     }
 
     /// Checks and encodes what a read needs. Returns the table's index.
@@ -68,6 +76,7 @@ impl State {
     ) -> Result<usize> {
         let table = self.meet(table)?;
         self.set_key(key)?;
+        self.brief.forget();
         Ok(table)
     }
 }

@@ -26,8 +26,9 @@
 //! A short range of keys of one length may be locked as a whole before it is read: see
 //! [`covered`](super::covered).
 //!
-//! Passing over locked keys (`skip_locked`) locks the keys it returns and no gap; it only asks that
-//! the record still is in the index once it is locked.
+//! Where [no ranges are held](crate::Isolation), keys are locked and no gaps, and it is only asked that the
+//! record still is in the index once it is locked. A ghost is locked there too, since whoever left it may
+//! roll back; but not in passing over locked keys (`skip_locked`), which locks what it returns.
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
@@ -41,6 +42,7 @@ use super::step::{Step, done};
 use crate::catalog::OpenTable;
 use crate::codec::{Key, Value};
 use crate::error::Result;
+use crate::isolation::Hold;
 use crate::lock::LockWait;
 use crate::point;
 use crate::table::Table;
@@ -59,10 +61,13 @@ impl State {
             owner,
             tables,
             scan,
+            isolation,
             ..
         } = self;
         let table = &*tables[index].table;
-        let mut locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
+        scan.hold = isolation.hold(scan.lock);
+        let locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
+        let mut locker = locker.holding(scan.hold);
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
         loop {
             let guard = worker.pin();
@@ -119,6 +124,7 @@ impl Span {
         let last_inside = name(self.last());
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
+        let ranges = self.hold == Hold::Ranges;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
         done!(locker.ask_table(Name::table(table.record.id), range_mode.parent_mode()));
         let mut until_rest = STEPS_PER_PIN;
@@ -126,7 +132,7 @@ impl Span {
             if self.remaining.get() == 0 {
                 return self.finish();
             }
-            if self.reversed && !self.closed_above && !skip {
+            if self.reversed && !self.closed_above && ranges {
                 done!(self.close_above(table, guard, locker, &name));
             }
             let mut cursor = {
@@ -149,7 +155,7 @@ impl Span {
                     beyond.is_le().then_some((record, name, beyond))
                 });
                 let Some((record, key_name, beyond)) = inside else {
-                    if skip {
+                    if !ranges {
                         return self.finish();
                     }
                     if !self.reversed {
@@ -167,12 +173,19 @@ impl Span {
                     false => at_start && self.begins_with(record.key()),
                     true => self.remaining.get() == 1 || beyond.is_eq(),
                 };
-                if skip {
-                    if record.is_ghost() || !took(locker.ask(key_name, key_mode))? {
-                        *last = Some(record);
-                        continue;
+                if !ranges {
+                    if skip {
+                        if record.is_ghost() || !took(locker.ask(key_name, key_mode))? {
+                            *last = Some(record);
+                            continue;
+                        }
+                    } else if self.hold == Hold::Briefly {
+                        done!(locker.ask_briefly(&self.brief, key_name, key_mode));
+                    } else {
+                        done!(locker.ask(key_name, key_mode));
                     }
                     if !record.is_linked() {
+                        locker.let_go(&self.brief);
                         continue 'seek;
                     }
                 } else {
@@ -189,9 +202,11 @@ impl Span {
                 }
                 *last = Some(record);
                 self.seen.note(record);
-                if let Some(value) = record.value() {
+                let value = record.value();
+                let flow = value.map(|value| take(record.key(), value));
+                locker.let_go(&self.brief);
+                if let Some(flow) = flow {
                     self.remaining.update(|remaining| remaining - 1);
-                    let flow = take(record.key(), value);
                     if beyond.is_eq() || self.remaining.get() == 0 {
                         return self.finish();
                     }

@@ -8,9 +8,11 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 
+use super::brief::Brief;
 use super::step::Step;
 use crate::early::Seen;
 use crate::error::{Error, Result};
+use crate::isolation::Hold;
 use crate::lock::LockOptions;
 
 /// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
@@ -59,6 +61,9 @@ pub(crate) struct Span {
     pub(super) high_end: End,
     pub(crate) reversed: bool,
     pub(crate) lock: LockOptions,
+    pub(super) hold: Hold,
+    /// The key that is locked only while it is read.
+    pub(super) brief: Brief,
     /// Keys still to be given. A cell, since a cursor borrows the bounds meanwhile.
     pub(crate) remaining: Cell<u64>,
     pub(super) progress: Progress,
@@ -91,6 +96,7 @@ impl Span {
         self.high_end = set(range.end_bound(), &mut self.high)?;
         self.reversed = false;
         self.lock = LockOptions::default();
+        self.brief.forget();
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
         self.closed_above = false;

@@ -24,6 +24,7 @@ use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_sync::pages::Filling;
 use foxton_sync::worker::Worker;
 
+use super::brief::Brief;
 use super::changes::Changes;
 use super::span::Span;
 use super::step::Step;
@@ -32,6 +33,7 @@ use crate::codec::{Key, TypeName, Value};
 use crate::early::Seen;
 use crate::engine::{Count, Engine};
 use crate::error::{Conflict, Error, Request, Result};
+use crate::isolation::{Hold, Isolation};
 use crate::keeper::Alarm;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::lock::LockWait;
@@ -53,6 +55,7 @@ pub(crate) struct State {
     pub(crate) owner: Owner,
     pub(crate) phase: Phase,
     pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
     pub(crate) tables: Vec<Met>,
     /// The encoded key of the operation at hand.
     pub(crate) key: Vec<u8>,
@@ -62,6 +65,8 @@ pub(crate) struct State {
     /// What was read by key; what scans have read they note themselves.
     pub(crate) seen: Seen,
     pub(crate) scan: Span,
+    /// The key that a read has locked only while it reads; a scan has its own.
+    pub(crate) brief: Brief,
     /// A gap that the insert at hand locked and that was not locked before.
     pub(crate) fresh_gap: Option<Name>,
     /// Ghosts that could not be removed when they were left: index of the table, and key.
@@ -97,6 +102,7 @@ impl State {
         let worker = engine.workers.worker();
         let owner = engine.locks.owner();
         let durability = engine.options.durability;
+        let isolation = engine.options.isolation;
         State {
             engine,
             home,
@@ -104,12 +110,14 @@ impl State {
             owner,
             phase: Phase::Active,
             durability,
+            isolation,
             tables: Vec::new(),
             key: Vec::new(),
             value: Vec::new(),
             changes: Changes::default(),
             seen: Seen::default(),
             scan: Span::default(),
+            brief: Brief::default(),
             fresh_gap: None,
             ghosts: VecDeque::new(),
             alarm: Alarm::default(),
@@ -271,6 +279,15 @@ impl<'a> Locker<'a> {
         }
     }
 
+    /// Takes no locks if nothing is to be held.
+    #[inline]
+    pub(crate) fn holding(mut self, hold: Hold) -> Locker<'a> {
+        if hold == Hold::Nothing {
+            self.asks = Asks::None;
+        }
+        self
+    }
+
     /// Whether locks are taken at all.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
@@ -306,6 +323,27 @@ impl<'a> Locker<'a> {
             .manager
             .request(self.worker, self.owner, name, mode, self.patience);
         self.answer(reply)
+    }
+
+    /// Asks for a key that is let go of once it has been read, unless it was held before.
+    pub(crate) fn ask_briefly(
+        &mut self,
+        brief: &Brief,
+        name: Name,
+        mode: Mode,
+    ) -> Result<Step<()>> {
+        // Not at the second attempt, after a wait: then it is held by the first.
+        if self.owner.held_mode(name).is_none() {
+            brief.note(name);
+        }
+        self.ask(name, mode)
+    }
+
+    /// Lets go of the key that was asked for briefly.
+    pub(crate) fn let_go(&mut self, brief: &Brief) {
+        if let Some(name) = brief.take() {
+            self.release(name);
+        }
     }
 
     /// Asks for a key that a scan has come to.

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use foxton::{
-    AsyncTransaction, Database, Durability, Error, Lock, LockInheritance, LockOptions, Options,
-    Table,
+    AsyncTransaction, Database, Durability, Error, Isolation, Lock, LockInheritance, LockOptions,
+    Options, Table,
 };
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
@@ -56,7 +56,12 @@ type Bounds = (Bound<u64>, Bound<u64>);
 
 impl Session {
     pub fn new(db: &Database, label: &'static str) -> Session {
+        Session::at(db.options().isolation, db, label)
+    }
+
+    pub fn at(level: Isolation, db: &Database, label: &'static str) -> Session {
         let mut tx = db.begin_async().unwrap();
+        tx.set_isolation(level);
         tx.set_label(label);
         Session {
             idle: Some(tx),
