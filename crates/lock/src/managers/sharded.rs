@@ -1,25 +1,23 @@
 //! Latches for shards of the queues, a detector of its own, and an order that knows who is waited for.
 //!
-//! Names of tables and of everything else lie in two hash tables, and the buckets of each share 512
-//! latches. A call latches one of them. Who has to see several queues at one moment latches the shards
-//! of all of them, in their order. Only a deadlock asks for that.
+//! Names of tables and of everything else lie in two hash tables. A shard is what one latch is over: a
+//! bucket, on the cache line of its latch. A call latches one shard. Who has to see several queues at one
+//! moment latches the shards of all of them, in their order. Only a deadlock asks for that.
 //!
 //! Deadlocks are looked for by a thread of the manager's own, on a copy of the queues that somebody
 //! waits in (`snapshot`). The same copy says how many others each waiter keeps waiting, and the thread
 //! puts those with many before those with few (`Head::rearrange`).
 //!
 //! ```text
-//! (world      [ 64 shared/exclusive latches ]     only in the document's form)
+//! (world      [ 64 shared/exclusive latches ]      only in the document's form)
 //!                  |
-//! shards      keys    [ 512 latches ]             a call latches one; the detector, once it has found
-//!             tables  [ 512 latches ]             a cycle, those of the cycle, in order
-//!                  |
-//! buckets     [ heads ] [ heads ] ..
+//! shards      keys    [ latch | heads ] [ ..       a call latches one; the detector, once it has found
+//!             tables  [ latch | heads ] [ ..       a cycle, those of the cycle, in order
 //! ```
 //!
-//! In the document's form (`shards::Latched64`) one more latch stands above the shards, itself in 64
-//! parts (`ShardedLatched`): a call enters one part shared, picked at random, and who has found a cycle
-//! enters all, and so stops everybody.
+//! In the document's form (`shards::Latched64`) the buckets of each hash table share 512 latches, and one
+//! more latch stands above them, itself in 64 parts (`ShardedLatched`): a call enters one part shared,
+//! picked at random, and who has found a cycle enters all, and so stops everybody.
 //!
 //! # Invariants
 //!
@@ -48,6 +46,12 @@
 //! all that makes or breaks an edge of a cycle happens under the latch of the queue of that edge's waiter:
 //! grants, refusals, cancellations, new requests ahead, releases by the holder. So the queues of the cycle
 //! are enough, and the others need not wait, nor pass another latch each time for the sake of a deadlock.
+//!
+//! Its 512 latches are many where threads run, and few where they wait to run. Of 512 clients on two
+//! processors, one that loses its processor under a shard's latch comes back after hundreds of turns, and
+//! each of those that run meanwhile meets the shard within some twenty transactions, parks there, and has
+//! to be woken. With a latch for each bucket that is one in thousands; and a latch on the line of what it
+//! protects is one line less to fetch.
 
 mod shards;
 mod snapshot;
@@ -86,14 +90,15 @@ pub enum Order {
 }
 
 /// A manager with a latch for each shard, and a detector.
-pub struct Sharded<W> {
+#[expect(private_bounds, reason = "what is above the shards is one of two")]
+pub struct Sharded<W: World> {
     inner: Arc<Inner<W>>,
     /// Whether deadlocks are looked for by a thread, and not by whoever begins to wait.
     own_thread: bool,
 }
 
 /// What the manager and its detector share.
-struct Inner<W> {
+struct Inner<W: World> {
     locks: Queued<Shards<W>>,
     order: Order,
     bell: Bell,
@@ -157,7 +162,7 @@ impl<W: World + 'static> Sharded<W> {
     }
 }
 
-impl<W> Drop for Sharded<W> {
+impl<W: World> Drop for Sharded<W> {
     fn drop(&mut self) {
         if let Some(detector) = self.inner.bell.stop() {
             // A panic in there was reported when it happened; here it would only hide another.

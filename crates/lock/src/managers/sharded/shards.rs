@@ -1,7 +1,7 @@
 //! The two hash tables, their shards, and the latch over all of it in the document's form.
 //!
-//! The low bits of a name's hash choose the shard, the next ones the bucket in it. So neighbours lie
-//! in different shards.
+//! A shard is what one latch is over: a bucket; in the document's form, several. The low bits of a name's hash
+//! choose the shard, the next ones the bucket in it. So neighbours lie in different shards.
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@ use foxton_sync::{
 };
 use std::fmt;
 
-/// Latches of one table, at most.
+/// Latches of the table of tables, and in the document's form of that of keys, at most.
 const SHARDS: usize = 512;
 /// Locks given back under one shared hold of the world, so that who wants to stop it need not wait
 /// for a transaction with a million of them.
@@ -33,18 +33,104 @@ const TOGETHER: usize = 64;
 static WORLD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock world");
 static SHARD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock shard");
 
+/// What one latch is over.
+pub(crate) trait Shard: Send + Sync + fmt::Debug {
+    /// Latches of the table of keys, at most.
+    const MOST: usize;
+
+    /// Memory of a bucket that is not in here, in bytes.
+    const APART: usize;
+
+    /// So many buckets, behind one latch.
+    fn new(kind: Kind, buckets: usize) -> Self;
+
+    /// Calls `body` with the bucket at `at`, under the latch.
+    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
+
+    /// Calls `body` with all of them.
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static)));
+}
+
+/// Buckets whose latch is held.
+pub(crate) trait Behind {
+    fn bucket(&mut self, at: usize) -> &mut Heads;
+}
+
+/// One bucket, and its latch on the same cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct Alone(Latched<Heads>);
+
+// With passages counted the site comes on top.
+#[cfg(not(any(loom, shuttle, feature = "account")))]
+const _: () = assert!(size_of::<Alone>() == 64);
+
+impl Shard for Alone {
+    const MOST: usize = usize::MAX;
+    const APART: usize = 0;
+
+    fn new(kind: Kind, buckets: usize) -> Self {
+        debug_assert_eq!(buckets, 1);
+        Self(Latched::new(kind, &SHARD, Heads::default()))
+    }
+
+    #[inline(always)]
+    fn with<R>(&self, worker: &Worker, _at: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.0.with(worker, body)
+    }
+
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static))) {
+        self.0.with(worker, |heads| body(heads));
+    }
+}
+
+impl Behind for Heads {
+    fn bucket(&mut self, _at: usize) -> &mut Heads {
+        self
+    }
+}
+
+/// Several buckets, each on a line of its own, and their latch on another: the document's form.
+#[derive(Debug)]
+pub(crate) struct Several(CachePadded<Latched<Box<[OneLine]>>>);
+
 /// A bucket on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct OneLine(Heads);
 
-/// The buckets that share one latch.
-type Shard = CachePadded<Latched<Box<[OneLine]>>>;
+impl Shard for Several {
+    const MOST: usize = SHARDS;
+    const APART: usize = size_of::<OneLine>();
+
+    fn new(kind: Kind, buckets: usize) -> Self {
+        let heads = (0..buckets).map(|_| OneLine::default()).collect();
+        Self(CachePadded::new(Latched::new(kind, &SHARD, heads)))
+    }
+
+    #[inline(always)]
+    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.0.with(worker, |heads| body(&mut heads[at].0))
+    }
+
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static))) {
+        self.0.with(worker, |heads| body(heads));
+    }
+}
+
+impl Behind for Box<[OneLine]> {
+    fn bucket(&mut self, at: usize) -> &mut Heads {
+        &mut self[at].0
+    }
+}
 
 /// What is above all shards.
 pub(crate) trait World: Send + Sync + fmt::Debug {
     /// Whether it can be stopped.
     const STOPS: bool;
+
+    /// What is below it.
+    type Shard: Shard;
 
     fn new() -> Self;
 
@@ -61,6 +147,7 @@ pub struct Open;
 
 impl World for Open {
     const STOPS: bool = false;
+    type Shard = Alone;
 
     fn new() -> Self {
         Self
@@ -82,6 +169,7 @@ pub struct Latched64(ShardedLatched<()>);
 
 impl World for Latched64 {
     const STOPS: bool = true;
+    type Shard = Several;
 
     fn new() -> Self {
         Self(ShardedLatched::new(&WORLD, ()))
@@ -100,28 +188,45 @@ impl World for Latched64 {
 /// The buckets of some names, held still all at once.
 pub(super) struct Still<'s> {
     layout: Layout,
-    latched: Vec<(usize, &'s mut [OneLine])>,
+    latched: Vec<(usize, &'s mut (dyn Behind + 'static))>,
 }
 
 /// Where the bucket of a hash is.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
-    shard_bits: u32,
+    /// Shards of keys, less one.
     shard_mask: u32,
-    /// Among the buckets of one shard of keys. Those of tables have one.
+    shard_bits: u32,
+    /// Among the buckets of one of them. Those of tables have one.
     bucket_mask: u32,
+    /// Shards of tables, less one.
+    table_mask: u32,
 }
 
 impl Layout {
     /// The shard of a name, and the place in it of its bucket.
     #[inline(always)]
     fn place(self, name: &Name, hash: u32) -> (usize, usize) {
-        let shard = (hash & self.shard_mask) as usize;
-        let at = (hash >> self.shard_bits & self.bucket_mask) as usize;
         match name.class() {
-            Class::Table => (shard + self.shard_mask as usize + 1, 0),
-            _ => (shard, at),
+            Class::Table => (self.key_shards() + (hash & self.table_mask) as usize, 0),
+            _ => self.place_of_key(hash),
         }
+    }
+
+    #[inline(always)]
+    fn place_of_key(self, hash: u32) -> (usize, usize) {
+        let at = hash >> self.shard_bits & self.bucket_mask;
+        ((hash & self.shard_mask) as usize, at as usize)
+    }
+
+    #[inline(always)]
+    fn key_shards(self) -> usize {
+        self.shard_mask as usize + 1
+    }
+
+    /// Buckets of keys.
+    fn keys(self) -> usize {
+        self.key_shards() * (self.bucket_mask as usize + 1)
     }
 }
 
@@ -131,16 +236,16 @@ impl Still<'_> {
         let (shard, at) = self.layout.place(name, name.hash() as u32);
         let mut latched = self.latched.iter_mut();
         let shard = latched.find(|latched| latched.0 == shard);
-        let (_, heads) = shard.expect("the shard of one of the names");
-        &mut heads[at].0
+        let (_, behind) = shard.expect("the shard of one of the names");
+        behind.bucket(at)
     }
 }
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct Shards<W> {
-    /// Those of keys, and behind them as many of tables.
-    shards: Box<[Shard]>,
+pub(super) struct Shards<W: World> {
+    /// Those of keys, and behind them those of tables.
+    shards: Box<[W::Shard]>,
     layout: Layout,
     world: W,
 }
@@ -149,32 +254,19 @@ impl<W: World> Shards<W> {
     /// `buckets` buckets of keys, and one for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
-        let count = buckets.min(SHARDS);
-        let shard = |buckets| {
-            let heads = (0..buckets).map(|_| OneLine::default()).collect();
-            CachePadded::new(Latched::new(kind, &SHARD, heads))
-        };
-        let keys = (0..count).map(|_| shard(buckets / count));
-        let tables = (0..count).map(|_| shard(1));
+        let (keys, tables) = (buckets.min(W::Shard::MOST), buckets.min(SHARDS));
+        let of_keys = (0..keys).map(|_| W::Shard::new(kind, buckets / keys));
+        let of_tables = (0..tables).map(|_| W::Shard::new(kind, 1));
         Self {
-            shards: keys.chain(tables).collect(),
+            shards: of_keys.chain(of_tables).collect(),
             layout: Layout {
-                shard_bits: count.trailing_zeros(),
-                shard_mask: count as u32 - 1,
-                bucket_mask: (buckets / count) as u32 - 1,
+                shard_mask: keys as u32 - 1,
+                shard_bits: keys.trailing_zeros(),
+                bucket_mask: (buckets / keys) as u32 - 1,
+                table_mask: tables as u32 - 1,
             },
             world: W::new(),
         }
-    }
-
-    #[inline(always)]
-    fn enter<R>(
-        &self,
-        worker: &Worker,
-        (shard, at): (usize, usize),
-        body: impl FnOnce(&mut Heads) -> R,
-    ) -> R {
-        self.shards[shard].with(worker, |heads| body(&mut heads[at].0))
     }
 
     /// Calls `body` while nobody else is anywhere in the shards of `names`; or, where there is a world,
@@ -200,7 +292,7 @@ impl<W: World> Shards<W> {
         &self,
         worker: &Worker,
         shards: &[usize],
-        latched: Vec<(usize, &mut [OneLine])>,
+        latched: Vec<(usize, &mut (dyn Behind + 'static))>,
         body: &mut dyn FnMut(&mut Still<'_>),
     ) {
         let Some((&shard, rest)) = shards.split_first() else {
@@ -209,9 +301,9 @@ impl<W: World> Shards<W> {
                 latched,
             });
         };
-        self.shards[shard].with(worker, |heads| {
+        self.shards[shard].with_all(worker, |behind| {
             let mut latched = latched;
-            latched.push((shard, &mut heads[..]));
+            latched.push((shard, behind));
             self.latch(worker, rest, latched, body);
         });
     }
@@ -219,22 +311,17 @@ impl<W: World> Shards<W> {
 
 impl<W: World> Buckets for Shards<W> {
     fn count(&self) -> usize {
-        (self.layout.bucket_mask as usize + 2) << self.layout.shard_bits
+        self.layout.keys() + self.layout.table_mask as usize + 1
     }
 
     /// Those of keys come first.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        let Layout {
-            shard_bits,
-            shard_mask,
-            bucket_mask,
-        } = self.layout;
-        let (shard, at) = (index & shard_mask as usize, index >> shard_bits);
-        let place = match at > bucket_mask as usize {
-            true => (shard + shard_mask as usize + 1, 0),
-            false => (shard, at),
+        let keys = self.layout.keys();
+        let (shard, at) = match index.checked_sub(keys) {
+            Some(table) => (self.layout.key_shards() + table, 0),
+            None => self.layout.place_of_key(index as u32),
         };
-        let inside = || self.enter(worker, place, body);
+        let inside = || self.shards[shard].with(worker, at, body);
         self.world.inside(worker, inside)
     }
 
@@ -246,8 +333,8 @@ impl<W: World> Buckets for Shards<W> {
         hash: u32,
         body: impl FnOnce(&mut Heads) -> R,
     ) -> R {
-        let place = self.layout.place(name, hash);
-        let inside = || self.enter(worker, place, body);
+        let (shard, at) = self.layout.place(name, hash);
+        let inside = || self.shards[shard].with(worker, at, body);
         self.world.inside(worker, inside)
     }
 
@@ -258,14 +345,13 @@ impl<W: World> Buckets for Shards<W> {
         mut locks: impl Iterator<Item = &'l held::Entry>,
         mut body: impl FnMut(&'l held::Entry, &mut Heads),
     ) {
-        let layout = self.layout;
         let mut next = locks.next();
         while next.is_some() {
             self.world.inside(worker, || {
                 let mut left = TOGETHER;
                 while let Some(lock) = next.take_if(|_| !W::STOPS || left > 0) {
-                    let place = layout.place(&lock.name, lock.hash);
-                    self.enter(worker, place, |heads| body(lock, heads));
+                    let (shard, at) = self.layout.place(&lock.name, lock.hash);
+                    self.shards[shard].with(worker, at, |heads| body(lock, heads));
                     left -= usize::from(W::STOPS);
                     next = locks.next();
                 }
@@ -274,6 +360,6 @@ impl<W: World> Buckets for Shards<W> {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of_val(&self.shards[..]) + self.count() * size_of::<OneLine>()
+        size_of_val(&self.shards[..]) + self.count() * W::Shard::APART
     }
 }
