@@ -61,6 +61,10 @@ stress:
 kill cycles="1000":
     cargo run --release -p foxton-sim --example kill -- --cycles {{cycles}}
 
+# Kills at each system call, and calls that fail, with strace.
+calls most="40":
+    cargo run --release -p foxton-sim --example calls -- --most {{most}}
+
 # The benchmark; arguments go to `foxton bench`.
 bench *args="txbench":
     cargo run --release -- bench {{args}}

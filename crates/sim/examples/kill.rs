@@ -9,10 +9,9 @@ use common::{Arguments, Outcome, bar};
 use foxton_sim::{
     ground::Firm,
     kill::{self, Plan},
-    ledger::Scale,
-    victim::{self, Orders},
+    victim,
 };
-use std::{env, fs, path::PathBuf, process::Command, time::Instant};
+use std::{env, fs, path::PathBuf, process, time::Instant};
 
 const HELP: &str = "\
 Kills a process that runs a TPC-B-like load, and looks for every commit it was told of.
@@ -22,16 +21,9 @@ Kills a process that runs a TPC-B-like load, and looks for every commit it was t
   --clients N   threads of the process [8]
   --folder DIR  where its databases lie [a new one under the system's temporary folder]";
 
-/// As the first argument it makes this program the victim.
-const VICTIM: &str = "--victim";
-
 fn main() -> Outcome {
-    if env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == VICTIM)
-    {
-        let orders = Orders::take(env::args_os().skip(2)).ok_or("these are no orders")?;
-        return victim::run(&orders, Scale::SMALL);
+    if let Some(status) = victim::taken() {
+        process::exit(status);
     }
     let arguments = Arguments::read(0, &["cycles", "seed", "folder", "clients"], HELP)?;
     let cycles: u64 = arguments.get("cycles", 100)?;
@@ -44,17 +36,11 @@ fn main() -> Outcome {
     println!("{cycles} cycles, seed {seed}, in {}", folder.display());
     let bar = bar(cycles, "kills")?;
     let start = Instant::now();
-    let me = env::current_exe()?;
-    let victim = || {
-        let mut command = Command::new(&me);
-        command.arg(VICTIM);
-        command
-    };
     let plan = Plan {
         clients: arguments.get("clients", 8)?,
         ..Plan::new(cycles, seed)
     };
-    let done = kill::run(&plan, &folder, &mut Firm, victim, |summary| {
+    let done = kill::run(&plan, &folder, &mut Firm, victim::of_myself()?, |summary| {
         bar.set_position(summary.kills);
         bar.set_message(format!("{} commits found", summary.acknowledged));
     });

@@ -9,11 +9,10 @@ mod common;
 use common::{Arguments, Outcome, bar};
 use foxton_sim::{
     kill::{self, Plan},
-    ledger::Scale,
     loop_mount::{FileSystem, PowerCut},
-    victim::{self, Honesty, Orders},
+    victim::{self, Honesty},
 };
-use std::{env, fs, path::PathBuf, process::Command, time::Duration, time::Instant};
+use std::{env, fs, path::PathBuf, process, time::Duration, time::Instant};
 
 const HELP: &str = "\
 Kills a process under load, cuts the power of the file system below it, and looks for every commit.
@@ -26,16 +25,9 @@ Kills a process under load, cuts the power of the file system below it, and look
   --sync no     the control: nothing is synced, and that must be noticed
   --folder DIR  where images lie [a new one under the system's temporary folder]";
 
-/// As the first argument it makes this program the victim.
-const VICTIM: &str = "--victim";
-
 fn main() -> Outcome {
-    if env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == VICTIM)
-    {
-        let orders = Orders::take(env::args_os().skip(2)).ok_or("these are no orders")?;
-        return victim::run(&orders, Scale::SMALL);
+    if let Some(status) = victim::taken() {
+        process::exit(status);
     }
     let known = ["fs", "count", "seed", "clients", "life", "sync", "folder"];
     let arguments = Arguments::read(0, &known, HELP)?;
@@ -69,17 +61,17 @@ fn main() -> Outcome {
     };
     let bar = bar(count, "power cuts")?;
     let start = Instant::now();
-    let me = env::current_exe()?;
-    let victim = || {
-        let mut command = Command::new(&me);
-        command.arg(VICTIM);
-        command
-    };
     let mut ground = PowerCut::new(system, &folder);
-    let done = kill::run(&plan, &folder, &mut ground, victim, |summary| {
-        bar.set_position(summary.kills);
-        bar.set_message(format!("{} commits found", summary.acknowledged));
-    });
+    let done = kill::run(
+        &plan,
+        &folder,
+        &mut ground,
+        victim::of_myself()?,
+        |summary| {
+            bar.set_position(summary.kills);
+            bar.set_message(format!("{} commits found", summary.acknowledged));
+        },
+    );
     bar.finish_and_clear();
     let outcome = match (is_control, done) {
         (false, Ok(summary)) => {

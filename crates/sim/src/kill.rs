@@ -161,6 +161,7 @@ pub fn run(
             folder: folder.join(format!("database-{}", cycle / plan.fresh)),
             seed: mix(plan.seed ^ mix(cycle / plan.fresh)),
             clients: plan.clients,
+            each: u64::MAX,
             honesty: plan.honesty,
         };
         if cycle.is_multiple_of(plan.fresh) {
@@ -200,7 +201,7 @@ pub fn run(
 
 /// What [`check`] found.
 #[derive(Debug)]
-struct Faults(Vec<String>);
+pub(crate) struct Faults(Vec<String>);
 
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -210,7 +211,7 @@ impl fmt::Display for Faults {
 
 impl error::Error for Faults {}
 
-type Any = Box<dyn error::Error + Send + Sync>;
+pub(crate) type Any = Box<dyn error::Error + Send + Sync>;
 
 fn prepare(first: bool, orders: &Orders, ground: &mut dyn Ground) -> Result<(), Any> {
     if first {
@@ -228,17 +229,26 @@ fn one(
     command: Command,
     (expected, summary): (&mut Expectations, &mut Summary),
 ) -> Result<(), Any> {
-    let notebook = Notebook::open(&orders.notebook())?;
-    let before = slots(&notebook, plan.clients)?;
+    let before = slots(orders)?;
     kill(orders, command, lifetime(plan, cycle))?;
     ground.cut()?;
+    look(orders, &before, ground, (expected, summary))
+}
 
-    let after = slots(&notebook, plan.clients)?;
+/// The victim of `orders` is dead: compares what it noted since `before` with what it left.
+pub(crate) fn look(
+    orders: &Orders,
+    before: &[Slot],
+    ground: &dyn Ground,
+    (expected, summary): (&mut Expectations, &mut Summary),
+) -> Result<(), Any> {
+    let notebook = Notebook::open(&orders.notebook())?;
+    let after = slots(orders)?;
     summary.kills += 1;
     summary.before_load += u64::from(!notebook.is_loaded()?);
     summary.before_clients += u64::from(notebook.is_loaded()? && before == after);
     expected.loaded |= notebook.is_loaded()?;
-    expect(&before, &after, ground, expected, summary);
+    expect(before, &after, ground, expected, summary);
 
     let found = reopen(orders, summary)?;
     check(orders.seed, Scale::SMALL, expected, &found).map_err(Faults)?;
@@ -296,8 +306,12 @@ fn lifetime(plan: &Plan, cycle: u64) -> Duration {
     most.mul_f64((mix(draw) >> 11) as f64 / (1u64 << 53) as f64)
 }
 
-fn slots(notebook: &Notebook, clients: u32) -> io::Result<Vec<Slot>> {
-    (0..clients).map(|client| notebook.client(client)).collect()
+/// What is noted of each client.
+pub(crate) fn slots(orders: &Orders) -> io::Result<Vec<Slot>> {
+    let notebook = Notebook::open(&orders.notebook())?;
+    (0..orders.clients)
+        .map(|client| notebook.client(client))
+        .collect()
 }
 
 /// Adds what the last victim noted to what is expected.

@@ -32,6 +32,10 @@ pub mod loop_mount;
 /// Kill and restart.
 pub mod kill;
 
+/// Killed, or refused, at the k-th system call.
+#[cfg(target_os = "linux")]
+pub mod calls;
+
 /// Power cuts at every moment of a recorded run.
 pub mod crash;
 

@@ -1,4 +1,4 @@
-//! The process that is killed: clients that never stop.
+//! The process that is killed: clients that never stop, or that stop after so many transactions.
 //!
 //! A client's promise depends on its number, so that all three are tried against each other: of
 //! four clients two commit *sync*, one *buffered*, one with durability *none*.
@@ -12,9 +12,9 @@ use foxton::{
     Database, Durability, LatchKind, LockInheritance, LockManagerKind, Options, VictimPolicy,
 };
 use std::{
-    error,
+    env, error,
     ffi::OsString,
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -30,6 +30,8 @@ pub struct Orders {
     pub seed: u64,
     /// How many clients run, each on a thread.
     pub clients: u32,
+    /// Transactions of each; then the database is closed. [`u64::MAX`] to run until killed.
+    pub each: u64,
     /// When the notebook is told of a commit.
     pub honesty: Honesty,
 }
@@ -71,8 +73,9 @@ impl Orders {
         command
             .arg(&self.folder)
             .arg(self.seed.to_string())
-            .arg(self.clients.to_string());
-        command.arg(self.honesty.name());
+            .arg(self.clients.to_string())
+            .arg(self.each.to_string())
+            .arg(self.honesty.name());
     }
 
     /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are not those.
@@ -83,6 +86,7 @@ impl Orders {
             folder,
             seed: text()?.parse().ok()?,
             clients: text()?.parse().ok()?,
+            each: text()?.parse().ok()?,
             honesty: {
                 let name = text()?;
                 let all = [Honesty::Honest, Honesty::Early, Honesty::Unsynced];
@@ -127,11 +131,58 @@ pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
     Database::open_with(path, options(seed))
 }
 
-/// Runs until killed.
+/// How a victim ends that was refused by its device and said so.
+pub const REFUSED: i32 = 3;
+
+/// What a database may say when its device failed.
+pub const DEVICE_CODES: [&str; 3] = ["io", "device_full", "poisoned"];
+
+/// As its first argument it makes a program that runs victims the victim.
+const FLAG: &str = "--victim";
+
+/// How to start this program as the victim. It must begin with [`taken`].
 ///
 /// # Errors
 ///
-/// Whatever goes wrong; being killed is all that should.
+/// If this program does not know where it lies.
+pub fn of_myself() -> io::Result<impl Fn() -> Command> {
+    let me = env::current_exe()?;
+    Ok(move || {
+        let mut command = Command::new(&me);
+        command.arg(FLAG);
+        command
+    })
+}
+
+/// If this process was started as [`of_myself`] says: carries out its orders, and says with which status
+/// it has to end.
+pub fn taken() -> Option<i32> {
+    let mut arguments = env::args_os().skip(1);
+    (arguments.next()? == FLAG).then(|| carry_out(Orders::take(arguments)))
+}
+
+/// Carries out `orders`. The status with which the process has to end: 0, [`REFUSED`] if the device failed
+/// and the database said so, or 1 for everything else.
+pub fn carry_out(orders: Option<Orders>) -> i32 {
+    let Some(orders) = orders else {
+        eprintln!("a victim's orders: FOLDER SEED CLIENTS EACH honest|early|unsynced");
+        return 1;
+    };
+    let Err(error) = run(&orders, Scale::SMALL) else {
+        return 0;
+    };
+    eprintln!("{orders}: {error}");
+    match error.downcast_ref::<foxton::Error>() {
+        Some(error) if DEVICE_CODES.contains(&error.code()) => REFUSED,
+        _ => 1,
+    }
+}
+
+/// Runs until killed, or until every client has done what it was told to.
+///
+/// # Errors
+///
+/// Whatever goes wrong.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
     let mut options = options(orders.seed);
@@ -164,7 +215,7 @@ fn run_client(
     scale: Scale,
 ) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let first = notebook.client(client)?.begun + 1;
-    for n in first.. {
+    for n in (first..).take(usize::try_from(orders.each).unwrap_or(usize::MAX)) {
         notebook.begin(client, n)?;
         if orders.honesty == Honesty::Early {
             notebook.acknowledge(client, n)?;
