@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 
 use foxton_lock::request::Label;
+use foxton_log::Lsn;
 
 use crate::codec::{Key, TypeName, Value};
 use crate::engine::Count;
@@ -318,6 +319,37 @@ impl Transaction {
             .take()
             .expect("taken only by what ends the transaction");
         let committed = state.commit();
+        State::put_away(state);
+        committed
+    }
+
+    /// As [`commit`](Self::commit), and says where the transaction stands in the order of all commits:
+    /// where its record ends in the log, in bytes. No two transactions that changed something have the
+    /// same place. One that only read has the place where the log ended, and comes after who has it, too.
+    /// One after the other in this order, all transactions do and see the same.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const STOCK: Table<str, u32> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&STOCK, "apples", &12)?;
+    /// let wrote = tx.commit_at()?;
+    ///
+    /// let mut tx = db.begin()?;
+    /// assert_eq!(tx.get(&STOCK, "apples")?, Some(12));
+    /// assert!(tx.commit_at()? >= wrote);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`commit`](Self::commit).
+    pub fn commit_at(mut self) -> Result<Lsn> {
+        let mut state = self
+            .state
+            .take()
+            .expect("taken only by what ends the transaction");
+        let committed = state.commit_at();
         State::put_away(state);
         committed
     }

@@ -1,372 +1,364 @@
-//! Histories: what each transaction saw and did, replayed one after the other.
+//! Histories: what each client asked for and was answered, noted so that others can judge it.
 //!
-//! Transactions of many threads read, scan and write at random and note every answer. Just before it
-//! commits, while it holds every lock it took, each draws a number from one counter. If the locks are
-//! right, two transactions that conflict hold their locks one after the other, so the numbers order
-//! them as the locks did; and running all transactions alone, in the order of the numbers, must give
-//! every one of them the answers it got. A plain ordered map does that. A phantom is a scan whose
-//! rows differ; a lost update, a dirty or a fuzzy read is a value that differs.
+//! Every value that is ever written is unique and says who wrote it: a [`Version`] is a client, the
+//! number of its transaction, and a step in that. So whoever reads it knows from whom it came, and
+//! whether that transaction committed, was rolled back, or wrote something else in its place later.
 //!
-//! The numbers also keep real time: who began after another had committed draws a larger one. So what
-//! is shown is strict serializability, of the histories that were produced.
+//! # How it is noted
+//!
+//! Each client has a [`Record`] of its own: three lists that only grow, of transactions, of steps and
+//! of rows that scans returned. Nothing is shared and nothing is allocated for a step, so noting
+//! costs the clients a few stores, and two readings of the clock for each transaction.
+//!
+//! # The order
+//!
+//! A transaction that committed has a *place*: where its record ends in the log
+//! ([`commit_at`](foxton::Transaction::commit_at)); who only read has the place where the log ended then.
+//! Places are drawn while every lock is held, so among transactions that conflict they are as the locks were.
+//! [`History::order`] is all transactions by place, who wrote before who only read.
 
-use crate::ledger::mix;
-use foxton::{Database, Error, Result, Table, Transaction};
-use foxton_sync::shim::{AtomicU64, Ordering};
-use std::{collections::BTreeMap, fmt, thread};
+use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Range};
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+/// From a few lines of text.
+#[cfg(test)]
+pub(crate) mod sketch;
+
+/// Who wrote something: a client, and which of its transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Writer {
+    /// Below 4,095.
+    pub client: u16,
+    /// Below 2^36.
+    pub number: u64,
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.number)
+    }
+}
+
+/// A value that was written once, by one step of one transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(NonZeroU64);
+
+// "Absent, or this value" is one word.
+const _: () = assert!(size_of::<Option<Version>>() == 8);
+
+impl Version {
+    /// What `step` of a transaction of `writer` writes.
+    pub fn new(writer: Writer, step: u16) -> Self {
+        let Writer { client, number } = writer;
+        debug_assert!(client < 4095 && number < 1 << 36);
+        let bits = (u64::from(client) + 1) << 52 | number << 16 | u64::from(step);
+        Self(NonZeroU64::new(bits).expect("the client's part is not zero"))
+    }
+
+    /// The value of a row. A value that nobody can have written is one of client 4,094.
+    pub fn from_value(value: u64) -> Self {
+        Self(NonZeroU64::new(value).unwrap_or(NonZeroU64::MAX))
+    }
+
+    /// As it is kept in a row.
+    pub fn value(self) -> u64 {
+        self.0.get()
+    }
+
+    /// Who wrote it.
+    pub fn writer(self) -> Writer {
+        let bits = self.0.get();
+        Writer {
+            client: ((bits >> 52) as u16).wrapping_sub(1),
+            number: bits >> 16 & ((1 << 36) - 1),
+        }
+    }
+
+    /// Which step of the transaction.
+    pub fn step(self) -> u16 {
+        self.0.get() as u16
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.writer(), self.step())
+    }
+}
 
 /// One operation and its answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The value of a key.
-    Get(u64, Option<u64>),
-    /// The rows between two keys, both included: at most so many, from the end if reversed.
-    Scan {
-        /// The smallest key.
-        from: u64,
-        /// The largest key.
-        to: u64,
-        /// Whether the largest comes first.
-        reversed: bool,
-        /// Rows read at most.
-        limit: u64,
-        /// What was there.
-        rows: Vec<(u64, u64)>,
-    },
+    /// The value of a key, or that it is absent.
+    Get(u64, Option<Version>),
+    /// The rows of a range.
+    Scan(Scan),
     /// A key was given a value.
-    Put(u64, u64),
+    Put(u64, Version),
     /// A key was to be given a value if it had none. Whether it was.
-    Insert(u64, u64, bool),
+    Insert(u64, Version, bool),
     /// A key was taken away. Whether it was there.
     Delete(u64, bool),
 }
 
-/// A transaction that committed.
+/// A range that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scan {
+    /// The smallest key.
+    pub from: u64,
+    /// The largest key.
+    pub to: u64,
+    /// Whether the largest came first.
+    pub reversed: bool,
+    /// Rows read at most.
+    pub limit: u64,
+    first_row: u32,
+    end_row: u32,
+}
+
+impl Scan {
+    /// How many rows there were.
+    pub fn row_count(&self) -> u64 {
+        u64::from(self.end_row - self.first_row)
+    }
+}
+
+/// How a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It committed, and this is its place.
+    Committed(u64),
+    /// It was rolled back: by itself, or by a conflict.
+    RolledBack,
+}
+
+/// One transaction. Times are in nanoseconds since an instant that all clients of a history share.
 #[derive(Debug, Clone)]
-pub struct Committed {
-    /// Its place among all.
-    pub order: u64,
-    /// Who ran it.
-    pub client: u32,
-    /// What it did, in order.
-    pub steps: Vec<Step>,
+pub struct Transaction {
+    /// Who ran it, and which of its transactions it is.
+    pub writer: Writer,
+    /// A moment before it began.
+    pub begun: u64,
+    /// A moment after its end was acknowledged.
+    pub ended: u64,
+    /// How.
+    pub end: End,
+    /// Whether it changed anything.
+    pub wrote: bool,
+    steps: Range<u32>,
 }
 
-/// What to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    /// What every choice is drawn from.
-    pub seed: u64,
-    /// Threads.
-    pub clients: u32,
-    /// Transactions of each that commit.
-    pub count: u64,
-    /// Keys are below this.
-    pub keys: u64,
-    /// Operations of a transaction, at most.
-    pub steps: u64,
+/// All that one client did.
+#[derive(Debug, Clone)]
+pub struct Record {
+    client: u16,
+    first: u64,
+    transactions: Vec<Transaction>,
+    steps: Vec<Step>,
+    rows: Vec<(u64, Version)>,
+    begun: u64,
 }
 
-/// An answer that the transactions before do not explain.
-#[derive(Debug)]
-pub struct Anomaly {
-    /// Which transaction got it.
-    pub transaction: Committed,
-    /// Which of its steps.
-    pub step: usize,
-    /// What it should have been.
-    pub right: Step,
-}
-
-impl fmt::Display for Anomaly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Committed {
-            order,
+impl Record {
+    /// Of a client whose next transaction has the number `first`.
+    pub fn new(client: u16, first: u64) -> Self {
+        Self {
             client,
-            steps,
-        } = &self.transaction;
-        writeln!(
-            f,
-            "transaction {order} of client {client}, step {}:",
-            self.step
-        )?;
-        writeln!(f, "  it was {:?}", steps[self.step])?;
-        writeln!(f, "  alone, {:?}", self.right)?;
-        write!(f, "  in {steps:?}")
-    }
-}
-
-/// A client's source of choices.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = mix(self.0);
-        self.0 % bound
-    }
-}
-
-/// Runs `plan` on `db`, whose rows must be none, and returns what was committed, in order.
-///
-/// # Errors
-///
-/// Whatever the database answers, except conflicts: those are run again.
-pub fn run(db: &Database, plan: Plan) -> Result<Vec<Committed>> {
-    let counter = AtomicU64::new(0);
-    let client = |client| {
-        let mut random = Random(mix(plan.seed) ^ mix(u64::from(client)));
-        (0..plan.count)
-            .map(|_| run_one(db, plan, client, &mut random, &counter))
-            .collect()
-    };
-    let histories = thread::scope(|scope| {
-        let client = &client;
-        let clients: Vec<_> = (0..plan.clients)
-            .map(|id| scope.spawn(move || client(id)))
-            .collect();
-        let histories = clients
-            .into_iter()
-            .map(|client| client.join().expect("a client panicked"));
-        histories.collect::<Result<Vec<Vec<Committed>>>>()
-    })?;
-    let mut history = histories.concat();
-    history.sort_by_key(|transaction| transaction.order);
-    Ok(history)
-}
-
-/// Runs transactions until one commits.
-fn run_one(
-    db: &Database,
-    plan: Plan,
-    client: u32,
-    random: &mut Random,
-    counter: &AtomicU64,
-) -> Result<Committed> {
-    loop {
-        let mut tx = db.begin()?;
-        let count = 1 + random.below(plan.steps);
-        let steps: Result<Vec<Step>> = (0..count).map(|_| step(&mut tx, plan, random)).collect();
-        match steps {
-            // One of ten is rolled back, and nobody may have seen it.
-            Ok(_) if random.below(10) == 0 => tx.rollback(),
-            Ok(steps) => {
-                // Relaxed: of two that conflict the locks, still held, say which comes first.
-                let order = counter.fetch_add(1, Ordering::Relaxed);
-                tx.commit()?;
-                return Ok(Committed {
-                    order,
-                    client,
-                    steps,
-                });
-            }
-            Err(error) if error.is_retryable() => {}
-            Err(error) => return Err(error),
+            first,
+            transactions: Vec::new(),
+            steps: Vec::new(),
+            rows: Vec::new(),
+            begun: 0,
         }
     }
-}
 
-fn step(tx: &mut Transaction, plan: Plan, random: &mut Random) -> Result<Step> {
-    let key = random.below(plan.keys);
-    let value = random.below(u64::MAX);
-    Ok(match random.below(12) {
-        0 | 1 => Step::Get(key, tx.get(&ROWS, &key)?),
-        2 => Step::Get(key, tx.get_for_update(&ROWS, &key)?),
-        3..=5 => scan(tx, plan, key, random)?,
-        6 | 7 => {
-            tx.put(&ROWS, &key, &value)?;
-            Step::Put(key, value)
-        }
-        8 | 9 => match tx.insert(&ROWS, &key, &value) {
-            Ok(()) => Step::Insert(key, value, true),
-            Err(Error::Request(foxton::error::Request::KeyExists)) => {
-                Step::Insert(key, value, false)
-            }
-            Err(error) => return Err(error),
-        },
-        _ => Step::Delete(key, tx.delete(&ROWS, &key)?),
-    })
-}
-
-fn scan(tx: &mut Transaction, plan: Plan, from: u64, random: &mut Random) -> Result<Step> {
-    let to = from + random.below(1 + plan.keys / 8);
-    let reversed = random.below(2) == 0;
-    let limit = if random.below(2) == 0 { 3 } else { u64::MAX };
-    let range = tx.range(&ROWS, from..=to).limit(limit);
-    let rows = if reversed {
-        range.reversed().collect()?
-    } else {
-        range.collect()?
-    };
-    Ok(Step::Scan {
-        from,
-        to,
-        reversed,
-        limit,
-        rows,
-    })
-}
-
-/// Runs `history` alone, one transaction after the other, and returns the rows at its end.
-///
-/// # Errors
-///
-/// The first answer that differs.
-pub fn replay(history: &[Committed]) -> Result<BTreeMap<u64, u64>, Box<Anomaly>> {
-    let mut rows = BTreeMap::new();
-    for transaction in history {
-        for (index, step) in transaction.steps.iter().enumerate() {
-            let right = alone(&mut rows, step);
-            if right != *step {
-                let transaction = transaction.clone();
-                return Err(Box::new(Anomaly {
-                    transaction,
-                    step: index,
-                    right,
-                }));
-            }
-        }
+    /// A transaction begins, at a moment that has passed already.
+    pub fn begin(&mut self, now: u64) {
+        self.begun = now;
     }
-    Ok(rows)
-}
 
-/// What `step` does, and answers, when nobody else is there.
-fn alone(rows: &mut BTreeMap<u64, u64>, step: &Step) -> Step {
-    match *step {
-        Step::Get(key, _) => Step::Get(key, rows.get(&key).copied()),
-        Step::Scan {
+    /// Where the steps of the transaction at hand begin.
+    fn start(&self) -> u32 {
+        let last = self.transactions.last();
+        last.map_or(0, |transaction| transaction.steps.end)
+    }
+
+    /// The number of the transaction at hand.
+    pub fn number(&self) -> u64 {
+        self.first + self.transactions.len() as u64
+    }
+
+    /// What the step at hand writes, if it writes.
+    pub fn version(&self) -> Version {
+        let writer = Writer {
+            client: self.client,
+            number: self.number(),
+        };
+        let step = self.steps.len() as u32 - self.start();
+        let step = u16::try_from(step).expect("a transaction has fewer than 65,536 steps");
+        Version::new(writer, step)
+    }
+
+    /// Notes a step.
+    pub fn note(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    /// Notes a scan of `from..=to`, of which no row has been noted.
+    pub fn scan(&mut self, from: u64, to: u64, reversed: bool, limit: u64) {
+        let row = self.rows.len() as u32;
+        self.note(Step::Scan(Scan {
             from,
             to,
             reversed,
             limit,
-            ..
-        } => {
-            let range = rows.range(from..=to).map(|(&key, &value)| (key, value));
-            let most = usize::try_from(limit).unwrap_or(usize::MAX);
-            let rows = match reversed {
-                true => range.rev().take(most).collect(),
-                false => range.take(most).collect(),
-            };
-            Step::Scan {
-                from,
-                to,
-                reversed,
-                limit,
-                rows,
-            }
-        }
-        Step::Put(key, value) => {
-            rows.insert(key, value);
-            Step::Put(key, value)
-        }
-        Step::Insert(key, value, _) => {
-            let free = !rows.contains_key(&key);
-            rows.entry(key).or_insert(value);
-            Step::Insert(key, value, free)
-        }
-        Step::Delete(key, _) => Step::Delete(key, rows.remove(&key).is_some()),
+            first_row: row,
+            end_row: row,
+        }));
+    }
+
+    /// Notes the next row of the scan that was noted last.
+    pub fn row(&mut self, key: u64, version: Version) {
+        let Some(Step::Scan(scan)) = self.steps.last_mut() else {
+            panic!("a row without a scan");
+        };
+        self.rows.push((key, version));
+        scan.end_row += 1;
+    }
+
+    /// The transaction at hand ended, at a moment that has passed already.
+    pub fn end(&mut self, end: End, now: u64) {
+        let steps = self.start()..self.steps.len() as u32;
+        let writer = Writer {
+            client: self.client,
+            number: self.number(),
+        };
+        let changes = |step: &Step| match step {
+            Step::Put(..) | Step::Insert(_, _, true) | Step::Delete(_, true) => true,
+            Step::Get(..) | Step::Scan(_) | Step::Insert(..) | Step::Delete(..) => false,
+        };
+        let wrote = self.steps[steps.start as usize..].iter().any(changes);
+        self.transactions.push(Transaction {
+            writer,
+            begun: self.begun,
+            ended: now,
+            end,
+            wrote,
+            steps,
+        });
+    }
+
+    /// What it ran, in order.
+    pub fn transactions(&self) -> &[Transaction] {
+        &self.transactions
+    }
+
+    /// What `transaction`, one of this record, did.
+    pub fn steps(&self, transaction: &Transaction) -> &[Step] {
+        let Range { start, end } = transaction.steps;
+        &self.steps[start as usize..end as usize]
+    }
+
+    /// What `scan`, one of this record, returned, in its order.
+    pub fn rows(&self, scan: &Scan) -> &[(u64, Version)] {
+        &self.rows[scan.first_row as usize..scan.end_row as usize]
     }
 }
 
-/// The rows of `db`.
-///
-/// # Errors
-///
-/// Whatever the database answers.
-pub fn rows(db: &Database) -> Result<BTreeMap<u64, u64>> {
-    db.run(|tx| Ok(tx.range(&ROWS, ..).collect()?.into_iter().collect()))
+/// All that happened between two moments at which nobody did anything.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// The rows before.
+    pub start: BTreeMap<u64, Version>,
+    /// What the clients did.
+    pub records: Vec<Record>,
+    /// For keys whose versions are known to have followed each other otherwise than by place, from some
+    /// other witness: who wrote them, in order.
+    pub orders: BTreeMap<u64, Vec<Writer>>,
+}
+
+impl History {
+    /// The transactions that committed, with their records, by place; who only read after who wrote.
+    pub fn order(&self) -> Vec<(&Record, &Transaction)> {
+        let mut order: Vec<_> = self
+            .records
+            .iter()
+            .flat_map(|record| record.transactions.iter().map(move |each| (record, each)))
+            .filter_map(|(record, each)| match each.end {
+                End::Committed(place) => Some(((place, !each.wrote, each.ended), record, each)),
+                End::RolledBack => None,
+            })
+            .collect();
+        order.sort_by_key(|(key, ..)| *key);
+        order
+            .into_iter()
+            .map(|(_, record, each)| (record, each))
+            .collect()
+    }
+
+    /// The transaction that wrote as `writer`, if it is of this history.
+    pub fn find(&self, writer: Writer) -> Option<(&Record, &Transaction)> {
+        let record = self
+            .records
+            .iter()
+            .find(|record| record.client == writer.client)?;
+        let index = usize::try_from(writer.number.checked_sub(record.first)?).ok()?;
+        Some((record, record.transactions.get(index)?))
+    }
+
+    /// How many transactions committed, and how many were rolled back.
+    pub fn counts(&self) -> (u64, u64) {
+        let ends = self
+            .records
+            .iter()
+            .flat_map(|record| &record.transactions)
+            .map(|each| each.end);
+        ends.fold((0, 0), |(committed, rolled_back), end| match end {
+            End::Committed(_) => (committed + 1, rolled_back),
+            End::RolledBack => (committed, rolled_back + 1),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    //! The anomalies of the literature, each of which the replay must notice.
-
     use super::*;
 
-    fn history(transactions: &[&[Step]]) -> Vec<Committed> {
-        let numbered = transactions.iter().zip(0..);
-        numbered
-            .map(|(steps, order)| Committed {
-                order,
-                client: order as u32,
-                steps: steps.to_vec(),
-            })
-            .collect()
-    }
-
-    fn scan(rows: &[(u64, u64)]) -> Step {
-        let rows = rows.to_vec();
-        Step::Scan {
-            from: 0,
-            to: 9,
-            reversed: false,
-            limit: u64::MAX,
-            rows,
-        }
+    #[test]
+    fn a_version_is_what_it_was_made_of() {
+        let writer = Writer {
+            client: 4094,
+            number: (1 << 36) - 1,
+        };
+        let version = Version::new(writer, u16::MAX);
+        assert_eq!((version.writer(), version.step()), (writer, u16::MAX));
+        assert_eq!(Version::from_value(version.value()), version);
+        assert_eq!(Version::from_value(0).writer().client, 4094);
     }
 
     #[test]
-    fn a_serial_history_replays() {
-        let history = history(&[
-            &[
-                Step::Put(1, 10),
-                Step::Insert(2, 20, true),
-                scan(&[(1, 10), (2, 20)]),
-            ],
-            &[
-                Step::Get(1, Some(10)),
-                Step::Delete(2, true),
-                Step::Insert(1, 11, false),
-            ],
-            &[Step::Get(2, None), scan(&[(1, 10)])],
-        ]);
-        assert_eq!(replay(&history).unwrap(), BTreeMap::from([(1, 10)]));
-    }
-
-    #[test]
-    fn each_anomaly_is_noticed_in_either_order() {
-        use Step::{Get, Insert, Put};
-        let set = || vec![Put(1, 10), Put(2, 20)];
-        let anomalies: [(&str, [Vec<Step>; 2]); 5] = [
-            (
-                "lost update",
-                [
-                    vec![Get(1, Some(10)), Put(1, 11)],
-                    vec![Get(1, Some(10)), Put(1, 12)],
-                ],
-            ),
-            (
-                "write skew",
-                [
-                    vec![Get(2, Some(20)), Put(1, 0)],
-                    vec![Get(1, Some(10)), Put(2, 0)],
-                ],
-            ),
-            (
-                "read skew",
-                [
-                    vec![Get(1, Some(10)), Get(2, Some(21))],
-                    vec![Put(1, 11), Put(2, 21)],
-                ],
-            ),
-            (
-                "phantom",
-                [
-                    vec![scan(&[(1, 10), (2, 20)]), Insert(3, 1, true)],
-                    vec![scan(&[(1, 10), (2, 20)]), Insert(4, 1, true)],
-                ],
-            ),
-            (
-                "aborted read",
-                [vec![Get(1, Some(99))], vec![Get(1, Some(10))]],
-            ),
-        ];
-        for (name, [one, other]) in &anomalies {
-            for order in [[&set(), one, other], [&set(), other, one]] {
-                let history = history(&order.map(|steps| &steps[..]));
-                assert!(replay(&history).is_err(), "{name} was not noticed");
-            }
-        }
+    fn who_wrote_comes_before_who_read_at_the_same_place() {
+        let mut records = [Record::new(0, 7), Record::new(1, 0)];
+        records[0].begin(0);
+        records[0].scan(0, 9, false, 9);
+        records[0].row(3, Version::from_value(5));
+        records[0].end(End::Committed(8), 1);
+        records[1].begin(2);
+        let version = records[1].version();
+        records[1].note(Step::Put(3, version));
+        records[1].end(End::Committed(8), 3);
+        records[1].end(End::RolledBack, 4);
+        let history = History {
+            records: records.into(),
+            ..History::default()
+        };
+        let order = history.order();
+        let writers: Vec<u16> = order.iter().map(|(_, each)| each.writer.client).collect();
+        assert_eq!(writers, [1, 0]);
+        let (record, reader) = history.find(order[1].1.writer).unwrap();
+        let Step::Scan(scan) = record.steps(reader)[0] else {
+            panic!("it scanned");
+        };
+        assert_eq!(record.rows(&scan), [(3, Version::from_value(5))]);
+        assert_eq!(history.counts(), (2, 1));
     }
 }

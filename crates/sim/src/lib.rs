@@ -4,14 +4,20 @@
 //! A load whose every transaction is known beforehand ([`ledger`]) runs on a database while
 //! expectations are kept outside it. Then the database's process is killed ([`kill`]), or its
 //! device fails or loses power ([`crash`]), and what a restart finds is compared with what was
-//! expected. Beside it, random transactions note every answer, and the whole [`history`] is replayed
-//! one transaction after the other.
+//! expected. Beside it, random [`clients`] note every answer, and judges look at the whole
+//! [`history`]: one [replays](mod@replay) it, one transaction after the other.
 
 /// What the load does, and what must be found afterwards.
 pub mod ledger;
 
-/// What transactions saw, replayed one after the other.
+/// What transactions asked and saw, noted.
 pub mod history;
+
+/// Random transactions, noted.
+pub mod clients;
+
+/// A history run again, one transaction after the other.
+pub mod replay;
 
 /// The ledger's transactions on a database.
 pub mod load;

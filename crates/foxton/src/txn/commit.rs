@@ -55,6 +55,14 @@ impl State {
         Ok(())
     }
 
+    /// As [`commit`](Self::commit), and says where it stands among all commits.
+    pub(crate) fn commit_at(&mut self) -> Result<Lsn> {
+        // Every lock is held: whose changes it saw has its record before this place, and who changes
+        // what it read will have it behind.
+        self.place = self.engine.log.end(&self.worker);
+        self.commit().map(|()| self.place)
+    }
+
     fn wait(&self, until: Until) -> Result<(), LogError> {
         match until {
             Until::Now => Ok(()),
@@ -83,6 +91,7 @@ impl State {
             engine,
             worker,
             changes,
+            place,
             ..
         } = self;
         let end = match changes.first_part {
@@ -96,6 +105,7 @@ impl State {
         };
         match end {
             Ok(end) => {
+                *place = end;
                 engine.checkpoints.note(end);
                 worker.hooks().pass(&point::LOGGED);
                 Ok(Until::as_promised(self.durability, end))

@@ -21,6 +21,7 @@ use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
+use foxton_log::Lsn;
 use foxton_sync::pages::Filling;
 use foxton_sync::worker::Worker;
 
@@ -62,6 +63,8 @@ pub(crate) struct State {
     /// The encoded value of the operation at hand.
     pub(crate) value: Vec<u8>,
     pub(crate) changes: Changes,
+    /// Where its commit ends in the log, once it is there.
+    pub(crate) place: Lsn,
     /// What was read by key; what scans have read they note themselves.
     pub(crate) seen: Seen,
     pub(crate) scan: Span,
@@ -115,6 +118,7 @@ impl State {
             key: Vec::new(),
             value: Vec::new(),
             changes: Changes::default(),
+            place: Lsn::default(),
             seen: Seen::default(),
             scan: Span::default(),
             brief: Brief::default(),
