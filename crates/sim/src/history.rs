@@ -1,12 +1,12 @@
 //! Histories: what each client asked for and was answered, noted so that others can judge it.
 //!
-//! Every value that is ever written is unique and says who wrote it: a [`Version`] is a client, the
+//! Every value that is ever written is unique and says who wrote it: a [`Version`](crate::history::Version) is a client, the
 //! number of its transaction, and a step in that. So whoever reads it knows from whom it came, and
 //! whether that transaction committed, was rolled back, or wrote something else in its place later.
 //!
 //! # How it is noted
 //!
-//! Each client has a [`Record`] of its own: three lists that only grow, of transactions, of steps and
+//! Each client has a [`Record`](crate::history::Record) of its own: three lists that only grow, of transactions, of steps and
 //! of rows that scans returned. Nothing is shared and nothing is allocated for a step, so noting
 //! costs the clients a few stores, and two readings of the clock for each transaction.
 //!
@@ -15,7 +15,7 @@
 //! A transaction that committed has a *place*: where its record ends in the log
 //! ([`commit_at`](foxton::Transaction::commit_at)); who only read has the place where the log ended then.
 //! Places are drawn while every lock is held, so among transactions that conflict they are as the locks were.
-//! [`History::order`] is all transactions by place, who wrote before who only read.
+//! [`History::order`](crate::history::History::order) is all transactions by place, who wrote before who only read.
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Range};
 

@@ -5,7 +5,8 @@
 //! expectations are kept outside it. Then the database's process is killed ([`kill`]), or its
 //! device fails or loses power ([`crash`]), and what a restart finds is compared with what was
 //! expected. Beside it, random [`clients`] note every answer, and judges look at the whole
-//! [`history`]: one [replays](mod@replay) it, one transaction after the other.
+//! [`history`]: one [replays](mod@replay) it, one transaction after the other, and one looks for circles in the
+//! [`graph`] of who depends on whom.
 
 /// What the load does, and what must be found afterwards.
 pub mod ledger;
@@ -18,6 +19,9 @@ pub mod clients;
 
 /// A history run again, one transaction after the other.
 pub mod replay;
+
+/// Who depends on whom, and where that goes in a circle.
+pub mod graph;
 
 /// The ledger's transactions on a database.
 pub mod load;

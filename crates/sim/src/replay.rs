@@ -5,7 +5,8 @@
 //! whose rows differ, a lost update, a dirty or a fuzzy read is a value that differs. A plain ordered map
 //! does that. It also shows real time: who began after another was acknowledged must come behind it. So
 //! what is shown is strict serializability, of the histories that were produced; and what it says of an
-//! answer that is wrong is what the right one would have been.
+//! answer that is wrong is what the right one would have been. Why it was wrong is for the
+//! [graph](crate::graph).
 
 use crate::history::{End, History, Record, Scan, Step, Transaction, Version};
 use std::{collections::BTreeMap, fmt};

@@ -1,0 +1,200 @@
+//! Each anomaly of the literature in the smallest history that has it, and what is near it and clean.
+
+use super::*;
+use crate::history::sketch::history;
+
+fn names(text: &str) -> Vec<String> {
+    check(&history(text)).names()
+}
+
+/// The only anomaly of a history, told.
+fn only(name: &str, text: &str) -> String {
+    let findings = check(&history(text));
+    assert_eq!(findings.names(), [name], "{text}\n{findings}");
+    findings.to_string()
+}
+
+#[test]
+fn a_serial_history_is_clean() {
+    let clean = "start 1 5
+        A@1 0..1: get 1=S; put 1; insert 3; scan 0..9 1=A 3=A 5=S
+        X@x 0..9: get 1=A; put 1; delete 5; put 7
+        B@2 2..3: get 1=A; delete 3; get 3=-; insert 3; delete! 8
+        C@2 4..5: scan 0..9 1=A 3=B 5=S; get 7=-
+        D@5 4..9: delete 5; scan 0..9 desc limit=2 3=B 1=A";
+    let findings = check(&history(clean));
+    assert!(findings.anomalies.is_empty(), "{findings}");
+    assert_eq!(findings.transactions, 4);
+    assert!(findings.dependencies > 3, "{findings}");
+}
+
+#[test]
+fn g0_writes_of_two_are_mixed() {
+    let story = only(
+        "G0",
+        "start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2\norder 1 A B\norder 2 B A",
+    );
+    assert!(story.contains("T2 overwrote that"), "{story}");
+    // In one order they are not.
+    assert!(names("start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2").is_empty());
+}
+
+#[test]
+fn g1a_something_was_read_that_was_rolled_back() {
+    only("G1a", "start 1\nA@x: put 1\nB@1: get 1=A");
+    only("G1a", "start 1\nA@x: put 1\nB@1: scan 0..9 1=A");
+    // Or that somebody was about to take away, and did not.
+    let story = only("G1a", "start 1\nA@x: delete 1\nB@1: scan 0..9");
+    assert!(story.contains("delete 1"), "{story}");
+    // Or that nobody ever wrote.
+    only("G1a", "start 1\nB@1: get 1=D.7");
+}
+
+#[test]
+fn g1b_something_was_read_that_its_writer_overwrote() {
+    only("G1b", "start 1\nA@1: put 1; put 1\nB@2: get 1=A.0");
+    assert!(names("start 1\nA@1: put 1; put 1\nB@2: get 1=A").is_empty());
+}
+
+#[test]
+fn g1c_information_flows_in_a_circle() {
+    let story = only("G1c", "start 1 2\nA@1: put 1; get 2=B\nB@2: put 2; get 1=A");
+    assert!(story.contains("read that in step 1"), "{story}");
+    only(
+        "G1c",
+        "start 1 2\nA@1: put 1; put 2\nB@2: put 1; get 3=C\nC@3: put 3; get 2=A\norder 1 B A",
+    );
+}
+
+#[test]
+fn otv_an_observed_transaction_vanishes() {
+    only("OTV", "start 1 2\nA@1: put 1; put 2\nB@2: get 1=A; get 2=S");
+    only(
+        "OTV",
+        "start 1\nA@1: put 1; insert 4\nB@2: get 1=A; scan 3..5",
+    );
+}
+
+#[test]
+fn p4_an_update_is_lost() {
+    let story = only("P4", "start 1\nA@1: get 1=S; put 1\nB@2: get 1=S; put 1");
+    assert!(story.contains("T1 read key 1 in step 0") || story.contains("T2 read key 1 in step 0"));
+    only("P4", "start 1\nA@1: insert 7\nB@2: insert 7");
+}
+
+#[test]
+fn pmp_two_predicates_belong_to_different_moments() {
+    only(
+        "PMP",
+        "start 1\nA@1: insert 4; insert 5\nB@2: scan 4..4; scan 5..5 5=A",
+    );
+}
+
+#[test]
+fn g_single_half_of_a_transaction_is_seen() {
+    only(
+        "G-single",
+        "start 1 2\nA@1: put 1; put 2\nB@2: get 1=S; get 2=A",
+    );
+    // Over others, too.
+    only(
+        "G-single",
+        "start 1 2\nA@1: put 1; put 3\nC@2: get 3=A; put 2\nB@3: get 1=S; get 2=C",
+    );
+}
+
+#[test]
+fn g2_item_two_did_not_see_each_others_writes() {
+    let skew = "start 1 2\nA@1: get 1=S; get 2=S; put 1\nB@2: get 1=S; get 2=S; put 2";
+    let story = only("G2-item", skew);
+    assert!(story.starts_with("2 transactions, "), "{story}");
+    assert!(story.contains("\nG2-item, "), "{story}");
+    // Keys that are read by themselves and are not there are items.
+    only(
+        "G2-item",
+        "start 1\nA@1: get 7=-; insert 8\nB@2: get 8=-; insert 7",
+    );
+    let three = "start 1 2 3
+        A@1: get 1=S; put 2
+        B@2: get 2=S; put 3
+        C@3: get 3=S; put 1";
+    only("G2-item", three);
+}
+
+#[test]
+fn g2_something_appeared_in_a_range() {
+    let story = only(
+        "G2",
+        "start 1\nA@1: scan 2..9; insert 3\nB@2: scan 2..9; insert 4",
+    );
+    assert!(story.contains("had no key"), "{story}");
+    // A reader that wrote nothing can show it.
+    only(
+        "G2",
+        "start 1
+        A@3: scan 0..9 1=S; put 1
+        B@1: insert 5
+        C@2: scan 0..9 1=S 5=B",
+    );
+}
+
+#[test]
+fn a_limit_ends_what_was_read() {
+    // Beyond the last row of a limited scan nothing was read, upwards or downwards.
+    let up = "start 1 5\nA@1: scan 0..9 limit=1 1=S; insert 3\nB@2: get 3=-; insert 6";
+    assert!(names(up).is_empty());
+    let down = "start 1 5\nA@1: scan 0..9 desc limit=1 5=S; insert 6\nB@2: get 6=-; insert 3";
+    assert!(names(down).is_empty());
+    only(
+        "G2",
+        "start 1 5\nA@1: scan 0..9 limit=2 1=S 5=S; insert 6\nB@2: get 6=-; insert 3",
+    );
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes() {
+    only("internal", "start 1\nA@1: put 1; get 1=S");
+    only("internal", "start 1\nA@1: delete 1; scan 0..9 1=S");
+    only("internal", "start 1\nA@1: insert 4; scan 0..9 1=S");
+}
+
+#[test]
+fn what_is_right_but_for_the_clock_is_real_time() {
+    let stale = "start 1\nA@2 0..1: put 1\nB@1 5..9: get 1=S";
+    let story = only("G-single-realtime", stale);
+    assert!(story.contains("was acknowledged before"), "{story}");
+    assert!(names("start 1\nA@2 0..6: put 1\nB@1 5..9: get 1=S").is_empty());
+    // Over a third that has nothing to do with either.
+    only(
+        "G-single-realtime",
+        "start 1\nA@2 0..1: put 1\nC@9 2..3: get 8=-\nB@1 5..9: get 1=S",
+    );
+}
+
+#[test]
+fn what_was_absent_more_than_once_is_blamed_for_as_little_as_explains_it() {
+    let twice = "start 1
+        A@1 0..1: delete 1
+        B@2 2..3: insert 1
+        C@3 4..5: delete 1
+        D@4 6..7: get 1=-";
+    assert!(names(twice).is_empty());
+}
+
+#[test]
+fn a_large_history_is_looked_at_in_no_time() {
+    let mut text = "start 1 2 3\n".to_owned();
+    // Clients are letters here, so a large one has few transactions with many steps.
+    for (place, name) in (1..).zip('A'..='O') {
+        let before = if place == 1 {
+            'S'
+        } else {
+            char::from(name as u8 - 1)
+        };
+        let gets = format!("get 1={before}; ").repeat(2_000);
+        text += &format!("{name}@{place}: {gets}put 1\n");
+    }
+    let start = std::time::Instant::now();
+    assert!(names(&text).is_empty());
+    assert!(start.elapsed().as_secs() < 10);
+}

@@ -1,0 +1,153 @@
+//! The versions of every key, in the order in which they followed each other.
+
+use crate::history::{History, Record, Step, Transaction, Version, Writer};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Where a transaction stands among those that committed; 0 is what was there before all of them.
+pub(crate) type Node = u32;
+
+pub(crate) const START: Node = 0;
+
+/// One state of a key: a value, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Who brought it about.
+    pub(crate) node: Node,
+    /// In which step, the last of that transaction that wrote the key.
+    pub(crate) step: u16,
+    /// The value, or none if it was taken away.
+    pub(crate) version: Option<Version>,
+}
+
+/// Every key that was ever there, with its states.
+#[derive(Debug, Default)]
+pub(crate) struct Versions {
+    keys: Vec<u64>,
+    firsts: Vec<u32>,
+    states: Vec<State>,
+}
+
+/// The nodes of transactions by who ran them.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(HashMap<Writer, Node>);
+
+impl Nodes {
+    /// Of transactions in this order, the first being 1.
+    pub(crate) fn new(order: &[(&Record, &Transaction)]) -> Nodes {
+        let writers = order.iter().map(|(_, each)| each.writer);
+        Nodes(writers.zip(1..).collect())
+    }
+
+    pub(crate) fn of(&self, writer: Writer) -> Option<Node> {
+        self.0.get(&writer).copied()
+    }
+}
+
+impl Versions {
+    pub(crate) fn new(
+        history: &History,
+        order: &[(&Record, &Transaction)],
+        nodes: &Nodes,
+    ) -> Versions {
+        let start = history.start.iter().map(|(&key, &version)| {
+            let (node, step, version) = (START, 0, Some(version));
+            (
+                key,
+                State {
+                    node,
+                    step,
+                    version,
+                },
+            )
+        });
+        let mut written: Vec<(u64, State)> = start.collect();
+        for (&(record, transaction), node) in order.iter().zip(1..) {
+            for (step, number) in record.steps(transaction).iter().zip(0..) {
+                let (key, version) = match *step {
+                    Step::Put(key, version) | Step::Insert(key, version, true) => {
+                        (key, Some(version))
+                    }
+                    Step::Delete(key, true) => (key, None),
+                    Step::Get(..) | Step::Scan(_) | Step::Insert(..) | Step::Delete(..) => continue,
+                };
+                let step = number;
+                written.push((
+                    key,
+                    State {
+                        node,
+                        step,
+                        version,
+                    },
+                ));
+            }
+        }
+        written.sort_by_key(|(key, state)| (*key, state.node, state.step));
+        let mut versions = Versions::default();
+        for key in written.chunk_by(|one, other| one.0 == other.0) {
+            versions.add(key);
+        }
+        versions.firsts.push(versions.states.len() as u32);
+        for (key, writers) in &history.orders {
+            versions.reorder(*key, writers.iter().filter_map(|writer| nodes.of(*writer)));
+        }
+        versions
+    }
+
+    /// Adds a key whose states are `written`, of each transaction only the last.
+    fn add(&mut self, written: &[(u64, State)]) {
+        self.keys.push(written[0].0);
+        self.firsts.push(self.states.len() as u32);
+        let first = written[0].1;
+        if first.node != START {
+            // It was not born yet.
+            self.states.push(State {
+                node: START,
+                step: 0,
+                version: None,
+            });
+        }
+        for (index, (_, state)) in written.iter().enumerate() {
+            let next = written.get(index + 1);
+            if next.is_none_or(|(_, next)| next.node != state.node) {
+                self.states.push(*state);
+            }
+        }
+    }
+
+    fn reorder(&mut self, key: u64, order: impl Iterator<Item = Node>) {
+        let ranks: HashMap<Node, usize> = order.zip(1..).collect();
+        let Some(index) = self.find(key) else { return };
+        let states = self.range(index);
+        self.states[states].sort_by_key(|state| ranks.get(&state.node).copied().unwrap_or(0));
+    }
+
+    /// The index of `key`, if it was ever there.
+    pub(crate) fn find(&self, key: u64) -> Option<usize> {
+        self.keys.binary_search(&key).ok()
+    }
+
+    /// The indexes of the keys from `from` to `to`.
+    pub(crate) fn between(&self, from: u64, to: u64) -> Range<usize> {
+        let first = self.keys.partition_point(|&key| key < from);
+        first..first + self.keys[first..].partition_point(|&key| key <= to)
+    }
+
+    pub(crate) fn key(&self, index: usize) -> u64 {
+        self.keys[index]
+    }
+
+    pub(crate) fn keys(&self) -> Range<usize> {
+        0..self.keys.len()
+    }
+
+    fn range(&self, index: usize) -> Range<usize> {
+        let [first, end] = [0, 1].map(|more| self.firsts[index + more] as usize);
+        first..end
+    }
+
+    /// The states of a key.
+    pub(crate) fn states(&self, index: usize) -> &[State] {
+        &self.states[self.range(index)]
+    }
+}
