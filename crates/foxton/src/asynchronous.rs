@@ -15,11 +15,12 @@ use crate::codec::{Key, Value};
 use crate::engine::Count;
 use crate::error::Result;
 use crate::isolation::Isolation;
-use crate::lock::{Lock, LockOptions, LockWait};
+use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
 use crate::range::decode;
 use crate::table::Table;
 use crate::txn::commit;
+use crate::txn::explicit;
 use crate::txn::state::State;
 use crate::txn::write::Write;
 
@@ -225,6 +226,42 @@ impl AsyncTransaction {
             state,
             table,
             types: PhantomData,
+        }
+    }
+
+    /// As [`Transaction::lock_table`](crate::Transaction::lock_table).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_table<'a, K: Key + ?Sized, V: Value + ?Sized>(
+        &'a mut self,
+        table: &Table<K, V>,
+        lock: TableLock,
+        wait: LockWait,
+    ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
+        let state = self.state_mut();
+        let wanted = state.prepare_lock_table(table, lock, wait);
+        async move {
+            let wanted = wanted?;
+            state.yield_on(wait, |state| state.lock_step(wanted)).await
+        }
+    }
+
+    /// As [`Transaction::lock_advisory`](crate::Transaction::lock_advisory).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_advisory<'a, L: Into<LockOptions>>(
+        &'a mut self,
+        number: u64,
+        lock: L,
+    ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
+        let wanted = explicit::advisory(number, lock.into());
+        let state = self.state_mut();
+        async move {
+            state
+                .yield_on(wanted.wait, |state| state.lock_step(wanted))
+                .await
         }
     }
 

@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use foxton_lock::name::Name;
+use foxton_lock::name::{Class, Name};
 use foxton_lock::request::{Reason, Refusal};
 use foxton_log::LogError;
 use foxton_store::TooLong;
@@ -208,10 +208,11 @@ impl Conflict {
         self.reason
     }
 
-    /// The table in which the lock was refused.
+    /// The table in which the lock was refused; `None` if it is no table's.
     pub fn table(&self) -> Option<&str> {
         let detail = self.detail.as_ref()?;
-        Some(detail.tables.get(detail.refusal.name))
+        let name = detail.refusal.name;
+        (name.class() != Class::Advisory).then(|| detail.tables.get(name))
     }
 
     /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.

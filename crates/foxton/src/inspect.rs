@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use foxton_lock::inspect::{Entry, Queue, Snapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::Mode;
-use foxton_lock::name::Name;
+use foxton_lock::name::{Class, Name};
 use foxton_lock::request::{Label, OwnerId};
 
 use crate::db::Database;
@@ -27,9 +27,9 @@ pub use foxton_sync::site::Summary as Account;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// The table it is in.
+    /// The table it is in; empty for a number of the program's own.
     pub table: String,
-    /// What is locked: the table, a key and the gap before it, or the gap after the last key.
+    /// What is locked: the table, a key and the gap before it, the gap after the last key, or a number.
     pub name: Name,
     /// How.
     pub mode: Mode,
@@ -307,7 +307,10 @@ impl Database {
     }
 
     fn describe(&self, name: Name, entry: &Entry) -> HeldLock {
-        let table = self.engine().catalog.name_of(name.space());
+        let table = match name.class() {
+            Class::Advisory => String::new(),
+            _ => self.engine().catalog.name_of(name.space()),
+        };
         let Entry {
             owner,
             label,

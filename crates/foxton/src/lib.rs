@@ -142,7 +142,7 @@ pub use error::{Error, Result};
 pub use foxton_log::Lsn;
 pub use isolation::Isolation;
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
-pub use lock::{Lock, LockOptions, LockWait};
+pub use lock::{Lock, LockOptions, LockWait, TableLock};
 pub use options::{
     Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
     Options, VictimPolicy,

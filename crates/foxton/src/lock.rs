@@ -1,8 +1,9 @@
-//! How strongly a read locks what it reads, and how long it waits for that.
+//! How strongly rows, tables and numbers are locked, and how long to wait for that.
 
 use std::time::Duration;
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
+use foxton_lock::request::Patience;
 
 /// How strongly a read locks what it reads, until the transaction ends.
 ///
@@ -85,6 +86,15 @@ impl Lock {
         }
     }
 
+    /// The mode for a number of the program's own.
+    pub(crate) fn advisory_mode(self) -> Mode {
+        match self {
+            Lock::Shared => Mode::S,
+            Lock::Update => Mode::U,
+            Lock::Exclusive => Mode::X,
+        }
+    }
+
     /// The mode for a key alone.
     pub(crate) fn key_mode(self) -> Mode {
         Mode::key(self.key_part(), GapPart::None)
@@ -115,7 +125,50 @@ impl From<Lock> for LockOptions {
     }
 }
 
-/// How long a read waits for one lock.
+/// How a whole table is locked, by [`Transaction::lock_table`](crate::Transaction::lock_table).
+///
+/// Intentions say that the transaction locks, or will lock, single keys: reads take the first, reads for
+/// update and writes the second, without being told. Which of them may be held side by side, by different
+/// transactions:
+///
+/// | | `IntentShared` | `IntentExclusive` | `Shared` | `SharedIntentExclusive` | `Update` | `Exclusive` |
+/// |---|---|---|---|---|---|---|
+/// | `IntentShared` | yes | yes | yes | yes | yes | |
+/// | `IntentExclusive` | yes | yes | | | | |
+/// | `Shared` | yes | | yes | | yes | |
+/// | `SharedIntentExclusive` | yes | | | | | |
+/// | `Update` | yes | | yes | | | |
+/// | `Exclusive` | | | | | | |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TableLock {
+    /// Some keys will be read.
+    IntentShared,
+    /// Some keys will be written.
+    IntentExclusive,
+    /// All is read: nobody writes.
+    Shared,
+    /// All is read and some will be written.
+    SharedIntentExclusive,
+    /// All is read and much will probably be written: nobody else means to.
+    Update,
+    /// All is written: nobody reads or writes, and no key needs a lock any more.
+    Exclusive,
+}
+
+impl TableLock {
+    pub(crate) fn mode(self) -> Mode {
+        match self {
+            TableLock::IntentShared => Mode::IS,
+            TableLock::IntentExclusive => Mode::IX,
+            TableLock::Shared => Mode::S,
+            TableLock::SharedIntentExclusive => Mode::SIX,
+            TableLock::Update => Mode::U,
+            TableLock::Exclusive => Mode::X,
+        }
+    }
+}
+
+/// How long to wait for one lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum LockWait {
@@ -128,4 +181,13 @@ pub enum LockWait {
     AtMost(Duration),
     /// Not at all: pass over what is locked.
     Skip,
+}
+
+impl LockWait {
+    pub(crate) fn patience(self) -> Patience {
+        match self {
+            LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
+            LockWait::Refuse | LockWait::Skip => Patience::Refuse,
+        }
+    }
 }

@@ -10,10 +10,11 @@ use crate::codec::{Key, TypeName, Value};
 use crate::engine::Count;
 use crate::error::Result;
 use crate::isolation::Isolation;
-use crate::lock::{Lock, LockOptions, LockWait};
+use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
 use crate::range::Range;
 use crate::table::Table;
+use crate::txn::explicit;
 use crate::txn::state::State;
 use crate::txn::write::Write;
 
@@ -289,6 +290,64 @@ impl Transaction {
     /// the log takes no more.
     pub fn make_table(&self, name: &str, key_type: &TypeName, value_type: &TypeName) -> Result<()> {
         self.state().resolve(name, key_type, value_type).map(drop)
+    }
+
+    /// Locks all of `table`, until the transaction ends, and says whether it is locked: only with
+    /// [`LockWait::Skip`] it may not be.
+    ///
+    /// Reads and writes lock what they need by themselves. This is for who is about to touch most of a
+    /// table, and for who wants others to stay out.
+    ///
+    /// ```
+    /// # use foxton::{Database, LockWait, Options, Table, TableLock};
+    /// # const STOCK: Table<str, u32> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut inventory = db.begin()?;
+    /// inventory.lock_table(&STOCK, TableLock::Shared, LockWait::Usual)?;
+    /// let mut sale = db.begin()?;
+    /// let refused = sale.lock_table(&STOCK, TableLock::IntentExclusive, LockWait::Refuse);
+    /// assert_eq!(refused.unwrap_err().code(), "lock_busy");
+    /// assert!(!sale.lock_table(&STOCK, TableLock::IntentExclusive, LockWait::Skip)?);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A conflict, if the lock was not to be had; a request error, if the table has other types.
+    pub fn lock_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &mut self,
+        table: &Table<K, V>,
+        lock: TableLock,
+        wait: LockWait,
+    ) -> Result<bool> {
+        let state = self.state_mut();
+        let wanted = state.prepare_lock_table(table, lock, wait)?;
+        state.block_on(wait, |state| state.lock_step(wanted))
+    }
+
+    /// Locks `number`, which means something to the program alone, until the transaction ends, and says
+    /// whether it is locked: only with [`Lock::skip_locked`] it may not be.
+    ///
+    /// Such a lock protects nothing in the database. It is waited for as any other and takes part in
+    /// deadlocks, which are found and end somebody.
+    ///
+    /// ```
+    /// # use foxton::{Database, Lock, Options};
+    /// # let db = Database::in_memory(Options::default())?;
+    /// const NIGHTLY_REPORT: u64 = 1;
+    /// let [mut one, mut other] = [db.begin()?, db.begin()?];
+    /// one.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive)?;
+    /// assert!(!other.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive.skip_locked())?);
+    /// one.commit()?;
+    /// assert!(other.lock_advisory(NIGHTLY_REPORT, Lock::Exclusive.skip_locked())?);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A conflict, if the lock was not to be had.
+    pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
+        let wanted = explicit::advisory(number, lock.into());
+        self.state_mut()
+            .block_on(wanted.wait, |state| state.lock_step(wanted))
     }
 
     /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and

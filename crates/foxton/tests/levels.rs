@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::*;
 use foxton::Isolation::{self, ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
-use foxton::{Database, Lock};
+use foxton::Lock;
 
 /// Plays a case at every level. It says whether the anomaly was seen, and it must be from `admits`
 /// downwards; `None`: at no level.
@@ -249,15 +249,6 @@ fn g2_a_phantom_comes_into_a_range() {
             true
         });
     }
-}
-
-/// The keys that are locked by now.
-fn locked_keys(db: &Database) -> usize {
-    let locks = db.locks();
-    locks
-        .iter()
-        .filter(|lock| lock.name.parent().is_some())
-        .count()
 }
 
 #[test]

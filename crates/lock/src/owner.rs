@@ -328,8 +328,9 @@ impl Owner {
         self.escalated.tried = (self.id, again);
     }
 
-    /// Has been given a whole table.
-    pub(crate) fn note_escalated(&mut self) {
+    /// Has been given a whole table, by escalation or because it was asked for: from now on it is worth
+    /// asking whether one [`covers`](Self::covers).
+    pub fn note_whole_table(&mut self) {
         self.escalated.granted = self.id;
     }
 

@@ -15,6 +15,9 @@ pub(crate) mod span;
 /// What one transaction works with.
 pub(crate) mod state;
 
+/// Locking what is named by hand: whole tables, and numbers.
+pub(crate) mod explicit;
+
 /// Reading one key.
 pub(crate) mod read;
 

@@ -263,10 +263,6 @@ impl<'a> Locker<'a> {
         table: &'a OpenTable,
         wait: LockWait,
     ) -> Locker<'a> {
-        let patience = match wait {
-            LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
-            LockWait::Refuse | LockWait::Skip => Patience::Refuse,
-        };
         let asks = match engine.options.locking {
             Locking::On if owner.has_escalated() => Asks::Uncovered,
             Locking::On => Asks::All,
@@ -277,7 +273,7 @@ impl<'a> Locker<'a> {
             worker,
             owner,
             table,
-            patience,
+            patience: wait.patience(),
             asks,
             scan: Scan::new(),
         }

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use foxton::{
     AsyncTransaction, Database, Durability, Error, Isolation, Lock, LockInheritance, LockOptions,
-    Options, Table,
+    LockWait, Options, Table, TableLock,
 };
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
@@ -177,6 +177,21 @@ impl Session {
         })
     }
 
+    pub fn lock_table(&mut self, lock: TableLock, wait: LockWait) -> Saw {
+        self.start(move |mut tx| async move {
+            let locked = tx.lock_table(&TABLE, lock, wait).await;
+            (Some(tx), locked.map_or_else(refused, had))
+        })
+    }
+
+    pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Saw {
+        let lock = lock.into();
+        self.start(move |mut tx| async move {
+            let locked = tx.lock_advisory(number, lock).await;
+            (Some(tx), locked.map_or_else(refused, had))
+        })
+    }
+
     pub fn commit(&mut self) -> Saw {
         self.start(|tx| async { (None, tx.commit().await.map_or_else(refused, |()| Done)) })
     }
@@ -184,6 +199,10 @@ impl Session {
     pub fn abort(&mut self) {
         self.idle = None;
     }
+}
+
+fn had(locked: bool) -> Saw {
+    if locked { Done } else { Refused("passed over") }
 }
 
 fn refused(error: Error) -> Saw {
@@ -200,6 +219,13 @@ pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
     })
     .unwrap();
     db
+}
+
+/// How many keys are locked by now.
+pub fn locked_keys(db: &Database) -> usize {
+    let locks = db.locks();
+    let keys = locks.iter().filter(|lock| lock.name.parent().is_some());
+    keys.count()
 }
 
 /// Everything in the table.

@@ -85,7 +85,7 @@ impl Direct {
         }
         let reply = self.request_held(worker, owner, table, mode, Patience::Refuse);
         if matches!(reply, Reply::Granted) {
-            owner.note_escalated();
+            owner.note_whole_table();
             // Relaxed: plain counting.
             self.escalation.granted.fetch_add(1, Ordering::Relaxed);
         }
