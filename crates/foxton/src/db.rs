@@ -436,7 +436,8 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
         RandomState::new().hash_one(2),
     );
     let identity = u128::from(identity.0) << 64 | u128::from(identity.1);
-    let superblock = Superblock::new(identity.to_be_bytes());
+    let mut superblock = Superblock::new(identity.to_be_bytes());
+    superblock.incompat = superblock::PATCHES;
     superblock
         .create(device)
         .map_err(|error| no_superblock(path, error))?;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use foxton_lock::any::Any;
 use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
-use foxton_log::superblock::Superblock;
+use foxton_log::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
@@ -58,6 +58,13 @@ impl Engine {
             return self.log.check().map_err(Error::from);
         }
         Ok(())
+    }
+
+    /// Whether the log may tell of an update by what is different. Not in a database that was made before
+    /// there was such a thing: the program that made it can read it still.
+    #[inline]
+    pub(crate) fn patches(&self) -> bool {
+        self.superblock.incompat & superblock::PATCHES != 0
     }
 
     /// Notes that the log has failed.

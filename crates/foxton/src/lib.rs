@@ -74,6 +74,9 @@ pub mod point;
 /// Tables as constants.
 mod table;
 
+/// What became of a value, told by what is different.
+mod patch;
+
 /// What a transaction leaves in the log.
 mod redo;
 

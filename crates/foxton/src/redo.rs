@@ -10,6 +10,7 @@
 //! ABANDONED   5     first part u64                            the parts before never happened
 //!
 //! change      table u32 · key length u16, its bytes · 1, value length u32, its bytes   put
+//!             table u32 · key length u16, its bytes · 2, patch length u32, its bytes   patch
 //!             table u32 · key length u16, its bytes · 0                                delete
 //! ```
 //!
@@ -21,8 +22,13 @@
 //! * I1  Records that change one key stand in the log in the order in which the changes happened:
 //!   a transaction still holds its locks when it hands over its last record, and restart applies
 //!   parts only when it meets that.
+//! * I2  A patch was made for the value that the changes before it, of this transaction and of those
+//!   whose records stand before its own, left in the row: the transaction held the row exclusively from
+//!   before it looked at the value until its record had its place. So who has made all of those finds that
+//!   value, and who finds another has found damage.
 
 use crate::codec::{Undecodable, Value, take};
+use crate::patch;
 
 /// Kinds of log records.
 pub(crate) const TABLE: u8 = 1;
@@ -33,14 +39,40 @@ pub(crate) const ABANDONED: u8 = 5;
 
 const DELETE: u8 = 0;
 const PUT: u8 = 1;
+const PATCH: u8 = 2;
+
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect<'a> {
+    /// It goes.
+    Delete,
+    /// It has this value.
+    Put(&'a [u8]),
+    /// It has a value already, of which this [`patch`](crate::patch) makes another.
+    Patch(&'a [u8]),
+}
+
+impl<'a> Effect<'a> {
+    pub(crate) fn is_patch(&self) -> bool {
+        matches!(self, Effect::Patch(_))
+    }
+
+    /// The mark, and the bytes behind it.
+    fn parts(&self) -> (u8, Option<&'a [u8]>) {
+        match self {
+            Effect::Delete => (DELETE, None),
+            Effect::Put(bytes) => (PUT, Some(bytes)),
+            Effect::Patch(bytes) => (PATCH, Some(bytes)),
+        }
+    }
+}
 
 /// One change, as it stands in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change<'a> {
     pub(crate) table: u32,
     pub(crate) key: &'a [u8],
-    /// `None` deletes.
-    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) effect: Effect<'a>,
 }
 
 impl Change<'_> {
@@ -50,13 +82,37 @@ impl Change<'_> {
         out.extend_from_slice(&self.table.to_le_bytes());
         out.extend_from_slice(&key_size.to_le_bytes());
         out.extend_from_slice(self.key);
-        let Some(value) = self.value else {
-            return out.push(DELETE);
-        };
-        let value_size = u32::try_from(value.len()).expect("at most MAX_VALUE_BYTES long");
-        out.push(PUT);
-        out.extend_from_slice(&value_size.to_le_bytes());
-        out.extend_from_slice(value);
+        let (mark, bytes) = self.effect.parts();
+        out.push(mark);
+        if let Some(bytes) = bytes {
+            let size = u32::try_from(bytes.len()).expect("it was read from u32s or is a value");
+            out.extend_from_slice(&size.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    /// Appends the change from `old` to `new`, which a key within the limits gets: a patch, if `patches`
+    /// may be and one is much shorter.
+    pub(crate) fn encode_update(
+        (table, key): (u32, &[u8]),
+        (old, new): (Option<&[u8]>, &[u8]),
+        patches: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let begin = out.len();
+        if let Some(old) = old.filter(|_| patches) {
+            let effect = Effect::Patch(&[]);
+            Change { table, key, effect }.encode(out);
+            let patch_at = out.len();
+            if patch::diff(old, new, out) {
+                let size = u32::try_from(out.len() - patch_at).expect("it is shorter than a value");
+                out[patch_at - 4..patch_at].copy_from_slice(&size.to_le_bytes());
+                return;
+            }
+            out.truncate(begin);
+        }
+        let effect = Effect::Put(new);
+        Change { table, key, effect }.encode(out);
     }
 }
 
@@ -66,19 +122,18 @@ pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undeco
     let table = u32::decode_part(bytes)?;
     let key_size = u16::decode_part(bytes)?;
     let key = take(bytes, usize::from(key_size), EXPECTED)?;
-    let value = match u8::decode_part(bytes)? {
-        DELETE => None,
-        PUT => {
-            let value_size = u32::decode_part(bytes)?;
-            Some(take(
-                bytes,
-                usize::try_from(value_size).unwrap_or(usize::MAX),
-                EXPECTED,
-            )?)
-        }
+    let mark = u8::decode_part(bytes)?;
+    let mut sized = || {
+        let size = u32::decode_part(bytes)?;
+        take(bytes, usize::try_from(size).unwrap_or(usize::MAX), EXPECTED)
+    };
+    let effect = match mark {
+        DELETE => Effect::Delete,
+        PUT => Effect::Put(sized()?),
+        PATCH => Effect::Patch(sized()?),
         _ => return Err(Undecodable { expected: EXPECTED }),
     };
-    Ok(Change { table, key, value })
+    Ok(Change { table, key, effect })
 }
 
 /// A table, as it stands in a record.
@@ -128,17 +183,22 @@ mod tests {
             Change {
                 table: 1,
                 key: b"",
-                value: Some(b""),
+                effect: Effect::Put(b""),
             },
             Change {
                 table: u32::MAX,
                 key: &[7; 1024],
-                value: Some(&[1; 3000]),
+                effect: Effect::Put(&[1; 3000]),
             },
             Change {
                 table: 2,
                 key: b"k",
-                value: None,
+                effect: Effect::Delete,
+            },
+            Change {
+                table: 2,
+                key: b"k",
+                effect: Effect::Patch(&[5; 30]),
             },
         ];
         let mut bytes = Vec::new();

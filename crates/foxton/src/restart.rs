@@ -8,6 +8,7 @@
 //! happen in the order of their commits, and what order changes of different rows happen in does not
 //! matter, since nobody looks before all are done.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,10 +23,12 @@ use foxton_sync::worker::{Worker, Workers};
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::manifest::Manifest;
 use crate::checkpoint::{Maker, Trouble, load};
+use crate::codec::Value;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::options::Options;
+use crate::patch;
 use crate::progress::{Meter, OpenPhase};
-use crate::redo::{Change, next_change};
+use crate::redo::{Change, Effect, next_change};
 use crate::replay::{Replay, Senseless, Told};
 
 /// Bytes of changes that are applied by whoever reads them; more is given to others.
@@ -114,23 +117,24 @@ pub(crate) fn restart(
         from: manifest.redo_from,
         durable: manifest.image,
     };
-    let (opened, counts) = thread::scope(|scope| {
-        let mut redo = Redo::new(scope, catalog, workers, threads, manifest.image);
-        let opened = Log::open_from(
+    let (log, opened, counts) = thread::scope(|scope| {
+        let redo = Redo::new(scope, catalog, workers, threads, manifest.image);
+        let redo = RefCell::new(redo);
+        let (log, opened) = Log::open_from(
             device.clone(),
             log_options,
             identity,
             start,
             &mut |record| {
                 meter.advance(record.end.since(record.lsn));
-                redo.visit(record)
+                redo.borrow_mut().visit(record)
             },
-        );
-        let counts = redo.finish();
-        opened.map(|opened| (opened, counts))
+            &mut || redo.borrow_mut().finish(),
+        )
+        .map_err(|error| redo.borrow_mut().finish().err().unwrap_or(error))?;
+        Ok((log, opened, redo.into_inner().counts))
     })
     .map_err(Refused::Log)?;
-    let (log, opened) = opened;
     meter.end();
     let recovered = Recovered {
         checkpoint_rows: rows,
@@ -173,7 +177,8 @@ pub(crate) fn look(
     };
     thread::scope(|scope| {
         let mut redo = Redo::new(scope, catalog, workers, 1, manifest.image);
-        reader::read(device, identity, start, &mut |record| redo.visit(record))
+        let read = reader::read(device, identity, start, &mut |record| redo.visit(record));
+        redo.finish().and(read)
     })
     .map(|_| ())
     .map_err(Refused::Log)
@@ -206,7 +211,7 @@ struct Redo<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     catalog: &'env Catalog,
     workers: &'env Workers,
-    worker: Worker,
+    hand: Hand,
     threads: usize,
     replay: Replay,
     tables: Vec<Arc<OpenTable>>,
@@ -216,12 +221,16 @@ struct Redo<'scope, 'env> {
     appliers: Vec<Applier<'scope>>,
 }
 
-/// A thread that applies the changes of its rows.
+/// A thread that applies the changes of its rows. A batch is of changes, each behind the LSN of its
+/// record.
 struct Applier<'scope> {
     batch: Vec<u8>,
     batches: SyncSender<Vec<u8>>,
-    thread: ScopedJoinHandle<'scope, ()>,
+    thread: ScopedJoinHandle<'scope, Result<(), Unfit>>,
 }
+
+/// A change that does not fit the row it is for, and its record in the log.
+type Unfit = OpenError<Senseless>;
 
 impl<'scope, 'env> Redo<'scope, 'env> {
     fn new(
@@ -235,7 +244,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             scope,
             catalog,
             workers,
-            worker: workers.worker(),
+            hand: Hand::new(workers),
             threads,
             replay: Replay::new(image),
             tables: catalog.tables(),
@@ -258,13 +267,13 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             }
             Told::Committed(parts, changes) => {
                 self.counts.transactions += 1;
-                self.apply(&parts)?;
-                self.apply(changes)
+                self.apply(record.lsn, &parts)?;
+                self.apply(record.lsn, changes)
             }
         }
     }
 
-    fn apply(&mut self, mut changes: &[u8]) -> Result<(), Senseless> {
+    fn apply(&mut self, lsn: Lsn, mut changes: &[u8]) -> Result<(), Senseless> {
         self.bytes += changes.len() as u64;
         if self.threads > 1 && self.appliers.is_empty() && self.bytes > INLINE_BYTES {
             self.start_appliers();
@@ -274,21 +283,27 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             let Some(table) = self.tables.get(change.table as usize) else {
                 return Err(Senseless("a change to a table that is known"));
             };
-            let value_bytes = change.value.map_or(0, <[u8]>::len);
+            let value_bytes = match change.effect {
+                Effect::Put(value) => value.len(),
+                // What comes of a patch is looked at when it is known.
+                Effect::Delete | Effect::Patch(_) => 0,
+            };
             if change.key.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
                 return Err(Senseless("a key and a value within their limits"));
             }
             self.counts.changes += 1;
             if self.appliers.is_empty() {
-                redo_change(&self.worker, table, change);
+                self.hand.redo(table, change)?;
                 continue;
             }
             let hash = crc32c::crc32c_append(change.table, change.key);
             let count = self.appliers.len();
             let applier = &mut self.appliers[hash as usize % count];
+            applier.batch.extend_from_slice(&lsn.bytes().to_le_bytes());
             change.encode(&mut applier.batch);
-            if applier.batch.len() >= BATCH_BYTES {
-                applier.hand_over();
+            if applier.batch.len() >= BATCH_BYTES && !applier.hand_over() {
+                // `finish` says what it was.
+                return Err(Senseless("changes that could be applied"));
             }
         }
         Ok(())
@@ -298,10 +313,10 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     fn start_appliers(&mut self) {
         for _ in 0..self.threads {
             let (batches, receiver) = sync_channel(BATCHES);
-            let (catalog, worker) = (self.catalog, self.workers.worker());
+            let (catalog, hand) = (self.catalog, Hand::new(self.workers));
             let spawned = thread::Builder::new()
                 .name("foxton-redo".to_owned())
-                .spawn_scoped(self.scope, move || apply_all(&receiver, catalog, &worker));
+                .spawn_scoped(self.scope, move || apply_all(&receiver, catalog, hand));
             // Without threads, whoever reads applies.
             let Ok(thread) = spawned else {
                 return;
@@ -314,65 +329,103 @@ impl<'scope, 'env> Redo<'scope, 'env> {
         }
     }
 
-    /// Waits until everything is applied.
-    fn finish(self) -> Counts {
-        for mut applier in self.appliers {
+    /// Waits until everything is applied. An error is of a record before those that `visit` may have
+    /// stumbled over.
+    fn finish(&mut self) -> Result<(), Unfit> {
+        let mut outcome = Ok(());
+        for mut applier in self.appliers.drain(..) {
             applier.hand_over();
             drop(applier.batches);
-            applier.thread.join().expect("redo does not panic");
+            let applied = applier.thread.join().expect("redo does not panic");
+            outcome = outcome.and(applied);
         }
-        self.counts
+        outcome
     }
 }
 
 impl Applier<'_> {
-    fn hand_over(&mut self) {
+    /// False, if nobody takes it: the thread has ended, and `finish` says why.
+    fn hand_over(&mut self) -> bool {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH_BYTES));
-        // If nobody takes it, the thread has panicked, and `finish` will say so.
-        let _ = self.batches.send(batch);
+        self.batches.send(batch).is_ok()
     }
 }
 
-fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, worker: &Worker) {
+fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, mut hand: Hand) -> Result<(), Unfit> {
     let mut tables = catalog.tables();
     for batch in batches {
         let mut changes = &batch[..];
-        while let Ok(change) = next_change(&mut changes) {
+        while let Ok(lsn) = u64::decode_part(&mut changes) {
+            let change = next_change(&mut changes).expect("it was read before it was handed over");
             if change.table as usize >= tables.len() {
                 tables = catalog.tables();
             }
-            redo_change(worker, &tables[change.table as usize], change);
+            let redone = hand.redo(&tables[change.table as usize], change);
+            redone.map_err(|error| OpenError::Visit {
+                lsn: Lsn::new(lsn),
+                error,
+            })?;
         }
     }
+    Ok(())
 }
 
-/// Makes a change, whose key and value are within their limits.
-fn redo_change(worker: &Worker, table: &OpenTable, change: Change<'_>) {
-    const WITHIN: &str = "it was checked when it was read";
-    let guard = worker.pin();
-    let rows = &table.rows;
-    let Some(record) = rows.get(&guard, change.key) else {
-        if change.value.is_some() {
-            let record = NewRecord::new(change.key, change.value).expect(WITHIN);
-            let inserted = rows.insert(&guard, record, Next::Any);
+/// What changes are made with.
+struct Hand {
+    worker: Worker,
+    /// What came of a patch.
+    value: Vec<u8>,
+}
+
+impl Hand {
+    fn new(workers: &Workers) -> Hand {
+        Hand {
+            worker: workers.worker(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Makes a change, whose key and value are within their limits.
+    fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), Senseless> {
+        const WITHIN: &str = "it was checked when it was read";
+        let Hand { worker, value } = self;
+        let guard = worker.pin();
+        let rows = &table.rows;
+        let found = rows.get(&guard, change.key);
+        let new = match change.effect {
+            Effect::Delete => None,
+            Effect::Put(new) => Some(new),
+            Effect::Patch(patch) => {
+                let old = found.and_then(|record| record.value());
+                let old = old.ok_or(Senseless("a patch for a row that is there"))?;
+                value.clear();
+                patch::apply(patch, old, value)?;
+                Some(&value[..])
+            }
+        };
+        let Some(record) = found else {
+            if new.is_some() {
+                let record = NewRecord::new(change.key, new).expect(WITHIN);
+                let inserted = rows.insert(&guard, record, Next::Any);
+                assert!(
+                    inserted.is_ok(),
+                    "nobody else uses the row, and the key is not there"
+                );
+            }
+            return Ok(());
+        };
+        let block = new.map(ValueBlock::new).transpose().expect(WITHIN);
+        if let Some(old) = record.swap(block) {
+            old.retire(&guard);
+        }
+        if new.is_none() {
+            let removed = rows.remove(&guard, record, Next::Any);
             assert!(
-                inserted.is_ok(),
-                "nobody else uses the row, and the key is not there"
+                removed.is_ok(),
+                "nobody else uses the row, and the record is a ghost"
             );
         }
-        return;
-    };
-    let new = change.value.map(ValueBlock::new).transpose().expect(WITHIN);
-    let ghost = new.is_none();
-    if let Some(old) = record.swap(new) {
-        old.retire(&guard);
-    }
-    if ghost {
-        let removed = rows.remove(&guard, record, Next::Any);
-        assert!(
-            removed.is_ok(),
-            "nobody else uses the row, and the record is a ghost"
-        );
+        Ok(())
     }
 }
 

@@ -127,9 +127,9 @@ fn nothing_uncommitted_gets_into_a_checkpoint_and_parts_keep_their_log() {
 fn the_log_before_a_checkpoint_goes_and_so_do_layers_that_were_merged() {
     let device = Arc::new(MemoryDevice::new());
     let db = open(device.clone());
-    let text = vec![7; 10_000];
     let mut most = 0;
     for round in 0..40u64 {
+        let text = vec![round as u8; 10_000];
         db.run(|tx| tx.put(&TEXTS, &format!("{}", round % 10), &text))
             .unwrap();
         most = most.max(segments(&*device));
@@ -161,6 +161,8 @@ fn what_a_checkpoint_writes_goes_by_what_was_changed_and_not_by_what_there_is() 
     let (mut written, mut most_layers) = (0, 0);
     // A hundredth of the rows changes in all, ten rows before each checkpoint.
     for round in 0..50u64 {
+        // Another all through.
+        let value = vec![2 + round as u8; 1_000];
         db.run(|tx| tx.put(&TEXTS, &format!("{:06}", round * 100), &value))
             .unwrap();
         let made = db.checkpoint().unwrap();
@@ -204,10 +206,10 @@ fn checkpoints_come_by_themselves_and_bound_what_a_restart_replays() {
     options.checkpoint_log_bytes = 64 << 10;
     options.durability = Durability::Buffered;
     let db = Database::open_on(device.clone(), options.clone()).unwrap();
-    let text = vec![7; 1_000];
-    let mut round = 0;
+    let mut round: u64 = 0;
     // However slow the machine: each that is due is made.
     while db.checkpoints().made < 5 {
+        let text = vec![(round / 100) as u8; 1_000];
         db.run(|tx| tx.put(&TEXTS, &format!("{}", round % 100), &text))
             .unwrap();
         round += 1;

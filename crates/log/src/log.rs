@@ -125,20 +125,25 @@ impl Log {
         identity: [u8; 16],
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
     ) -> Result<(Log, Opened), OpenError<E>> {
-        Log::open_from(device, options, identity, Start::default(), visit)
+        let start = Start::default();
+        Log::open_from(device, options, identity, start, visit, &mut || Ok(()))
     }
 
     /// As [`open`](Self::open), reading from `start` on. For whoever keeps elsewhere what the
-    /// records before it said, in a checkpoint that is durable.
+    /// records before it said, in a checkpoint that is durable. `taken_in` is called when the last record
+    /// was visited and nothing has been changed yet; an error of it leaves everything as it was, as one of
+    /// `visit` does.
     pub fn open_from<E>(
         device: Arc<dyn Device>,
         options: LogOptions,
         identity: [u8; 16],
         start: Start,
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
+        taken_in: &mut dyn FnMut() -> Result<(), OpenError<E>>,
     ) -> Result<(Log, Opened), OpenError<E>> {
         device.lock().map_err(OpenError::Locked)?;
         let found = reader::find(&*device, &identity, start, visit)?;
+        taken_in()?;
         let summary = found.summary.clone();
         let (output, rewritten_bytes) =
             restart::prepare(device, identity, options.segment_capacity(), found)?;

@@ -29,6 +29,13 @@ pub const FILE: &str = "foxton";
 /// What [`FILE`] is called until it is whole.
 pub const UNFINISHED: &str = "foxton.new";
 
+/// A feature in `incompat`: the log and the checkpoint may say of a row what is different, and not only
+/// what it is.
+pub const PATCHES: u64 = 1 << 0;
+
+/// The features in `incompat` that this program knows.
+const KNOWN: u64 = PATCHES;
+
 const BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"FOXTONdb";
 const VERSION: u32 = 1;
@@ -184,13 +191,18 @@ impl Superblock {
             read_only: u64_at(bytes, 24),
             incompat: u64_at(bytes, 32),
         };
-        // This program knows no features yet, and always writes.
-        if superblock.incompat | superblock.read_only != 0 {
-            let features = superblock.incompat | superblock.read_only;
-            return Err(SuperblockError::Unknown(format!("features {features:#x}")));
+        // This program always writes, and knows no features that matter only then.
+        let unknown = unknown(superblock.incompat) | superblock.read_only;
+        if unknown != 0 {
+            return Err(SuperblockError::Unknown(format!("features {unknown:#x}")));
         }
         Ok(superblock)
     }
+}
+
+/// Those features in `incompat` that this program does not know.
+pub const fn unknown(incompat: u64) -> u64 {
+    incompat & !KNOWN
 }
 
 #[cfg(test)]
@@ -220,9 +232,11 @@ mod tests {
     #[test]
     fn a_newer_format_or_feature_is_named() {
         let mut newer = Superblock::new([9; 16]);
-        newer.incompat = 4;
+        newer.incompat = 4 | PATCHES;
         let refused = Superblock::decode(&newer.encode()).unwrap_err().to_string();
         assert!(refused.contains("features 0x4"), "{refused}");
+        newer.incompat = PATCHES;
+        assert_eq!(Superblock::decode(&newer.encode()).unwrap(), newer);
     }
 
     #[test]

@@ -94,10 +94,14 @@ fn a_log_that_was_not_closed_goes_on_from_any_record() {
         let reopen = |device: &FaultDevice| {
             let mut found = Vec::new();
             let device = Arc::new(device.clone());
+            let mut visit = |record: foxton_log::RecordView<'_>| {
+                found.push(record.payload[0]);
+                Ok::<(), std::convert::Infallible>(())
+            };
+            let start = at(entry.end);
             let (log, _) =
-                Log::open_from(device, options(), IDENTITY, at(entry.end), &mut |record| {
-                    found.push(record.payload[0]);
-                    Ok::<(), std::convert::Infallible>(())
+                Log::open_from(device, options(), IDENTITY, start, &mut visit, &mut || {
+                    Ok(())
                 })
                 .unwrap();
             (log, found)

@@ -2,10 +2,14 @@
 
 use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
 use foxton::{Database, Durability, Error, Result, Table, Transaction};
+use std::collections::BTreeMap;
+
+/// A balance and something to make the row so long that an update of it is logged as a patch.
+type Padded = (i64, [u8; 80]);
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
-const TELLERS: Table<u64, i64> = Table::new("tellers");
-const BRANCHES: Table<u64, i64> = Table::new("branches");
+const TELLERS: Table<u64, Padded> = Table::new("tellers");
+const BRANCHES: Table<u64, Padded> = Table::new("branches");
 const HISTORY: Table<Number, (u64, u64, u64, i64)> = Table::new("history");
 const BOOKMARKS: Table<Number, ()> = Table::new("bookmarks");
 
@@ -19,14 +23,12 @@ pub fn load(db: &Database, scale: Scale) -> Result<()> {
         if tx.get_for_update(&BRANCHES, &0)?.is_some() {
             return Ok(());
         }
-        let tables = [
-            (ACCOUNTS, scale.accounts),
-            (TELLERS, scale.tellers),
-            (BRANCHES, scale.branches),
-        ];
-        for (table, rows) in tables {
+        for id in 0..scale.accounts {
+            tx.insert(&ACCOUNTS, &id, &0)?;
+        }
+        for (table, rows) in [(TELLERS, scale.tellers), (BRANCHES, scale.branches)] {
             for id in 0..rows {
-                tx.insert(&table, &id, &0)?;
+                tx.insert(&table, &id, &padded(id, 0))?;
             }
         }
         Ok(())
@@ -64,16 +66,13 @@ pub fn run(
 }
 
 fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
-    let rows = [
-        (ACCOUNTS, entry.account),
-        (TELLERS, entry.teller),
-        (BRANCHES, entry.branch),
-    ];
-    for (table, id) in rows {
-        let balance = tx
-            .get_for_update(&table, &id)?
-            .expect("the load made every row");
-        tx.put(&table, &id, &(balance + entry.amount))?;
+    const LOADED: &str = "the load made every row";
+    let balance = tx.get_for_update(&ACCOUNTS, &entry.account)?.expect(LOADED);
+    tx.put(&ACCOUNTS, &entry.account, &(balance + entry.amount))?;
+    for (table, id) in [(TELLERS, entry.teller), (BRANCHES, entry.branch)] {
+        let row = tx.get_for_update(&table, &id)?.expect(LOADED);
+        let balance = balance_in(id, row)?;
+        tx.put(&table, &id, &padded(id, balance + entry.amount))?;
     }
     let row = (entry.account, entry.teller, entry.branch, entry.amount);
     tx.insert(&HISTORY, &number, &row)?;
@@ -88,6 +87,20 @@ fn change(tx: &mut Transaction, number: Number, entry: Entry) -> Result<()> {
         tx.delete(&BOOKMARKS, &bookmark)?;
     }
     tx.insert(&BOOKMARKS, &number, &())
+}
+
+fn padded(id: u64, balance: i64) -> Padded {
+    (balance, [id as u8; 80])
+}
+
+/// The balance in the row `id`, if all of that is as it was written.
+fn balance_in(id: u64, row: Padded) -> Result<i64> {
+    let (balance, _) = row;
+    if row == padded(id, balance) {
+        Ok(balance)
+    } else {
+        Err(Error::other("a row is not as anybody wrote it"))
+    }
 }
 
 /// The last transaction of each client, read in one transaction.
@@ -117,8 +130,8 @@ pub fn read(db: &Database) -> Result<Contents> {
         let bookmarks = tx.range(&BOOKMARKS, ..).collect()?;
         Ok(Contents {
             accounts: tx.range(&ACCOUNTS, ..).collect()?.into_iter().collect(),
-            tellers: tx.range(&TELLERS, ..).collect()?.into_iter().collect(),
-            branches: tx.range(&BRANCHES, ..).collect()?.into_iter().collect(),
+            tellers: balances(tx, &TELLERS)?,
+            branches: balances(tx, &BRANCHES)?,
             history: history
                 .into_iter()
                 .map(|(number, row)| (number, entry(row)))
@@ -126,4 +139,10 @@ pub fn read(db: &Database) -> Result<Contents> {
             bookmarks: bookmarks.into_iter().map(|(number, ())| number).collect(),
         })
     })
+}
+
+fn balances(tx: &mut Transaction, table: &Table<u64, Padded>) -> Result<BTreeMap<u64, i64>> {
+    let rows = tx.range(table, ..).collect()?.into_iter();
+    rows.map(|(id, row)| Ok((id, balance_in(id, row)?)))
+        .collect()
 }

@@ -1,12 +1,14 @@
 //! The label of a backup: the file that makes a directory one.
 //!
 //! ```text
-//!  0        8        12       16               32       40      48      56      64        72       80     84      508
-//!  +--------+--------+--------+----------------+--------+-------+-------+-------+---------+--------+------+-------+------+
-//!  | magic  | version| zero   | identity       | compat | image | from  | end   | records | taken  | files| zero  | check|
-//!  | 8      | u32    | u32    | 16             | u64    | u64   | u64   | u64   | u64     | u64    | u32  |       | u32  |
-//!  +--------+--------+--------+----------------+--------+-------+-------+-------+---------+--------+------+-------+------+
+//!  0      8       12   16       32     40    48   56  64      72    80    84       92   508
+//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
+//!  |magic |version|zero|identity|compat|image|from|end|records|taken|files|incompat|zero|check|
+//!  |8     |u32    |u32 |16      |u64   |u64  |u64 |u64|u64    |u64  |u32  |u64     |    |u32  |
+//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
 //! ```
+//!
+//! Version 1 has no `incompat`, and zeros there. A label without such features is still written so.
 //!
 //! # Invariants
 //!
@@ -19,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use foxton_log::Lsn;
 use foxton_log::device::Device;
+use foxton_log::superblock;
 
 use super::Failed;
 use crate::limits::BACKUP_FILE as FILE;
@@ -28,7 +31,7 @@ pub(crate) const UNFINISHED: &str = "backup.new";
 pub(super) const BYTES: usize = 512;
 const CHECK_AT: usize = BYTES - 4;
 const MAGIC: &[u8; 8] = b"FOXTONbk";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the label says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(super) struct Label {
     pub(super) identity: [u8; 16],
     /// Features of the database that a program may ignore.
     pub(super) compat: u64,
+    /// Features of the database that a program must know before it reads.
+    pub(super) incompat: u64,
     /// The checkpoint in the backup holds everything up to here.
     pub(super) image: Lsn,
     /// Where its log begins, and where it ends.
@@ -66,8 +71,14 @@ impl Label {
             return Err(Failed::damaged(FILE, 0, "its checksum does not match"));
         }
         let version = number::<4>(&bytes, 8);
-        if version != u64::from(VERSION) {
+        if !(1..=u64::from(VERSION)).contains(&version) {
             return Err(Failed::Newer(format!("a backup of format {version}")));
+        }
+        let incompat = number::<8>(&bytes, 84);
+        let unknown = superblock::unknown(incompat);
+        if unknown != 0 {
+            let found = format!("a backup of a database with features {unknown:#x}");
+            return Err(Failed::Newer(found));
         }
         let mut identity = [0; 16];
         identity.copy_from_slice(&bytes[16..32]);
@@ -75,6 +86,7 @@ impl Label {
         Ok(Label {
             identity,
             compat: number::<8>(&bytes, 32),
+            incompat,
             image: lsn(40),
             from: lsn(48),
             end: lsn(56),
@@ -100,7 +112,8 @@ impl Label {
     fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        let version = if self.incompat == 0 { 1 } else { VERSION };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.identity);
         for (at, number) in [
             (32, self.compat),
@@ -109,6 +122,7 @@ impl Label {
             (56, self.end.bytes()),
             (64, self.records),
             (72, self.taken_micros),
+            (84, self.incompat),
         ] {
             bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
@@ -137,6 +151,7 @@ mod tests {
         let label = Label {
             identity: [7; 16],
             compat: 0,
+            incompat: superblock::PATCHES,
             image: Lsn::new(80),
             from: Lsn::new(64),
             end: Lsn::new(4096),

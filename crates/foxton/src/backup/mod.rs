@@ -265,6 +265,7 @@ fn make(
     let label = Label {
         identity: superblock.identity,
         compat: superblock.compat,
+        incompat: superblock.incompat,
         image: moved.image,
         from: moved.from,
         end: moved.end,
@@ -296,6 +297,7 @@ fn restore_on(
     let bytes = size_of(&**target)?;
     let mut superblock = Superblock::new(label.identity);
     superblock.compat = label.compat;
+    superblock.incompat = label.incompat;
     superblock.create(&**target).map_err(|error| {
         let source = io::Error::other(error.to_string());
         Failed::target("write", "foxton")(source)

@@ -11,7 +11,7 @@ use super::{Failed, Told};
 use crate::checkpoint::Trouble;
 use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
-use crate::checkpoint::merge::Merge;
+use crate::checkpoint::merge::{Below, Merge};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
@@ -130,7 +130,7 @@ fn verify(
     let layers = manifest.layers.iter();
     let readers = layers.map(|&layer| Reader::open(target, identity, layer));
     let readers: Vec<Reader> = readers.collect::<Result<_, _>>().map_err(Failed::again)?;
-    let mut rows = Merge::new(&readers, None, None).map_err(Failed::again)?;
+    let mut rows = Merge::new(&readers, None, Below::Nothing, None).map_err(Failed::again)?;
     while rows.advance().map_err(Failed::again)?.is_some() {}
     let start = Start {
         from: manifest.redo_from,

@@ -9,6 +9,7 @@
 //!
 //!  block:   check u32 · bytes of entries u32 · entries u32 · zero u32 · entries
 //!  entry:   table u32 · key length u16, its bytes · 1, value length u32, its bytes     a row
+//!           table u32 · key length u16, its bytes · 2, patch length u32, its bytes     what became of a row
 //!           table u32 · key length u16, its bytes · 0                                  the row is gone
 //!  index:   for each block: offset u64 · bytes of entries u32 · table u32 · key length u16, its bytes
 //!
@@ -29,6 +30,7 @@
 //! * I3 A layer is never changed once it is whole. The manifest knows the check of its trailer, and
 //!   the trailer, that of the index: a layer of the same name from another time is refused.
 //! * I4 Whatever the bytes say, reading allocates no more than the file is long.
+//! * I5 A patch was made for what the older layers together say of the row. The oldest layer has none.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -38,7 +40,7 @@ use foxton_log::device::{Device, DeviceFile};
 
 use super::trouble::{Trouble, failed};
 use crate::codec::{Value, take};
-use crate::redo::{Change, next_change};
+use crate::redo::{Change, Effect, next_change};
 
 const MAGIC: &[u8; 8] = b"FOXTONly";
 const TRAILER_MAGIC: &[u8; 8] = b"FOXTONle";
@@ -167,7 +169,7 @@ impl Writer {
         change.encode(&mut self.block);
         self.block_entries += 1;
         self.entries += 1;
-        self.gone += u64::from(change.value.is_none());
+        self.gone += u64::from(change.effect == Effect::Delete);
         if self.block.len() < BLOCK_BYTES {
             return Ok(0);
         }
@@ -359,7 +361,7 @@ impl Reader {
         Ok(())
     }
 
-    fn damaged(&self, offset: u64, what: &'static str) -> Trouble {
+    pub(super) fn damaged(&self, offset: u64, what: &'static str) -> Trouble {
         Trouble::damaged(&name(self.layer.number), offset, what)
     }
 }
@@ -409,7 +411,9 @@ pub(crate) struct Cursor<'r> {
 struct Entry {
     table: u32,
     key: Range<usize>,
-    value: Option<Range<usize>>,
+    effect: fn(&[u8]) -> Effect<'_>,
+    /// What the effect is made of: the last bytes of the entry, or none.
+    content: Range<usize>,
 }
 
 impl<'r> Cursor<'r> {
@@ -447,7 +451,7 @@ impl<'r> Cursor<'r> {
         self.entry.as_ref().map(|entry| Change {
             table: entry.table,
             key: &self.block[entry.key.clone()],
-            value: entry.value.clone().map(|value| &self.block[value]),
+            effect: (entry.effect)(&self.block[entry.content.clone()]),
         })
     }
 
@@ -469,16 +473,28 @@ impl<'r> Cursor<'r> {
             let what = "a block holds something that is no entry";
             return Err(self.reader.damaged(place.offset, what));
         };
-        // What an entry lends begins at the key, and the value ends where the entry does.
+        // What an entry lends begins at the key, and the value or patch ends where the entry does.
         let end = self.block.len() - rest.len();
         let key_at = self.at + 6;
+        let (effect, length): (fn(&[u8]) -> Effect<'_>, usize) = match change.effect {
+            Effect::Delete => (|_| Effect::Delete, 0),
+            Effect::Put(value) => (|value| Effect::Put(value), value.len()),
+            Effect::Patch(patch) => (|patch| Effect::Patch(patch), patch.len()),
+        };
         self.entry = Some(Entry {
             table: change.table,
             key: key_at..key_at + change.key.len(),
-            value: change.value.map(|value| end - value.len()..end),
+            effect,
+            content: end - length..end,
         });
         self.at = end;
         Ok(())
+    }
+
+    /// That the entry it stands on is not what it should be.
+    pub(super) fn damaged(&self, what: &'static str) -> Trouble {
+        let place = &self.reader.index[self.next_block.saturating_sub(1)];
+        self.reader.damaged(place.offset, what)
     }
 
     /// Bytes read since this was last asked.

@@ -14,10 +14,11 @@ use foxton_sync::worker::{Worker, Workers};
 
 use super::layer::{self, Reader, order};
 use super::manifest::Manifest;
-use super::merge::Merge;
+use super::merge::{Below, Merge};
 use super::trouble::Trouble;
 use crate::catalog::Catalog;
 use crate::progress::Meter;
+use crate::redo::Effect;
 
 /// Ranges for each thread: a thread whose ranges are quick takes more of them.
 const RANGES: usize = 8;
@@ -98,7 +99,7 @@ struct Job<'j> {
 impl Job<'_> {
     /// Loads the rows from `from` up to but not including `to`.
     fn load_range(&self, worker: &Worker, from: Place<'_>, to: Place<'_>) -> Result<u64, Trouble> {
-        let mut merge = Merge::new(self.readers, None, from)?;
+        let mut merge = Merge::new(self.readers, None, Below::Nothing, from)?;
         let tables = self.catalog.tables();
         let mut rows = 0;
         loop {
@@ -111,12 +112,12 @@ impl Job<'_> {
                 if to.is_some_and(|to| order(row, to) != Ordering::Less) {
                     return Ok(rows);
                 }
-                if row.value.is_none() {
-                    continue;
-                }
+                let Effect::Put(value) = row.effect else {
+                    continue; // Gone: there are no patches above nothing.
+                };
                 let put = || {
                     let table = tables.get(row.table as usize)?;
-                    let record = NewRecord::new(row.key, row.value).ok()?;
+                    let record = NewRecord::new(row.key, Some(value)).ok()?;
                     table.rows.insert(&guard, record, Next::Any).ok().map(drop)
                 };
                 if put().is_none() {

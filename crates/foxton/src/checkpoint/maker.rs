@@ -36,9 +36,10 @@ use foxton_log::{Lsn, segment};
 use super::gathered::Gathered;
 use super::layer::{self, Layer, Reader, Writer};
 use super::manifest::Manifest;
-use super::merge::Merge;
+use super::merge::{Below, Merge};
 use super::pace::Pace;
 use super::trouble::{Trouble, failed};
+use crate::redo::Effect;
 use crate::replay::{Replay, Told};
 
 /// A layer stays if it is larger than so many times what comes after it.
@@ -132,8 +133,11 @@ impl Maker {
             ..Step::default()
         };
         if gathered.len() > 0 {
-            let is_oldest = next.layers.is_empty();
-            let new = self.write_layer(&mut next, &old, &gathered, is_oldest, pace)?;
+            let below = match next.layers.is_empty() {
+                true => Below::Nothing,
+                false => Below::Layers,
+            };
+            let new = self.write_layer(&mut next, &old, &gathered, below, pace)?;
             step.written_bytes = new.bytes;
             match new.entries {
                 // Nothing is left of anything.
@@ -176,7 +180,8 @@ impl Maker {
             match told.map_err(|senseless| Trouble::Senseless(lsn, senseless))? {
                 Told::Table(table) => next.tables.push(table),
                 Told::Committed(parts, changes) => {
-                    let added = gathered.add(&parts).and_then(|()| gathered.add(changes));
+                    let added = gathered.add(lsn, &parts);
+                    let added = added.and_then(|()| gathered.add(lsn, changes));
                     added.map_err(|error| Trouble::Senseless(lsn, error.into()))?;
                 }
                 Told::Nothing => {}
@@ -191,7 +196,7 @@ impl Maker {
         }
         next.image = self.at.max(next.image);
         next.redo_from = self.replay.earliest_part().unwrap_or(next.image);
-        gathered.sort();
+        gathered.sort()?;
         Ok(gathered)
     }
 
@@ -212,7 +217,7 @@ impl Maker {
         next: &mut Manifest,
         old: &[Layer],
         gathered: &Gathered,
-        is_oldest: bool,
+        below: Below,
         pace: &Pace<'_>,
     ) -> Result<Layer, Trouble> {
         let device = &*self.device;
@@ -221,7 +226,7 @@ impl Maker {
             .map(|&layer| Reader::open(device, &self.identity, layer))
             .collect::<Result<Vec<_>, _>>()?;
         pace.expect(old.iter().map(|layer| layer.bytes).sum::<u64>());
-        let mut merge = Merge::new(&readers, Some(gathered), None)?;
+        let mut merge = Merge::new(&readers, Some(gathered), below, None)?;
         let number = self.free_number()?;
         next.next_layer = number + 1;
         let write = || {
@@ -231,8 +236,8 @@ impl Maker {
                 let Some(row) = merge.advance()? else {
                     return writer.finish();
                 };
-                // Below the oldest layer there is nothing that could be gone.
-                if row.value.is_some() || !is_oldest {
+                // Where nothing is below, nothing could be gone.
+                if row.effect != Effect::Delete || below == Below::Layers {
                     pace.wrote(writer.put(row)?)?;
                 }
             }

@@ -1,11 +1,18 @@
-//! Several layers read as one: of each row, what the newest says of it.
+//! Several layers read as one: of each row, what the newest says of it; and if that is a patch, what
+//! comes of it and of what those below say.
+//!
+//! # Invariants
+//!
+//! * I1  What is given out of a row does to what lies below all sources the same as they do one after the
+//!   other. With nothing below, no patch is given out: it would be one of a row that is not there.
 
 use std::cmp::Ordering;
 
+use super::fold::Fold;
 use super::gathered::Gathered;
 use super::layer::{Cursor, Reader, order};
 use super::trouble::Trouble;
-use crate::redo::Change;
+use crate::redo::{Change, Effect};
 
 /// Where entries come from.
 #[derive(Debug)]
@@ -34,6 +41,28 @@ impl Source<'_> {
             }
         }
     }
+
+    /// That the patch it stands on does not fit what is below.
+    fn misfit(&self) -> Trouble {
+        match self {
+            Source::Layer(cursor) => {
+                cursor.damaged("a patch does not fit what older layers say of its row")
+            }
+            Source::Memory(gathered, at) => {
+                let what = "a patch that fits what the checkpoint says of its row";
+                Trouble::Senseless(gathered.lsn(*at), crate::replay::Senseless(what))
+            }
+        }
+    }
+}
+
+/// What lies below the sources of a merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Below {
+    /// Older layers.
+    Layers,
+    /// Nothing: the oldest layer is among the sources.
+    Nothing,
 }
 
 /// The rows of several layers, in order.
@@ -41,8 +70,10 @@ impl Source<'_> {
 pub(crate) struct Merge<'r> {
     /// The oldest first.
     sources: Vec<Source<'r>>,
-    /// Those that stand on the row given out last.
+    below: Below,
+    /// Those that stand on the row given out last, the oldest first.
     spent: Vec<usize>,
+    fold: Fold,
     /// Bytes read from layers since this was last asked.
     read: u64,
 }
@@ -52,6 +83,7 @@ impl<'r> Merge<'r> {
     pub(crate) fn new(
         layers: impl IntoIterator<Item = &'r Reader>,
         gathered: Option<&'r Gathered>,
+        below: Below,
         from: Option<(u32, &[u8])>,
     ) -> Result<Merge<'r>, Trouble> {
         let cursors = layers
@@ -61,7 +93,9 @@ impl<'r> Merge<'r> {
         sources.extend(gathered.map(|gathered| Source::Memory(gathered, 0)));
         Ok(Merge {
             sources,
+            below,
             spent: Vec::new(),
+            fold: Fold::default(),
             read: 0,
         })
     }
@@ -87,12 +121,48 @@ impl<'r> Merge<'r> {
             }
         }
         // The newest is the last.
-        let newest = self.spent.last();
-        Ok(newest.and_then(|&index| self.sources[index].entry()))
+        let Some(&newest) = self.spent.last() else {
+            return Ok(None);
+        };
+        let Some(entry) = self.sources[newest].entry() else {
+            return Ok(None);
+        };
+        if !entry.effect.is_patch() {
+            return Ok(Some(entry));
+        }
+        let effect = fold(&self.sources, &self.spent, self.below, &mut self.fold)?;
+        Ok(Some(Change { effect, ..entry }))
     }
 
     /// Bytes read from layers since this was last asked.
     pub(crate) fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.read)
     }
+}
+
+/// What those of the sources that stand on one row come to, of which the newest says a patch.
+fn fold<'f>(
+    sources: &[Source<'_>],
+    standing: &[usize],
+    below: Below,
+    fold: &'f mut Fold,
+) -> Result<Effect<'f>, Trouble> {
+    let effect = |at: usize| sources[at].entry().map(|entry| entry.effect);
+    // From the last one that does not need what is below it.
+    let is_patch = |&at: &usize| effect(at).is_some_and(|effect| effect.is_patch());
+    let base = standing.iter().rposition(|at| !is_patch(at));
+    if base.is_none() && below == Below::Nothing {
+        return Err(sources[standing[0]].misfit());
+    }
+    let (first, others) = standing[base.unwrap_or(0)..]
+        .split_first()
+        .expect("one of them stands on the row");
+    effect(*first)
+        .into_iter()
+        .for_each(|effect| fold.begin(effect));
+    for &at in others {
+        let folded = effect(at).map_or(Ok(()), |effect| fold.add(effect));
+        folded.map_err(|_| sources[at].misfit())?;
+    }
+    Ok(fold.effect())
 }

@@ -5,7 +5,8 @@
 //! The log holds committed transactions and nothing else, in the order of their commits. So a
 //! checkpoint is made from the log and not from the tables: a thread reads what is durable, forgets
 //! all changes of a row but the last, and writes the rest down in order, as a *layer*. Layers lie on
-//! top of each other; what a newer one says of a row replaces what an older one says. Now and then
+//! top of each other; what a newer one says of a row replaces what an older one says, or, where it has
+//! only a patch, is made of it. Now and then
 //! some are merged into one (`maker` says when). A manifest names the layers and the place in the log
 //! up to which they go, its *image*. Restart loads the layers and replays the log from there on.
 //!
@@ -39,6 +40,9 @@
 //!   durable (`maker` has the order of the calls).
 //! * I4 A transaction that is written in parts and had not ended at `image` keeps the log from its
 //!   first part on.
+//! * I5 What a layer says of a row, applied to what the layers below it say, is the row after the last
+//!   commit that went into the layer. A layer is made of everything committed between two images, and
+//!   nothing else, and a patch was made for what all before it left (`redo`, I2).
 //!
 //! # Why replay is right
 //!
@@ -46,9 +50,12 @@
 //! `image` or before, the layers have T's change on top, by I1 of `redo` and since a newer layer goes
 //! before an older one; and nobody changes the row in what is replayed. If it ends later, it is
 //! replayed, and after it nothing that changes the row. Both do not depend on how often restart was
-//! begun before: it changes no file of a checkpoint. Replaying a change sets a row to a value, whatever
-//! it was; so even a change that is in the image already would do no harm if replayed in order with
-//! all that follow.
+//! begun before: it changes no file of a checkpoint.
+//!
+//! If T's change is a patch, more is needed: every change of the row before it, each once. Those up to
+//! `image` are in the layers (I5), those behind it are replayed, in order, and none is both: a
+//! transaction is on this side of `image` or on that by where its last record ends. A patch has the
+//! checksum of what it makes, so a row that comes out is one that was committed.
 
 /// What can go wrong.
 mod trouble;
@@ -61,6 +68,9 @@ pub(crate) mod manifest;
 
 /// How fast, how far, and whether to stop.
 mod pace;
+
+/// What several changes of a row come to.
+mod fold;
 
 /// What the log says, in the order of a layer.
 mod gathered;

@@ -6,7 +6,7 @@
 use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
 
-use crate::redo::Change;
+use crate::redo::{Change, Effect};
 
 /// Storage above this is given back after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;
@@ -48,16 +48,37 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Notes a change that has just been made.
-    pub(crate) fn note(&mut self, table: usize, change: Change<'_>, old: Option<ValueBlock>) {
-        let ghost_if = match (&old, change.value) {
+    /// Notes a change that has just been made: of the key `(number of its table, key)` from `before` to
+    /// `new`. With `patches`, it may be written as what is different.
+    pub(crate) fn note(
+        &mut self,
+        table: usize,
+        (id, key): (u32, &[u8]),
+        (before, new): (Option<&[u8]>, Option<&[u8]>),
+        old: Option<ValueBlock>,
+        patches: bool,
+    ) {
+        let ghost_if = match (before, new) {
             (_, None) => GhostIf::Committed,
             (None, Some(_)) => GhostIf::RolledBack,
             (Some(_), Some(_)) => GhostIf::Never,
         };
-        change.encode(&mut self.redo);
+        match new {
+            None => {
+                let effect = Effect::Delete;
+                Change {
+                    table: id,
+                    key,
+                    effect,
+                }
+                .encode(&mut self.redo);
+            }
+            Some(new) => {
+                Change::encode_update((id, key), (before, new), patches, &mut self.redo);
+            }
+        }
         let key_start = self.keys.len();
-        self.keys.extend_from_slice(change.key);
+        self.keys.extend_from_slice(key);
         let key_end = self.keys.len();
         self.undo.push(Undo {
             table,

@@ -39,7 +39,6 @@ use crate::codec::{Key, Value};
 use crate::error::{Request, Result};
 use crate::lock::LockWait;
 use crate::point;
-use crate::redo::Change;
 use crate::table::Table;
 
 /// What to do with the key.
@@ -80,11 +79,7 @@ impl State {
         done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
         done!(locker.ask(name, KEY));
         let new = (write != Write::Delete).then_some(&value[..]);
-        let change = Change {
-            table: id,
-            key,
-            value: new,
-        };
+        let patches = engine.patches();
         let guard = worker.pin();
         loop {
             if let Some(record) = table.rows.get(&guard, key) {
@@ -97,8 +92,10 @@ impl State {
                     _ => {}
                 }
                 let block = new.map(ValueBlock::new).transpose()?;
+                // It stays for as long as the guard, whoever owns it.
+                let before = record.value();
                 let old = record.swap(block);
-                changes.note(index, change, old);
+                changes.note(index, (id, key), (before, new), old, patches);
                 return Ok(Step::Done(existed));
             }
             if write == Write::Delete {
@@ -125,7 +122,7 @@ impl State {
             worker.hooks().pass(&point::INSERTING);
             match table.rows.insert(&guard, record, Next::from(next)) {
                 Ok(_) => {
-                    changes.note(index, change, None);
+                    changes.note(index, (id, key), (None, new), None, patches);
                     if let Some(page) = filling.note(address, bytes) {
                         engine.keeper.hand_over(Box::new(move || {
                             pages::gather(page);
