@@ -33,6 +33,14 @@ hooks:
     cargo test -p foxton --features hooks --test hooks
     cargo test -p foxton-sim --features hooks --test points
 
+# Faults on purpose in the engine, each of which the checkers of histories must find.
+planted:
+    cargo test -p foxton-sim --features planted --test planted -- --nocapture
+
+# Ten million random transactions, replayed and searched for circles.
+histories *args:
+    cargo run --release -p foxton-sim --example histories -- {{args}}
+
 # The models of every memory ordering, under loom.
 model *args:
     RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync -p foxton-lock -p foxton-log -p foxton-store --test 'loom_*' {{args}}

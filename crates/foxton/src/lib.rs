@@ -65,6 +65,12 @@ mod lock;
 /// How far apart transactions are kept.
 mod isolation;
 
+/// Faults on purpose.
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
+
 /// How an open database behaves.
 pub mod options;
 

@@ -12,6 +12,7 @@ use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 use crate::error::{Request, Result};
 use crate::isolation::Isolation;
 use crate::picture::WaitDump;
+use crate::planted::Planted;
 use crate::progress::ProgressCall;
 
 pub use foxton_lock::any::Inheritance as LockInheritance;
@@ -108,6 +109,9 @@ pub struct Options {
     pub dump_waits_every: Duration,
     /// Where dumps of waits go. Default [`DumpTo::Stderr`].
     pub dump_waits_to: DumpTo,
+    /// What is to be done wrong, to see whether it is found. Default `None`.
+    #[cfg(feature = "planted")]
+    pub planted: Option<crate::planted::Fault>,
 }
 
 impl Default for Options {
@@ -139,6 +143,8 @@ impl Default for Options {
             dump_waits_after: None,
             dump_waits_every: Duration::from_secs(10),
             dump_waits_to: DumpTo::Stderr,
+            #[cfg(feature = "planted")]
+            planted: None,
         }
     }
 }
@@ -158,6 +164,15 @@ impl Options {
             checkpoint_log_bytes: 64 << 10,
             ..Options::default()
         }
+    }
+
+    /// What is to be done wrong; nothing, but in tests of tests.
+    #[inline(always)]
+    pub(crate) fn planted(&self) -> Planted {
+        #[cfg(feature = "planted")]
+        return Planted(self.planted);
+        #[cfg(not(feature = "planted"))]
+        Planted()
     }
 
     /// Threads for [`restart_threads`](Self::restart_threads).

@@ -10,7 +10,8 @@ use crate::{
 };
 use foxton::error::{ConflictReason, Request};
 use foxton::{Database, Error, Result, Table, Transaction};
-use std::{collections::BTreeMap, thread, time::Instant};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeMap, thread};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
@@ -29,6 +30,9 @@ pub struct Plan {
     pub steps: u64,
     /// Keys between the ends of a range, at most.
     pub width: u64,
+    /// Before one step of so many a client lets others run; 0 for never. Where threads are more than
+    /// cores, transactions would otherwise run one after the other most of the time.
+    pub yields: u64,
 }
 
 /// What came of it.
@@ -40,9 +44,9 @@ pub struct Ran {
     pub end: BTreeMap<u64, Version>,
     /// Transactions that a deadlock ended.
     pub deadlocks: u64,
-    /// Requests that waited until their time was over: with transactions as short as these, a wake-up
-    /// that was lost, or a deadlock that nobody found.
-    pub timeouts: u64,
+    /// Transactions that took as long as a lock may be waited for: with transactions as short as these, a
+    /// wake-up that was lost, or a deadlock that nobody found.
+    pub stalled: u64,
 }
 
 /// Runs `plan` on `db`, whose rows are `start`, and whose clients have run `before` transactions each.
@@ -64,7 +68,7 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
                     random,
                     record,
                     deadlocks: 0,
-                    timeouts: 0,
+                    stalled: 0,
                 };
                 scope.spawn(move || client.run())
             })
@@ -81,7 +85,7 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
     ran.history.start = start;
     for client in clients {
         ran.deadlocks += client.deadlocks;
-        ran.timeouts += client.timeouts;
+        ran.stalled += client.stalled;
         ran.history.records.push(client.record);
     }
     Ok(ran)
@@ -117,7 +121,7 @@ struct Client<'a> {
     random: Random,
     record: Record,
     deadlocks: u64,
-    timeouts: u64,
+    stalled: u64,
 }
 
 impl Client<'_> {
@@ -134,13 +138,14 @@ impl Client<'_> {
                 Ok(end) => end,
                 Err(Error::Conflict(conflict)) => {
                     self.deadlocks += u64::from(conflict.reason() == ConflictReason::Deadlock);
-                    self.timeouts += u64::from(conflict.reason() == ConflictReason::TimedOut);
                     End::RolledBack
                 }
                 Err(error) => return Err(error),
             };
             committed += u64::from(end != End::RolledBack);
-            let now = self.now();
+            let (begun, now) = (now, self.now());
+            let longest = self.db.options().lock_wait;
+            self.stalled += u64::from(Duration::from_nanos(now - begun) >= longest);
             self.record.end(end, now);
         }
         Ok(self)
@@ -158,6 +163,9 @@ impl Client<'_> {
     }
 
     fn step(&mut self, tx: &mut Transaction) -> Result<()> {
+        if self.plan.yields > 0 && self.random.below(self.plan.yields) == 0 {
+            thread::yield_now();
+        }
         let key = self.random.below(self.plan.keys);
         let step = match self.random.below(12) {
             0 | 1 => Step::Get(key, tx.get(&ROWS, &key)?.map(Version::from_value)),

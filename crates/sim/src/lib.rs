@@ -23,6 +23,9 @@ pub mod replay;
 /// Who depends on whom, and where that goes in a circle.
 pub mod graph;
 
+/// What each isolation level lets through.
+pub mod level;
+
 /// The ledger's transactions on a database.
 pub mod load;
 

@@ -24,13 +24,14 @@ fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
             keys,
             steps,
             width: keys / 8,
+            yields: seed % 2 * 8,
         };
         // The second half begins where the first ended, with other clients.
         let mut start = BTreeMap::new();
         for part in 0..2 {
             let ran = run(&db, plan, start, part << 32).unwrap();
             assert_eq!(ran.history.counts().0, u64::from(plan.clients) * plan.count);
-            assert_eq!(ran.timeouts, 0, "{manager}, {plan:?}");
+            assert_eq!(ran.stalled, 0, "{manager}, {plan:?}");
             let end = replay(&ran.history)
                 .unwrap_or_else(|anomaly| panic!("{manager}, {plan:?}\n{anomaly}"));
             assert_eq!(ran.end, end, "{manager}, {plan:?}");

@@ -93,6 +93,14 @@ impl Changes {
         &self.keys[undo.key_start..undo.key_end]
     }
 
+    /// What `key` had before this transaction, if it has changed that.
+    #[cold]
+    pub(crate) fn first_old(&self, table: usize, key: &[u8]) -> Option<&[u8]> {
+        let mut undo = self.undo.iter();
+        let first = undo.find(|undo| undo.table == table && self.key(undo) == key);
+        first?.old.as_ref()?.bytes()
+    }
+
     /// Whether nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.undo.is_empty()

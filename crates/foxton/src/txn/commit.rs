@@ -16,6 +16,7 @@ use crate::early::{self, Until};
 use crate::engine::Count;
 use crate::error::Result;
 use crate::options::Locking;
+use crate::planted::Fault;
 use crate::point;
 use crate::redo;
 
@@ -45,6 +46,9 @@ impl State {
     /// Commits; the thread sleeps until it is as durable as asked.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.check_active()?;
+        if self.engine.options.planted().is(Fault::UnlockBeforeLog) {
+            self.release_all();
+        }
         let until = self.log_changes()?;
         if until != Until::Now {
             self.let_go_early(until);

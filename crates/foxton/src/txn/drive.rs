@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use foxton_lock::manager::LockManager;
@@ -16,6 +17,7 @@ use super::step::Step;
 use crate::engine::Count;
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::lock::LockWait;
+use crate::planted::Fault;
 use crate::point;
 
 impl State {
@@ -69,6 +71,10 @@ impl State {
             .engine
             .locks
             .wait(&self.worker, &mut self.owner, deadline);
+        let planted = self.engine.options.planted();
+        if planted.is(Fault::WakeUpLost) && self.worker.random().is_multiple_of(64) {
+            thread::sleep(deadline.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
+        }
         self.waited(outcome)
     }
 

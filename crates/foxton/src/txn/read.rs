@@ -12,6 +12,7 @@ use crate::codec::{Key, Value};
 use crate::error::Result;
 use crate::isolation::Hold;
 use crate::lock::{LockOptions, LockWait};
+use crate::planted::Fault;
 use crate::table::Table;
 
 impl State {
@@ -32,10 +33,13 @@ impl State {
             seen,
             isolation,
             brief,
+            changes,
             ..
         } = self;
-        let table = &*tables[table].table;
-        let hold = isolation.hold(options);
+        let index = table;
+        let table = &*tables[index].table;
+        let planted = engine.options.planted();
+        let hold = planted.hold(isolation.hold(options), options.lock);
         let locker = Locker::new(engine, worker, owner, table, options.wait);
         let mut locker = locker.holding(hold);
         let id = table.record.id;
@@ -61,6 +65,14 @@ impl State {
             seen.note(record);
             record.value()
         });
+        let own = || changes.first_old(index, key);
+        let found = match planted.is(Fault::OwnMissed) {
+            true => own().or(found),
+            false => found,
+        };
+        if planted.is(Fault::MissUnlocked) && found.is_none() {
+            locker.release_shared(name);
+        }
         let found = found.and_then(|value| Some(read.take()?(value)));
         if hold == Hold::Briefly {
             locker.let_go(brief);

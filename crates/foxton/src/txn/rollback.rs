@@ -9,6 +9,7 @@ use super::changes::GhostIf;
 use super::state::State;
 use crate::engine::Count;
 use crate::options::Locking;
+use crate::planted::Fault;
 use crate::point;
 use crate::redo;
 
@@ -26,6 +27,9 @@ impl State {
         }
         if !self.changes.is_empty() {
             self.worker.hooks().pass(&point::ROLLBACK);
+            if self.engine.options.planted().is(Fault::UnlockBeforeUndo) {
+                self.release_all();
+            }
             self.put_back();
             self.remove_ghosts(GhostIf::RolledBack);
         }
@@ -36,13 +40,23 @@ impl State {
 
     fn put_back(&mut self) {
         let State {
+            engine,
             worker,
             tables,
             changes,
             ..
         } = self;
+        let planted = engine.options.planted();
         let guard = worker.pin();
-        for index in (0..changes.undo.len()).rev() {
+        let count = changes.undo.len();
+        for index in (0..count).rev() {
+            let index = match planted.is(Fault::UndoInOrder) {
+                true => count - 1 - index,
+                false => index,
+            };
+            if planted.is(Fault::UndoForgotten) && index == 0 {
+                continue;
+            }
             let old = changes.undo[index].old.take();
             let undo = &changes.undo[index];
             let rows = &tables[undo.table].table.rows;

@@ -65,7 +65,8 @@ impl State {
             ..
         } = self;
         let table = &*tables[index].table;
-        scan.hold = isolation.hold(scan.lock);
+        let planted = engine.options.planted();
+        scan.hold = planted.hold(isolation.hold(scan.lock), scan.lock.lock);
         let locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
         let mut locker = locker.holding(scan.hold);
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
@@ -163,7 +164,7 @@ impl Span {
                         done!(locker.ask_in_scan(next, GAP));
                     }
                     guard.hooks().pass(&point::SCAN_LOCKED);
-                    if !rows.unchanged(&place.token) {
+                    if !locker.looks_once() && !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
                     return self.finish();
@@ -192,7 +193,7 @@ impl Span {
                     let mode = if gap_unread { key_mode } else { range_mode };
                     done!(locker.ask_in_scan(key_name, mode));
                     guard.hooks().pass(&point::SCAN_LOCKED);
-                    if !rows.unchanged(&place.token) {
+                    if !locker.looks_once() && !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {

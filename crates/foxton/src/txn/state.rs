@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use foxton_lock::any::Any;
 use foxton_lock::manager::LockManager;
-use foxton_lock::mode::Mode;
+use foxton_lock::mode::{KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
@@ -39,6 +39,7 @@ use crate::keeper::Alarm;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::lock::LockWait;
 use crate::options::{Durability, Locking};
+use crate::planted::{Fault, Planted};
 use crate::rack::Home;
 use crate::redo;
 use crate::table::Table;
@@ -243,6 +244,7 @@ pub(crate) struct Locker<'a> {
     patience: Patience,
     asks: Asks,
     scan: Scan,
+    planted: Planted,
 }
 
 /// Which names are asked for.
@@ -276,6 +278,7 @@ impl<'a> Locker<'a> {
             patience: wait.patience(),
             asks,
             scan: Scan::new(),
+            planted: engine.options.planted(),
         }
     }
 
@@ -298,6 +301,7 @@ impl<'a> Locker<'a> {
     #[inline]
     fn is_spared(&self, name: Name, mode: Mode) -> bool {
         match self.asks {
+            _ if self.planted.spares(mode, || self.owner.held_mode(name)) => true,
             Asks::All => false,
             Asks::Uncovered => self.owner.covers(name, mode),
             Asks::None => true,
@@ -362,7 +366,7 @@ impl<'a> Locker<'a> {
     /// Asks for all keys from `first` to `last`, and the gaps between. `false`: ask one by one.
     #[inline]
     pub(crate) fn cover(&mut self, first: Name, last: Name) -> bool {
-        self.manager.cover(self.worker, self.owner, first, last)
+        !self.planted.is_any() && self.manager.cover(self.worker, self.owner, first, last)
     }
 
     #[inline]
@@ -378,6 +382,21 @@ impl<'a> Locker<'a> {
     fn refused(&self, refusal: Refusal) -> Error {
         // A refusal without a wait has no cycle: it is all about this table.
         Conflict::refused(refusal, |_| self.table.record.name.clone()).into()
+    }
+
+    /// Whether what was looked for is not looked at again once it is locked, which is wrong.
+    #[inline(always)]
+    pub(crate) fn looks_once(&self) -> bool {
+        self.planted.is(Fault::LookedOnce)
+    }
+
+    /// Gives back a name that was only read.
+    #[cold]
+    pub(crate) fn release_shared(&mut self, name: Name) {
+        let held = self.owner.held_mode(name);
+        if held.is_some_and(|held| held.key_part() == KeyPart::S) {
+            self.release(name);
+        }
     }
 
     /// Gives one name back.

@@ -38,6 +38,7 @@ use super::step::{Step, done};
 use crate::codec::{Key, Value};
 use crate::error::{Request, Result};
 use crate::lock::LockWait;
+use crate::planted::Fault;
 use crate::point;
 use crate::table::Table;
 
@@ -77,7 +78,8 @@ impl State {
         let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
         let name = Name::key(id, key, &engine.hasher);
         done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
-        done!(locker.ask(name, KEY));
+        let planted = engine.options.planted();
+        done!(locker.ask(name, planted.writes(KEY)));
         let new = (write != Write::Delete).then_some(&value[..]);
         let patches = engine.patches();
         let guard = worker.pin();
@@ -111,7 +113,9 @@ impl State {
                     locker.release(gap);
                 }
                 match locker.owner.held_mode(next_name).map(Mode::gap_part) {
-                    Some(GapPart::S | GapPart::X) => done!(locker.ask(name, KEY_AND_GAP)),
+                    Some(GapPart::S | GapPart::X) if !planted.is(Fault::HalfUnlocked) => {
+                        done!(locker.ask(name, KEY_AND_GAP));
+                    }
                     Some(_) => {}
                     None => *fresh_gap = Some(next_name),
                 }

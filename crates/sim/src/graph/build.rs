@@ -1,20 +1,22 @@
 //! From what was read and written to who depends on whom.
 //!
 //! A value that was read says who wrote it. That something was *absent* says less: it may have been
-//! absent several times. We take the last time before the reader's own place, else the first; so a reader
-//! that was right is never blamed, and one that was wrong is blamed for as little as explains it.
+//! absent several times while the reader ran. Then it surely comes after whoever took it away before the first
+//! of these times, and before whoever put it back after the last, and no more is said. Where nothing was
+//! absent while it ran, what it saw is the last time before its own place.
 //!
 //! A range depends on every key between its ends that was ever there, as far as it was read: a limit
 //! ends it at its last row.
 
 use super::edge::{Edge, Kind};
-use super::versions::{Node, Nodes, START, State, Versions};
+use super::versions::{self, Node, Nodes, START, State, Versions};
 use super::{Class, Direct};
 use crate::history::{Record, Scan, Step, Transaction, Version, Writer};
 use std::collections::BTreeMap;
 
 /// Who depends on whom, as it is found out.
 pub(crate) struct Build<'h> {
+    order: &'h [(&'h Record, &'h Transaction)],
     nodes: &'h Nodes,
     versions: &'h Versions,
     pub(crate) edges: Vec<(Node, Edge)>,
@@ -26,8 +28,13 @@ pub(crate) struct Build<'h> {
 }
 
 impl<'h> Build<'h> {
-    pub(crate) fn new(nodes: &'h Nodes, versions: &'h Versions) -> Build<'h> {
+    pub(crate) fn new(
+        order: &'h [(&'h Record, &'h Transaction)],
+        nodes: &'h Nodes,
+        versions: &'h Versions,
+    ) -> Build<'h> {
         Build {
+            order,
             nodes,
             versions,
             edges: Vec::new(),
@@ -117,23 +124,22 @@ impl<'h> Build<'h> {
     }
 
     fn present(&mut self, step: u16, key: u64, version: Version) {
-        let states = self
-            .versions
-            .find(key)
-            .map(|index| self.versions.states(index));
-        let states = states.unwrap_or_default();
-        if let Some(at) = states
-            .iter()
-            .position(|state| state.version == Some(version))
-        {
-            return self.depends(step, key, states, at, false);
+        let states = self.versions.find(key);
+        let states = states.map_or(&[][..], |index| self.versions.states(index));
+        let node = self.nodes.of(version.writer());
+        let at = versions::at(states, node.unwrap_or(START));
+        let exact = at.filter(|&at| states[at].version == Some(version));
+        if exact.is_none() {
+            let class = match node {
+                Some(_) => Class::G1b,
+                None => Class::G1a,
+            };
+            self.blame(class, step, key, Some(version));
         }
-        let Some(node) = self.nodes.of(version.writer()) else {
-            return self.blame(Class::G1a, step, key, Some(version));
-        };
-        self.blame(Class::G1b, step, key, Some(version));
-        if let Some(at) = states.iter().position(|state| state.node == node) {
-            self.depends(step, key, states, at, false);
+        // Of the start, only what was there then; of others also what they wrote in between.
+        let at = at.filter(|_| node.is_some() || exact.is_some());
+        if let Some(at) = at {
+            self.depends(step, key, states, [at, at], false);
         }
     }
 
@@ -142,37 +148,67 @@ impl<'h> Build<'h> {
             return;
         };
         let states = self.versions.states(index);
-        let is_absent = |state: &State| state.version.is_none();
-        let before = states
-            .iter()
-            .rposition(|state| is_absent(state) && state.node < self.node);
-        let at = before.or_else(|| states.iter().position(is_absent));
-        match at {
+        match self.when_absent(states) {
             Some(at) => self.depends(step, key, states, at, in_range),
             // Only somebody who did not commit can have taken it away.
             None => self.blame(Class::G1a, step, key, None),
         }
     }
 
-    /// The transaction at hand saw state `at` of a key, and so not the one after it.
-    fn depends(&mut self, step: u16, key: u64, states: &[State], at: usize, in_range: bool) {
+    /// The first and the last of `states` without a value that the transaction at hand can have seen.
+    fn when_absent(&self, states: &[State]) -> Option<[usize; 2]> {
+        let reader = self.order[self.node as usize - 1].1;
+        let own = states.partition_point(|state| state.node < self.node);
+        let times = |at: usize| match states[at].node {
+            START => (0, 0),
+            node => {
+                let each = self.order[node as usize - 1].1;
+                (each.begun, each.ended)
+            }
+        };
+        let is_absent = |at: &usize| states[*at].version.is_none();
+        // Until what followed was over before the reader began, and from when it had begun before the
+        // reader was over.
+        let back = (0..own).rev();
+        let back = back.take_while(|&at| at + 1 == states.len() || times(at + 1).1 >= reader.begun);
+        let ahead = (own..states.len()).take_while(|&at| times(at).0 <= reader.ended);
+        let first = back.filter(is_absent).last();
+        let first = first.or_else(|| ahead.clone().find(is_absent));
+        let Some(first) = first else {
+            let before = (0..own).rev().find(is_absent);
+            let at = before.or_else(|| (0..states.len()).find(is_absent));
+            return at.map(|at| [at, at]);
+        };
+        let last = ahead.filter(is_absent).last();
+        let last = last.or_else(|| (first..own).rev().find(is_absent));
+        Some([first, last.unwrap_or(first)])
+    }
+
+    /// The transaction at hand saw one of two states of a key or something between: so it comes after the
+    /// first, and before what follows the last.
+    fn depends(
+        &mut self,
+        step: u16,
+        key: u64,
+        states: &[State],
+        [first, last]: [usize; 2],
+        in_range: bool,
+    ) {
         let (saw, missed) = match in_range {
             true => (Kind::ReadRange, Kind::Appeared),
             false => (Kind::Read, Kind::Overwrote),
         };
         let node = self.node;
-        let from = states[at];
-        if from.node != node {
-            let edge = Edge {
-                to: node,
-                kind: saw,
-                key,
-                step: from.step,
-                step_to: step,
-            };
-            self.add(from.node, edge);
-        }
-        if let Some(next) = states.get(at + 1) {
+        let from = states[first];
+        let edge = Edge {
+            to: node,
+            kind: saw,
+            key,
+            step: from.step,
+            step_to: step,
+        };
+        self.add(from.node, edge);
+        if let Some(next) = states.get(last + 1) {
             let edge = Edge {
                 to: next.node,
                 kind: missed,

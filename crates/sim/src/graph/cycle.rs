@@ -88,7 +88,8 @@ impl Cycle {
         let missed = self.0[anti].1;
         let saw = self.0[(anti + self.len() - 1) % self.len()].1;
         let reads = matches!(saw.kind, Kind::Read | Kind::ReadRange);
-        if self.len() == 2 && saw.kind == Kind::Wrote && saw.key == missed.key {
+        let overwrote = saw.kind == Kind::Wrote && missed.kind == Kind::Overwrote;
+        if self.len() == 2 && overwrote && saw.key == missed.key {
             Class::P4
         } else if reads && saw.step_to < missed.step {
             Class::Otv

@@ -107,7 +107,7 @@ pub fn check(history: &History) -> Findings {
     let order = history.order();
     let nodes = Nodes::new(&order);
     let versions = Versions::new(history, &order, &nodes);
-    let mut build = Build::new(&nodes, &versions);
+    let mut build = Build::new(&order, &nodes, &versions);
     build.writes();
     for (&(record, transaction), node) in order.iter().zip(1..) {
         build.reads(node, record, transaction);

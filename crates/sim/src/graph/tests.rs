@@ -191,7 +191,7 @@ fn a_large_history_is_looked_at_in_no_time() {
         } else {
             char::from(name as u8 - 1)
         };
-        let gets = format!("get 1={before}; ").repeat(2_000);
+        let gets = format!("get 1={before}; ").repeat(300);
         text += &format!("{name}@{place}: {gets}put 1\n");
     }
     let start = std::time::Instant::now();

@@ -151,3 +151,14 @@ impl Versions {
         &self.states[self.range(index)]
     }
 }
+
+/// Which of `states` `node` brought about.
+pub(crate) fn at(states: &[State], node: Node) -> Option<usize> {
+    let sorted = states.binary_search_by_key(&node, |state| state.node).ok();
+    // In another order than by place there are few.
+    let found = sorted.filter(|&at| states[at].node == node);
+    found.or_else(|| {
+        let few = states.len() < 100;
+        few.then(|| states.iter().position(|state| state.node == node))?
+    })
+}

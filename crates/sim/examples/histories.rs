@@ -1,0 +1,174 @@
+//! Histories as long as you like, each judged twice: `cargo run --release -p foxton-sim --example histories`.
+//!
+//! Random transactions of 1 to 64 threads, on few keys, on some and on many, over every lock manager, each a
+//! replay of all that committed and a graph of who depends on whom. Serializable unless told otherwise, and
+//! then nothing may be found; at weaker levels nothing that the level forbids.
+
+mod common;
+
+use common::{Arguments, Outcome, bar};
+use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
+use foxton_sim::clients::{Plan, run};
+use foxton_sim::graph::{self, Name};
+use foxton_sim::{level::admits, replay::replay};
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+const HELP: &str = "\
+Histories of random transactions, replayed and searched for circles.
+
+  --transactions N  that commit, over all managers, threads and keys together [10000000]
+  --seed N          what every choice is drawn from [1]
+  --isolation NAME  the level of every transaction [serializable]
+  --manager NAME    only this lock manager
+  --round N         transactions judged at once, at most [50000]";
+
+const THREADS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
+const KEYS: [u64; 3] = [8, 200, 20_000];
+
+/// What one manager came to.
+#[derive(Default)]
+struct Sum {
+    committed: u64,
+    rolled_back: u64,
+    deadlocks: u64,
+    dependencies: u64,
+    anomalies: BTreeMap<Name, u64>,
+}
+
+/// One manager with so many threads on so many keys.
+struct Setting {
+    level: Isolation,
+    manager: LockManagerKind,
+    threads: u16,
+    keys: u64,
+    seed: u64,
+}
+
+impl Setting {
+    fn open(&self) -> foxton::Result<Database> {
+        let mut options = Options::default();
+        options.lock_manager = self.manager;
+        options.isolation = self.level;
+        options.durability = Durability::None;
+        Database::in_memory(options)
+    }
+
+    fn told(&self) -> String {
+        let Setting {
+            level,
+            manager,
+            threads,
+            keys,
+            seed,
+        } = self;
+        format!("{level}, {manager}, {threads} threads, {keys} keys, seed {seed}")
+    }
+
+    /// Commits `count` transactions in rounds of `most`, and judges each round.
+    fn run(&self, count: u64, most: u64, sum: &mut Sum, bar: &ProgressBar) -> Outcome {
+        let db = self.open()?;
+        let mut start = BTreeMap::new();
+        let (mut left, mut round) = (count, 0);
+        while left > 0 {
+            let threads = u64::from(self.threads);
+            let each = left.min(most).div_ceil(threads);
+            let plan = Plan {
+                seed: self.seed,
+                clients: self.threads,
+                count: each,
+                keys: self.keys,
+                steps: 6,
+                width: 8,
+                yields: if round % 2 == 0 { 0 } else { 8 },
+            };
+            // Each round has numbers of its own: clients run less than 2^24 transactions in one.
+            let ran = run(&db, plan, start, round << 24)?;
+            let wrong = |what: &dyn std::fmt::Display| format!("{}\n{what}", self.told());
+            if ran.stalled > 0 {
+                return Err(wrong(&format!("{} transactions stalled", ran.stalled)).into());
+            }
+            if self.level == Isolation::Serializable {
+                let end = replay(&ran.history).map_err(|anomaly| wrong(&anomaly))?;
+                if end != ran.end {
+                    return Err(wrong(&"the rows at the end are others").into());
+                }
+            }
+            let findings = graph::check(&ran.history);
+            for (name, (count, story)) in findings.anomalies {
+                if !admits(self.level, name) {
+                    return Err(wrong(&format!("{name}: {story}")).into());
+                }
+                *sum.anomalies.entry(name).or_default() += count;
+            }
+            let (committed, rolled_back) = ran.history.counts();
+            sum.committed += committed;
+            sum.rolled_back += rolled_back;
+            sum.deadlocks += ran.deadlocks;
+            sum.dependencies += findings.dependencies as u64;
+            bar.inc(committed);
+            left = left.saturating_sub(committed);
+            (start, round) = (ran.end, round + 1);
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Outcome {
+    let known = ["transactions", "seed", "isolation", "manager", "round"];
+    let arguments = Arguments::read(0, &known, HELP)?;
+    let count: u64 = arguments.get("transactions", 10_000_000)?;
+    let seed: u64 = arguments.get("seed", 1)?;
+    let level: Isolation = arguments.get("isolation", Isolation::Serializable)?;
+    let most: u64 = arguments.get("round", 50_000)?;
+    let managers = match arguments.find("manager")? {
+        Some(manager) => vec![manager],
+        None => LockManagerKind::ALL.to_vec(),
+    };
+    let settings = managers.len() * THREADS.len() * KEYS.len();
+    let each = count.div_ceil(settings as u64);
+    let bar = bar(each * settings as u64, "transactions")?;
+    let begun = Instant::now();
+    println!(
+        "{:16} {:>10} {:>11} {:>10} {:>12}  anomalies",
+        "manager", "committed", "rolled back", "deadlocks", "dependencies"
+    );
+    let mut total = 0;
+    for &manager in &managers {
+        let mut sum = Sum::default();
+        for (threads, keys) in THREADS.into_iter().flat_map(|t| KEYS.map(|k| (t, k))) {
+            let setting = Setting {
+                level,
+                manager,
+                threads,
+                keys,
+                seed: seed ^ u64::from(threads) << 32 ^ keys,
+            };
+            bar.set_message(format!("{manager}, {threads} threads, {keys} keys"));
+            setting.run(each, most, &mut sum, &bar)?;
+        }
+        total += sum.committed;
+        let anomalies: Vec<String> = sum.anomalies.keys().map(Name::to_string).collect();
+        let anomalies = match anomalies.is_empty() {
+            true => "0".to_owned(),
+            false => anomalies.join(", "),
+        };
+        let Sum {
+            committed,
+            rolled_back,
+            deadlocks,
+            dependencies,
+            ..
+        } = sum;
+        println!(
+            "{manager:16} {committed:>10} {rolled_back:>11} {deadlocks:>10} {dependencies:>12}  {anomalies}"
+        );
+    }
+    bar.finish_and_clear();
+    println!(
+        "{total} transactions at {level}, seed {seed}, took {:.0?}",
+        begun.elapsed()
+    );
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! What each isolation level lets through, in the words of the graph.
+//!
+//! [`Isolation`](foxton::Isolation) says it for people. A level is as good as its word if the
+//! [graph](crate::graph) of a history finds nothing that it forbids, and is no stronger than it need be if
+//! all that it admits is found, given time.
+
+use crate::graph::{Class, Name};
+use foxton::Isolation;
+
+/// Whether `name` may be found in a history whose transactions all ran at `level`.
+pub fn admits(level: Isolation, name: Name) -> bool {
+    // Reads of ranges alone; reads that were let go of; reads of what was not committed.
+    let weakest_that_forbids = match name.class {
+        Class::Internal | Class::G0 => return false,
+        Class::G1a | Class::G1b | Class::G1c | Class::Otv => 1,
+        Class::P4 | Class::GSingle | Class::G2Item => 2,
+        Class::Pmp | Class::G2 => 3,
+    };
+    strength(level) < weakest_that_forbids
+}
+
+/// The anomalies that clients such as [ours](crate::clients) are sure to meet at `level` before long.
+pub fn expected(level: Isolation) -> Vec<Class> {
+    let all = [
+        Class::Pmp,
+        Class::G2,
+        Class::P4,
+        Class::GSingle,
+        Class::G2Item,
+        Class::G1a,
+        Class::G1b,
+        Class::G1c,
+        Class::Otv,
+    ];
+    let admitted = |class: &Class| {
+        let (class, realtime) = (*class, false);
+        admits(level, Name { class, realtime })
+    };
+    all.into_iter().filter(admitted).collect()
+}
+
+fn strength(level: Isolation) -> u8 {
+    match level {
+        Isolation::ReadUncommitted => 0,
+        Isolation::ReadCommitted => 1,
+        Isolation::RepeatableRead => 2,
+        _ => 3,
+    }
+}

@@ -1,0 +1,94 @@
+//! The judges see what they are there to see: each fault that can be planted in the engine is found, and a
+//! database without one is clean under the same load.
+//!
+//! For each fault: who found it, after how many transactions and how long, and what the graph calls it.
+//! `cargo test --release -p foxton-sim --features planted --test planted -- --nocapture`
+#![cfg(feature = "planted")]
+
+use foxton::planted::Fault;
+use foxton::{Database, Durability, LockManagerKind, Options};
+use foxton_sim::clients::{Plan, run};
+use foxton_sim::{graph, replay::replay};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// What was found, and after how many transactions.
+struct Found {
+    by: Vec<String>,
+    transactions: u64,
+}
+
+/// Runs round after round, each over another lock manager, until somebody sees something.
+fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
+    let mut transactions = 0;
+    for round in 0..rounds {
+        let mut options = Options::tiny();
+        options.lock_manager = LockManagerKind::ALL[round as usize % LockManagerKind::ALL.len()];
+        options.durability = Durability::None;
+        options.lock_threads = true;
+        // Who is not woken wakes up when the wait would end anyway; a machine that is busy is not so slow.
+        options.lock_wait = match fault {
+            Some(Fault::WakeUpLost) => Duration::from_millis(100),
+            _ => Duration::from_secs(5),
+        };
+        options.planted = fault;
+        let db = Database::in_memory(options).unwrap();
+        let plan = Plan {
+            seed: round,
+            clients: 6,
+            count: 150,
+            keys: if round % 2 == 0 { 8 } else { 24 },
+            steps: 6,
+            width: 6,
+            yields: 3,
+        };
+        let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
+        transactions += ran.history.counts().0;
+        let mut by = Vec::new();
+        match replay(&ran.history) {
+            Err(_) => by.push("replay".to_owned()),
+            Ok(end) if end != ran.end => by.push("rows at the end".to_owned()),
+            Ok(_) => {}
+        }
+        if ran.stalled > 0 {
+            by.push(format!("{} stalled", ran.stalled));
+        }
+        by.extend(graph::check(&ran.history).names());
+        if !by.is_empty() {
+            return Some(Found { by, transactions });
+        }
+    }
+    None
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    println!("{:20} {:>7} {:>8}  found by", "fault", "commits", "seconds");
+    let mut missed = Vec::new();
+    for fault in Fault::ALL {
+        let start = Instant::now();
+        let Some(found) = look(Some(fault), 400) else {
+            missed.push(fault);
+            println!(
+                "{fault:20} {:>7} {:>8.2}  nobody",
+                "",
+                start.elapsed().as_secs_f64()
+            );
+            continue;
+        };
+        println!(
+            "{fault:20} {:>7} {:>8.2}  {}",
+            found.transactions,
+            start.elapsed().as_secs_f64(),
+            found.by.join(", "),
+        );
+    }
+    assert!(missed.is_empty(), "nobody found {missed:?}");
+}
+
+#[test]
+fn without_a_fault_nothing_is_found() {
+    if let Some(found) = look(None, 20) {
+        panic!("{:?}", found.by);
+    }
+}
