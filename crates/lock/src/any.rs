@@ -132,13 +132,13 @@ impl Options {
     }
 }
 
-/// Chains of one word for so many buckets: a bucket is two cache lines, and with sixteen chains in their
-/// place few names share one. Where buckets are so few that names are meant to share them, they do.
+/// Chains of one word for so many buckets: a bucket is a cache line, and with eight chains in its place few
+/// names share one. Where buckets are so few that names are meant to share them, they do.
 const fn stacks(bucket_count: usize) -> usize {
     if bucket_count < 64 {
         bucket_count
     } else {
-        bucket_count * 16
+        bucket_count * 8
     }
 }
 

@@ -1,7 +1,7 @@
 //! The contract of lock managers, and the graph that the search for deadlocks walks, over the parts.
 
 use super::{
-    chains::{Asked, Chains, Stopped},
+    chains::{Asked, Chains, Ended, Stopped},
     line::Line,
     manager::{Staged, WAIT},
 };
@@ -38,10 +38,11 @@ impl<C: Chains> LockManager for Staged<C> {
         if let Some(at) = owner.held.find(name, hash) {
             return self.request_again(worker, owner, at, mode, patience);
         }
-        let asked = Asked {
+        // Made twice, so that it need not be in memory where it is granted at once.
+        let asked = |id| Asked {
             name,
             hash,
-            owner: owner.id(),
+            owner: id,
             mode,
             replaces: None,
         };
@@ -50,16 +51,17 @@ impl<C: Chains> LockManager for Staged<C> {
             // Relaxed: what keeps anybody from harm is the epoch.
             since.store(self.index.moment(), Ordering::Relaxed);
         }
+        let id = owner.id();
         match self
             .chains
-            .acquire(&self.index, worker, &asked, &mut owner.spare)
+            .acquire(&self.index, worker, &asked(id), &mut owner.spare)
         {
             Ok(request) => {
                 owner.held.push(name, hash, request, mode);
                 Reply::Granted
             }
             Err(Stopped::Obstructed(request)) => {
-                self.contend(worker, owner, asked, None, request, patience)
+                self.contend(worker, owner, asked(id), None, request, patience)
             }
             Err(Stopped::Full) => owner.refuse_for_room(name, mode),
         }
@@ -98,13 +100,17 @@ impl<C: Chains> LockManager for Staged<C> {
             match pending.converts {
                 Some(at) => self.revert(worker, owner, &pending, at),
                 None => {
-                    let (hash, slot) = (pending.hash, pending.slot);
+                    let ended = Ended {
+                        hash: pending.hash,
+                        request: pending.slot,
+                        mode: pending.mode,
+                    };
                     if self
                         .chains
-                        .release(&self.index, worker, hash, slot, &mut retired)
+                        .release(&self.index, worker, ended, &mut retired)
                     {
                         let mut wakes = Wakes::new();
-                        self.with(worker, hash, |lines| {
+                        self.with(worker, pending.hash, |lines| {
                             self.regrant(worker, lines, &pending.name, &mut wakes);
                         });
                     }

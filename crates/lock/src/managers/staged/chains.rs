@@ -26,6 +26,14 @@ pub(crate) struct Asked {
     pub(crate) replaces: Option<u32>,
 }
 
+/// A granted request on its way out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) hash: u32,
+    pub(crate) request: u32,
+    pub(crate) mode: Mode,
+}
+
 /// Why a request was not granted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
@@ -73,8 +81,7 @@ pub(crate) trait Chains: Send + Sync + Debug {
         &self,
         index: &Index,
         worker: &Worker,
-        hash: u32,
-        request: u32,
+        ended: Ended,
         retired: &mut Retired<'_>,
     ) -> bool;
 

@@ -4,7 +4,7 @@
 //! can be granted in the order in which they came (I4 of `manager`).
 
 use super::{
-    chains::{Asked, Chains, Holder, Holders},
+    chains::{Asked, Chains, Ended, Holder, Holders},
     index::Retired,
     line::{Lines, Waiter},
     manager::{Staged, WAIT, are_in_the_way},
@@ -101,10 +101,12 @@ impl<C: Chains> Staged<C> {
         retired: &mut Retired<'_>,
         wakes: &mut Wakes<'m>,
     ) {
-        if self
-            .chains
-            .release(&self.index, worker, lock.hash, lock.slot, retired)
-        {
+        let ended = Ended {
+            hash: lock.hash,
+            request: lock.slot,
+            mode: lock.mode,
+        };
+        if self.chains.release(&self.index, worker, ended, retired) {
             self.regrant_after(worker, lock, wakes);
         }
     }

@@ -65,7 +65,7 @@
 
 use super::{
     flags::Done,
-    request::{Request, SEGMENT, Segment, Slab, first_of, flag_of},
+    request::{FIRST_CHUNK as FIRST, Request, SEGMENT, Segment, Slab, first_of, flag_of},
 };
 use crate::registry::{Registry, Spare};
 use foxton_sync::{
@@ -127,6 +127,8 @@ pub(crate) struct Index {
     buried: CachePadded<AtomicU32>,
     /// How many times the ring is filled before the epoch is tried again.
     patience: AtomicU32,
+    /// Nothing in the cellars died in an earlier epoch: until this one has passed, nothing there can be used.
+    died_first: AtomicU64,
     /// Segment and requests used of it, where all take from one.
     shared: CachePadded<AtomicU64>,
     rule: Rule,
@@ -147,6 +149,7 @@ impl Index {
             lanes: std::array::from_fn(|_| CachePadded::default()),
             buried: CachePadded::new(AtomicU32::new(0)),
             patience: AtomicU32::new(0),
+            died_first: AtomicU64::new(0),
             shared: CachePadded::new(AtomicU64::new(0)),
             rule,
             moment: AtomicU64::new(0),
@@ -394,31 +397,45 @@ impl Index {
             Rule::Epoch => u64::MAX,
             Rule::Oldest => self.oldest_running(),
         };
+        let walker = worker.walker();
+        // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
+        let died_first = Stamp::from_epoch(self.died_first.load(Ordering::Relaxed));
+        if !walker.has_passed(died_first) {
+            return;
+        }
+        // What dies from here on dies in this epoch or later.
+        let mut died_first = walker.stamp().epoch();
         // Relaxed: where to look first.
-        let first = self.head.load(Ordering::Relaxed) as usize;
-        for at in first..first + LANES {
+        let first = self.head.load(Ordering::Relaxed);
+        // Few segments lie in few lanes: they are numbered as they are made.
+        let lanes = LANES.min(self.slab.used() as usize);
+        for at in 0..lanes {
             if self.ready() >= HIGH_WATER {
                 return;
             }
-            let lane = &self.lanes[at % LANES];
-            if let Some(mut cellar) = try_lock(&lane.cellar) {
-                self.take_dead(lane, &mut cellar);
-                self.fill_from(worker, &mut cellar, oldest);
+            let number = FIRST as usize + (first as usize + at) % lanes;
+            let lane = &self.lanes[number % LANES];
+            match try_lock(&lane.cellar) {
+                Some(mut cellar) => {
+                    self.take_dead(lane, &mut cellar);
+                    died_first = died_first.min(self.fill_from(worker, &mut cellar, oldest));
+                }
+                None => died_first = 0,
             }
         }
+        self.died_first.store(died_first, Ordering::Relaxed);
     }
 
-    fn fill_from(&self, worker: &Worker, cellar: &mut VecDeque<u32>, oldest: u64) {
-        while self.ready() < HIGH_WATER {
-            let Some(&number) = cellar.front() else {
-                return;
-            };
+    /// Puts into the ring what can be used of a cellar. The epoch in which the first of the rest died.
+    fn fill_from(&self, worker: &Worker, cellar: &mut VecDeque<u32>, oldest: u64) -> u64 {
+        while let Some(&number) = cellar.front() {
             let segment = self.slab.segment(number);
             // Relaxed: they came with the segment (O2).
-            let stamp = Stamp::from_epoch(segment.epoch.load(Ordering::Relaxed));
+            let epoch = segment.epoch.load(Ordering::Relaxed);
             let moment = segment.moment.load(Ordering::Relaxed);
-            if !worker.walker().has_passed(stamp) || moment >= oldest {
-                return; // I2
+            let has_passed = worker.walker().has_passed(Stamp::from_epoch(epoch));
+            if self.ready() >= HIGH_WATER || !has_passed || moment >= oldest {
+                return epoch; // I2
             }
             cellar.pop_front();
             segment.flags.fill();
@@ -426,11 +443,12 @@ impl Index {
                 // Others put one back meanwhile. The cellar takes no filled ones.
                 segment.flags.empty();
                 cellar.push_front(number);
-                return;
+                return epoch;
             }
             // Relaxed: see `is_worth_advancing`.
             self.buried.fetch_sub(1, Ordering::Relaxed);
         }
+        u64::MAX
     }
 
     /// When the oldest transaction that runs began.

@@ -45,8 +45,9 @@ const _: () = assert!(NUMBER_BITS < 31);
 /// The most requests that one manager can have.
 pub(crate) const MOST_REQUESTS: u32 = 1 << NUMBER_BITS;
 
-/// Segments of the first chunk; each further chunk has twice as many as the one before.
-const FIRST_CHUNK: u32 = if cfg!(loom) { 1 } else { 4 };
+/// Segments of the first chunk, and the number of the first of them; each further chunk has twice as many as
+/// the one before.
+pub(crate) const FIRST_CHUNK: u32 = if cfg!(loom) { 1 } else { 4 };
 const CHUNKS: usize = (NUMBER_BITS - SEGMENT_BITS - FIRST_CHUNK.ilog2()) as usize;
 
 /// What a request is.

@@ -80,7 +80,7 @@
 //!   the word is a read-modify-write, so all that were put in before come along.
 //! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
 //!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `take_out` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
+//! * O3  `swing` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
 //!   did who held it before.
 //! * O4  the end of cleaning (Release) to the next beginning of it, and to the release that empties or
 //!   takes out (Acquire): what was unlinked once is not met again by who unlinks.
@@ -97,7 +97,7 @@
 //! `tail` is that form.
 
 use super::{
-    chains::{Asked, Chains, Holder, Holders, Stopped, assert_compatible, holder},
+    chains::{Asked, Chains, Ended, Holder, Holders, Stopped, assert_compatible, holder},
     index::{Index, Retired},
     request::{Request, State},
     word::{AWAITED, MANY, Word},
@@ -126,6 +126,36 @@ impl Stacks {
     #[inline]
     fn word(&self, hash: u32) -> &AtomicU64 {
         &self.0[hash as usize & (self.0.len() - 1)]
+    }
+
+    /// The way into a chain in which there is something already, or was a moment ago.
+    #[inline(never)]
+    fn acquire_onto(
+        &self,
+        index: &Index,
+        worker: &Worker,
+        asked: &Asked,
+        number: u32,
+        mut seen: Word,
+    ) -> Result<u32, Stopped> {
+        let (word, request) = (self.word(asked.hash), index.request(number));
+        while !is_obstructed(seen, asked) {
+            match put(word, seen, request, number, asked) {
+                Ok(()) => {
+                    self.finish(index, asked);
+                    return Ok(number);
+                }
+                Err(now) => {
+                    worker.met_somebody();
+                    seen = now;
+                }
+            }
+        }
+        if self.acquire_among(index, worker, asked, number) {
+            self.finish(index, asked);
+            return Ok(number);
+        }
+        Err(Stopped::Obstructed(number))
     }
 
     /// The slow way in: looks at the requests of the name. `false` if one of them is in the way, or
@@ -211,7 +241,6 @@ impl Stacks {
 
 /// Takes the newest request out, which nobody has marked, and what is obsolete below it. What the word is
 /// then; or what it was instead of `seen`.
-#[inline]
 fn take_out(
     index: &Index,
     word: &AtomicU64,
@@ -225,22 +254,32 @@ fn take_out(
     } else {
         below(index, seen, number)
     };
+    swing(word, seen, after)?;
+    retire_newest(index, number, rest, retired);
+    Ok(after)
+}
+
+/// The exchange that takes the newest out.
+#[inline(always)]
+fn swing(word: &AtomicU64, seen: Word, after: Word) -> Result<(), Word> {
     let exchanged = word.compare_exchange(
         seen.0,
         after.0,
         Ordering::AcqRel, // O2, O3, O4
         Ordering::Relaxed,
     );
-    if let Err(now) = exchanged {
-        return Err(Word(now));
-    }
+    exchanged.map(|_| ()).map_err(Word)
+}
+
+/// Gives back what was taken out with the newest: it, and what is below it down to `rest`.
+#[inline(always)]
+fn retire_newest(index: &Index, number: u32, rest: u32, retired: &mut Retired<'_>) {
     // Before it is retired: then it may be another's at once.
     let next = index.request(number).next(Ordering::Relaxed);
     retired.add(number);
     if next != rest {
         retire_until(index, next, rest, retired);
     }
-    Ok(after)
 }
 
 /// What comes on top when the newest goes, while others are live; and the word then.
@@ -265,7 +304,8 @@ impl Chains for Stacks {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
-    // Always: a new request needs half of it.
+    // Always: what is here is the way into an empty chain. What is asked is copied for the rest, so that it
+    // need not be in memory here.
     #[inline(always)]
     fn acquire(
         &self,
@@ -281,44 +321,36 @@ impl Chains for Stacks {
         let word = self.word(asked.hash);
         // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
         let mut seen = Word(word.load(Ordering::Relaxed));
-        while !is_obstructed(seen, asked) {
-            match put(word, seen, request, number, asked) {
-                Ok(()) => {
-                    self.finish(index, asked);
-                    return Ok(number);
-                }
-                Err(now) => {
-                    worker.met_somebody();
-                    seen = now;
-                }
+        if seen == Word::EMPTY && asked.replaces.is_none() {
+            let alone = Word::alone(number, asked.mode.set());
+            match exchange(word, Word::EMPTY, request, alone) {
+                Ok(()) => return Ok(number),
+                Err(now) => seen = now,
             }
         }
-        if self.acquire_among(index, worker, asked, number) {
-            self.finish(index, asked);
-            return Ok(number);
-        }
-        Err(Stopped::Obstructed(number))
+        let asked = *asked;
+        self.acquire_onto(index, worker, &asked, number, seen)
     }
 
-    #[inline]
+    // Always: what is here is the way out of a chain that is empty then.
+    #[inline(always)]
     fn release(
         &self,
         index: &Index,
         worker: &Worker,
-        hash: u32,
-        number: u32,
+        ended: Ended,
         retired: &mut Retired<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
-        let word = self.word(hash);
-        let mut seen = Word(word.load(Ordering::Relaxed));
-        while seen.top() == number && !seen.is_cleaning() {
-            match take_out(index, word, seen, number, retired) {
-                Ok(after) => return !after.awaited().is_empty(),
-                Err(now) => seen = now,
-            }
+        let (word, number) = (self.word(ended.hash), ended.request);
+        // Relaxed: as on the way in.
+        let seen = Word(word.load(Ordering::Relaxed));
+        let alone = Word::alone(number, ended.mode.set());
+        if seen == alone && swing(word, alone, Word::EMPTY).is_ok() {
+            retire_newest(index, number, 0, retired);
+            return false;
         }
-        self.mark_and_count(index, word, seen, number, retired)
+        self.release_among(index, word, number, retired)
     }
 
     fn announce(&self, hash: u32, mode: Set) {
@@ -406,8 +438,26 @@ impl Chains for Stacks {
 }
 
 impl Stacks {
-    /// Ends a request that is not the newest, and tells whether somebody waits.
+    /// Ends a request that is not alone in its chain, or is awaited, and tells whether somebody waits.
     #[inline(never)]
+    fn release_among(
+        &self,
+        index: &Index,
+        word: &AtomicU64,
+        number: u32,
+        retired: &mut Retired<'_>,
+    ) -> bool {
+        let mut seen = Word(word.load(Ordering::Relaxed));
+        while seen.top() == number && !seen.is_cleaning() {
+            match take_out(index, word, seen, number, retired) {
+                Ok(after) => return !after.awaited().is_empty(),
+                Err(now) => seen = now,
+            }
+        }
+        self.mark_and_count(index, word, seen, number, retired)
+    }
+
+    /// Ends a request that is not the newest, and tells whether somebody waits.
     fn mark_and_count(
         &self,
         index: &Index,
@@ -528,6 +578,7 @@ fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
 }
 
 /// Gives back what was taken out (I3): from `first` up to `end`.
+#[inline(never)]
 fn retire_until(index: &Index, first: u32, end: u32, retired: &mut Retired<'_>) {
     let mut at = first;
     while at != end {

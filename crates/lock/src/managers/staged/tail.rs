@@ -59,7 +59,7 @@
 //! bring one of them back.
 
 use super::{
-    chains::{Asked, Chains, Holder, Holders, Stopped, assert_compatible, holder},
+    chains::{Asked, Chains, Ended, Holder, Holders, Stopped, assert_compatible, holder},
     index::{Index, Retired},
     request::{Request, State},
 };
@@ -133,7 +133,7 @@ impl Chain {
         if is_cleaned {
             return; // I3
         }
-        let ended = ended(self.word.load(Ordering::Relaxed));
+        let ended = count_ended(self.word.load(Ordering::Relaxed));
         let mut kept = None;
         let mut at = self.head.load(Ordering::Acquire); // O1
         while at != 0 {
@@ -171,7 +171,7 @@ impl Chain {
     }
 }
 
-fn ended(word: u64) -> u64 {
+fn count_ended(word: u64) -> u64 {
     word << 8 >> 8
 }
 
@@ -246,14 +246,13 @@ impl Chains for Tails {
         &self,
         index: &Index,
         worker: &Worker,
-        hash: u32,
-        number: u32,
+        ended: Ended,
         retired: &mut Retired<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
-        let chain = self.chain(hash);
-        let word = chain.end(index, number);
-        let dead = ended(word).saturating_sub(chain.cleaned.load(Ordering::Relaxed));
+        let chain = self.chain(ended.hash);
+        let word = chain.end(index, ended.request);
+        let dead = count_ended(word).saturating_sub(chain.cleaned.load(Ordering::Relaxed));
         if dead >= TOLERATED {
             chain.clean(index, retired);
         }

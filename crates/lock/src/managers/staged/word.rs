@@ -31,6 +31,15 @@ const _: () = assert!(DEAD + 8 == 47);
 pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
+    /// Nobody holds or awaits anything.
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// One request alone, and nobody waits.
+    #[inline(always)]
+    pub(crate) const fn alone(request: u32, mode: Set) -> Self {
+        Self(request as u64 | 1 << LIVE | (mode.bits() as u64) << GRANTED)
+    }
+
     const fn field(self, shift: u32, bits: u32) -> u32 {
         ((self.0 >> shift) & ((1 << bits) - 1)) as u32
     }
@@ -151,6 +160,15 @@ impl Word {
 mod tests {
     use super::*;
     use crate::mode::Mode;
+
+    #[test]
+    fn one_request_alone_is_what_is_put_into_an_empty_chain() {
+        for mode in [Mode::IS, Mode::S, Mode::X] {
+            let alone = Word::alone(7, mode.set());
+            assert_eq!(Word::EMPTY.pushed(7, mode.set()), alone);
+            assert_eq!(alone.released(), Word::EMPTY);
+        }
+    }
 
     #[test]
     fn the_last_release_empties_the_chain_and_leaves_who_waits() {
