@@ -188,7 +188,10 @@ impl Paper {
         for part in draft.parts {
             place.write(part);
         }
-        place.write(&[0; 8][..padding(draft.length)]);
+        let zeros = padding(draft.length);
+        if zeros > 0 {
+            place.write(&[0; 8][..zeros]);
+        }
         place.complete();
         Placed::Done { begin, end }
     }

@@ -114,32 +114,52 @@ pub(crate) struct Header {
 /// The identity of one database, ready to be mixed into checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seal {
-    identity: u32,
+    /// The CRC-32C of the identity but its last four bytes,
+    before: u32,
+    /// and those.
+    last: u32,
 }
 
 impl Seal {
     pub(crate) fn new(identity: &[u8; 16]) -> Self {
+        let [before @ .., a, b, c, d] = identity;
         Seal {
-            identity: crc32c::crc32c(identity),
+            before: crc32c::crc32c(before),
+            last: u32::from_le_bytes([*a, *b, *c, *d]),
         }
     }
 
-    fn check(self, lsn: Lsn, header: &[u8; HEADER_BYTES]) -> u32 {
-        let mut covered = [0; HEADER_BYTES + 4];
-        covered[..8].copy_from_slice(&lsn.bytes().to_le_bytes());
-        covered[8..].copy_from_slice(&header[4..]);
-        crc32c::crc32c_append(self.identity, &covered)
+    /// What covers the header at `lsn` whose words, but for the check itself, are these. The last bytes of
+    /// the identity make the 28 covered bytes four words of eight, at their own boundary: what the
+    /// instruction takes at once. 28 bytes, wherever they lay on the stack, took twice the time.
+    #[inline]
+    fn check(self, lsn: Lsn, length: u32, words: [u64; 2]) -> u32 {
+        let at = lsn.bytes();
+        let covered = [
+            u64::from(self.last) | at << 32,
+            at >> 32 | u64::from(length) << 32,
+            words[0],
+            words[1],
+        ]
+        .map(u64::to_le_bytes);
+        crc32c::crc32c_append(self.before, covered.as_flattened())
     }
 
+    /// Put together in words: bytes that are written one by one and then read as words have to wait for
+    /// each other.
+    #[inline]
     pub(crate) fn encode(self, lsn: Lsn, header: Header) -> [u8; HEADER_BYTES] {
         debug_assert!(header.durable <= lsn, "I2");
+        let words = [
+            u64::from(header.payload) | u64::from(header.kind) << 32,
+            header.durable.bytes(),
+        ];
+        let check = self.check(lsn, header.length, words);
+        let first = u64::from(check) | u64::from(header.length) << 32;
         let mut bytes = [0; HEADER_BYTES];
-        bytes[4..8].copy_from_slice(&header.length.to_le_bytes());
-        bytes[8..12].copy_from_slice(&header.payload.to_le_bytes());
-        bytes[12] = header.kind;
-        bytes[16..24].copy_from_slice(&header.durable.bytes().to_le_bytes());
-        let check = self.check(lsn, &bytes);
-        bytes[..4].copy_from_slice(&check.to_le_bytes());
+        for (bytes, word) in bytes.chunks_exact_mut(8).zip([first, words[0], words[1]]) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         bytes
     }
 
@@ -154,13 +174,14 @@ impl Seal {
             kind: bytes[12],
             durable: Lsn::new(u64_at(bytes, 16)),
         };
+        let words = [u64_at(bytes, 8), u64_at(bytes, 16)];
         // The cheap tests come first: the search for records behind a bad one asks here at every
         // eighth byte.
         let sound = bytes[13..16] == [0; 3]
             && header.kind != 0
             && header.length as usize <= MAX_PAYLOAD
             && header.durable <= lsn
-            && u32_at(bytes, 0) == self.check(lsn, bytes);
+            && u32_at(bytes, 0) == self.check(lsn, header.length, words);
         if sound { Ok(header) } else { Err(Flaw::Header) }
     }
 }
@@ -206,6 +227,14 @@ mod tests {
             Seal::new(&[4; 16]).decode(Lsn::new(4096), &bytes),
             Err(Flaw::Header)
         );
+    }
+
+    #[test]
+    fn the_check_is_of_identity_lsn_and_header() {
+        let identity = *b"0123456789abcdef";
+        let bytes = Seal::new(&identity).encode(Lsn::new(4096), HEADER);
+        let covered = [&identity, &4096_u64.to_le_bytes()[..], &bytes[4..]].concat();
+        assert_eq!(u32_at(&bytes, 0), crc32c::crc32c(&covered));
     }
 
     #[test]
