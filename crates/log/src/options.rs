@@ -24,8 +24,8 @@ pub struct LogOptions {
     /// The space is reserved when the segment is made, and what is left is given back at `close`.
     pub segment_bytes: u64,
     /// Bytes of memory for records that are not written yet: a power of two, or what is left of one.
-    /// Default 16 MiB, at least 8 KiB. Buffers that delegate completion take a quarter more for the
-    /// marks. Writing begins whenever another quarter has filled.
+    /// Default 16 MiB, at least 8 KiB. Buffers that delegate completion take a sixteenth more for
+    /// the marks. Writing begins whenever another quarter has filled.
     pub buffer_bytes: usize,
     /// How threads come by their places in the buffer. Default: baseline.
     pub buffer: BufferKind,

@@ -19,9 +19,13 @@
 //!
 //! * *in turn*: `completed` is where the complete part ends. Who completes waits until that is where
 //!   its place begins, and moves it on.
-//! * *delegated*: there is a mark for each 16 bytes of the ring. Who completes leaves the length of its
-//!   place in the mark of its first byte and is done; the taker follows the marks from place to place
-//!   and clears them. Nobody waits for anybody but the taker, for the place that it is at.
+//! * *delegated*: there is a mark of one byte for each 16 bytes of the ring. Who completes leaves the
+//!   length of its place in the mark of its first byte, in eighths, and is done; the taker follows the
+//!   marks from place to place and clears them. Nobody waits for anybody but the taker, for the place
+//!   that it is at. A length that is too large for one mark is written into the four behind it, which
+//!   belong to the same place. Marks are small because their lines go from the core that fills to the core
+//!   that takes and back, and because the taker waits for each of those before it knows the next: with
+//!   marks of four bytes it was slower than one inserter where lines travel far.
 //!
 //! # Invariants
 //!
@@ -32,7 +36,8 @@
 //! * I3  The bytes between `released` and `whole` are read by the taker and written by nobody.
 //! * I4  A place begins at a multiple of 8 and has at least 24 bytes, so of two places that exist no two
 //!   have the same mark. A mark is set once by each place and cleared by the taker before the bytes are
-//!   released, so a mark that is set belongs to the place at hand and not to an earlier lap.
+//!   released, those that a long length was written into as well, so a mark that is set belongs to the
+//!   place at hand and not to an earlier lap.
 //! * I5  Who completes a place then looks whether the taker sleeps for it; a taker that is about to
 //!   sleep says so and then looks again. The fence between is asymmetric, and free for whoever completes
 //!   ([`asymmetric`](crate::asymmetric)): at least one sees the other, and no wake-up is lost.
@@ -42,7 +47,7 @@
 //! * O1  the taker's store to `released` (Release) to the front's load (Acquire): who writes a byte of
 //!   the next lap comes after the taker's last look at it, and after its clearing of the mark.
 //! * O2  the store to a mark (Release) to the taker's load (Acquire): who sees a place complete sees its
-//!   bytes.
+//!   bytes, and the rest of its length.
 //! * O3  the store to `completed` (Release) to the load of the next in turn or the taker (Acquire): as
 //!   O2, for all places before.
 
@@ -52,7 +57,7 @@ use crate::asymmetric::Asymmetric;
 use crate::backoff::Backoff;
 use crate::cache_line::CachePadded;
 use crate::park::{Parker, Ticket, Verdict};
-use crate::shim::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::shim::{Arc, AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, lock};
 
 mod bytes;
 
@@ -67,6 +72,12 @@ pub const ALIGNMENT: u64 = 8;
 pub const LEAST: u64 = 24;
 /// Bytes of ring for each mark: at most one place begins in so many (I4).
 const MARKED: u64 = 16;
+/// In a mark: the length is in the marks behind it.
+const LONG: u8 = if cfg!(loom) { 10 } else { u8::MAX };
+/// Bytes of such a length.
+const LONG_BYTES: u64 = 4;
+// Whoever has a long length has the marks for it.
+const _: () = assert!(LONG as u64 * ALIGNMENT >= (1 + LONG_BYTES) * MARKED);
 /// No place begins there.
 const NOWHERE: u64 = u64::MAX;
 /// The only thing that a sleeping taker is told.
@@ -101,7 +112,7 @@ pub enum Completion {
 pub struct Ring {
     bytes: Bytes,
     /// Empty where completion is in turn.
-    marks: Box<[AtomicU32]>,
+    marks: Box<[AtomicU8]>,
     fence: Asymmetric,
     released: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
@@ -141,7 +152,7 @@ impl Ring {
         };
         let ring = Arc::new(Ring {
             bytes: Bytes::new(capacity),
-            marks: (0..marks).map(|_| AtomicU32::new(0)).collect(),
+            marks: (0..marks).map(|_| AtomicU8::new(0)).collect(),
             fence: Asymmetric::new(),
             released: CachePadded::new(AtomicU64::new(start)),
             completed: CachePadded::new(AtomicU64::new(start)),
@@ -187,7 +198,8 @@ impl Ring {
         }
     }
 
-    fn mark(&self, at: u64) -> &AtomicU32 {
+    #[inline]
+    fn mark(&self, at: u64) -> &AtomicU8 {
         &self.marks[(at & (self.capacity() - 1)) as usize / MARKED as usize]
     }
 
@@ -199,8 +211,12 @@ impl Ring {
     #[inline]
     fn complete(&self, at: u64, end: u64) {
         if self.is_delegated() {
-            let units = ((end - at) / ALIGNMENT) as u32;
-            self.mark(at).store(units, Ordering::Release); // O2
+            let units = (end - at) / ALIGNMENT;
+            let mark = units.min(u64::from(LONG)) as u8;
+            if mark == LONG {
+                self.mark_long(at, units);
+            }
+            self.mark(at).store(mark, Ordering::Release); // O2
         } else {
             self.wait_for_turn(at);
             self.completed.store(end, Ordering::Release); // O3
@@ -210,6 +226,29 @@ impl Ring {
         if self.awaited.load(Ordering::Relaxed) == at {
             self.wake();
         }
+    }
+
+    #[cold]
+    fn mark_long(&self, at: u64, units: u64) {
+        let units = u32::try_from(units).expect("a place is no longer than a ring");
+        for (mark, byte) in self.long_marks(at).zip(units.to_le_bytes()) {
+            mark.store(byte, Ordering::Relaxed); // Relaxed: told by the mark of the first byte (O2).
+        }
+    }
+
+    /// The length that was left behind the mark of `at`; clears it.
+    #[cold]
+    fn take_long(&self, at: u64) -> u64 {
+        let mut units = [0; LONG_BYTES as usize];
+        for (mark, byte) in self.long_marks(at).zip(&mut units) {
+            *byte = mark.load(Ordering::Relaxed); // Relaxed: O2.
+            mark.store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
+        }
+        u64::from(u32::from_le_bytes(units))
+    }
+
+    fn long_marks(&self, at: u64) -> impl Iterator<Item = &AtomicU8> {
+        (1..=LONG_BYTES).map(move |step| self.mark(at + step * MARKED))
     }
 
     #[inline]
@@ -333,9 +372,16 @@ impl Taker {
             return self.whole;
         }
         if self.ring.is_delegated() {
-            while let Some(length) = self.marked() {
-                self.ring.mark(self.whole).store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
-                self.whole += length;
+            loop {
+                let mark = self.ring.mark(self.whole);
+                let units = match mark.load(Ordering::Acquire) {
+                    // O2
+                    0 => break,
+                    LONG => self.ring.take_long(self.whole),
+                    units => u64::from(units),
+                };
+                mark.store(0, Ordering::Relaxed); // Relaxed: O1 (I4).
+                self.whole += units * ALIGNMENT;
             }
         } else {
             self.whole = self.ring.completed.load(Ordering::Acquire); // O3
@@ -433,11 +479,5 @@ impl Taker {
         self.released = gap.end();
         self.whole = self.released;
         self.ring.released.store(self.released, Ordering::Release); // O1
-    }
-
-    /// The length of the place at `whole`, if it is complete.
-    fn marked(&self) -> Option<u64> {
-        let units = self.ring.mark(self.whole).load(Ordering::Acquire); // O2
-        (units != 0).then_some(u64::from(units) * ALIGNMENT)
     }
 }

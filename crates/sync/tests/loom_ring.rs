@@ -84,6 +84,22 @@ fn o2_a_place_that_is_seen_complete_is_written() {
 }
 
 #[test]
+fn o2_a_long_place_that_is_seen_complete_has_its_length() {
+    loom::model(|| {
+        let (ring, mut front, mut taker) = Ring::new(128, 0, Completion::Delegated);
+        // So that the marks of the long length go around the end.
+        fill(front.allocate(&ring, 48).unwrap());
+        let length = read(&mut taker);
+        taker.release(length);
+        let writer = loom::thread::spawn(move || fill(front.allocate(&ring, 128).unwrap()));
+        let seen = read(&mut taker);
+        assert!(seen == 0 || seen == 128, "{seen} of 128 bytes");
+        writer.join().unwrap();
+        assert_eq!(read(&mut taker), 128);
+    });
+}
+
+#[test]
 fn o3_in_turn_who_sees_the_second_complete_sees_the_first_written() {
     loom::model(|| {
         let (_, front, mut taker) = Ring::new(64, 0, Completion::InTurn);
