@@ -59,6 +59,9 @@ mod consolidated;
 /// One latch around allocate; copied outside.
 mod decoupled;
 
+/// Whether two at one word take turns.
+mod patience;
+
 /// One word, and groups where it is contended; copied outside.
 mod hybrid;
 

@@ -2,12 +2,13 @@
 //!
 //! A place is had by one compare-and-exchange, which holds up nobody if its thread loses the processor.
 //! Where that fails because others were faster, who failed takes a seat in a group, and one of the
-//! group asks for all. So the word is asked for less often the more are asking.
+//! group asks for all. So the word is asked for less often the more are asking. Where
+//! two are dear to each other's caches they take turns instead (`patience`).
 //!
 //! # State
 //!
-//! The [`SharedFront`](foxton_sync::ring::SharedFront) of a ring, the groups, and `leading`, a hint:
-//! whether some group is asking. The first of a group keeps it open for a bounded while as long as that
+//! The [`SharedFront`](foxton_sync::ring::SharedFront) of a ring, the groups, what inserters have found out
+//! about each other (`patience`), and `leading`, a hint: whether some group is asking. The first of a group keeps it open for a bounded while as long as that
 //! is set, since whoever comes meanwhile can be seated.
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::consolidated::{FULL, REFUSED};
+use super::patience::{Advice, Patience};
 use super::turn::keep_first_failure;
 use super::{Draft, Insert, Paper, Placed};
 use crate::error::LogError;
@@ -61,6 +63,7 @@ pub(super) struct Hybrid {
     front: SharedFront,
     groups: Groups,
     leading: CachePadded<AtomicBool>,
+    patience: Patience,
     refusal: Mutex<Option<LogError>>,
     records: Counters<1>,
 }
@@ -71,13 +74,32 @@ impl Hybrid {
             front: front.into(),
             groups: Groups::new(ring, SLOTS),
             leading: CachePadded::new(AtomicBool::new(false)),
+            patience: Patience::default(),
             refusal: Mutex::new(None),
             records: Counters::new(),
         }
     }
 
+    /// A place for who has asked in vain, or finds that it is another's turn.
     #[cold]
     #[inline(never)]
+    fn otherwise(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+        let place = match self.patience.wait(worker, &self.front, length) {
+            Advice::Ask => self.front.allocate(length, ATTEMPTS),
+            Advice::Join => Err(Denied::Contended),
+        };
+        match place {
+            Err(Denied::Contended) => self.together(worker, length),
+            place => place,
+        }
+    }
+
+    #[inline]
+    fn fill(&self, worker: &Worker, paper: &Paper, place: Place<'_>, draft: &Draft<'_>) -> Placed {
+        self.records.add(worker, 0, 1);
+        paper.fill(place, draft)
+    }
+
     fn together(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
         worker.met_somebody();
         worker.account().passed(&GROUP);
@@ -124,15 +146,14 @@ impl Hybrid {
 impl Insert for Hybrid {
     fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
         worker.account().passed(&SITE);
-        let place = match self.front.allocate(draft.framed, ATTEMPTS) {
-            Err(Denied::Contended) => self.together(worker, draft.framed),
-            place => place,
-        };
-        match place {
-            Ok(place) => {
-                self.records.add(worker, 0, 1);
-                paper.fill(place, draft)
-            }
+        // The common way by itself: what went through the other in the same variable was copied thrice.
+        if self.patience.is_free(worker, &self.front)
+            && let Ok(place) = self.front.allocate(draft.framed, 1)
+        {
+            return self.fill(worker, paper, place, draft);
+        }
+        match self.otherwise(worker, draft.framed) {
+            Ok(place) => self.fill(worker, paper, place, draft),
             Err(Denied::Closed) => Placed::Refused(self.refused()),
             Err(_) => Placed::Full,
         }

@@ -12,7 +12,7 @@
 
 use super::{ALIGNMENT, LEAST, Place, Ring};
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicU64, Ordering};
+use crate::shim::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// Set in the word of a shared front that gives out nothing more.
 const CLOSED: u64 = 1 << 63;
@@ -112,17 +112,31 @@ pub enum Denied {
 
 /// The right to give out places, for everybody: one word. A thread that loses its processor while it
 /// asks holds up nobody.
+///
+/// Beside the word, in its line, stands whose turn it is: a hint, for those who would rather take turns
+/// than have the line go from core to core with each place.
 #[derive(Debug)]
 pub struct SharedFront {
     ring: Arc<Ring>,
+    line: CachePadded<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
     /// Where the next place begins, and [`CLOSED`].
-    next: CachePadded<AtomicU64>,
+    next: AtomicU64,
+    /// A number of the callers' own.
+    turn: AtomicU32,
 }
 
 impl From<Front> for SharedFront {
     fn from(front: Front) -> Self {
+        let line = Line {
+            next: AtomicU64::new(front.next),
+            turn: AtomicU32::new(0),
+        };
         SharedFront {
-            next: CachePadded::new(AtomicU64::new(front.next)),
+            line: CachePadded::new(line),
             ring: front.ring,
         }
     }
@@ -131,7 +145,7 @@ impl From<Front> for SharedFront {
 impl SharedFront {
     /// Where the next place begins.
     pub fn next(&self) -> u64 {
-        self.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
+        self.line.next.load(Ordering::Relaxed) & !CLOSED // Relaxed: leads to no memory.
     }
 
     /// The next `length` bytes. Tries so many times to be the first to ask.
@@ -143,7 +157,7 @@ impl SharedFront {
     pub fn allocate(&self, length: u64, attempts: u32) -> Result<Place<'_>, Denied> {
         let ring = &*self.ring;
         check_length(length, ring.capacity());
-        let mut next = self.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
+        let mut next = self.line.next.load(Ordering::Relaxed); // Relaxed: only a number, checked below.
         for _ in 0..attempts {
             if next & CLOSED != 0 {
                 return Err(Denied::Closed);
@@ -153,7 +167,7 @@ impl SharedFront {
             }
             // Relaxed: the word hands out numbers. What was released is known by O1, and what is
             // complete, by O2 and O3.
-            match self.next.compare_exchange(
+            match self.line.next.compare_exchange(
                 next,
                 next + length,
                 Ordering::Relaxed,
@@ -170,6 +184,7 @@ impl SharedFront {
     pub fn skip(&self, length: u64) -> Option<Gap> {
         // Relaxed: as in `allocate`.
         let moved = self
+            .line
             .next
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
                 (next & CLOSED == 0).then_some(next + length)
@@ -177,9 +192,21 @@ impl SharedFront {
         moved.ok().map(|at| Gap { at, length })
     }
 
+    /// Whose turn it is to ask: who called [`take_turn`](Self::take_turn) last. A hint; nobody is bound.
+    #[inline]
+    pub fn turn(&self) -> u32 {
+        self.line.turn.load(Ordering::Relaxed) // Relaxed: a hint.
+    }
+
+    /// Makes it the turn of `who`.
+    #[inline]
+    pub fn take_turn(&self, who: u32) {
+        self.line.turn.store(who, Ordering::Relaxed); // Relaxed: a hint.
+    }
+
     /// Gives out nothing more.
     pub fn close(&self) {
         // Relaxed: what is told by it is told by whoever closes.
-        self.next.fetch_or(CLOSED, Ordering::Relaxed);
+        self.line.next.fetch_or(CLOSED, Ordering::Relaxed);
     }
 }
