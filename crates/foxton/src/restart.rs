@@ -109,7 +109,7 @@ pub(crate) fn restart(
 
     let begun = Instant::now();
     let log_bytes = match call {
-        Some(_) => log_room(&*device).since(manifest.redo_from),
+        Some(_) => segment::room(&*device).since(manifest.redo_from),
         None => 0,
     };
     let meter = Meter::new(call, OpenPhase::Log, log_bytes);
@@ -182,21 +182,6 @@ pub(crate) fn look(
     })
     .map(|_| ())
     .map_err(Refused::Log)
-}
-
-/// Where the files of the log end, for those who want to know how far restart is. What cannot be
-/// found out does not matter.
-fn log_room(device: &dyn Device) -> Lsn {
-    let names = device.list().unwrap_or_default();
-    let last = names
-        .iter()
-        .filter_map(|name| segment::first_of(name))
-        .max();
-    last.map_or(Lsn::ZERO, |first| {
-        let file = device.open(&segment::name(first));
-        let bytes = file.and_then(|file| file.len()).unwrap_or(0);
-        first.plus(bytes.saturating_sub(segment::HEADER_BYTES))
-    })
 }
 
 /// What was replayed.

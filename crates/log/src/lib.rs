@@ -37,6 +37,9 @@ mod buffer;
 /// Reading what is durable while the log goes on.
 pub mod follow;
 
+/// Single records, by their places.
+pub mod fetch;
+
 /// How an open log behaves.
 pub mod options;
 

@@ -341,6 +341,8 @@ pub(crate) struct Stream<'d> {
     end: Lsn,
     window: Vec<u8>,
     window_at: Lsn,
+    /// Bytes before what is asked for that are read with it, if more is asked for backwards.
+    before: u64,
 }
 
 impl<'d> Stream<'d> {
@@ -369,7 +371,18 @@ impl<'d> Stream<'d> {
             end,
             window: Vec::new(),
             window_at: Lsn::ZERO,
+            before: 0,
         }
+    }
+
+    /// Reads so many bytes before what it is asked for, and few behind it.
+    pub(crate) fn look_back(&mut self, bytes: u64) {
+        self.before = bytes;
+    }
+
+    /// Where the first of the files begins, if there is one.
+    pub(crate) fn begin(&self) -> Option<Lsn> {
+        self.segments.first().map(|segment| segment.first)
     }
 
     /// Where the bytes in the files end, or are taken to end.
@@ -494,11 +507,24 @@ impl<'d> Stream<'d> {
         let inside =
             at >= self.window_at && at.since(self.window_at) + length <= self.window.len() as u64;
         if !inside {
-            self.fill(at, length.max(CHUNK as u64).min(self.end.since(at)))?;
+            self.fill_around(at, length)?;
         }
         // Exact: both are below the length of the window.
         let start = at.since(self.window_at) as usize;
         Ok(Some(&self.window[start..start + length as usize]))
+    }
+
+    fn fill_around(&mut self, at: Lsn, length: u64) -> Result<(), Failure> {
+        let room = self.end.since(at);
+        if self.before == 0 {
+            return self.fill(at, length.max(CHUNK as u64).min(room));
+        }
+        let first = self.segments.first().map_or(at, |segment| segment.first);
+        let from = Lsn::new(at.bytes().saturating_sub(self.before)).max(first.min(at));
+        self.fill(
+            from,
+            at.since(from) + length.max(self.before / 16).min(room),
+        )
     }
 
     fn fill(&mut self, at: Lsn, length: u64) -> Result<(), Failure> {

@@ -68,6 +68,18 @@ pub(crate) fn firsts_from(names: &[String], from: Lsn) -> Vec<Lsn> {
     firsts.split_off(before.saturating_sub(1))
 }
 
+/// Where the files of the log end, for those who want to know how far reading it is. What cannot be found out does
+/// not matter to them.
+pub fn room(device: &dyn Device) -> Lsn {
+    let names = device.list().unwrap_or_default();
+    let last = names.iter().filter_map(|name| first_of(name)).max();
+    last.map_or(Lsn::ZERO, |first| {
+        let file = device.open(&name(first));
+        let bytes = file.and_then(|file| file.len()).unwrap_or(0);
+        first.plus(bytes.saturating_sub(HEADER_BYTES))
+    })
+}
+
 /// Removes the segments that lie wholly before `from`, the first first, and says how many. Syncs
 /// nothing.
 ///

@@ -1,0 +1,97 @@
+//! Single records by their places, in any order: how a transaction's changes are taken back.
+//!
+//! Whoever undoes goes backwards through the log, from record to record. So what is read at once ends a
+//! little behind the record that was asked for, and begins well before it.
+//!
+//! # Invariants
+//!
+//! * I1 Nothing at or behind `until` is read: it may be half written.
+//! * I2 Every record before `until` was written whole, so one that is not good is damage.
+
+use crate::device::Device;
+use crate::error::Damage;
+use crate::follow::FollowError;
+use crate::lsn::Lsn;
+use crate::reader::{self, Stream};
+use crate::record::{HEADER_BYTES, RecordView, Seal};
+
+/// Bytes read before the record that was asked for.
+const BEFORE: u64 = 48 << 10;
+
+/// A reader of single records of a log.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use foxton_log::device::memory::MemoryDevice;
+/// use foxton_log::fetch::Fetcher;
+/// use foxton_log::{Log, LogOptions, Lsn};
+/// use foxton_sync::worker::Workers;
+///
+/// let device = Arc::new(MemoryDevice::new());
+/// let worker = Workers::new().worker();
+/// let identity = *b"an identity of16";
+/// let (log, _) = Log::open(device.clone(), LogOptions::tiny(), identity, &mut |_| Ok::<_, Infallible>(()))?;
+/// let second = log.insert(&worker, 1, &[b"first"])?;
+/// let end = log.insert(&worker, 1, &[b"second"])?;
+/// log.wait_written(&worker, end)?;
+///
+/// let mut fetcher = Fetcher::begin(&*device, &identity, Lsn::ZERO, end)?;
+/// assert_eq!(fetcher.record(second)?.payload, b"second");
+/// assert_eq!(fetcher.record(Lsn::ZERO)?.payload, b"first");
+/// assert!(fetcher.record(Lsn::new(8)).is_err(), "no record begins here");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Fetcher<'d> {
+    stream: Stream<'d>,
+    seal: Seal,
+}
+
+impl<'d> Fetcher<'d> {
+    /// Reads records that begin at `from` or later and end at `until` or before. The log must have said that
+    /// it is written up to there.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or a segment is missing, damaged or not of the database `identity`.
+    pub fn begin(
+        device: &'d dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+        until: Lsn,
+    ) -> Result<Fetcher<'d>, FollowError> {
+        let segments = reader::durable_segments(device, identity, from, until)?;
+        let mut stream = Stream::over(device, segments);
+        stream.end_at(until);
+        stream.look_back(BEFORE);
+        Ok(Fetcher {
+            stream,
+            seal: Seal::new(identity),
+        })
+    }
+
+    /// The record that begins at `lsn`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or no good record begins there: it is damaged, or whoever named the place was
+    /// wrong.
+    pub fn record(&mut self, lsn: Lsn) -> Result<RecordView<'_>, FollowError> {
+        if self.stream.begin().is_none_or(|begin| lsn < begin) {
+            return Err(self.stream.corruption(lsn, Damage::Missing).into());
+        }
+        let (kind, end, length) = match self.stream.record(self.seal, lsn)? {
+            Ok(record) => (record.kind, record.end, record.payload.len()),
+            Err(flaw) => return Err(self.stream.corruption(lsn, Damage::Record(flaw)).into()),
+        };
+        let bytes = self.stream.view(lsn, end.since(lsn))?;
+        let bytes = bytes.expect("the record was read from there just now");
+        Ok(RecordView {
+            lsn,
+            end,
+            kind,
+            payload: &bytes[HEADER_BYTES..HEADER_BYTES + length],
+        })
+    }
+}
