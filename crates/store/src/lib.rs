@@ -14,6 +14,10 @@ pub mod point;
 /// Tables that live in memory.
 pub mod memory;
 
+/// Restart for pages that are larger than memory.
+#[cfg(not(loom))]
+pub mod recovery;
+
 /// The most bytes a key may have. The least is none: the empty key is a key like others.
 pub const MAX_KEY_BYTES: usize = 1024;
 

@@ -1,0 +1,188 @@
+//! From the records of the log to the tables: who is under way, and which pages differ from what the device has.
+//!
+//! Restart shows it the records from the last complete checkpoint on; whoever makes a checkpoint, those since the one
+//! before. So there is one way to the tables, and a checkpoint is what restart would have found.
+//!
+//! # Invariants
+//!
+//! * I1 The tables are those of `at`: they tell of every record that ends there or before, and of no other.
+//! * I2 The records of a transaction follow each other without gaps, as their `prev` says. One that does not
+//!   follow is an error: something in between is missing.
+
+use std::collections::hash_map;
+
+use foxton_log::device::Device;
+use foxton_log::fetch::Fetcher;
+use foxton_log::{Lsn, RecordView, Start, segment};
+
+use super::anchor::Anchor;
+use super::error::RecoveryError;
+use super::progress::{Meter, RestartCall, RestartPhase};
+use super::record::{Link, MARK_BYTES, Malformed, Record};
+use super::tables::{Entry, State, Tables};
+
+/// What a transaction sets aside when it begins, for how it will end.
+pub(super) const ENDING_BYTES: u64 = 2 * MARK_BYTES;
+
+/// The first of three passes: what was under way when the log ended.
+#[derive(Debug)]
+pub struct Analysis {
+    pub(super) tables: Tables,
+    pub(super) anchor: Option<Anchor>,
+    /// Where the last record ends that it was shown.
+    pub(super) at: Lsn,
+    /// Records of transactions that it was shown.
+    pub(super) records: u64,
+    meter: Meter,
+}
+
+impl Analysis {
+    /// Begins with the tables of the last complete checkpoint of the database `identity`, if there is one. The
+    /// directory must be the caller's alone.
+    ///
+    /// # Errors
+    ///
+    /// If the checkpoint cannot be read, or makes no sense.
+    pub fn begin<E>(
+        device: &dyn Device,
+        identity: &[u8; 16],
+        progress: Option<&RestartCall>,
+    ) -> Result<Analysis, RecoveryError<E>> {
+        let anchor = Anchor::read(device, identity)?;
+        let (tables, at) = match &anchor {
+            Some(anchor) => (tables_at(device, identity, anchor)?, anchor.begin),
+            None => (Tables::default(), Lsn::ZERO),
+        };
+        let total = progress.map_or(0, |_| segment::room(device).since(at));
+        Ok(Analysis {
+            tables,
+            anchor,
+            at,
+            records: 0,
+            meter: Meter::new(progress, RestartPhase::Analysis, total),
+        })
+    }
+
+    /// Where reading the log must begin, and how far it was durable.
+    pub fn start(&self) -> Start {
+        self.anchor.map_or(Start::default(), |anchor| Start {
+            from: anchor.begin,
+            durable: anchor.durable,
+        })
+    }
+
+    /// Takes in the next record of the log. Kinds that are not recovery's are passed over.
+    ///
+    /// # Errors
+    ///
+    /// If it makes no sense, by itself or behind those before it (I2).
+    pub fn take(&mut self, view: RecordView<'_>) -> Result<(), Malformed> {
+        let record = Record::decode(&view)?;
+        if let Some(record) = &record {
+            self.records += u64::from(record.link().is_some());
+            take(&mut self.tables, view.lsn, record)?;
+        }
+        self.at = view.end; // I1
+        self.meter.advance(view.end.since(view.lsn));
+        Ok(())
+    }
+
+    pub(super) fn end(&self) {
+        self.meter.end();
+    }
+}
+
+/// The tables of the checkpoint that `anchor` names.
+fn tables_at<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    anchor: &Anchor,
+) -> Result<Tables, RecoveryError<E>> {
+    let mut fetcher = Fetcher::begin(device, identity, anchor.end_at, anchor.durable)?;
+    let view = fetcher.record(anchor.end_at)?;
+    match Record::decode(&view)? {
+        Some(Record::CheckpointEnd(begin, tables)) if begin == anchor.begin => Ok(tables),
+        _ => Err(RecoveryError::Damaged(Malformed {
+            lsn: anchor.end_at,
+            expected: "the end of the last checkpoint",
+        })),
+    }
+}
+
+/// Takes one record into the tables.
+pub(super) fn take(tables: &mut Tables, lsn: Lsn, record: &Record<'_>) -> Result<(), Malformed> {
+    let Some(link) = record.link() else {
+        if matches!(record, Record::Begin) {
+            tables.transactions.insert(lsn, began(lsn));
+        }
+        return Ok(());
+    };
+    if is_end(record) {
+        entry(tables, lsn, link)?;
+        tables.transactions.remove(&link.transaction);
+        return Ok(());
+    }
+    let expected = "what the transaction's records before it let expect";
+    let malformed = Malformed { lsn, expected };
+    let entry = entry(tables, lsn, link)?;
+    entry.last = lsn;
+    let mut page = None;
+    let sound = match record {
+        Record::Update(update) => {
+            let before = entry.room.checked_add(u64::from(update.reserve));
+            entry.undo_next = lsn;
+            let sound = before == Some(update.room) && entry.state == State::Active;
+            (entry.room, page) = (update.room, Some(update.page));
+            sound
+        }
+        Record::Compensation(compensation) => {
+            let shrinks = compensation.room <= entry.room && entry.state != State::Committed;
+            (entry.room, entry.undo_next) = (compensation.room, compensation.undo_next);
+            page = Some(compensation.page);
+            shrinks
+        }
+        Record::Nested(nested) => {
+            let shrinks = nested.room <= entry.room && entry.state == State::Active;
+            (entry.room, entry.undo_next) = (nested.room, nested.undo_next);
+            shrinks
+        }
+        Record::Commit(_) => marked(entry, State::Committed),
+        _ => marked(entry, State::Aborting),
+    };
+    if let Some(page) = page
+        && let hash_map::Entry::Vacant(clean) = tables.pages.entry(page)
+    {
+        clean.insert(lsn);
+    }
+    sound.then_some(()).ok_or(malformed)
+}
+
+fn began(lsn: Lsn) -> Entry {
+    Entry {
+        last: lsn,
+        undo_next: lsn,
+        room: ENDING_BYTES,
+        state: State::Active,
+    }
+}
+
+fn is_end(record: &Record<'_>) -> bool {
+    matches!(record, Record::End(_))
+}
+
+/// COMMIT or ABORT: whether it may be.
+fn marked(entry: &mut Entry, state: State) -> bool {
+    let sound = entry.state == State::Active;
+    entry.room = entry.room.saturating_sub(MARK_BYTES);
+    entry.state = state;
+    sound
+}
+
+/// The transaction that the record at `lsn` goes on with (I2).
+fn entry(tables: &mut Tables, lsn: Lsn, link: Link) -> Result<&mut Entry, Malformed> {
+    let expected = "the next record of a transaction that is under way";
+    let entry = tables.transactions.get_mut(&link.transaction);
+    entry
+        .filter(|entry| entry.last == link.prev)
+        .ok_or(Malformed { lsn, expected })
+}

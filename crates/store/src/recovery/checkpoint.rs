@@ -1,0 +1,123 @@
+//! Checkpoints: where restart may begin.
+//!
+//! A checkpoint is made while transactions run, and nobody waits for it: it puts a mark into the log, reads what
+//! is durable up to the mark, and so knows who was under way there and which pages had been changed. Those that
+//! are durable meanwhile, it leaves out. What it found goes into the log, and where that is, into the anchor.
+//!
+//! So it asks no transaction anything. The price is that the log is read once more; it is read from the cache of the
+//! operating system, as a rule.
+//!
+//! # Invariants
+//!
+//! * I1 The tables that are written are those of the mark, but for pages that are durable with every change before
+//!   the mark, and for changes behind a page's recovery LSN.
+//! * I2 The anchor is written when both records are durable. A crash before leaves the checkpoint before.
+//!
+//! # Differences from the paper
+//!
+//! Mohan et al., "ARIES", 1992, §5.4, collects both tables from memory between the two records, so that they are
+//! those of no one place and analysis must allow for that. It also takes pages off the table at analysis when the
+//! log tells that they were written. Here the tables are exact at the mark, and whoever makes the checkpoint asks.
+
+use foxton_log::Lsn;
+use foxton_log::follow::Follower;
+use foxton_sync::worker::Worker;
+
+use super::analysis;
+use super::anchor::Anchor;
+use super::error::RecoveryError;
+use super::pages::Pages;
+use super::record::{Place, Record};
+use super::tables::Tables;
+use super::transaction::Recovery;
+
+/// Who makes checkpoints: knows the tables at some place in the log, and reads on from there.
+#[derive(Debug)]
+pub struct Checkpointer {
+    pub(super) tables: Tables,
+    /// The tables are those of this place.
+    pub(super) at: Lsn,
+}
+
+/// A checkpoint that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpointed {
+    /// Where it is.
+    pub anchor: Anchor,
+    /// Transactions that were under way.
+    pub transactions: usize,
+    /// Pages that differed from what was durable of them.
+    pub pages: usize,
+}
+
+impl Checkpointer {
+    /// Makes a checkpoint. Segments that lie before its `needed_from` may be removed then, as far as recovery goes.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it in the log, or the log, the anchor or the pages fail. The checkpoint before stands.
+    pub fn checkpoint<P: Pages>(
+        &mut self,
+        recovery: &Recovery,
+        worker: &Worker,
+        pages: &P,
+    ) -> Result<Checkpointed, RecoveryError<P::Error>> {
+        let mark = put(recovery, worker, &Record::CheckpointBegin)?;
+        recovery.log.wait_durable(worker, mark.end)?;
+        self.read_to(recovery, mark)?;
+        let dirty = self.tables.pages.keys().copied().collect::<Vec<_>>();
+        for page in dirty {
+            let behind = pages.recovery_lsn(page).map_err(RecoveryError::Pages)?;
+            match behind.filter(|behind| *behind < mark.begin) {
+                None => self.tables.pages.remove(&page),
+                Some(behind) => {
+                    let known = self.tables.pages[&page];
+                    self.tables.pages.insert(page, known.max(behind))
+                }
+            };
+        }
+        let end = Record::CheckpointEnd(mark.begin, self.tables.clone());
+        let end = put(recovery, worker, &end)?;
+        recovery.log.wait_durable(worker, end.end)?;
+        let anchor = Anchor {
+            begin: mark.begin,
+            end_at: end.begin,
+            durable: end.end,
+            needed_from: self.tables.needed_from(mark.begin),
+        };
+        anchor.write(&*recovery.device, &recovery.identity)?; // I2
+        Ok(Checkpointed {
+            anchor,
+            transactions: self.tables.transactions.len(),
+            pages: self.tables.pages.len(),
+        })
+    }
+
+    /// Takes in what the log says before the mark.
+    fn read_to<E>(&mut self, recovery: &Recovery, mark: Place) -> Result<(), RecoveryError<E>> {
+        let device = &*recovery.device;
+        let mut follower = Follower::begin(device, &recovery.identity, self.at, mark.end)?;
+        while let Some(view) = follower.next()? {
+            if let Some(record) = Record::decode(&view)? {
+                analysis::take(&mut self.tables, view.lsn, &record)?;
+            }
+            self.at = view.end;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a record of a checkpoint into the log, if there is room.
+fn put<E>(
+    recovery: &Recovery,
+    worker: &Worker,
+    record: &Record<'_>,
+) -> Result<Place, RecoveryError<E>> {
+    let bytes = recovery.space.take_exactly(record.log_bytes());
+    let bytes = bytes.map_err(RecoveryError::NoRoom)?;
+    record.insert(&recovery.log, worker).map_err(|error| {
+        recovery.space.give(bytes);
+        error.into()
+    })
+}

@@ -1,0 +1,202 @@
+//! What can go wrong, told by what can be done about it.
+//!
+//! | error | what to do |
+//! |-------|------------|
+//! | [`RecoveryError::NoRoom`] | commit, or roll back; there is room for both. Later, when the log was cut, again |
+//! | [`RecoveryError::Log`] | if the record was too large, change less at once; else open again |
+//! | [`RecoveryError::Read`] | see to the device, or restore a backup |
+//! | [`RecoveryError::Damaged`] | restore a backup |
+//! | [`RecoveryError::Unkept`] | mend the program that owns the pages |
+//! | [`RecoveryError::Anchor`] | see to the device; the checkpoint before stands |
+//! | [`RecoveryError::Pages`] | whatever the owner of the pages says |
+
+use std::fmt;
+use std::io;
+
+use foxton_log::follow::FollowError;
+use foxton_log::{LogError, Lsn};
+
+use super::record::Malformed;
+use super::space::NoRoom;
+use super::tables::PageId;
+
+/// Why something was not done. `E` is the error of the pages' owner.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RecoveryError<E> {
+    /// There is no room in the log for the change and for taking it back. Nothing was done.
+    NoRoom(NoRoom),
+    /// The log did not take a record.
+    Log(LogError),
+    /// The log could not be read.
+    Read(Box<FollowError>),
+    /// A record makes no sense, by itself or where it stands.
+    Damaged(Malformed),
+    /// The owner of the pages did not keep the contract: taking back the change that was logged at `lsn` logged
+    /// no compensation, or more than one, or one that is larger than what was set aside for it.
+    Unkept {
+        /// The record.
+        lsn: Lsn,
+        /// Its page.
+        page: PageId,
+    },
+    /// The file that says where the last checkpoint is could not be read or written.
+    Anchor(AnchorError),
+    /// The owner of the pages failed.
+    Pages(E),
+}
+
+impl<E: fmt::Display> fmt::Display for RecoveryError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoveryError::NoRoom(error) => error.fmt(f),
+            RecoveryError::Log(error) => error.fmt(f),
+            RecoveryError::Read(error) => error.fmt(f),
+            RecoveryError::Damaged(malformed) => malformed.fmt(f),
+            RecoveryError::Unkept { lsn, page } => write!(
+                f,
+                "taking back the change of page {page} at LSN {lsn} did not log exactly one compensation \
+                 within its reserve"
+            ),
+            RecoveryError::Anchor(error) => error.fmt(f),
+            RecoveryError::Pages(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for RecoveryError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RecoveryError::Log(error) => Some(error),
+            RecoveryError::Read(error) => Some(&**error),
+            RecoveryError::Damaged(malformed) => Some(malformed),
+            RecoveryError::Anchor(error) => Some(error),
+            RecoveryError::Pages(error) => Some(error),
+            RecoveryError::NoRoom(_) | RecoveryError::Unkept { .. } => None,
+        }
+    }
+}
+
+/// Why a record was not put into the log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// As [`RecoveryError::NoRoom`].
+    NoRoom(NoRoom),
+    /// As [`RecoveryError::Log`].
+    Log(LogError),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::NoRoom(error) => error.fmt(f),
+            WriteError::Log(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WriteError::NoRoom(_) => None,
+            WriteError::Log(error) => Some(error),
+        }
+    }
+}
+
+impl From<NoRoom> for WriteError {
+    fn from(error: NoRoom) -> Self {
+        WriteError::NoRoom(error)
+    }
+}
+
+impl From<LogError> for WriteError {
+    fn from(error: LogError) -> Self {
+        WriteError::Log(error)
+    }
+}
+
+impl<E> From<WriteError> for RecoveryError<E> {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::NoRoom(error) => RecoveryError::NoRoom(error),
+            WriteError::Log(error) => RecoveryError::Log(error),
+        }
+    }
+}
+
+impl<E> From<LogError> for RecoveryError<E> {
+    fn from(error: LogError) -> Self {
+        RecoveryError::Log(error)
+    }
+}
+
+impl<E> From<FollowError> for RecoveryError<E> {
+    fn from(error: FollowError) -> Self {
+        RecoveryError::Read(Box::new(error))
+    }
+}
+
+impl<E> From<Malformed> for RecoveryError<E> {
+    fn from(error: Malformed) -> Self {
+        RecoveryError::Damaged(error)
+    }
+}
+
+impl<E> From<AnchorError> for RecoveryError<E> {
+    fn from(error: AnchorError) -> Self {
+        RecoveryError::Anchor(error)
+    }
+}
+
+/// What is wrong with the file that says where the last checkpoint is.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnchorError {
+    /// The device failed.
+    Device {
+        /// What was tried.
+        operation: &'static str,
+        /// What the device said.
+        source: io::Error,
+    },
+    /// Its bytes are not what was written, or of another database.
+    Damaged,
+    /// It has a format that this program does not know.
+    Newer(u32),
+}
+
+impl AnchorError {
+    pub(super) fn of(operation: &'static str) -> impl FnOnce(io::Error) -> AnchorError {
+        move |source| AnchorError::Device { operation, source }
+    }
+}
+
+impl fmt::Display for AnchorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = super::ANCHOR_FILE;
+        match self {
+            AnchorError::Device { operation, source } => {
+                write!(f, "could not {operation} `{file}`: {source}")
+            }
+            AnchorError::Damaged => write!(
+                f,
+                "`{file}` is damaged, or belongs to another database. Restore the database from a backup"
+            ),
+            AnchorError::Newer(version) => write!(
+                f,
+                "`{file}` has format {version}, which only a newer version can read"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AnchorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AnchorError::Device { source, .. } => Some(source),
+            AnchorError::Damaged | AnchorError::Newer(_) => None,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! What changes to pages leave in the log.
+//!
+//! ```text
+//! record            kind  payload
+//! BEGIN             32    nothing
+//! UPDATE            33    transaction · prev · room · page · reserve u32 · undo bytes u32 · undo · redo
+//! COMPENSATION      34    transaction · prev · room · undo next · page · redo
+//! NESTED            35    transaction · prev · room · undo next
+//! COMMIT            36    transaction · prev
+//! ABORT             37    transaction · prev
+//! END               38    transaction · prev
+//! CHECKPOINT_BEGIN  39    nothing
+//! CHECKPOINT_END    40    begin · transactions u32 · pages u32 · of each transaction: transaction · last ·
+//!                         undo next · room · state u64; of each page: page · recovery LSN
+//! ```
+//!
+//! Numbers are u64 unless it says otherwise, and little-endian. The checks are those of the log's records.
+//!
+//! A transaction is named by the LSN of its BEGIN. So nothing counts transactions, no two share a name, and
+//! the chain of a transaction's records ends where its name says. `prev` is where the transaction's record
+//! before this one begins; `undo next`, the record with which taking back goes on.
+//!
+//! `room` is how many bytes of log taking back everything that is left of the transaction, and ending it,
+//! can take; `reserve`, how many of them are this record's. A `reserve` of 0 says that the change is not
+//! to be taken back. `space` says what they are for.
+//!
+//! # Invariants
+//!
+//! * I1 Whatever bytes are given, decoding answers with a record or an error, takes time and memory in
+//!   proportion to them, and encoding what it answered gives the same bytes.
+//! * I2 In a record that decodes, places point strictly backwards: transaction <= undo next <= prev < the
+//!   record itself. So following them comes to an end.
+
+use std::fmt;
+
+use foxton_log::record::framed_bytes;
+use foxton_log::{Log, LogError, Lsn, RecordView};
+use foxton_sync::worker::Worker;
+use smallvec::SmallVec;
+
+use super::bytes::Bytes;
+use super::tables::{PageId, Tables};
+
+/// The first kind of record that is explained here.
+pub const FIRST_KIND: u8 = BEGIN;
+/// The last kind of record that is explained here.
+pub const LAST_KIND: u8 = CHECKPOINT_END;
+
+const BEGIN: u8 = 32;
+const UPDATE: u8 = 33;
+const COMPENSATION: u8 = 34;
+const NESTED: u8 = 35;
+const COMMIT: u8 = 36;
+const ABORT: u8 = 37;
+const END: u8 = 38;
+const CHECKPOINT_BEGIN: u8 = 39;
+const CHECKPOINT_END: u8 = 40;
+
+/// Bytes of a COMPENSATION before its redo.
+const COMPENSATION_HEAD: usize = 40;
+/// Bytes of log that ABORT, COMMIT or END takes.
+pub(super) const MARK_BYTES: u64 = framed_bytes(16);
+
+/// Where a record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Where it begins: its name, by which others point to it.
+    pub begin: Lsn,
+    /// Where it ends: the LSN of a page that has its change. Once the log is durable up to here, the page
+    /// may go out.
+    pub end: Lsn,
+}
+
+/// What the records of one transaction that take nothing with them say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Where the transaction begins: its name.
+    pub transaction: Lsn,
+    /// Where its record before this one begins.
+    pub prev: Lsn,
+}
+
+/// A change of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Update<'a> {
+    /// Whose, and after what.
+    pub link: Link,
+    /// Bytes of log that taking back all that the transaction has done up to here can take.
+    pub room: u64,
+    /// The page.
+    pub page: PageId,
+    /// What of `room` is for this change; 0 if it is not to be taken back.
+    pub reserve: u32,
+    /// What the page's owner needs to take it back.
+    pub undo: &'a [u8],
+    /// What the page's owner needs to make it again.
+    pub redo: &'a [u8],
+}
+
+/// A change that took another one back. It is made again, and never taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compensation<'a> {
+    /// Whose, and after what.
+    pub link: Link,
+    /// As in [`Update`].
+    pub room: u64,
+    /// What is to be taken back after what this took back.
+    pub undo_next: Lsn,
+    /// The page.
+    pub page: PageId,
+    /// What the page's owner needs to make it again.
+    pub redo: &'a [u8],
+}
+
+/// A nested top action has ended: what it did stays, whatever becomes of the transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nested {
+    /// Whose, and after what.
+    pub link: Link,
+    /// As in [`Update`].
+    pub room: u64,
+    /// The last record before the action.
+    pub undo_next: Lsn,
+}
+
+/// A record of the kinds that are explained here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A transaction begins, with its first change.
+    Begin,
+    /// A page is changed.
+    Update(Update<'a>),
+    /// A change is taken back.
+    Compensation(Compensation<'a>),
+    /// A nested top action has ended.
+    Nested(Nested),
+    /// A transaction is committed.
+    Commit(Link),
+    /// A transaction has begun to take back all it did.
+    Abort(Link),
+    /// A transaction has ended, committed or taken back.
+    End(Link),
+    /// A checkpoint is taken here.
+    CheckpointBegin,
+    /// What there was at the checkpoint that began at the given place.
+    CheckpointEnd(Lsn, Tables),
+}
+
+/// A record whose checks are good and whose content makes no sense: written by a program that does not agree
+/// with this one, or by a forger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed {
+    /// Where the record begins.
+    pub lsn: Lsn,
+    /// What it should have been.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Malformed { lsn, expected } = self;
+        write!(f, "the log record at LSN {lsn} is not {expected}")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Bytes of log that a compensation with so many bytes of redo takes.
+pub const fn compensation_bytes(redo: usize) -> u64 {
+    framed_bytes(COMPENSATION_HEAD + redo)
+}
+
+/// The fixed part of a record. The largest, UPDATE's, has 40 bytes; tables of a checkpoint go on the heap.
+type Head = SmallVec<[u8; 40]>;
+
+impl<'a> Record<'a> {
+    /// The record that `view` holds, or `None` if its kind is not explained here.
+    ///
+    /// # Errors
+    ///
+    /// If its content makes no sense (I1, I2).
+    pub fn decode(view: &RecordView<'a>) -> Result<Option<Record<'a>>, Malformed> {
+        let expected = match view.kind {
+            BEGIN => "the beginning of a transaction",
+            UPDATE => "a change of a page",
+            COMPENSATION => "a compensation",
+            NESTED => "the end of a nested top action",
+            COMMIT | ABORT | END => "the end of a transaction",
+            CHECKPOINT_BEGIN => "the beginning of a checkpoint",
+            CHECKPOINT_END => "the end of a checkpoint",
+            _ => return Ok(None),
+        };
+        let record = decode(view.lsn, view.kind, Bytes(view.payload));
+        let malformed = Malformed {
+            lsn: view.lsn,
+            expected,
+        };
+        record.map(Some).ok_or(malformed)
+    }
+
+    /// The kind of the record.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Record::Begin => BEGIN,
+            Record::Update(_) => UPDATE,
+            Record::Compensation(_) => COMPENSATION,
+            Record::Nested(_) => NESTED,
+            Record::Commit(_) => COMMIT,
+            Record::Abort(_) => ABORT,
+            Record::End(_) => END,
+            Record::CheckpointBegin => CHECKPOINT_BEGIN,
+            Record::CheckpointEnd(..) => CHECKPOINT_END,
+        }
+    }
+
+    /// Whose record it is, and after what, if it is a transaction's and not its first.
+    pub fn link(&self) -> Option<Link> {
+        match self {
+            Record::Update(update) => Some(update.link),
+            Record::Compensation(compensation) => Some(compensation.link),
+            Record::Nested(nested) => Some(nested.link),
+            Record::Commit(link) | Record::Abort(link) | Record::End(link) => Some(*link),
+            Record::Begin | Record::CheckpointBegin | Record::CheckpointEnd(..) => None,
+        }
+    }
+
+    /// The payload, in parts.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 2^32 - 1 bytes of undo, transactions or pages; the log takes no such record.
+    pub fn encode(&self) -> (impl AsRef<[u8]> + use<>, [&'a [u8]; 2]) {
+        const LIMIT: &str = "a record has at most 256 MiB";
+        let count = |count: usize| u32::try_from(count).expect(LIMIT).to_le_bytes();
+        let mut head = Head::new();
+        let link = self.link();
+        if let Some(link) = link {
+            put(&mut head, &[link.transaction.bytes(), link.prev.bytes()]);
+        }
+        let mut tail: [&'a [u8]; 2] = [&[], &[]];
+        match self {
+            Record::Update(update) => {
+                put(&mut head, &[update.room, update.page.0]);
+                head.extend_from_slice(&update.reserve.to_le_bytes());
+                head.extend_from_slice(&count(update.undo.len()));
+                tail = [update.undo, update.redo];
+            }
+            Record::Compensation(compensation) => {
+                let next = compensation.undo_next.bytes();
+                put(&mut head, &[compensation.room, next, compensation.page.0]);
+                tail[0] = compensation.redo;
+            }
+            Record::Nested(nested) => put(&mut head, &[nested.room, nested.undo_next.bytes()]),
+            Record::CheckpointEnd(begin, tables) => {
+                put(&mut head, &[begin.bytes()]);
+                head.extend_from_slice(&count(tables.transactions.len()));
+                head.extend_from_slice(&count(tables.pages.len()));
+                tables.encode(&mut |number| head.extend_from_slice(&number.to_le_bytes()));
+            }
+            Record::Begin | Record::CheckpointBegin => {}
+            Record::Commit(_) | Record::Abort(_) | Record::End(_) => {}
+        }
+        (head, tail)
+    }
+
+    /// Bytes of log that it takes.
+    pub fn log_bytes(&self) -> u64 {
+        let (head, [first, second]) = self.encode();
+        framed_bytes(head.as_ref().len() + first.len() + second.len())
+    }
+
+    /// Puts the record into the log.
+    ///
+    /// # Errors
+    ///
+    /// What the log answers.
+    pub fn insert(&self, log: &Log, worker: &Worker) -> Result<Place, LogError> {
+        let (head, [first, second]) = self.encode();
+        let parts = [head.as_ref(), first, second];
+        let end = log.insert(worker, self.kind(), &parts)?;
+        let bytes = framed_bytes(parts.iter().map(|part| part.len()).sum());
+        Ok(Place {
+            begin: Lsn::new(end.bytes() - bytes),
+            end,
+        })
+    }
+}
+
+fn put(head: &mut Head, numbers: &[u64]) {
+    for number in numbers {
+        head.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn decode(lsn: Lsn, kind: u8, mut bytes: Bytes<'_>) -> Option<Record<'_>> {
+    let bytes = &mut bytes;
+    let record = match kind {
+        BEGIN => Record::Begin,
+        UPDATE => Record::Update(update(lsn, bytes)?),
+        COMPENSATION => {
+            let (link, room, undo_next) = taken_back(lsn, bytes)?;
+            Record::Compensation(Compensation {
+                link,
+                room,
+                undo_next,
+                page: PageId(bytes.u64()?),
+                redo: std::mem::take(&mut bytes.0),
+            })
+        }
+        NESTED => {
+            let (link, room, undo_next) = taken_back(lsn, bytes)?;
+            Record::Nested(Nested {
+                link,
+                room,
+                undo_next,
+            })
+        }
+        COMMIT => Record::Commit(link(lsn, bytes)?),
+        ABORT => Record::Abort(link(lsn, bytes)?),
+        END => Record::End(link(lsn, bytes)?),
+        CHECKPOINT_BEGIN => Record::CheckpointBegin,
+        CHECKPOINT_END => {
+            let begin = Lsn::new(bytes.u64()?);
+            let (transactions, pages) = (bytes.u32()?, bytes.u32()?);
+            let tables = Tables::decode(begin, transactions, pages, bytes)?;
+            (begin < lsn).then_some(Record::CheckpointEnd(begin, tables))?
+        }
+        _ => return None,
+    };
+    bytes.0.is_empty().then_some(record)
+}
+
+fn update<'a>(lsn: Lsn, bytes: &mut Bytes<'a>) -> Option<Update<'a>> {
+    let (link, room) = (link(lsn, bytes)?, bytes.u64()?);
+    let page = PageId(bytes.u64()?);
+    let (reserve, undo_bytes) = (bytes.u32()?, bytes.u32()?);
+    let undo = bytes.take(usize::try_from(undo_bytes).ok()?)?;
+    let redo = std::mem::take(&mut bytes.0);
+    let least = match reserve {
+        0 => 0,
+        _ => compensation_bytes(undo.len()),
+    };
+    let sound = u64::from(reserve) >= least && room >= u64::from(reserve);
+    let is_sound = sound && (reserve != 0 || undo.is_empty());
+    is_sound.then_some(Update {
+        link,
+        room,
+        page,
+        reserve,
+        undo,
+        redo,
+    })
+}
+
+fn link(lsn: Lsn, bytes: &mut Bytes<'_>) -> Option<Link> {
+    let (transaction, prev) = (Lsn::new(bytes.u64()?), Lsn::new(bytes.u64()?));
+    (transaction <= prev && prev < lsn).then_some(Link { transaction, prev })
+}
+
+fn taken_back(lsn: Lsn, bytes: &mut Bytes<'_>) -> Option<(Link, u64, Lsn)> {
+    let (link, room) = (link(lsn, bytes)?, bytes.u64()?);
+    let undo_next = Lsn::new(bytes.u64()?);
+    let backwards = link.transaction <= undo_next && undo_next <= link.prev;
+    backwards.then_some((link, room, undo_next))
+}

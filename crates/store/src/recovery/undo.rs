@@ -1,0 +1,167 @@
+//! Taking back: a transaction as a whole, or to a savepoint, while it runs or after a crash, in one way.
+//!
+//! What is to be taken back is read from the log, from the last change to the first. Each change that is taken
+//! back is a change, too, and logged: its compensation says with which record taking back goes on.
+//!
+//! # Invariants
+//!
+//! * I1 A change is taken back once. Its compensation says to go on before it, and is never taken back itself. Either the
+//!   compensation is in the log, and then every later restart goes on before the change, or it is not, and
+//!   then no page that was changed by it went out (`pages`, P2).
+//! * I2 Taking back never wants for room: what it writes was set aside (`space`, I1).
+
+use foxton_log::Lsn;
+use foxton_log::fetch::Fetcher;
+use foxton_sync::worker::Worker;
+
+use super::error::RecoveryError;
+use super::pages::{Compensate, Pages};
+use super::record::{
+    Compensation, MARK_BYTES, Malformed, Place, Record, Update, compensation_bytes,
+};
+use super::tables::{PageId, State};
+use super::transaction::{Chain, Recovery, Savepoint, Transaction};
+
+impl Recovery {
+    /// Takes back what the transaction did since `savepoint`. It may go on.
+    ///
+    /// # Errors
+    ///
+    /// If the log or the pages fail. It may be tried again, and goes on where it stopped. Never for want of room.
+    ///
+    /// # Panics
+    ///
+    /// If the savepoint is not one of this transaction.
+    pub fn rollback_to<P: Pages>(
+        &self,
+        worker: &Worker,
+        transaction: &mut Transaction,
+        savepoint: Savepoint,
+        pages: &P,
+    ) -> Result<(), RecoveryError<P::Error>> {
+        assert!(transaction.owns(savepoint), "whose savepoint it is");
+        match &mut transaction.chain {
+            Some(chain) => self.undo_to(worker, chain, savepoint.last, pages),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back all that the transaction did, and ends it.
+    ///
+    /// # Errors
+    ///
+    /// As [`rollback_to`](Self::rollback_to).
+    pub fn rollback<P: Pages>(
+        &self,
+        worker: &Worker,
+        transaction: &mut Transaction,
+        pages: &P,
+    ) -> Result<(), RecoveryError<P::Error>> {
+        let Some(chain) = &mut transaction.chain else {
+            return Ok(());
+        };
+        if chain.state == State::Active {
+            self.put(worker, chain, &Record::Abort(chain.link()))?;
+            chain.room -= MARK_BYTES;
+            chain.state = State::Aborting;
+        }
+        self.undo_to(worker, chain, chain.begin, pages)?;
+        self.end(worker, chain)?;
+        transaction.chain = None;
+        Ok(())
+    }
+
+    /// Takes back what lies behind `until`.
+    fn undo_to<P: Pages>(
+        &self,
+        worker: &Worker,
+        chain: &mut Chain,
+        until: Lsn,
+        pages: &P,
+    ) -> Result<(), RecoveryError<P::Error>> {
+        let until = until.max(chain.begin);
+        if chain.undo_next <= until {
+            return Ok(());
+        }
+        self.log.wait_written(worker, chain.end)?;
+        let mut fetcher = Fetcher::begin(&*self.device, &self.identity, chain.begin, chain.end)?;
+        while chain.undo_next > until {
+            self.undo_one(worker, &mut fetcher, chain, pages)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back one record, the last that is left, or finds that there is nothing to take back in it.
+    pub(super) fn undo_one<P: Pages>(
+        &self,
+        worker: &Worker,
+        fetcher: &mut Fetcher<'_>,
+        chain: &mut Chain,
+        pages: &P,
+    ) -> Result<(), RecoveryError<P::Error>> {
+        let at = chain.undo_next;
+        let view = fetcher.record(at)?;
+        let record = Record::decode(&view)?;
+        let whose = record.as_ref().and_then(Record::link);
+        if whose.is_none_or(|link| link.transaction != chain.begin) {
+            return Err(unexpected(at));
+        }
+        match record {
+            Some(Record::Update(update)) if update.reserve > 0 => {
+                return self.compensate(worker, chain, &update, pages);
+            }
+            Some(Record::Update(update)) => chain.undo_next = update.link.prev,
+            Some(Record::Compensation(compensation)) => chain.undo_next = compensation.undo_next,
+            Some(Record::Nested(nested)) => chain.undo_next = nested.undo_next,
+            Some(Record::Abort(link)) => chain.undo_next = link.prev,
+            _ => return Err(unexpected(at)),
+        }
+        Ok(())
+    }
+
+    /// Takes back the change at `chain.undo_next`, which is `update`.
+    fn compensate<P: Pages>(
+        &self,
+        worker: &Worker,
+        chain: &mut Chain,
+        update: &Update<'_>,
+        pages: &P,
+    ) -> Result<(), RecoveryError<P::Error>> {
+        let lsn = chain.undo_next;
+        let reserve = u64::from(update.reserve);
+        let (mut outcome, mut kept) = (None, true);
+        let mut log = |page: PageId, redo: &[u8]| -> Option<Place> {
+            kept &= outcome.is_none() && compensation_bytes(redo.len()) <= reserve;
+            if !kept {
+                return None;
+            }
+            let compensation = Compensation {
+                link: chain.link(),
+                room: chain.room.saturating_sub(reserve),
+                undo_next: update.link.prev,
+                page,
+                redo,
+            };
+            let placed = self.put(worker, chain, &Record::Compensation(compensation));
+            if placed.is_ok() {
+                (chain.room, chain.undo_next) = (compensation.room, compensation.undo_next); // I1
+            }
+            outcome.insert(placed).as_ref().ok().copied()
+        };
+        let undone = pages.undo(update.page, update.undo, &mut Compensate { log: &mut log });
+        undone.map_err(RecoveryError::Pages)?;
+        match outcome {
+            Some(Err(error)) => Err(error.into()),
+            Some(Ok(_)) if kept => Ok(()),
+            _ => Err(RecoveryError::Unkept {
+                lsn,
+                page: update.page,
+            }),
+        }
+    }
+}
+
+fn unexpected<E>(lsn: Lsn) -> RecoveryError<E> {
+    let expected = "one that can be taken back";
+    RecoveryError::Damaged(Malformed { lsn, expected })
+}
