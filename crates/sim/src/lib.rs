@@ -55,6 +55,9 @@ pub mod crash;
 /// Damage at rest.
 pub mod flip;
 
+/// Pages that are larger than memory, and their restart.
+pub mod pages;
+
 /// The README's example is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

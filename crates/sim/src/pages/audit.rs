@@ -1,0 +1,65 @@
+//! What the log of a run says of itself: no change is taken back twice, and nothing that was committed.
+
+use super::engine::{IDENTITY, Trouble};
+use foxton_log::device::fault::FaultDevice;
+use foxton_log::{Lsn, Start, reader};
+use foxton_store::recovery::record::{Malformed, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was counted in a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Changes that can be taken back.
+    pub updates: u64,
+    /// Of these, those that were.
+    pub compensations: u64,
+}
+
+/// A transaction, by its records.
+#[derive(Debug, Default)]
+struct Chain {
+    /// What can be taken back and was not, by `prev`, which no two records share.
+    standing: BTreeSet<Lsn>,
+    committed: bool,
+}
+
+/// Reads the whole log in `device`. It must begin at its beginning.
+///
+/// # Errors
+///
+/// If something was taken back that did not stand: twice, or of a transaction that was committed.
+pub fn audit(device: &FaultDevice) -> Result<Counted, Trouble> {
+    let mut counted = Counted::default();
+    let mut chains: BTreeMap<Lsn, Chain> = BTreeMap::new();
+    let mut take = |record: &Record<'_>, lsn: Lsn| {
+        let Some(link) = record.link() else {
+            return true;
+        };
+        let chain = chains.entry(link.transaction).or_default();
+        match record {
+            Record::Update(update) if update.reserve > 0 => {
+                counted.updates += 1;
+                chain.standing.insert(link.prev) && lsn > link.prev
+            }
+            Record::Compensation(compensation) => {
+                counted.compensations += 1;
+                !chain.committed && chain.standing.remove(&compensation.undo_next)
+            }
+            Record::Commit(_) => {
+                chain.committed = true;
+                true
+            }
+            _ => true,
+        }
+    };
+    reader::read(device, &IDENTITY, Start::default(), &mut |view| {
+        let expected = "the first compensation of a change that stands";
+        let record = Record::decode(&view)?;
+        let sound = record.is_none_or(|record| take(&record, view.lsn));
+        sound.then_some(()).ok_or(Malformed {
+            lsn: view.lsn,
+            expected,
+        })
+    })?;
+    Ok(counted)
+}

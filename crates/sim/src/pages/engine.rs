@@ -1,0 +1,351 @@
+//! Pages, their log, and what is done with both: the engine of a run.
+
+use super::Fault;
+use super::page::{Back, Change, Thing};
+use super::pool::{Pool, PoolError};
+use crate::ledger::mix;
+use foxton_log::device::{Device, fault::FaultDevice};
+use foxton_log::{Log, LogOptions, Lsn, segment};
+use foxton_store::recovery::{
+    Analysis, PageId, Place, Recovered, RecoveryError, RestartCall, RestartOptions, Transaction,
+    Undo, restart::restart,
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
+
+/// What went wrong, for people.
+pub type Trouble = Box<dyn Error + Send + Sync>;
+
+/// All things and their values.
+pub type Contents = BTreeMap<Thing, i64>;
+
+/// Names the database of every run.
+pub const IDENTITY: [u8; 16] = *b"pages, simulated";
+
+/// Pages that there are.
+pub(super) const PAGES: u64 = 6;
+/// Things that everybody adds to.
+pub(super) const COUNTERS: std::ops::Range<Thing> = 0..8;
+/// Things that one client at a time sets.
+pub(super) const REGISTERS: std::ops::Range<Thing> = 8..16;
+/// The thing of a client, in which it counts its commits.
+pub(super) const OWN: Thing = 100;
+pub(super) const CLIENTS: usize = 4;
+/// Bytes of log in a run with a limit.
+const LIMIT: u64 = 24 << 10;
+
+/// How a run goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// What it draws from.
+    pub seed: u64,
+    /// Steps of all clients together.
+    pub steps: usize,
+    /// What is done wrong.
+    pub fault: Option<Fault>,
+}
+
+impl Setting {
+    /// Whether pages can be torn.
+    pub fn images(&self) -> bool {
+        // Where there are images, redo begins with one, and so may do everything twice.
+        self.seed.is_multiple_of(2) && self.fault != Some(Fault::RedoTwice)
+    }
+
+    /// Whether the log is cut behind checkpoints.
+    pub fn cuts_log(&self) -> bool {
+        self.seed % 3 == 1
+    }
+
+    fn limit(&self, device: &dyn Device) -> Result<Lsn, Trouble> {
+        if self.seed % 5 != 2 {
+            return Ok(Lsn::MAX);
+        }
+        Ok(first(device)?.plus(LIMIT))
+    }
+
+    /// Whether clients roll back in their own way, which is wrong.
+    pub(super) fn own_rollback(&self) -> bool {
+        matches!(
+            self.fault,
+            Some(Fault::NoCompensation | Fault::WrongUndoNext)
+        )
+    }
+}
+
+/// Where the log begins.
+fn first(device: &dyn Device) -> Result<Lsn, Trouble> {
+    let names = device.list()?;
+    let firsts = names.iter().filter_map(|name| segment::first_of(name));
+    Ok(firsts.min().unwrap_or(Lsn::ZERO))
+}
+
+/// Pages, their log, and everything between.
+pub struct Engine {
+    /// The pages.
+    pub pool: Pool,
+    /// The rest.
+    pub recovered: Recovered,
+    /// Where the log may go.
+    pub limit: Lsn,
+    pub(super) worker: Worker,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("recovered", &self.recovered)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the log in `device`, showing each record to analysis.
+///
+/// # Errors
+///
+/// If the log or the last checkpoint cannot be read.
+pub fn open_log(
+    device: &FaultDevice,
+    progress: Option<&RestartCall>,
+) -> Result<(Log, Analysis), Trouble> {
+    let mut analysis = Analysis::begin::<PoolError>(device, &IDENTITY, progress)?;
+    let mut options = LogOptions::tiny();
+    options.buffer_bytes = 16 << 10;
+    let start = analysis.start();
+    let directory = Arc::new(device.clone());
+    let (log, _) = Log::open_from(
+        directory,
+        options,
+        IDENTITY,
+        start,
+        &mut |record| analysis.take(record),
+        &mut || Ok(()),
+    )?;
+    Ok((log, analysis))
+}
+
+/// Opens what is in `device`, and brings it to what was committed.
+///
+/// # Errors
+///
+/// If that cannot be done.
+pub fn open(device: &FaultDevice, setting: &Setting) -> Result<Engine, Trouble> {
+    let mut options = RestartOptions::default();
+    options.threads = 1 + setting.seed as usize % 2;
+    options.limit = setting.limit(device)?;
+    open_with(device, setting, &options)
+}
+
+/// As [`open`], with options that the seed does not draw.
+///
+/// # Errors
+///
+/// If that cannot be done.
+pub fn open_with(
+    device: &FaultDevice,
+    setting: &Setting,
+    options: &RestartOptions,
+) -> Result<Engine, Trouble> {
+    let shape = (setting.images(), PAGES);
+    let pool = Pool::open(device, shape, setting.seed, setting.fault)?;
+    let (log, analysis) = open_log(device, options.progress.as_ref())?;
+    let log = Arc::new(log);
+    pool.follow(log.clone());
+    let worker = Workers::new().worker();
+    let limit = options.limit;
+    let directory = Arc::new(device.clone());
+    let recovered = restart(directory, IDENTITY, log, &worker, analysis, &pool, options)?;
+    Ok(Engine {
+        pool,
+        recovered,
+        limit,
+        worker,
+    })
+}
+
+impl Engine {
+    /// Where the log ends.
+    pub fn log_end(&self) -> Lsn {
+        self.recovered.recovery.log().end(&self.worker)
+    }
+
+    fn change(
+        &self,
+        transaction: &mut Transaction,
+        page: PageId,
+        change: &Change,
+        back: &Back,
+    ) -> Result<Place, PoolError> {
+        let back = back.encode();
+        let undo = Undo::new(&back).with_more(self.pool.image_bytes());
+        let recovery = &self.recovered.recovery;
+        self.pool.change(page, change, |redo| {
+            let undo = Some(undo);
+            let change = foxton_store::recovery::Change { redo, undo };
+            Ok(recovery.update(&self.worker, transaction, page, change)?)
+        })
+    }
+
+    /// Sets `thing` to `value`, or adds so much to it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or something fails.
+    pub fn apply(
+        &self,
+        transaction: &mut Transaction,
+        done: Done,
+    ) -> Result<(PageId, Place, Back), PoolError> {
+        let (change, back) = match done {
+            Done::Set(thing, value) => {
+                let old = self.pool.value(thing)?;
+                (Change::Put(thing, value), Change::Put(thing, old))
+            }
+            Done::Add(thing, more) => (Change::Add(thing, more), Change::Add(thing, -more)),
+        };
+        let (page, back) = (self.pool.home(done.thing())?, Back::There(back));
+        let place = self.change(transaction, page, &change, &back)?;
+        Ok((page, place, back))
+    }
+
+    /// Puts all things into pages, and commits that.
+    ///
+    /// # Errors
+    ///
+    /// If something fails.
+    pub fn load(&self, random: &mut Random) -> Result<Lsn, PoolError> {
+        let mut transaction = Transaction::new();
+        for thing in all_things() {
+            let page = PageId(random.below(PAGES));
+            let (put, back) = (Change::Put(thing, 0), Change::Remove(thing));
+            self.change(&mut transaction, page, &put, &Back::Here(back))?;
+        }
+        let recovery = &self.recovered.recovery;
+        let end = recovery.commit(&self.worker, &mut transaction)?;
+        Ok(end.expect("it has changed something"))
+    }
+
+    /// Moves `thing` to another page, in a nested top action.
+    pub(super) fn move_thing(
+        &self,
+        transaction: &mut Transaction,
+        thing: Thing,
+        to: PageId,
+    ) -> Result<(), PoolError> {
+        let (from, value) = (self.pool.home(thing)?, self.pool.value(thing)?);
+        if from == to {
+            return Ok(());
+        }
+        let recovery = &self.recovered.recovery;
+        let action = recovery.begin_action(&self.worker, transaction)?;
+        let (put, remove) = (Change::Put(thing, value), Change::Remove(thing));
+        self.change(transaction, from, &remove, &Back::Here(put.clone()))?;
+        self.change(transaction, to, &put, &Back::Here(remove))?;
+        Ok(recovery.end_action(&self.worker, transaction, action)?)
+    }
+
+    /// Rolls back.
+    ///
+    /// # Errors
+    ///
+    /// If something fails; never for want of room.
+    pub fn rollback(&self, transaction: &mut Transaction) -> Result<(), Trouble> {
+        let recovery = &self.recovered.recovery;
+        Ok(recovery.rollback(&self.worker, transaction, &self.pool)?)
+    }
+
+    /// Commits; returns where.
+    ///
+    /// # Errors
+    ///
+    /// If the log fails.
+    pub fn commit(&self, transaction: &mut Transaction) -> Result<Option<Lsn>, Trouble> {
+        let recovery = &self.recovered.recovery;
+        Ok(recovery.commit(&self.worker, transaction)?)
+    }
+
+    /// Waits until a commit is durable.
+    ///
+    /// # Errors
+    ///
+    /// If the log fails.
+    pub fn wait(&self, lsn: Lsn) -> Result<(), Trouble> {
+        let recovery = &self.recovered.recovery;
+        Ok(recovery.log().wait_durable(&self.worker, lsn)?)
+    }
+
+    /// Makes a checkpoint, and cuts the log.
+    pub(super) fn checkpoint(&mut self, device: &FaultDevice, cuts: bool) -> Result<(), Trouble> {
+        let Recovered {
+            recovery,
+            checkpointer,
+            ..
+        } = &mut self.recovered;
+        let made = match checkpointer.checkpoint(recovery, &self.worker, &self.pool) {
+            Ok(made) => made,
+            Err(RecoveryError::NoRoom(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if cuts {
+            let before = first(device)?;
+            segment::remove_before(device, made.anchor.needed_from)?;
+            device.sync_dir()?;
+            let gone = first(device)?.since(before);
+            if self.limit < Lsn::MAX {
+                recovery.space().raise(gone);
+                self.limit = self.limit.plus(gone);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn all_things() -> impl Iterator<Item = Thing> {
+    let own = (0..CLIENTS as Thing).map(|client| OWN + client);
+    COUNTERS.chain(REGISTERS).chain(own)
+}
+
+/// What a client did to a thing.
+#[derive(Debug, Clone, Copy)]
+pub enum Done {
+    /// It has this value.
+    Set(Thing, i64),
+    /// It has so much more.
+    Add(Thing, i64),
+}
+
+impl Done {
+    pub(super) fn thing(self) -> Thing {
+        match self {
+            Done::Set(thing, _) | Done::Add(thing, _) => thing,
+        }
+    }
+
+    /// Does it to `contents`.
+    pub fn apply(self, contents: &mut Contents) {
+        match self {
+            Done::Set(thing, value) => contents.insert(thing, value),
+            Done::Add(thing, more) => {
+                let value = contents.get(&thing).map_or(more, |value| value + more);
+                contents.insert(thing, value)
+            }
+        };
+    }
+}
+
+/// Numbers drawn from a seed.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers that `seed` gives.
+    pub fn new(seed: u64) -> Random {
+        Random(mix(seed))
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = mix(self.0);
+        self.0 % limit
+    }
+}

@@ -1,0 +1,86 @@
+//! What clients and restart do wrong on purpose, with records that they make themselves.
+
+use super::Fault;
+use super::engine::{Engine, IDENTITY, Trouble, open_log};
+use super::page::Back;
+use foxton_log::device::fault::FaultDevice;
+use foxton_log::{Lsn, Start, reader};
+use foxton_store::recovery::record::{Compensation, Link, Malformed, Record};
+use foxton_store::recovery::{PageId, Place};
+use foxton_sync::worker::Workers;
+use std::collections::BTreeMap;
+
+/// Rolls back as it should not be done.
+pub(super) fn wrong_rollback(
+    engine: &Engine,
+    fault: Option<Fault>,
+    trace: &[(PageId, Place, Back)],
+) -> Result<(), Trouble> {
+    let Some((_, first, _)) = trace.first() else {
+        return Ok(());
+    };
+    // Clients take turns, so BEGIN lies right before the first change.
+    let begin = Lsn::new(first.begin.bytes() - Record::Begin.log_bytes());
+    let (log, worker) = (engine.recovered.recovery.log(), &engine.worker);
+    let mut link = Link {
+        transaction: begin,
+        prev: trace.last().expect("there is one").1.begin,
+    };
+    for (page, place, back) in trace.iter().rev() {
+        let Back::There(change) = back else {
+            continue;
+        };
+        let lsn = engine.pool.change(*page, change, |redo| {
+            if fault == Some(Fault::NoCompensation) {
+                return Ok(*place);
+            }
+            let compensation = Record::Compensation(Compensation {
+                link,
+                room: 0,
+                undo_next: place.begin,
+                page: *page,
+                redo,
+            });
+            Ok(compensation.insert(log, worker)?)
+        })?;
+        if fault != Some(Fault::NoCompensation) {
+            link.prev = lsn.begin;
+        }
+    }
+    Record::End(link).insert(log, worker)?;
+    Ok(())
+}
+
+/// Commits the last transaction that is under way, behind its back.
+pub(super) fn crown(device: &FaultDevice) -> Result<(), Trouble> {
+    let (log, analysis) = open_log(device, None)?;
+    let mut last: BTreeMap<Lsn, (Lsn, bool)> = BTreeMap::new();
+    let start = Start::default();
+    let read = reader::read(device, &IDENTITY, start, &mut |view| {
+        match Record::decode(&view)? {
+            Some(Record::Begin) => {
+                last.insert(view.lsn, (view.lsn, false));
+            }
+            Some(Record::End(link)) => {
+                last.remove(&link.transaction);
+            }
+            Some(record) => {
+                let open = matches!(record, Record::Update(_));
+                if let Some(link) = record.link() {
+                    last.insert(link.transaction, (view.lsn, open));
+                }
+            }
+            None => {}
+        }
+        Ok::<_, Malformed>(())
+    });
+    drop(analysis);
+    let worker = Workers::new().worker();
+    let under_way = last.iter().rev().find(|(_, (_, open))| *open);
+    if let (Ok(_), Some((&transaction, &(prev, _)))) = (read, under_way) {
+        let commit = Record::Commit(Link { transaction, prev });
+        commit.insert(&log, &worker)?;
+    }
+    log.close(&worker)?;
+    Ok(())
+}
