@@ -239,6 +239,29 @@ fn o4_who_cleans_leaves_nothing_to_who_goes_last() {
     cleaned_beside(false);
 }
 
+/// Four of seven readers are gone from the middle, and so it is cleaned. While it is, the two oldest go, and so it is
+/// to be cleaned again: whoever does that goes by the links as the first has left them, for by the old ones it would
+/// find obsolete requests that lead to each other, and take them out once more.
+#[test]
+fn o4_who_cleans_next_goes_by_the_links_that_are_left() {
+    model(|| {
+        let (locks, worker, other) = manager(Kind::Staged);
+        let [mut oldest, mut older, one, two, three, mut four, mut newest] =
+            readers(&locks, &worker);
+        for mut gone in [one, two, three] {
+            locks.release_all(&worker, &mut gone);
+        }
+        let cleaner = beside(&locks, other, move |locks, worker| {
+            locks.release_all(worker, &mut oldest);
+            locks.release_all(worker, &mut older);
+        });
+        locks.release_all(&worker, &mut four);
+        cleaner.join();
+        locks.release_all(&worker, &mut newest);
+        nobody_is_left(&locks, &worker);
+    });
+}
+
 fn writes_and_releases(
     locks: &Arc<Any>,
     worker: Worker,

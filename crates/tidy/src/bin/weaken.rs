@@ -10,9 +10,12 @@
 //! * `stray`  models failed, but none of that name;
 //! * `GREEN`  none failed.
 //!
+//! Models that are ignored, since they take long, run only if they are named after the ordering's number and
+//! none of the others of that name failed.
+//!
 //! Arguments select places: those whose `path:line` contains any of them. With anything stray or
-//! green the command fails. A model that runs longer than a minute counts as failed: weakened, an
-//! algorithm may well hang.
+//! green the command fails. A model that runs longer than a minute, or a long one longer than half an hour,
+//! counts as failed: weakened, an algorithm may well hang.
 
 use foxton_tidy::{
     source::{self, Source},
@@ -32,6 +35,8 @@ const DOOR: &str = "crates/sync/src/shim.rs";
 
 /// How long one model may run.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one of those may run that are ignored elsewhere.
+const LONG: Duration = Duration::from_secs(1800);
 
 /// Each ordering, and the next weaker ones.
 const WEAKER: [(&str, &[&str]); 4] = [
@@ -75,7 +80,7 @@ fn run() -> io::Result<bool> {
     weakenings.retain(chosen);
     let crates: BTreeSet<&str> = weakenings.iter().map(|w| w.krate.as_str()).collect();
     for krate in crates {
-        let failed = scratch.failing_models(krate)?;
+        let failed = failing(&scratch.models(krate)?)?;
         if let Some(failed) = failed.first() {
             let what = format!("{failed} fails before anything is weakened");
             return Err(io::Error::other(what));
@@ -84,7 +89,7 @@ fn run() -> io::Result<bool> {
     let mut outcomes = BTreeMap::<&str, usize>::new();
     for weakening in &weakenings {
         scratch.write(&weakening.path, &weakening.text)?;
-        let failed = scratch.failing_models(&weakening.krate);
+        let failed = scratch.failing_models(weakening);
         scratch.restore(&weakening.path)?;
         let failed = failed?;
         let outcome = weakening.judge(&failed);
@@ -110,16 +115,18 @@ fn list(failed: &[String]) -> String {
 
 impl Weakening {
     fn judge(&self, failed: &[String]) -> &'static str {
-        let is_ours = |model: &String| {
-            let name = model.rsplit("::").next().unwrap_or(model);
-            let named = |number: &String| name.starts_with(&format!("{number}_"));
-            self.numbers.is_empty() || self.numbers.iter().any(named)
-        };
         match failed {
             [] => "GREEN",
-            failed if failed.iter().any(is_ours) => "red",
+            failed if failed.iter().any(|model| self.is_named_by(model)) => "red",
             _ => "stray",
         }
+    }
+
+    /// Whether a model of this name is the one for this ordering. Without a number all are.
+    fn is_named_by(&self, model: &str) -> bool {
+        let name = model.rsplit("::").next().unwrap_or(model);
+        let named = |number: &String| name.starts_with(&format!("{number}_"));
+        self.numbers.is_empty() || self.numbers.iter().any(named)
     }
 }
 
@@ -246,17 +253,35 @@ impl Scratch {
         self.write(path, self.tree.text(path).unwrap_or_default())
     }
 
-    /// The names of the models of `krate` that fail.
-    fn failing_models(&self, krate: &str) -> io::Result<Vec<String>> {
-        let mut failed = Vec::new();
-        for binary in self.build(krate)? {
-            for model in list_models(&binary)? {
-                if !passes(&binary, &model)? {
-                    failed.push(model);
+    /// The names of the models that fail: of all that are not ignored, and if that leaves a doubt, of those
+    /// that are and are named after the ordering.
+    fn failing_models(&self, weakening: &Weakening) -> io::Result<Vec<String>> {
+        let models = self.models(&weakening.krate)?;
+        let mut failed = failing(&models)?;
+        if weakening.judge(&failed) != "red" {
+            let long = |model: &&Model| model.is_long && weakening.is_named_by(&model.name);
+            for model in models.iter().filter(long) {
+                if !passes(model)? {
+                    failed.push(model.name.clone());
                 }
             }
         }
         Ok(failed)
+    }
+
+    /// Builds the models of `krate` and lists them.
+    fn models(&self, krate: &str) -> io::Result<Vec<Model>> {
+        let mut models = Vec::new();
+        for binary in self.build(krate)? {
+            let long = list_models(&binary, &["--ignored"])?;
+            let all = list_models(&binary, &[])?.into_iter();
+            models.extend(all.map(|name| Model {
+                binary: binary.clone(),
+                is_long: long.contains(&name),
+                name,
+            }));
+        }
+        Ok(models)
     }
 
     /// Builds the models of `krate` and returns their binaries.
@@ -298,9 +323,29 @@ impl Scratch {
     }
 }
 
-fn list_models(binary: &Path) -> io::Result<Vec<String>> {
+/// One model.
+struct Model {
+    binary: PathBuf,
+    name: String,
+    /// It is ignored, since it takes long.
+    is_long: bool,
+}
+
+/// The names of those that fail, of all that are not ignored.
+fn failing(models: &[Model]) -> io::Result<Vec<String>> {
+    let mut failed = Vec::new();
+    for model in models.iter().filter(|model| !model.is_long) {
+        if !passes(model)? {
+            failed.push(model.name.clone());
+        }
+    }
+    Ok(failed)
+}
+
+fn list_models(binary: &Path, which: &[&str]) -> io::Result<Vec<String>> {
     let output = Command::new(binary)
         .arg("--list")
+        .args(which)
         .stderr(Stdio::null())
         .output()?;
     let told = String::from_utf8_lossy(&output.stdout);
@@ -312,9 +357,10 @@ fn list_models(binary: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Runs one model in a process of its own: weakened, it may do anything, crash and hang included.
-fn passes(binary: &Path, model: &str) -> io::Result<bool> {
-    let mut child = Command::new(binary)
-        .args(["--exact", model])
+fn passes(model: &Model) -> io::Result<bool> {
+    let patience = if model.is_long { LONG } else { PATIENCE };
+    let mut child = Command::new(&model.binary)
+        .args(["--include-ignored", "--exact", &model.name])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -325,7 +371,7 @@ fn passes(binary: &Path, model: &str) -> io::Result<bool> {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > patience {
             child.kill()?;
             child.wait()?;
             return Ok(false);
