@@ -18,6 +18,7 @@ use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
 use crate::range::decode;
+use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::commit;
 use crate::txn::explicit;
@@ -263,6 +264,31 @@ impl AsyncTransaction {
                 .yield_on(wanted.wait, |state| state.lock_step(wanted))
                 .await
         }
+    }
+
+    /// As [`Transaction::savepoint`](crate::Transaction::savepoint); never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        self.state_mut().savepoint()
+    }
+
+    /// As [`Transaction::rollback_to`](crate::Transaction::rollback_to); waits for nothing but room in the
+    /// log.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.state_mut().roll_back_to(savepoint)
+    }
+
+    /// As [`Transaction::release_savepoint`](crate::Transaction::release_savepoint); never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.state_mut().release_savepoint(savepoint)
     }
 
     /// As [`Transaction::set_label`](crate::Transaction::set_label).

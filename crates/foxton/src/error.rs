@@ -287,6 +287,9 @@ pub enum Request {
     /// Stored bytes are no encoding of the type asked for. The table was written through a raw
     /// table, or the type changed its encoding but not its name.
     Undecodable(Undecodable),
+    /// The savepoint is none of this transaction's, was released, or was taken after one that was gone
+    /// back to.
+    NoSuchSavepoint,
     /// Locking is off and another transaction is open.
     OneAtATime,
     /// An option is out of its range.
@@ -317,6 +320,7 @@ impl Request {
             Request::TableName { .. } => "table_name",
             Request::TooManyTables => "too_many_tables",
             Request::Undecodable(_) => "undecodable",
+            Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
             Request::Option(_) => "option",
             Request::Other(_) => "other",
@@ -361,6 +365,10 @@ impl fmt::Display for Request {
             Request::Undecodable(undecodable) => write!(
                 f,
                 "{undecodable}; read the table as raw bytes to see what is there"
+            ),
+            Request::NoSuchSavepoint => f.write_str(
+                "there is no such savepoint: it is of another transaction, was released, or was taken after \
+                 one that was gone back to; keep those that are to be gone back to",
             ),
             Request::OneAtATime => f.write_str(
                 "locking is off, so only one transaction may be open at a time; \

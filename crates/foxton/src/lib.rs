@@ -77,6 +77,9 @@ pub mod options;
 /// Where tests can step in.
 pub mod point;
 
+/// Moments in a transaction, to go back to.
+mod savepoint;
+
 /// Tables as constants.
 mod table;
 
@@ -158,5 +161,6 @@ pub use options::{
 };
 pub use range::{Range, Rows};
 pub use restart::Recovered;
+pub use savepoint::Savepoint;
 pub use table::Table;
 pub use transaction::Transaction;

@@ -13,6 +13,7 @@ use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
 use crate::range::Range;
+use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::explicit;
 use crate::txn::state::State;
@@ -348,6 +349,48 @@ impl Transaction {
         let wanted = explicit::advisory(number, lock.into());
         self.state_mut()
             .block_on(wanted.wait, |state| state.lock_step(wanted))
+    }
+
+    /// This moment, to go back to with [`rollback_to`](Self::rollback_to).
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const STOCK: Table<str, u32> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&STOCK, "apples", &12)?;
+    /// let before_pears = tx.savepoint()?;
+    /// tx.put(&STOCK, "pears", &3)?;
+    /// tx.rollback_to(&before_pears)?;
+    /// tx.commit()?;
+    /// assert_eq!(db.run(|tx| tx.range(&STOCK, ..).count())?, 1);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A conflict, if one has ended the transaction.
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        self.state_mut().savepoint()
+    }
+
+    /// Undoes what was changed since `savepoint`, and gives no locks back. The savepoint can be gone back to
+    /// again; those taken after it are gone.
+    ///
+    /// # Errors
+    /// `no_such_savepoint`, if it is none of this transaction's or is gone; a conflict, if one has ended the
+    /// transaction; a storage error, if the log takes no more.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.state_mut().roll_back_to(savepoint)
+    }
+
+    /// Forgets `savepoint` and those taken after it. What was changed since stays. Nothing need be released:
+    /// it ends with the transaction.
+    ///
+    /// # Errors
+    /// `no_such_savepoint`, as for [`rollback_to`](Self::rollback_to); a conflict, if one has ended the
+    /// transaction.
+    pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
+        self.state_mut().release_savepoint(savepoint)
     }
 
     /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and

@@ -2,6 +2,9 @@
 //! the map says, a rollback undoes all, and what was committed is there after the database is
 //! opened again. A failure prints the seed.
 
+#[path = "common/random.rs"]
+mod random;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,26 +12,13 @@ use std::sync::Arc;
 use foxton::{Database, Durability, Locking, Options, Table};
 use foxton_log::device::memory::MemoryDevice;
 
+use random::Random;
+
 const BYTES: Table<[u8], [u8]> = Table::new("bytes");
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// SplitMix64.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
     /// Keys that share prefixes, some short, some long, few enough to meet again.
     fn key(&mut self) -> Vec<u8> {
         let number = self.below(60) as u8;

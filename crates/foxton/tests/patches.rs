@@ -3,6 +3,9 @@
 //! log and the checkpoint take goes by what was changed; and a patch that does not fit its row is damage
 //! that is named.
 
+#[path = "common/random.rs"]
+mod random;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,22 +21,13 @@ use foxton_log::superblock::Superblock;
 use foxton_log::{Log, LogOptions, Lsn};
 use foxton_sync::worker::Workers;
 
+use random::Random;
+
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 
 type Map = BTreeMap<u64, Vec<u8>>;
 
-/// SplitMix64.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
     fn bytes(&mut self, count: u64) -> Vec<u8> {
         (0..count).map(|_| self.below(250) as u8).collect()
     }

@@ -44,6 +44,7 @@ impl State {
         state.phase = Phase::Active;
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
+        state.marks.forget();
         state.seen.forget();
         state.scan.seen.forget();
         state.shrink();

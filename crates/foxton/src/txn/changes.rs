@@ -3,6 +3,8 @@
 //! Changes are made in place, under exclusive locks. Undo is the value blocks that were replaced,
 //! in order; redo is a private buffer that becomes one log record at commit.
 
+use std::collections::BTreeSet;
+
 use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
 
@@ -19,6 +21,8 @@ pub(crate) struct Undo {
     pub(crate) table: usize,
     key_start: usize,
     key_end: usize,
+    /// Whether it is in the redo.
+    pub(super) is_logged: bool,
     /// What was there; `None` was a ghost, or nothing at all.
     pub(crate) old: Option<ValueBlock>,
     /// Whether the key may be left without a value: if the transaction commits, or if it rolls
@@ -45,6 +49,11 @@ pub(crate) struct Changes {
     pub(crate) redo: Vec<u8>,
     /// The first part that went to the log, once the transaction has become too large for one.
     pub(crate) first_part: Option<Lsn>,
+    /// Keys that were put in and have no value after going back to a savepoint: the table's index in the
+    /// transaction's own list, and the key.
+    pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
+    /// Parts that have gone to the log.
+    pub(crate) parts: u64,
 }
 
 impl Changes {
@@ -84,9 +93,15 @@ impl Changes {
             table,
             key_start,
             key_end,
+            is_logged: true,
             old,
             ghost_if,
         });
+    }
+
+    /// Whether nothing of it is for the log.
+    pub(crate) fn has_no_redo(&self) -> bool {
+        self.redo.is_empty() && self.first_part.is_none()
     }
 
     pub(crate) fn key(&self, undo: &Undo) -> &[u8] {
@@ -103,17 +118,27 @@ impl Changes {
 
     /// Whether nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
-        self.undo.is_empty()
+        self.undo.is_empty() && self.left.is_empty()
+    }
+
+    /// Forgets the changes from `from` on, but not what is in the redo. The undo must have been used.
+    pub(super) fn forget_since(&mut self, from: usize) {
+        if let Some(first) = self.undo.get(from) {
+            self.keys.truncate(first.key_start);
+            self.undo.truncate(from);
+        }
     }
 
     /// Forgets everything. The undo must have been used or retired.
     pub(crate) fn clear(&mut self) {
         self.undo.clear();
         self.keys.clear();
+        self.left.clear();
         self.redo.clear();
         self.undo.shrink_to(KEPT_UNDO);
         self.keys.shrink_to(KEPT_BYTES);
         self.redo.shrink_to(KEPT_BYTES);
         self.first_part = None;
+        self.parts = 0;
     }
 }

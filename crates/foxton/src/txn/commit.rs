@@ -39,6 +39,7 @@ impl State {
             .insert(worker, redo::PART, &[&first, &changes.redo]);
         let end = end.map_err(|error| engine.log_failed(error))?;
         changes.first_part.get_or_insert(end);
+        changes.parts += 1;
         changes.redo.clear();
         Ok(())
     }
@@ -82,7 +83,7 @@ impl State {
     /// its locks back and left its changes, so what was read may be what the next restart does not
     /// find.
     pub(crate) fn log_changes(&mut self) -> Result<Until> {
-        if self.changes.is_empty() {
+        if self.changes.has_no_redo() {
             return match self.engine.check() {
                 Ok(()) => Ok(self.until_seen_is_safe()),
                 Err(error) => {

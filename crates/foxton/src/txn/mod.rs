@@ -9,6 +9,9 @@ pub(crate) mod changes;
 /// A key that is locked only while it is read.
 pub(crate) mod brief;
 
+/// Where a transaction was.
+mod marks;
+
 /// A range of keys, and how far it has been read.
 pub(crate) mod span;
 
@@ -32,6 +35,9 @@ pub(crate) mod scan;
 
 /// Removing ghosts.
 pub(crate) mod purge;
+
+/// Going back to a moment in a transaction.
+mod savepoint;
 
 /// Taking everything back.
 pub(crate) mod rollback;

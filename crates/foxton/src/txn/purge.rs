@@ -49,9 +49,11 @@ impl State {
             ghosts,
             ..
         } = self;
-        for undo in changes.undo.iter().filter(|undo| undo.ghost_if == ended) {
-            let table = &*tables[undo.table].table;
-            let key = changes.key(undo);
+        let left = changes.left.iter().map(|(table, key)| (*table, &key[..]));
+        let leave = changes.undo.iter().filter(|undo| undo.ghost_if == ended);
+        let leave = leave.map(|undo| (undo.table, changes.key(undo)));
+        for (index, key) in leave.chain(left) {
+            let table = &*tables[index].table;
             let gap_is_ours = engine.options.locking == Locking::Off || {
                 let name = Name::key(table.record.id, key, &engine.hasher);
                 engine
@@ -62,7 +64,7 @@ impl State {
             if gap_is_ours {
                 remove(engine, worker, table, key);
             } else if ghosts.len() < REMEMBERED {
-                ghosts.push_back((undo.table, key.into()));
+                ghosts.push_back((index, key.into()));
                 engine.counters.add(worker, Count::GhostsLeft as usize, 1);
             }
         }

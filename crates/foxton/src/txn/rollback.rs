@@ -30,44 +30,12 @@ impl State {
             if self.engine.options.planted().is(Fault::UnlockBeforeUndo) {
                 self.release_all();
             }
-            self.put_back();
+            self.put_back(0, false);
             self.remove_ghosts(GhostIf::RolledBack);
         }
         self.changes.clear();
         self.release_all();
         self.count(Count::Rollbacks);
-    }
-
-    fn put_back(&mut self) {
-        let State {
-            engine,
-            worker,
-            tables,
-            changes,
-            ..
-        } = self;
-        let planted = engine.options.planted();
-        let guard = worker.pin();
-        let count = changes.undo.len();
-        for index in (0..count).rev() {
-            let index = match planted.is(Fault::UndoInOrder) {
-                true => count - 1 - index,
-                false => index,
-            };
-            if planted.is(Fault::UndoForgotten) && index == 0 {
-                continue;
-            }
-            let old = changes.undo[index].old.take();
-            let undo = &changes.undo[index];
-            let rows = &tables[undo.table].table.rows;
-            // It is there: only who holds the key exclusively removes its record, and we do.
-            let Some(record) = rows.get(&guard, changes.key(undo)) else {
-                continue;
-            };
-            if let Some(new) = record.swap(old) {
-                new.retire(&guard);
-            }
-        }
     }
 
     pub(crate) fn release_all(&mut self) {

@@ -27,6 +27,7 @@ use foxton_sync::worker::Worker;
 
 use super::brief::Brief;
 use super::changes::Changes;
+use super::marks::Marks;
 use super::span::Span;
 use super::step::Step;
 use crate::catalog::OpenTable;
@@ -64,6 +65,7 @@ pub(crate) struct State {
     /// The encoded value of the operation at hand.
     pub(crate) value: Vec<u8>,
     pub(crate) changes: Changes,
+    pub(crate) marks: Marks,
     /// Where its commit ends in the log, once it is there.
     pub(crate) place: Lsn,
     /// What was read by key; what scans have read they note themselves.
@@ -119,6 +121,7 @@ impl State {
             key: Vec::new(),
             value: Vec::new(),
             changes: Changes::default(),
+            marks: Marks::default(),
             place: Lsn::default(),
             seen: Seen::default(),
             scan: Span::default(),

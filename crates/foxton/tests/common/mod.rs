@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use foxton::{
     AsyncTransaction, Database, Durability, Error, Isolation, Lock, LockInheritance, LockOptions,
-    LockWait, Options, Table, TableLock,
+    LockWait, Options, Savepoint, Table, TableLock,
 };
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
@@ -190,6 +190,19 @@ impl Session {
             let locked = tx.lock_advisory(number, lock).await;
             (Some(tx), locked.map_or_else(refused, had))
         })
+    }
+
+    /// The transaction itself, between operations.
+    pub fn transaction(&mut self) -> &mut AsyncTransaction {
+        self.idle.as_mut().expect("the session is idle")
+    }
+
+    pub fn savepoint(&mut self) -> Savepoint {
+        self.transaction().savepoint().unwrap()
+    }
+
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) {
+        self.transaction().rollback_to(savepoint).unwrap();
     }
 
     pub fn commit(&mut self) -> Saw {
