@@ -23,6 +23,9 @@ pub mod replay;
 /// Who depends on whom, and where that goes in a circle.
 pub mod graph;
 
+/// Anomalies as scripts, played in every order.
+pub mod case;
+
 /// What each isolation level lets through.
 pub mod level;
 

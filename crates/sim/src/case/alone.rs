@@ -1,0 +1,108 @@
+//! What the steps do when nobody else is there, and whether an outcome can have come about so.
+
+use super::play::Outcome;
+use super::script::{Answer, Case, Rows, Step};
+
+/// The value that an `add` makes, from what its transaction has seen so far.
+pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> i64 {
+    let seen = steps.iter().zip(answers).rev();
+    let seen = seen.filter_map(|(step, answer)| match (step, answer) {
+        (Step::Get { key: read, .. }, Answer::Value(value)) if *read == key => Some(*value),
+        (Step::Scan { .. }, Answer::Rows(rows)) => {
+            let row = rows.iter().find(|(read, _)| *read == key);
+            row.map(|(_, value)| Some(*value))
+        }
+        _ => None,
+    });
+    seen.flatten().next().unwrap_or(0) + more
+}
+
+/// Runs one transaction; `false` if an answer differs.
+fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
+    let select = |rows: &Rows, from, to| -> Vec<(u64, i64)> {
+        let range = rows.range(from..=to);
+        range.map(|(&key, &value)| (key, value)).collect()
+    };
+    for (index, (step, answer)) in steps.iter().zip(answers).enumerate() {
+        let right = match *step {
+            Step::Get { key, .. } => Answer::Value(rows.get(&key).copied()),
+            Step::Scan {
+                from,
+                to,
+                reversed,
+                limit,
+                ..
+            } => {
+                let mut found = select(rows, from, to);
+                if reversed {
+                    found.reverse();
+                }
+                found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+                Answer::Rows(found)
+            }
+            Step::Put(key, value) => {
+                rows.insert(key, value);
+                Answer::Done
+            }
+            Step::Add(key, more) => {
+                rows.insert(key, added(&steps[..index], answers, key, more));
+                Answer::Done
+            }
+            Step::Insert(key, _) if rows.contains_key(&key) => Answer::Exists,
+            Step::Insert(key, value) => {
+                rows.insert(key, value);
+                Answer::Done
+            }
+            Step::Delete(key) => match rows.remove(&key) {
+                Some(_) => Answer::Done,
+                None => Answer::Value(None),
+            },
+            Step::Bump(from, to, more) => {
+                let found = select(rows, from, to);
+                rows.range_mut(from..=to)
+                    .for_each(|(_, value)| *value += more);
+                Answer::Rows(found)
+            }
+            Step::Cut(from, to, value) => {
+                let found = select(rows, from, to);
+                rows.retain(|key, old| !(from..=to).contains(key) || *old != value);
+                Answer::Rows(found)
+            }
+            Step::Commit | Step::Abort => Answer::Done,
+        };
+        if right != *answer {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether some order of the transactions that committed, in which none comes before one that had ended
+/// when it began, gives each the answers it got, and leaves what was left.
+pub fn is_serial(case: &Case, outcome: &Outcome) -> bool {
+    let committed = (0..case.sessions.len()).filter(|&index| outcome.sessions[index].committed);
+    fits(case, outcome, &case.start, &mut committed.collect())
+}
+
+fn fits(case: &Case, outcome: &Outcome, rows: &Rows, left: &mut Vec<usize>) -> bool {
+    if left.is_empty() {
+        return *rows == outcome.end;
+    }
+    for _ in 0..left.len() {
+        // Each in turn is taken from the front, and put back behind.
+        let first = left.remove(0);
+        let played = &outcome.sessions[first];
+        let is_next = left
+            .iter()
+            .all(|&other| outcome.sessions[other].ended > played.begun);
+        let mut after = rows.clone();
+        if is_next
+            && runs(&mut after, &case.sessions[first], &played.answers)
+            && fits(case, outcome, &after, left)
+        {
+            return true;
+        }
+        left.push(first);
+    }
+    false
+}

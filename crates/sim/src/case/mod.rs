@@ -1,0 +1,53 @@
+//! Anomalies as scripts: a few transactions, step by step, played in every order.
+//!
+//! A case is a text: the rows before, what each transaction does, and what must never come of it.
+//!
+//! ```text
+//! # Write skew: each reads what the other writes.
+//! start 1=10 2=20
+//! T1 get 1; get 2; put 1 11; commit
+//! T2 get 1; get 2; put 2 21; commit
+//! never from repeatable-read: T1.2 = 20 and T2.1 = 10
+//! ```
+//!
+//! | step | does | answers |
+//! |---|---|---|
+//! | `get K`, `getu K` | reads, or reads for update | the value, or `none` |
+//! | `scan A..B`, then any of `desc`, `limit=N`, `update` | reads a range, both ends included | the rows |
+//! | `put K V` | writes | |
+//! | `add K N` | writes N more than the transaction read last under K | |
+//! | `insert K V` | writes if there is nothing | `ok` or `exists` |
+//! | `delete K` | takes away | `ok` or `none` |
+//! | `bump A..B N` | adds N to every value of a range, read for update | the rows it read |
+//! | `cut A..B V` | takes away every row of a range whose value is V | the rows it read |
+//! | `commit`, `abort` | ends | |
+//!
+//! `T1.2` is the answer of T1's second step; it can be compared (`=`, `!=`) with a value, with rows
+//! (`{1=10 2=20}`), with another answer, or be asked whether it `has` a row. `end` is the rows afterwards, `T1`
+//! by itself says that T1 committed. `and` joins, `|` separates what would each be enough.
+//!
+//! # Verdicts
+//!
+//! Who waits for whom and who gives way is not judged: only what committed is. What a transaction that
+//! was rolled back saw counts for nothing, so anything said of it is false. At serializable, every outcome must
+//! also be that of the committed transactions run one after the other, in some order that keeps to the
+//! clock. What is `never` to happen `from` a level on is forbidden there and at stronger ones, and must be
+//! seen, in some order of the steps, at the next weaker one: a level that does not let it through is not the
+//! level it says it is, or the case does not show what it means to.
+
+/// From text to steps.
+mod script;
+
+/// What the steps do when nobody else is there.
+mod alone;
+
+/// In which order they are played.
+mod order;
+
+/// Sessions that are played by hand.
+mod play;
+
+pub use alone::is_serial;
+pub use order::{count, each, sample};
+pub use play::{Outcome, Stage};
+pub use script::{Case, Never, ParseError};

@@ -1,0 +1,309 @@
+//! Sessions that are played by hand: no threads, no clocks, no sleeping.
+//!
+//! Each step of a session is a future, polled here. One that must wait keeps its session busy, and the
+//! steps that come due for it meanwhile are played once it goes on. It is polled again only when it was
+//! woken; so a wake-up that is lost, or a deadlock that nobody finds, is a play that does not end.
+
+use super::alone::added;
+use super::script::{Answer, Case, Rows, Step};
+use foxton::error::{ConflictReason, Request};
+use foxton::{
+    AsyncRange, AsyncTransaction, Database, Durability, Error, Isolation, Lock, Options, Table,
+};
+use foxton_sync::shim::{Arc, AtomicBool, Ordering};
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+const ROWS: Table<u64, i64> = Table::new("case");
+
+/// What became of one transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Played {
+    /// Whether it committed.
+    pub committed: bool,
+    /// What its steps answered, as far as it came.
+    pub answers: Vec<Answer>,
+    /// When its first step was begun, among everything that happened in the play.
+    pub begun: usize,
+    /// When it had ended.
+    pub ended: usize,
+}
+
+/// What came of a play.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Each transaction.
+    pub sessions: Vec<Played>,
+    /// The rows afterwards.
+    pub end: Rows,
+}
+
+/// A database on which a case is played again and again.
+#[derive(Debug)]
+pub struct Stage {
+    db: Database,
+    level: Isolation,
+}
+
+impl Stage {
+    /// For transactions of this level.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the database answers.
+    pub fn new(mut options: Options, level: Isolation) -> foxton::Result<Stage> {
+        options.durability = Durability::None;
+        options.checkpoint_log_bytes = u64::MAX;
+        let db = Database::in_memory(options)?;
+        Ok(Stage { db, level })
+    }
+
+    /// Plays the steps of `case` in this order.
+    ///
+    /// # Errors
+    ///
+    /// What the database answers that is neither a conflict nor a key that exists; or that some
+    /// transaction waits, and nobody is left who could wake it.
+    pub fn play(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
+        let told = |error: Error| error.to_string();
+        self.db
+            .run(|tx| {
+                let mut old = Vec::new();
+                tx.range(&ROWS, ..).for_each(|key, _| old.push(key))?;
+                old.iter()
+                    .try_for_each(|key| tx.delete(&ROWS, key).map(drop))?;
+                let mut rows = case.start.iter();
+                rows.try_for_each(|(key, value)| tx.put(&ROWS, key, value))
+            })
+            .map_err(told)?;
+        let mut sessions: Vec<Session<'_>> = case
+            .sessions
+            .iter()
+            .map(|steps| Session::new(steps))
+            .collect();
+        let mut time = 0;
+        for &session in order {
+            sessions[session].due += 1;
+            // Whoever goes on may wake others.
+            while self.go_on(&mut sessions, &mut time).map_err(told)? {}
+        }
+        if let Some(stuck) = sessions
+            .iter()
+            .position(|session| session.running.is_some())
+        {
+            return Err(format!(
+                "T{} waits, and nobody wakes it, in {order:?}",
+                stuck + 1
+            ));
+        }
+        let sessions = sessions.into_iter().map(|session| session.played).collect();
+        let end = self
+            .db
+            .run(|tx| tx.range(&ROWS, ..).collect())
+            .map_err(told)?;
+        Ok(Outcome {
+            sessions,
+            end: end.into_iter().collect(),
+        })
+    }
+
+    /// Whether nobody holds a lock any more.
+    pub fn is_idle(&self) -> bool {
+        self.db.locks().is_empty()
+    }
+
+    /// Lets each session do what it can. `false` once none can do anything.
+    fn go_on(&self, sessions: &mut [Session<'_>], time: &mut usize) -> foxton::Result<bool> {
+        let mut went_on = false;
+        for session in sessions {
+            went_on |= session.go_on(self, time)?;
+        }
+        Ok(went_on)
+    }
+}
+
+type Running =
+    Pin<Box<dyn Future<Output = (Option<AsyncTransaction>, foxton::Result<Answer>)> + Send>>;
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        // Release: whoever is polled for it sees what was done before.
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+struct Session<'c> {
+    steps: &'c [Step],
+    idle: Option<AsyncTransaction>,
+    running: Option<Running>,
+    woken: Arc<Flag>,
+    /// Steps that were to be played by now and were not begun.
+    due: usize,
+    over: bool,
+    played: Played,
+}
+
+impl<'c> Session<'c> {
+    fn new(steps: &'c [Step]) -> Session<'c> {
+        Session {
+            steps,
+            idle: None,
+            running: None,
+            woken: Arc::new(Flag(AtomicBool::new(false))),
+            due: 0,
+            over: false,
+            played: Played {
+                committed: false,
+                answers: Vec::new(),
+                begun: 0,
+                ended: usize::MAX,
+            },
+        }
+    }
+
+    fn go_on(&mut self, stage: &Stage, time: &mut usize) -> foxton::Result<bool> {
+        if self.running.is_none() {
+            if self.over || self.due == 0 {
+                return Ok(false);
+            }
+            self.due -= 1;
+            *time += 1;
+            self.begin_step(stage, *time)?;
+        }
+        // Acquire: sees what whoever woke it did before.
+        if !self.woken.0.swap(false, Ordering::Acquire) {
+            return Ok(false);
+        }
+        let waker = Waker::from(self.woken.clone());
+        let running = self.running.as_mut().expect("begun above, or before");
+        if let Poll::Ready((tx, answer)) = running.as_mut().poll(&mut Context::from_waker(&waker)) {
+            *time += 1;
+            self.end_step(tx, answer, *time)?;
+        }
+        Ok(true)
+    }
+
+    fn begin_step(&mut self, stage: &Stage, now: usize) -> foxton::Result<()> {
+        let at = self.played.answers.len();
+        if at == 0 {
+            let mut tx = stage.db.begin_async()?;
+            tx.set_isolation(stage.level);
+            self.idle = Some(tx);
+            self.played.begun = now;
+        }
+        let tx = self.idle.take().expect("nothing runs, and it is not over");
+        let step = match self.steps[at] {
+            Step::Add(key, more) => Step::Put(
+                key,
+                added(&self.steps[..at], &self.played.answers, key, more),
+            ),
+            ref step => step.clone(),
+        };
+        self.running = Some(Box::pin(run(tx, step)));
+        self.woken.0.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn end_step(
+        &mut self,
+        tx: Option<AsyncTransaction>,
+        answer: foxton::Result<Answer>,
+        now: usize,
+    ) -> foxton::Result<()> {
+        self.running = None;
+        let step = &self.steps[self.played.answers.len()];
+        match answer {
+            Ok(answer) => self.played.answers.push(answer),
+            Err(Error::Request(Request::KeyExists)) => self.played.answers.push(Answer::Exists),
+            Err(Error::Conflict(conflict)) if conflict.reason() == ConflictReason::Deadlock => {
+                self.over = true;
+            }
+            Err(error) => return Err(error),
+        }
+        self.over |= matches!(step, Step::Commit | Step::Abort);
+        self.played.committed =
+            *step == Step::Commit && self.played.answers.len() == self.steps.len();
+        if self.over {
+            self.played.ended = now;
+        }
+        // Dropped, it rolls back.
+        self.idle = tx.filter(|_| !self.over);
+        Ok(())
+    }
+}
+
+/// Does one step.
+async fn run(
+    mut tx: AsyncTransaction,
+    step: Step,
+) -> (Option<AsyncTransaction>, foxton::Result<Answer>) {
+    match step {
+        Step::Commit => (None, tx.commit().await.map(|()| Answer::Done)),
+        Step::Abort => {
+            drop(tx);
+            (None, Ok(Answer::Done))
+        }
+        step => {
+            let answer = attempt(&mut tx, step).await;
+            (Some(tx), answer)
+        }
+    }
+}
+
+async fn all(range: AsyncRange<'_, u64, i64>) -> foxton::Result<Vec<(u64, i64)>> {
+    let mut rows = Vec::new();
+    range.for_each(|key, value| rows.push((key, value))).await?;
+    Ok(rows)
+}
+
+async fn attempt(tx: &mut AsyncTransaction, step: Step) -> foxton::Result<Answer> {
+    let strength = |update| if update { Lock::Update } else { Lock::Shared };
+    Ok(match step {
+        Step::Get { key, update } => {
+            Answer::Value(tx.get_locked(&ROWS, &key, strength(update)).await?)
+        }
+        Step::Scan {
+            from,
+            to,
+            reversed,
+            limit,
+            update,
+        } => {
+            let range = tx
+                .range(&ROWS, from..=to)
+                .limit(limit)
+                .locked(strength(update));
+            let range = if reversed { range.reversed() } else { range };
+            Answer::Rows(all(range).await?)
+        }
+        Step::Put(key, value) => {
+            tx.put(&ROWS, &key, &value).await?;
+            Answer::Done
+        }
+        Step::Insert(key, value) => {
+            tx.insert(&ROWS, &key, &value).await?;
+            Answer::Done
+        }
+        Step::Delete(key) => match tx.delete(&ROWS, &key).await? {
+            true => Answer::Done,
+            false => Answer::Value(None),
+        },
+        Step::Bump(from, to, more) => {
+            let rows = all(tx.range(&ROWS, from..=to).locked(Lock::Update)).await?;
+            for (key, value) in &rows {
+                tx.put(&ROWS, key, &(value + more)).await?;
+            }
+            Answer::Rows(rows)
+        }
+        Step::Cut(from, to, value) => {
+            let rows = all(tx.range(&ROWS, from..=to).locked(Lock::Update)).await?;
+            for (key, _) in rows.iter().filter(|(_, old)| *old == value) {
+                tx.delete(&ROWS, key).await?;
+            }
+            Answer::Rows(rows)
+        }
+        Step::Add(..) | Step::Commit | Step::Abort => unreachable!("done elsewhere"),
+    })
+}

@@ -1,0 +1,305 @@
+//! From text to steps.
+
+use super::play::Outcome;
+use foxton::Isolation;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The rows of a table.
+pub(crate) type Rows = BTreeMap<u64, i64>;
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    Get {
+        key: u64,
+        update: bool,
+    },
+    Scan {
+        from: u64,
+        to: u64,
+        reversed: bool,
+        limit: u64,
+        update: bool,
+    },
+    Put(u64, i64),
+    Add(u64, i64),
+    Insert(u64, i64),
+    Delete(u64),
+    Bump(u64, u64, i64),
+    Cut(u64, u64, i64),
+    Commit,
+    Abort,
+}
+
+/// What a step answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Nothing that could differ.
+    Done,
+    /// A value, or that there is none.
+    Value(Option<i64>),
+    /// The rows of a range, in its order.
+    Rows(Vec<(u64, i64)>),
+    /// The key had a value already.
+    Exists,
+}
+
+/// A case, read.
+#[derive(Debug)]
+pub struct Case {
+    pub(crate) start: Rows,
+    /// What each transaction does.
+    pub(crate) sessions: Vec<Vec<Step>>,
+    /// What must not come of it.
+    pub never: Vec<Never>,
+}
+
+/// What must not come of a case.
+#[derive(Debug)]
+pub struct Never {
+    /// From which level on.
+    pub from: Isolation,
+    /// As it was written.
+    pub text: String,
+    /// Each is enough; each is several that must all hold.
+    any: Vec<Vec<Atom>>,
+}
+
+#[derive(Debug)]
+enum Atom {
+    Committed(usize),
+    End(Rows),
+    Has(Place, u64, i64),
+    Compare(Place, bool, Right),
+}
+
+/// An answer: whose, and of which step.
+type Place = (usize, usize);
+
+#[derive(Debug)]
+enum Right {
+    Answer(Answer),
+    Other(Place),
+}
+
+/// What is no case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParseError(String);
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+fn wrong<T>(what: &str, word: &str) -> Result<T, ParseError> {
+    Err(ParseError(format!("{word:?} is no {what}")))
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> Result<T, ParseError> {
+    word.parse().or_else(|_| wrong("number", word))
+}
+
+fn row(word: &str) -> Result<(u64, i64), ParseError> {
+    match word.split_once('=') {
+        Some((key, value)) => Ok((number(key)?, number(value)?)),
+        None => wrong("row", word),
+    }
+}
+
+fn rows(text: &str) -> Result<Vec<(u64, i64)>, ParseError> {
+    text.split_whitespace().map(row).collect()
+}
+
+fn range(word: &str) -> Result<(u64, u64), ParseError> {
+    match word.split_once("..") {
+        Some((from, to)) => Ok((number(from)?, number(to)?)),
+        None => wrong("range", word),
+    }
+}
+
+impl Case {
+    /// Reads a case.
+    ///
+    /// # Errors
+    ///
+    /// Names the word that is not understood.
+    pub fn parse(text: &str) -> Result<Case, ParseError> {
+        let mut case = Case {
+            start: Rows::new(),
+            sessions: Vec::new(),
+            never: Vec::new(),
+        };
+        let lines = text.lines().map(str::trim);
+        for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match head {
+                "start" => case.start = rows(rest)?.into_iter().collect(),
+                "never" => case.never.push(Never::parse(rest)?),
+                _ if head == format!("T{}", case.sessions.len() + 1) => {
+                    let steps = rest.split(';').map(|step| Step::parse(step.trim()));
+                    case.sessions.push(steps.collect::<Result<_, _>>()?);
+                }
+                _ => return wrong("line", line),
+            }
+        }
+        Ok(case)
+    }
+
+    /// How many steps each transaction has.
+    pub fn lengths(&self) -> Vec<usize> {
+        self.sessions.iter().map(Vec::len).collect()
+    }
+}
+
+impl Step {
+    fn parse(text: &str) -> Result<Step, ParseError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        Ok(match words[..] {
+            ["get", key] => Step::Get {
+                key: number(key)?,
+                update: false,
+            },
+            ["getu", key] => Step::Get {
+                key: number(key)?,
+                update: true,
+            },
+            ["put", key, value] => Step::Put(number(key)?, number(value)?),
+            ["add", key, more] => Step::Add(number(key)?, number(more)?),
+            ["insert", key, value] => Step::Insert(number(key)?, number(value)?),
+            ["delete", key] => Step::Delete(number(key)?),
+            ["bump", keys, more] => {
+                let (from, to) = range(keys)?;
+                Step::Bump(from, to, number(more)?)
+            }
+            ["cut", keys, value] => {
+                let (from, to) = range(keys)?;
+                Step::Cut(from, to, number(value)?)
+            }
+            ["scan", keys, ref how @ ..] => Step::scan(range(keys)?, how)?,
+            ["commit"] => Step::Commit,
+            ["abort"] => Step::Abort,
+            _ => return wrong("step", text),
+        })
+    }
+
+    fn scan((from, to): (u64, u64), how: &[&str]) -> Result<Step, ParseError> {
+        let (mut reversed, mut limit, mut update) = (false, u64::MAX, false);
+        for word in how {
+            match (*word, word.strip_prefix("limit=")) {
+                ("desc", _) => reversed = true,
+                ("update", _) => update = true,
+                (_, Some(count)) => limit = number(count)?,
+                _ => return wrong("way to scan", word),
+            }
+        }
+        Ok(Step::Scan {
+            from,
+            to,
+            reversed,
+            limit,
+            update,
+        })
+    }
+}
+
+impl Never {
+    fn parse(text: &str) -> Result<Never, ParseError> {
+        let Some((head, rest)) = text.split_once(':') else {
+            return wrong("rule", text);
+        };
+        let level = head.trim().strip_prefix("from ").unwrap_or(head).trim();
+        let any = rest.split('|').map(|all| {
+            let all = all.split(" and ").map(|atom| Atom::parse(atom.trim()));
+            all.collect::<Result<Vec<Atom>, _>>()
+        });
+        Ok(Never {
+            from: level.parse().or_else(|_| wrong("level", level))?,
+            text: rest.trim().to_owned(),
+            any: any.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whether it came about.
+    pub fn is_seen(&self, outcome: &Outcome) -> bool {
+        let holds = |all: &Vec<Atom>| all.iter().all(|atom| atom.holds(outcome));
+        self.any.iter().any(holds)
+    }
+}
+
+fn place(word: &str) -> Option<Place> {
+    let (session, step) = word.strip_prefix('T')?.split_once('.')?;
+    let (session, step): (usize, usize) = (session.parse().ok()?, step.parse().ok()?);
+    Some((session.checked_sub(1)?, step.checked_sub(1)?))
+}
+
+impl Atom {
+    fn parse(text: &str) -> Result<Atom, ParseError> {
+        if let Some(all) = text.strip_prefix("end") {
+            return Ok(Atom::End(rows(all)?.into_iter().collect()));
+        }
+        let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let Some(one) = place(first) else {
+            let session = first.strip_prefix('T').filter(|_| rest.is_empty());
+            let session: usize = number(session.unwrap_or(text))?;
+            return Ok(Atom::Committed(session - 1));
+        };
+        let Some((how, right)) = rest.trim().split_once(' ') else {
+            return wrong("question", text);
+        };
+        Ok(match how {
+            "has" => {
+                let (key, value) = row(right)?;
+                Atom::Has(one, key, value)
+            }
+            "=" => Atom::Compare(one, true, Right::parse(right)?),
+            "!=" => Atom::Compare(one, false, Right::parse(right)?),
+            _ => return wrong("question", text),
+        })
+    }
+
+    fn holds(&self, outcome: &Outcome) -> bool {
+        let answer = |&(session, step): &Place| {
+            let played = &outcome.sessions[session];
+            played.answers.get(step).filter(|_| played.committed)
+        };
+        match self {
+            Atom::Committed(session) => outcome.sessions[*session].committed,
+            Atom::End(rows) => outcome.end == *rows,
+            Atom::Has(place, key, value) => {
+                matches!(answer(place), Some(Answer::Rows(rows)) if rows.contains(&(*key, *value)))
+            }
+            Atom::Compare(place, equal, right) => {
+                let right = match right {
+                    Right::Answer(right) => Some(right),
+                    Right::Other(other) => answer(other),
+                };
+                match (answer(place), right) {
+                    (Some(left), Some(right)) => (left == right) == *equal,
+                    _ => false,
+                }
+            }
+        }
+    }
+}
+
+impl Right {
+    fn parse(text: &str) -> Result<Right, ParseError> {
+        if let Some(other) = place(text) {
+            return Ok(Right::Other(other));
+        }
+        let inside = text
+            .strip_prefix('{')
+            .and_then(|text| text.strip_suffix('}'));
+        Ok(Right::Answer(match (inside, text) {
+            (Some(inside), _) => Answer::Rows(rows(inside)?),
+            (_, "none") => Answer::Value(None),
+            (_, "exists") => Answer::Exists,
+            (_, "ok") => Answer::Done,
+            _ => Answer::Value(Some(number(text)?)),
+        }))
+    }
+}
