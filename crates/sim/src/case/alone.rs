@@ -1,7 +1,7 @@
 //! What the steps do when nobody else is there, and whether an outcome can have come about so.
 
-use super::play::Outcome;
-use super::script::{Answer, Case, Rows, Step};
+use super::outcome::{Answer, Outcome, Rows};
+use super::script::{Case, Step};
 
 /// The value that an `add` makes, from what its transaction has seen so far.
 pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> i64 {

@@ -35,6 +35,9 @@
 //! seen, in some order of the steps, at the next weaker one: a level that does not let it through is not the
 //! level it says it is, or the case does not show what it means to.
 
+/// What came of a play.
+mod outcome;
+
 /// From text to steps.
 mod script;
 
@@ -49,5 +52,6 @@ mod play;
 
 pub use alone::is_serial;
 pub use order::{count, each, sample};
-pub use play::{Outcome, Stage};
+pub use outcome::{Answer, Outcome, Played};
+pub use play::Stage;
 pub use script::{Case, Never, ParseError};

@@ -5,7 +5,8 @@
 //! woken; so a wake-up that is lost, or a deadlock that nobody finds, is a play that does not end.
 
 use super::alone::added;
-use super::script::{Answer, Case, Rows, Step};
+use super::outcome::{Answer, Outcome, Played};
+use super::script::{Case, Step};
 use foxton::error::{ConflictReason, Request};
 use foxton::{
     AsyncRange, AsyncTransaction, Database, Durability, Error, Isolation, Lock, Options, Table,
@@ -15,28 +16,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 const ROWS: Table<u64, i64> = Table::new("case");
-
-/// What became of one transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Played {
-    /// Whether it committed.
-    pub committed: bool,
-    /// What its steps answered, as far as it came.
-    pub answers: Vec<Answer>,
-    /// When its first step was begun, among everything that happened in the play.
-    pub begun: usize,
-    /// When it had ended.
-    pub ended: usize,
-}
-
-/// What came of a play.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// Each transaction.
-    pub sessions: Vec<Played>,
-    /// The rows afterwards.
-    pub end: Rows,
-}
 
 /// A database on which a case is played again and again.
 #[derive(Debug)]

@@ -1,12 +1,8 @@
 //! From text to steps.
 
-use super::play::Outcome;
+use super::outcome::{Answer, Outcome, Rows};
 use foxton::Isolation;
-use std::collections::BTreeMap;
 use std::fmt;
-
-/// The rows of a table.
-pub(crate) type Rows = BTreeMap<u64, i64>;
 
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,19 +26,6 @@ pub(crate) enum Step {
     Cut(u64, u64, i64),
     Commit,
     Abort,
-}
-
-/// What a step answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// Nothing that could differ.
-    Done,
-    /// A value, or that there is none.
-    Value(Option<i64>),
-    /// The rows of a range, in its order.
-    Rows(Vec<(u64, i64)>),
-    /// The key had a value already.
-    Exists,
 }
 
 /// A case, read.
