@@ -2,7 +2,7 @@
 //! touch of a group's outcome and of the ring's bytes.
 #![cfg(loom)]
 
-use foxton_sync::group::Groups;
+use foxton_sync::group::{Groups, Seat};
 use foxton_sync::ring::{Completion, Ring, SharedFront};
 use foxton_sync::shim::Arc;
 
@@ -13,6 +13,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn seat(&self) -> Seat<'_> {
+        self.groups.join(0, 24).expect("the slot is open")
+    }
+
     /// A place asked for with whoever else is there; `None` if the slot was closed.
     fn insert(&self) -> Option<u64> {
         let seat = self.groups.join(0, 24)?;
@@ -59,4 +63,38 @@ fn o1_who_is_told_of_its_part_comes_after_the_allocation() {
 #[test]
 fn o2_one_group_is_over_before_the_next_begins() {
     model(2, 1, 5);
+}
+
+/// Two are seated and told before the history begins, so that all of it is how they leave and who is
+/// seated next.
+#[test]
+fn o2_who_leaves_last_comes_after_all_who_read() {
+    loom::model(|| {
+        let (ring, front, _taker) = Ring::new(256, 0, Completion::Delegated);
+        let shared = Box::into_raw(Box::new(Shared {
+            front: front.into(),
+            groups: Groups::new(ring, 1),
+        }));
+        // SAFETY: freed at the end of the model, when the other thread is gone.
+        let all: &'static Shared = unsafe { &*shared };
+        let (mine, others) = (all.seat(), all.seat());
+        let duty = mine.close().unwrap();
+        let place = all.front.allocate(duty.length(), 1).unwrap();
+        duty.publish(Ok(place));
+        let other = loom::thread::spawn(move || others.wait().unwrap().at());
+        let first = mine.wait().unwrap();
+        // The outcome of the next group is written where the other may still read.
+        let next = all.groups.join(0, 24).map(|seat| {
+            let duty = seat.close().unwrap();
+            let place = all.front.allocate(duty.length(), 1).unwrap();
+            duty.publish(Ok(place));
+            seat.wait().unwrap().at()
+        });
+        assert_eq!(first.at(), 0);
+        assert_eq!(other.join().unwrap(), 24);
+        assert!(next.is_none_or(|at| at == 48));
+        std::mem::forget(first);
+        // SAFETY: as above; made by `Box::into_raw` and used by nobody any more.
+        drop(unsafe { Box::from_raw(shared) });
+    });
 }
