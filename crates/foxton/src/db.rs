@@ -215,7 +215,9 @@ impl Database {
     /// transaction is open.
     #[inline]
     pub fn begin(&self) -> Result<Transaction> {
-        State::take_out(&self.door.engine, &self.door.rack).map(Transaction::new)
+        let mut state = State::take_out(&self.door.engine, &self.door.rack)?;
+        state.take_turn();
+        Ok(Transaction::new(state))
     }
 
     /// Begins a transaction whose operations are futures. Beginning itself never waits.

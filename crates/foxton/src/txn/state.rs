@@ -23,6 +23,7 @@ use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_log::Lsn;
 use foxton_sync::pages::Filling;
+use foxton_sync::turn::Turn;
 use foxton_sync::worker::Worker;
 
 use super::brief::Brief;
@@ -79,6 +80,8 @@ pub(crate) struct State {
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
     /// Ends waits of this transaction as a task.
     pub(crate) alarm: Alarm,
+    /// How long the thread has run transactions.
+    pub(crate) turn: Turn,
     /// The stretch of memory that new records come from.
     pub(crate) filling: Filling,
 }
@@ -129,6 +132,7 @@ impl State {
             fresh_gap: None,
             ghosts: VecDeque::new(),
             alarm: Alarm::default(),
+            turn: Turn::default(),
             filling: Filling::default(),
         }
     }
