@@ -84,8 +84,8 @@ pub struct Options {
     /// Whether the manager may have threads of its own: the detector of `sharded`. Without, whoever
     /// needs what such a thread does does it itself, at once. Default true.
     pub own_threads: bool,
-    /// For `direct`: in how many granules keys are remembered, a power of two up to 2^31. Default
-    /// 4096: 32 KiB.
+    /// For `direct`: in how many granules keys are remembered, a power of two up to 4096, which is
+    /// the default: 32 KiB.
     pub granule_count: usize,
     /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
     /// time. Default 10 ms; up to a thousand times as long where that happens again and again.

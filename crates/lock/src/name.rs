@@ -8,11 +8,15 @@
 //!        head     tail     origin, from its highest bits:
 //!                          space    class   length
 //! bits   64       64       48       8       8
-//! key    bytes    bytes    table    1       0..=16  a key of up to sixteen bytes, exactly
+//! key    number   0        table    1       0..=8   a key of up to eight bytes, exactly
+//! key    bytes    bytes    table    1       9..=16  one of up to sixteen, exactly
 //!        0..8     8..16
 //! key    bytes    hash of  table    1       17      a longer key
 //!        0..8     the rest
 //! ```
+//!
+//! Bytes are numbers, the first byte the highest. Those of a key of up to eight are one number, with zeros
+//! before it, so that neighbours are neighbours; the tail of up to sixteen has zeros behind it.
 //!
 //! # Invariants
 //!
@@ -73,7 +77,7 @@ impl Ord for Name {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         // Space and class, then the bytes, then the length (I3).
-        let rank = |name: &Self| (name.origin >> 8, name.head, name.tail, name.origin);
+        let rank = |name: &Self| (name.origin >> 8, name.first_bytes(), name.tail, name.origin);
         rank(self).cmp(&rank(other))
     }
 }
@@ -111,7 +115,7 @@ impl Name {
         };
         let head = match bytes.first_chunk::<8>() {
             Some(first) => u64::from_be_bytes(*first),
-            None => big_endian_padded(bytes),
+            None => big_endian(bytes),
         };
         Self {
             head,
@@ -184,20 +188,31 @@ impl Name {
     /// Costs less than comparing the bytes.
     #[inline]
     pub fn key_order(&self, other: &Self) -> Option<Ordering> {
-        if self.head != other.head {
-            return Some(self.head.cmp(&other.head));
+        let (first, others) = match self.length() == other.length() {
+            true => (self.head, other.head),
+            false => (self.first_bytes(), other.first_bytes()),
+        };
+        if first != others {
+            return Some(first.cmp(&others));
         }
         let exact = self.is_exact() && other.is_exact();
         exact.then(|| (self.tail, self.length()).cmp(&(other.tail, other.length())))
+    }
+
+    /// The first eight bytes of a key, with zeros behind a shorter one; of any other name its head.
+    #[inline]
+    const fn first_bytes(&self) -> u64 {
+        match self.is_in_block() {
+            true => self.head << (64 - 8 * self.length() as u32),
+            false => self.head,
+        }
     }
 
     /// The key of the same length that comes right before this one, for a key of one to eight bytes that
     /// is not the first of its length.
     #[inline]
     pub fn neighbour_before(&self) -> Option<Self> {
-        let (block, at) = self.block()?;
-        let before = self.head.checked_sub(1 << Block::shift(block.origin));
-        let head = before.filter(|_| at > 0 || block.base > 0)?;
+        let head = self.head.checked_sub(1).filter(|_| self.is_in_block())?;
         Some(Self { head, ..*self })
     }
 
@@ -245,12 +260,11 @@ impl Name {
         if !self.is_in_block() {
             return None;
         }
-        let number = self.head >> Block::shift(self.origin);
         let block = Block {
-            base: number & !63,
+            base: self.head & !63,
             origin: self.origin,
         };
-        Some((block, number as u32 & 63))
+        Some((block, self.head as u32 & 63))
     }
 
     /// The same, with the key as one bit of 64.
@@ -259,12 +273,11 @@ impl Name {
         if !self.is_in_block() {
             return None;
         }
-        let number = self.head >> Block::shift(self.origin);
         let block = Block {
-            base: number & !63,
+            base: self.head & !63,
             origin: self.origin,
         };
-        Some((block, 1_u64.wrapping_shl(number as u32)))
+        Some((block, 1_u64.wrapping_shl(self.head as u32)))
     }
 
     /// The hash of the block of a short key, so that neighbours have the same; of any other name its own.
@@ -280,7 +293,7 @@ impl Name {
     fn known_bytes(&self) -> impl Iterator<Item = u8> {
         let count = if self.is_exact() { self.length() } else { 8 };
         let bytes = self
-            .head
+            .first_bytes()
             .to_be_bytes()
             .into_iter()
             .chain(self.tail.to_be_bytes());
@@ -292,7 +305,7 @@ impl Name {
 /// the last six bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The bytes of the first of them, as a number.
+    /// The number of the first of them.
     pub(crate) base: u64,
     pub(crate) origin: u64,
 }
@@ -300,13 +313,6 @@ pub(crate) struct Block {
 impl Block {
     /// The last bytes of the origin of a key of one byte.
     const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
-
-    /// Where the last byte of the key begins in the head.
-    #[inline(always)]
-    pub(crate) const fn shift(origin: u64) -> u32 {
-        // 64 minus eight for each byte, modulo 64.
-        (origin as u32).wrapping_neg() << 3 & 63
-    }
 
     /// Finds the granule, and with it all that is kept by granule.
     #[inline(always)]
@@ -333,7 +339,7 @@ impl Block {
     #[inline(always)]
     pub(crate) const fn name(&self, at: u32) -> Name {
         Name {
-            head: (self.base | at as u64) << Self::shift(self.origin),
+            head: self.base | at as u64,
             tail: 0,
             origin: self.origin,
         }
@@ -347,9 +353,9 @@ const fn fold(x: u64, y: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Up to eight bytes as a number of the same order, padded with zeros.
+/// Up to eight bytes as a number.
 #[inline]
-fn big_endian_padded(bytes: &[u8]) -> u64 {
+fn big_endian(bytes: &[u8]) -> u64 {
     // Two overlapping halves instead of a loop or a copy of unknown length: four nanoseconds less
     // on the way of every lock on a short key.
     match bytes.len() {
@@ -357,13 +363,18 @@ fn big_endian_padded(bytes: &[u8]) -> u64 {
         4..=7 => {
             let first = u32::from_be_bytes(bytes[..4].try_into().expect("four bytes"));
             let last = u32::from_be_bytes(bytes[bytes.len() - 4..].try_into().expect("four bytes"));
-            u64::from(first) << 32 | u64::from(last) << (8 * (8 - bytes.len()))
+            u64::from(first) << (8 * (bytes.len() - 4)) | u64::from(last)
         }
         _ => bytes
             .iter()
-            .enumerate()
-            .fold(0, |sum, (at, &byte)| sum | u64::from(byte) << (56 - 8 * at)),
+            .fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
     }
+}
+
+/// The same, with zeros behind fewer than eight. There must be one.
+#[inline]
+fn big_endian_padded(bytes: &[u8]) -> u64 {
+    big_endian(bytes) << (64 - 8 * bytes.len())
 }
 
 impl fmt::Display for Name {

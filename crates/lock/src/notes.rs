@@ -10,8 +10,10 @@
 //!   transaction has a new stamp, so there is nothing to clear at the end of one.
 //! * `index`: entries of the list by hash, as far as they have been looked for among so many that a
 //!   walk along the list would be long.
-//! * `limit`: how long the list may grow on the shortest way, which asks for nothing else. 0 while a wait is
-//!   in progress, once there is a savepoint, and where the fences are not expedited.
+//! * `gate`: the shortest way is open to the manager whose address this is. `CLOSED` while a wait is in
+//!   progress and once there is a savepoint; 0 where the fences are not expedited, and for who remembers
+//!   nothing. So one comparison says that the owner is the manager's, may ask, and need not date entries.
+//! * `tables`: those asked for last, by number, with the stamp of the transaction that did.
 //! * `orders`: from the first savepoint on, when each further entry was acquired. Those before it are as
 //!   old as the transaction: no savepoint comes between them.
 //!
@@ -23,12 +25,8 @@
 //! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the entries
 //!   to give back at a savepoint are given back whole.
 
-use crate::{
-    mode::Mode,
-    name::Name,
-    remembered::{FIRST, Remembered},
-};
-use foxton_sync::shim::{AtomicU32, Ordering};
+use crate::{mode::Mode, name::Name, remembered::Remembered};
+use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
 use hashbrown::HashTable;
 
 /// Entries that are walked rather than indexed.
@@ -36,8 +34,12 @@ const LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
 /// Storage above this many is given back after a large transaction.
 const KEPT: usize = 4096;
 // Under the model checker small, as stacks are there.
-const SEEN_BITS: u32 = if cfg!(loom) { 4 } else { 11 };
+const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
 const NO_SAVEPOINT: u32 = u32::MAX;
+/// A gate that is open to nobody: no manager has this address.
+const CLOSED: usize = 1;
+/// Tables that are known at once if they are asked for again, if their numbers differ enough.
+const TABLES: usize = 4;
 
 /// Where a name is remembered, or could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +52,30 @@ pub(crate) enum Found {
     Nothing,
 }
 
+/// A table that the transaction with this stamp, which is not 0, has in these modes.
+#[derive(Debug, Clone, Copy)]
+struct TableNote {
+    space: u32,
+    stamp: u8,
+    modes: u8,
+}
+
+impl TableNote {
+    const NONE: Self = Self {
+        space: 0,
+        stamp: 0,
+        modes: 0,
+    };
+}
+
 /// The notes of one owner.
 #[derive(Debug)]
 pub(crate) struct Notes {
-    seen: [u8; 1 << SEEN_BITS],
+    seen: [u8; SEEN],
     stamp: u8,
-    limit: AtomicU32,
-    /// What `limit` is usually.
-    room: u32,
+    gate: AtomicUsize,
+    /// What `gate` is usually.
+    home: usize,
     /// Acquired, and not among `held`: a block that a scan came to counts as one, and so does each name
     /// that was asked for by itself.
     acquired: u32,
@@ -65,12 +83,12 @@ pub(crate) struct Notes {
     scanned: u32,
     /// By hash, whether keys of a block may be among `held`.
     single: u64,
-    /// The number of the table asked for last, if it is remembered; and the mode, or less.
-    table: Option<(u32, Mode)>,
+    /// Remembered tables.
+    tables: [TableNote; TABLES],
     index: HashTable<u32>,
     /// Entries of the list that are in the index: those below this.
     indexed: u32,
-    /// Entries before the first savepoint. An atomic, as are `saved` and `limit`, only so that
+    /// Entries before the first savepoint. An atomic, as are `saved` and `gate`, only so that
     /// a savepoint can be taken through a shared reference: all is the owner's alone.
     before: AtomicU32,
     /// The order of the latest savepoint.
@@ -81,14 +99,14 @@ pub(crate) struct Notes {
 impl Default for Notes {
     fn default() -> Self {
         Self {
-            seen: [0; 1 << SEEN_BITS],
+            seen: [0; SEEN],
             stamp: 1,
-            limit: AtomicU32::new(0),
-            room: 0,
+            gate: AtomicUsize::new(0),
+            home: 0,
             acquired: 0,
             scanned: 0,
             single: 0,
-            table: None,
+            tables: [TableNote::NONE; TABLES],
             index: HashTable::new(),
             indexed: 0,
             before: AtomicU32::new(NO_SAVEPOINT),
@@ -103,13 +121,20 @@ impl Notes {
     /// Whether nothing with this hash can be held (I1).
     #[inline(always)]
     pub(crate) fn is_new(&self, hash: u32) -> bool {
-        self.seen[(hash >> (32 - SEEN_BITS)) as usize] != self.stamp
+        self.seen[hash as usize % SEEN] != self.stamp
     }
 
     /// Notes that something with this hash is about to be held.
     #[inline(always)]
     pub(crate) fn see(&mut self, hash: u32) {
-        self.seen[(hash >> (32 - SEEN_BITS)) as usize] = self.stamp;
+        self.seen[hash as usize % SEEN] = self.stamp;
+    }
+
+    /// Both: whether it is new; from now on it is not.
+    #[inline(always)]
+    pub(crate) fn meet(&mut self, hash: u32) -> bool {
+        let seen = &mut self.seen[hash as usize % SEEN];
+        std::mem::replace(seen, self.stamp) != self.stamp
     }
 
     /// Notes that a key of a block with this hash may be among `held`.
@@ -124,33 +149,33 @@ impl Notes {
         self.single & 1 << (hash >> 26) != 0
     }
 
-    /// How long the list may grow on the shortest way.
+    /// Whether the shortest way is open, to the manager at this address.
     #[inline(always)]
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit.load(Ordering::Relaxed)
+    pub(crate) fn is_open_to(&self, manager: usize) -> bool {
+        self.gate.load(Ordering::Relaxed) == manager
     }
 
     #[inline(always)]
-    fn set_limit(&self, limit: u32) {
-        self.limit.store(limit, Ordering::Relaxed);
+    fn set_gate(&self, gate: usize) {
+        self.gate.store(gate, Ordering::Relaxed);
     }
 
     /// The shortest way is closed, since a wait is in progress.
     pub(crate) fn close(&mut self) {
-        self.set_limit(0);
+        self.set_gate(CLOSED);
     }
 
     /// It is open again, unless there is a savepoint.
     #[inline]
     pub(crate) fn open(&mut self) {
         if !self.is_saved() {
-            self.set_limit(self.room);
+            self.set_gate(self.home);
         }
     }
 
-    /// There is a shortest way.
-    pub(crate) fn make_room(&mut self) {
-        self.room = FIRST as u32;
+    /// There is a shortest way, to the manager at this address.
+    pub(crate) fn open_to(&mut self, manager: usize) {
+        self.home = manager;
         self.open();
     }
 
@@ -187,17 +212,24 @@ impl Notes {
         self.acquired + self.scanned
     }
 
-    /// Whether `name` is the table asked for last, and held in a mode as good as `mode`.
+    /// Whether `name` is a table that is noted, and held in a mode as good as `mode`.
     #[inline(always)]
     pub(crate) fn is_table_held(&self, name: &Name, mode: Mode) -> bool {
-        self.table
-            .is_some_and(|(space, held)| space == name.space() && held.covers(mode))
+        let noted = &self.tables[name.space() as usize % TABLES];
+        noted.space == name.space()
+            && noted.stamp == self.stamp
+            && mode.set().bits() & !noted.modes == 0
     }
 
     /// Notes a table that is held in `mode`, at least.
     #[inline(always)]
     pub(crate) fn note_table(&mut self, name: Name, mode: Mode) {
-        self.table = Some((name.space(), mode));
+        self.tables[name.space() as usize % TABLES] = TableNote {
+            space: name.space(),
+            stamp: self.stamp,
+            // Who has any mode of a table has IS.
+            modes: mode.set().bits() | Mode::IS.set().bits(),
+        };
     }
 }
 
@@ -262,7 +294,7 @@ impl Notes {
 
     /// The entry at `index`, with this hash, may be no more.
     pub(crate) fn drop_dead(&mut self, list: &Remembered, index: u32, hash: u32) {
-        self.table = None;
+        self.tables = [TableNote::NONE; TABLES];
         if index < self.indexed && list.is_dead(index) {
             let found = self.index.find_entry(spread(hash), |&other| other == index);
             if let Ok(found) = found {
@@ -281,7 +313,7 @@ impl Notes {
             self.before.store(entries, Ordering::Relaxed);
         }
         self.saved.store(order, Ordering::Relaxed);
-        self.set_limit(0);
+        self.set_gate(CLOSED);
     }
 
     /// Whether entries need orders.
@@ -313,14 +345,22 @@ impl Notes {
     /// Forgets everything and keeps the storage.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
-        self.stamp = self.stamp.wrapping_add(1);
+        // Who has a savepoint has a closed gate.
+        let open = self.is_open_to(self.home);
+        self.clear_open();
+        if !open {
+            self.clear_rest();
+        }
+    }
+
+    /// The same where the gate is open.
+    #[inline(always)]
+    pub(crate) fn clear_open(&mut self) {
         self.acquired = 0;
         self.scanned = 0;
         self.single = 0;
-        self.table = None;
-        self.set_limit(self.room);
-        let plain = !self.is_saved() && self.indexed == 0;
-        if self.stamp == 0 || !plain {
+        self.stamp = self.stamp.wrapping_add(1);
+        if self.stamp == 0 || self.indexed != 0 {
             self.clear_rest();
         }
     }
@@ -329,7 +369,8 @@ impl Notes {
     #[inline(never)]
     fn clear_rest(&mut self) {
         if self.stamp == 0 {
-            self.seen = [0; 1 << SEEN_BITS];
+            self.seen = [0; SEEN];
+            self.tables = [TableNote::NONE; TABLES];
             self.stamp = 1;
         }
         self.index.clear();
@@ -340,6 +381,7 @@ impl Notes {
         self.before.store(NO_SAVEPOINT, Ordering::Relaxed);
         self.saved.store(0, Ordering::Relaxed);
         self.orders = Vec::new();
+        self.set_gate(self.home);
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -388,11 +430,11 @@ mod tests {
     #[test]
     fn what_was_seen_is_new_again_after_the_end() {
         let mut notes = Notes::default();
-        notes.make_room();
+        notes.open_to(64);
         for _ in 0..1000 {
-            assert!(notes.is_new(5 << 21));
-            notes.see(5 << 21);
-            assert!(!notes.is_new(5 << 21) && notes.is_new(6 << 21));
+            assert!(notes.is_new(5));
+            notes.see(5);
+            assert!(!notes.is_new(5) && notes.is_new(6));
             notes.clear();
         }
     }
@@ -400,7 +442,7 @@ mod tests {
     #[test]
     fn entries_have_their_orders_from_the_first_savepoint_on() {
         let mut notes = Notes::default();
-        notes.make_room();
+        notes.open_to(64);
         assert!(!notes.is_before_savepoint(0));
         notes.save(4, 2);
         notes.date(2, 4);
@@ -416,6 +458,6 @@ mod tests {
         notes.date(1, 6);
         assert_eq!([0, 1].map(|index| notes.order_of(index)), [0, 6]);
         notes.clear();
-        assert!(!notes.is_saved() && notes.limit() == FIRST as u32);
+        assert!(!notes.is_saved() && notes.is_open_to(64));
     }
 }

@@ -62,8 +62,6 @@ pub struct Scan {
     pub(crate) mark: Mark,
     /// The hash of the block.
     pub(crate) hash: u32,
-    /// Where the last byte of its keys begins.
-    pub(crate) shift: u32,
 }
 
 impl Default for Scan {
@@ -78,7 +76,6 @@ impl Scan {
         Self {
             mark: Mark::NONE,
             hash: 0,
-            shift: 0,
         }
     }
 
@@ -86,7 +83,6 @@ impl Scan {
     pub(crate) fn enter(&mut self, index: u32, block: Block, hash: u32) {
         self.mark = Mark { index, block };
         self.hash = hash;
-        self.shift = Block::shift(block.origin);
     }
 }
 
@@ -114,8 +110,9 @@ pub struct Owner {
     /// Whether it only gives back what another at its place left behind.
     stands_in: bool,
     defeats: u32,
-    /// Its list of remembered locks, at a manager that remembers.
-    pub(crate) remembered: Option<Arc<Remembered>>,
+    /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever stands.
+    list: Arc<Remembered>,
+    remembers: bool,
     /// Requests set aside for this place, by managers that hand them out in bulk.
     pub(crate) spare: Spare,
     /// What it alone knows of that list.
@@ -172,7 +169,8 @@ impl Owner {
             wanting: None,
             stands_in: false,
             defeats: 0,
-            remembered: None,
+            list: registry.blank_list(),
+            remembers: false,
             spare,
             notes: Notes::default(),
             escalated: Escalated::none(id),
@@ -195,7 +193,8 @@ impl Owner {
             wanting: None,
             stands_in: true,
             defeats: 0,
-            remembered: None,
+            list: registry.blank_list(),
+            remembers: false,
             spare: Spare::default(),
             notes: Notes::default(),
             escalated: Escalated::none(id),
@@ -209,9 +208,10 @@ impl Owner {
     /// An owner of a manager that remembers locks; `at_once` if there is a shortest way.
     pub(crate) fn remembering(registry: &Arc<Registry>, at_once: bool) -> Self {
         let mut owner = Self::new(registry);
-        owner.remembered = Some(owner.record().remember());
+        owner.list = owner.record().remember();
+        owner.remembers = true;
         if at_once {
-            owner.notes.make_room();
+            owner.notes.open_to(Registry::address(registry));
         }
         owner
     }
@@ -221,6 +221,7 @@ impl Owner {
     /// # Panics
     ///
     /// If something is held or awaited.
+    #[inline]
     pub fn begin(&mut self) -> OwnerId {
         self.assert_idle();
         assert!(
@@ -252,14 +253,13 @@ impl Owner {
 
     #[inline]
     fn holds_nothing(&self) -> bool {
-        let list = self.remembered.as_deref();
-        self.held.len() == 0 && list.is_none_or(Remembered::is_empty)
+        self.held.len() == 0 && self.remembered().is_none_or(Remembered::is_empty)
     }
 
     /// What is held: first what is only remembered, mostly in the order of acquisition; behind that, in that
     /// order, what stands in queues.
     pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
-        let list = self.remembered.as_deref().into_iter();
+        let list = self.remembered().into_iter();
         let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
         let remembered = indices.flat_map(|(list, index)| list.locks(index));
         remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
@@ -267,7 +267,7 @@ impl Owner {
 
     /// How many locks are held.
     pub fn lock_count(&self) -> usize {
-        let list = self.remembered.as_deref().into_iter();
+        let list = self.remembered().into_iter();
         let remembered =
             list.flat_map(|list| (0..list.len()).map(|index| list.locks(index).count()));
         self.held.len() + remembered.sum::<usize>()
@@ -283,8 +283,7 @@ impl Owner {
         match self.held.find(name, name.hash() as u32) {
             Some(at) => Some(self.held.at(at).mode),
             None => self
-                .remembered
-                .as_deref()
+                .remembered()
                 .and_then(|list| self.notes.mode_of(list, name)),
         }
     }
@@ -337,7 +336,7 @@ impl Owner {
     /// This moment, for `release_since`.
     pub fn savepoint(&self) -> Savepoint {
         let order = self.held.next_order();
-        if let Some(list) = self.remembered.as_deref() {
+        if let Some(list) = self.remembered() {
             self.notes.save(order, list.len());
         }
         Savepoint(order)
@@ -357,11 +356,22 @@ impl Owner {
         })
     }
 
-    /// Its list of remembered locks.
+    /// Its list of remembered locks, at a manager that remembers.
     #[inline]
-    pub(crate) fn remembered(&self) -> &Remembered {
-        let list = self.remembered.as_ref();
-        list.expect("an owner of a manager that remembers has a list")
+    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+        self.remembers.then_some(&*self.list)
+    }
+
+    /// The same, which is blank for who does not remember; and what it alone knows of it.
+    #[inline(always)]
+    pub(crate) fn list_and_notes(&mut self) -> (&Remembered, &mut Notes) {
+        (&self.list, &mut self.notes)
+    }
+
+    /// The list, which is blank for who does not remember.
+    #[inline(always)]
+    pub(crate) fn list(&self) -> &Remembered {
+        &self.list
     }
 
     #[inline]
@@ -495,6 +505,19 @@ impl Owner {
     pub(crate) fn forget_remembered(&mut self, others: u64) {
         let acquired = others + u64::from(self.notes.acquired_keys());
         self.notes.clear();
+        self.count_acquired(acquired);
+    }
+
+    /// The same where nothing else was held, and the shortest way is open.
+    #[inline(always)]
+    pub(crate) fn forget_at_once(&mut self) {
+        let acquired = u64::from(self.notes.acquired_keys());
+        self.notes.clear_open();
+        self.count_acquired(acquired);
+    }
+
+    #[inline(always)]
+    fn count_acquired(&mut self, acquired: u64) {
         let counters = &self.record.counters;
         add(&counters.acquisitions, acquired);
         if self.re_asks > 0 {

@@ -303,6 +303,8 @@ pub(crate) struct Registry {
     start: Coarse,
     chunks: [OnceLock<Chunk>; CHUNKS],
     places: Mutex<Places>,
+    /// The list of those who remember nothing.
+    blank: Arc<Remembered>,
 }
 
 #[derive(Debug, Default)]
@@ -319,7 +321,18 @@ impl Registry {
             start: coarse_now(),
             chunks,
             places: Mutex::default(),
+            blank: Arc::default(),
         }
+    }
+
+    /// Which manager's it is, in one word: no two that are there have the same.
+    pub(crate) fn address(this: &Arc<Self>) -> usize {
+        std::ptr::from_ref(&**this).addr()
+    }
+
+    /// A list for an owner at a manager that does not remember: all share it, and nobody writes it.
+    pub(crate) fn blank_list(&self) -> Arc<Remembered> {
+        self.blank.clone()
     }
 
     /// A place for a new owner.

@@ -49,7 +49,7 @@ use foxton_sync::{
 };
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
-pub(crate) use entry::{Bits, Mark};
+pub(crate) use entry::{Bits, Mark, Shared};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
@@ -103,29 +103,38 @@ impl Remembered {
         self.count() == 0
     }
 
-    /// Adds a block with one key, if there are fewer than `limit` entries, and that is at most [`FIRST`].
+    /// Adds a block, if it comes to stand among the [`FIRST`] entries.
     #[inline(always)]
-    pub(crate) fn append_within(&self, limit: u32, block: Block, bits: Bits) -> bool {
+    pub(crate) fn append_at_once(&self, block: Block, bits: Bits) -> bool {
         let index = self.len();
-        let within = index < limit;
-        if within {
-            // The modulus says to the compiler that there is such an entry.
-            self.first[index as usize % FIRST].write_block(block, bits);
+        let entry = self.first.get(index as usize);
+        if let Some(entry) = entry {
+            entry.write_block(block, bits);
             self.count.store(index + 1, Ordering::Release); // O1
         }
-        within
+        entry.is_some()
     }
 
-    /// As [`append_within`](Self::append_within), for a lock.
+    /// As [`append_at_once`](Self::append_at_once), for a lock.
     #[inline(always)]
-    pub(crate) fn append_lock_within(&self, limit: u32, name: Name, hash: u32, mode: Mode) -> bool {
+    pub(crate) fn append_lock_at_once(&self, name: Name, hash: u32, mode: Mode) -> bool {
         let index = self.len();
-        let within = index < limit;
-        if within {
-            self.first[index as usize % FIRST].write_lock(name, hash, mode);
+        let entry = self.first.get(index as usize);
+        if let Some(entry) = entry {
+            entry.write_lock(name, hash, mode);
             self.count.store(index + 1, Ordering::Release); // O1
         }
-        within
+        entry.is_some()
+    }
+
+    /// Shares the key whose bit is `bit` in the latest entry, if that is the one of `block`, among the
+    /// [`FIRST`], and the key's gap is not held.
+    #[inline(always)]
+    pub(crate) fn share_in_latest(&self, block: Block, bit: u64) -> Option<Shared> {
+        let index = self.len().wrapping_sub(1);
+        let entry = self.first.get(index as usize)?;
+        let found = entry.is_block(block);
+        found.then(|| entry.share(bit))?
     }
 
     /// Adds a lock and returns its index.

@@ -5,7 +5,8 @@ use foxton_lock::{
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
-    owner::Owner,
+    owner::{Owner, Scan},
+    request::{Patience, Reply},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -55,6 +56,32 @@ fn exactly_the_range_is_held() {
         assert!((first..=last).all(|number| gets(key(number), Mode::X)));
         locks.release_all(&worker, &mut other);
         assert!(locks.inspect(&worker).queues.is_empty());
+    }
+}
+
+#[test]
+fn what_a_range_adds_to_a_block_after_a_savepoint_goes_back_to_it() {
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    let locks = direct(16);
+    let mut owner = locks.owner();
+    let is_granted = |reply| matches!(reply, Reply::Granted | Reply::Held);
+    for is_covered in [false, true] {
+        assert!(locks.try_lock(&worker, &mut owner, key(1), BOTH).is_held());
+        let savepoint = owner.savepoint();
+        let all = is_covered && locks.cover(&worker, &mut owner, key(1), key(9));
+        let mut scan = Scan::new();
+        for number in if all { 0..0 } else { 1..10 } {
+            let wait = Patience::Wait;
+            let reply =
+                locks.request_in_scan(&worker, &mut owner, &mut scan, key(number), BOTH, wait);
+            assert!(is_granted(reply), "{number}");
+        }
+        assert_eq!(owner.lock_count(), 9);
+        locks.release_since(&worker, &mut owner, savepoint);
+        let held: Vec<_> = owner.held().collect();
+        assert_eq!(held, [(key(1), BOTH)], "covered: {is_covered}");
+        locks.release_all(&worker, &mut owner);
     }
 }
 

@@ -28,6 +28,11 @@ fn key(number: u64) -> Name {
     Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1))
 }
 
+/// Too long for a block.
+fn long_key() -> Name {
+    Name::key(1, b"0123456789ab", &KeyHasher::new(1))
+}
+
 /// A manager, and two words under the lock on one key. Relaxed: it is the lock that keeps them
 /// together, and that makes visible what was written under it.
 struct World {
@@ -90,8 +95,13 @@ impl World {
 
     /// A transaction that scans two neighbours, if it gets the locks.
     fn scanner(&self, worker: &Worker, owner: &mut Owner) {
+        self.scanner_of(worker, owner, &[key(1), key(2)]);
+    }
+
+    /// The same, of any names.
+    fn scanner_of(&self, worker: &Worker, owner: &mut Owner, names: &[Name]) {
         let mut scan = Scan::new();
-        let both = [key(1), key(2)].into_iter().all(|name| {
+        let all = names.iter().all(|&name| {
             let reply = self.locks.request_in_scan(
                 worker,
                 owner,
@@ -102,7 +112,7 @@ impl World {
             );
             matches!(reply, Reply::Granted)
         });
-        if both {
+        if all {
             self.read();
         }
         self.locks.release_all(worker, owner);
@@ -200,6 +210,40 @@ fn o1_a_bit_of_a_block_is_found() {
     at_once(World::scanner, |world, worker, owner| {
         world.writer_of(worker, owner, key(2), Mode::X);
     });
+}
+
+/// D2 and D3 where a scan comes to a block.
+#[test]
+fn o1_the_first_key_of_a_scan_is_found() {
+    at_once(
+        |world, worker, owner| world.scanner_of(worker, owner, &[key(1)]),
+        World::writer,
+    );
+}
+
+/// The same for a key that is in no block, to which each request is the first.
+#[test]
+fn o1_a_long_key_is_found() {
+    at_once(
+        |world, worker, owner| world.scanner_of(worker, owner, &[long_key()]),
+        |world, worker, owner| world.writer_of(worker, owner, long_key(), Mode::X),
+    );
+}
+
+/// D2 and D3 where the shortest way is closed, here by a savepoint.
+#[test]
+fn o1_what_is_remembered_after_a_savepoint_is_found() {
+    at_once(
+        |world, worker, owner| {
+            let savepoint = owner.savepoint();
+            if world.holds(worker, owner, key(1), Mode::S) {
+                world.read();
+            }
+            world.locks.release_since(worker, owner, savepoint);
+            world.locks.release_all(worker, owner);
+        },
+        World::writer,
+    );
 }
 
 /// D12 for keys that are asked for one by one: the second finds the block of the first.

@@ -27,7 +27,7 @@
 //! # Protocol
 //!
 //! A weak request, for a name that the owner does not hold (the shortest way is `Direct::request`, and
-//! nothing on it calls anything):
+//! nothing on it calls anything where the block of the key is new to the owner):
 //!
 //! * D1  If the granule is not biased, nor ripe to be biased again (D9), it goes to the real manager.
 //! * D2  Else append the entry to the owner's list and publish the count. *Light fence.*
@@ -145,6 +145,9 @@
 /// One word: biased or real.
 mod granule;
 
+/// Asking, the shortest ways.
+mod at_once;
+
 /// Asking.
 mod ask;
 
@@ -164,11 +167,12 @@ use crate::{
     mode::Mode,
     name::{Class, Name},
     owner::{Owner, Savepoint, Scan},
-    registry::Wakes,
+    registry::{Registry, Wakes},
     remembered::{Bits, Mark},
     request::{Outcome, Patience, Reply},
     waits::VictimPolicy,
 };
+use at_once::AtOnce;
 use escalate::Escalation;
 use foxton_sync::{
     asymmetric::Asymmetric,
@@ -197,11 +201,18 @@ static LIST: Site = Site::new(Component::Lock, Pattern::Fixed, "remembered locks
 /// Granules of tables. Each has its cache lines alone: every transaction reads its tables'.
 const TABLE_GRANULES: u32 = if cfg!(loom) { 1 } else { 64 };
 
+/// The most granules of keys. More would not stay in the nearest cache.
+const MOST_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
+
 /// A manager that remembers weak locks, over a latch for each bucket.
 pub struct Direct {
     real: Bucket,
-    granules: Box<[Granule]>,
-    tables: Box<[CachePadded<Granule>]>,
+    /// The address of its registry: what opens the shortest way to its owners (`notes`).
+    home: usize,
+    // Of fixed size, so that none of the two is asked for its length.
+    granules: Box<[Granule; MOST_GRANULES]>,
+    tables: Box<[CachePadded<Granule>; TABLE_GRANULES as usize]>,
+    /// Which bits of a hash choose among those granules that are used.
     mask: u32,
     fence: Asymmetric,
     hold: HoldOff,
@@ -214,7 +225,7 @@ pub struct Direct {
 /// Where locks are remembered.
 #[derive(Debug, Clone, Copy)]
 pub struct Granules {
-    /// How many there are for keys, a power of two up to 2^31.
+    /// How many there are for keys, a power of two up to 4096.
     pub count: usize,
     /// How long one stays real after it was revoked for the first time.
     pub hold_off: Duration,
@@ -257,17 +268,19 @@ impl Direct {
             escalation,
         } = granules;
         assert!(
-            count.is_power_of_two() && count <= 1 << 31,
-            "2^n granules, at most 2^31"
+            count.is_power_of_two() && count <= MOST_GRANULES,
+            "2^n granules, at most {MOST_GRANULES}"
         );
         let table = |_| match tables {
             true => CachePadded::new(Granule::default()),
             false => CachePadded::new(Granule::always_real()),
         };
+        let real = Bucket::new(kind, buckets, policy);
         Self {
-            real: Bucket::new(kind, buckets, policy),
-            granules: (0..count).map(|_| Granule::default()).collect(),
-            tables: (0..TABLE_GRANULES).map(table).collect(),
+            home: Registry::address(&real.registry),
+            real,
+            granules: boxed(|_| Granule::default()),
+            tables: boxed(table),
             mask: (count - 1) as u32,
             fence: Asymmetric::new(),
             hold: HoldOff { first: hold_off },
@@ -279,7 +292,7 @@ impl Direct {
 
     #[inline(always)]
     fn key_granule(&self, granule_hash: u32) -> &Granule {
-        &self.granules[(granule_hash & self.mask) as usize]
+        &self.granules[(granule_hash as usize % MOST_GRANULES) & self.mask as usize]
     }
 
     /// The bits of a hash that choose among the granules of tables, or of keys.
@@ -365,6 +378,15 @@ impl Direct {
     }
 }
 
+/// So many granules.
+fn boxed<T, const N: usize>(make: impl Fn(usize) -> T) -> Box<[T; N]> {
+    let all: Box<[T]> = (0..N).map(make).collect();
+    match all.try_into() {
+        Ok(all) => all,
+        Err(_) => unreachable!("N were made"),
+    }
+}
+
 impl LockManager for Direct {
     fn owner(&self) -> Owner {
         Owner::remembering(&self.real.registry, self.fence.is_expedited())
@@ -383,14 +405,20 @@ impl LockManager for Direct {
         // In words, so that the name need not be in memory on this way.
         let words = name.words();
         let name = || Name::from_words(words);
-        let Some(granule) = self.remember_at_once(owner, &name(), mode) else {
-            return self.request_otherwise(worker, owner, name(), mode, patience); // D1
-        };
-        // What has room on this way knows that the fence is expedited.
-        self.fence.light_expedited();
-        match granule.is_biased() {
-            true => Reply::Granted, // D3
-            false => self.reconsider(worker, owner, name(), mode, patience),
+        match self.remember_at_once(owner, &name(), mode) {
+            Some(AtOnce::Held) => {
+                owner.re_asks += 1;
+                Reply::Held
+            }
+            Some(AtOnce::Noted(granule)) => {
+                // Who comes this way knows that the fence is expedited.
+                self.fence.light_expedited();
+                match granule.is_biased() {
+                    true => Reply::Granted, // D3
+                    false => self.reconsider(worker, owner, name(), mode, patience),
+                }
+            }
+            None => self.request_otherwise(worker, owner, name(), mode, patience), // D1
         }
     }
 
@@ -404,16 +432,17 @@ impl LockManager for Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        owner.assert_usable(&self.real.registry);
         // The same block, so the name is short.
         let [head, _, origin] = name.words();
         let Mark { index, block } = scan.mark;
-        let at = (head >> scan.shift).wrapping_sub(block.base);
-        let neighbour = origin == block.origin && at < 64;
+        let at = head.wrapping_sub(block.base);
+        let neighbour = origin == block.origin
+            && at < 64
+            && (owner.notes.is_open_to(self.home) || self.may_extend(owner, index));
         // And nothing of it is held by itself.
         if neighbour && mode.is_weak(Class::Key) && !owner.notes.may_have_single(scan.hash) {
             let fresh = Bits::one(at as u32, mode);
-            if owner.remembered().extend(scan.mark, at as u32, fresh) {
+            if owner.list().extend(scan.mark, at as u32, fresh) {
                 self.fence.light();
                 if self.key_granule(scan.hash).is_biased()
                     || self.keep(worker, owner, (index, scan.hash), fresh)
@@ -480,18 +509,16 @@ impl LockManager for Direct {
 
     #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(&self.real.registry);
-        let Some(list) = owner.remembered.as_deref() else {
-            return self.release_real(worker, owner, false); // It stands in for another.
-        };
-        list.forget(); // D10
-        self.fence.light();
-        let revoked = self.mark.load(Ordering::Acquire) != 0 || list.is_touched(); // O1
         // If all that was ever acquired was remembered, none is real but what was converted.
-        if owner.held.acquired() == 0 && !revoked {
-            owner.forget_remembered(0);
+        if owner.notes.is_open_to(self.home) && owner.held.acquired() == 0 {
+            owner.list().forget(); // D10
+            self.fence.light_expedited();
+            match self.is_revoked(owner.list()) {
+                false => owner.forget_at_once(),
+                true => self.release_real(worker, owner, true),
+            }
         } else {
-            self.release_real(worker, owner, revoked);
+            self.release_otherwise(worker, owner);
         }
     }
 

@@ -169,6 +169,21 @@ impl Entry {
         extends
     }
 
+    /// Shares the key whose bit is `bit`, unless its gap is held.
+    #[inline(always)]
+    pub(super) fn share(&self, bit: u64) -> Option<Shared> {
+        let Bits { keys, gaps } = self.bits();
+        if keys & bit != 0 {
+            return Some(Shared::Already);
+        }
+        // I5
+        (gaps & bit == 0).then(|| {
+            // Relaxed: as in `set_bits`.
+            self.0[1].store(keys | bit, Ordering::Relaxed);
+            Shared::Now
+        })
+    }
+
     /// Everything that stands here.
     pub(super) fn locks(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let in_block = self.block().into_iter();
@@ -188,6 +203,15 @@ pub(super) fn third(origin: u64, mode: u64, hash: u32) -> u64 {
 #[inline(always)]
 pub(super) fn mode_bits(mode: Mode) -> u64 {
     u64::from(mode.set().bits())
+}
+
+/// A key of a block that is there already is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shared {
+    /// From now on.
+    Now,
+    /// It was before.
+    Already,
 }
 
 /// A block for whoever sets bit after bit: where it stands, and what stands there.

@@ -1,7 +1,7 @@
 //! Asking: D1 to D9, and D12 to D15, for new names, for names that are held already, and for the
 //! neighbours that a scan comes to.
 
-use super::granule::Granule;
+use super::granule::{Granule, Moment};
 use super::{Direct, LIST};
 use crate::{
     manager::LockManager,
@@ -30,93 +30,9 @@ fn own(owner: &mut Owner, index: u32, keys: u32) {
     owner.notes.count_scanned(keys - 1);
 }
 
-/// The shortest ways: nothing on them calls anything.
+/// After the shortest ways.
 impl Direct {
-    /// D1 and D2 for the most frequent request of all: a short key, shared, whose block is new to the owner,
-    /// in a granule that is biased, which is returned for D3. `None`: nothing was done.
-    #[inline(always)]
-    pub(super) fn remember_at_once(
-        &self,
-        owner: &mut Owner,
-        name: &Name,
-        mode: Mode,
-    ) -> Option<&Granule> {
-        let (block, bit) = name.block_bit()?;
-        if mode != Mode::S || !owner.is_of(&self.real.registry) {
-            return None;
-        }
-        let hash = block.hash();
-        let granule = self.key_granule(hash);
-        let limit = owner.notes.limit();
-        let bits = Bits { keys: bit, gaps: 0 };
-        let appended = owner.notes.is_new(hash)
-            && granule.is_biased()
-            && owner
-                .remembered
-                .as_deref()?
-                .append_within(limit, block, bits);
-        if !appended {
-            return None;
-        }
-        owner.notes.see(hash);
-        owner.notes.count();
-        Some(granule)
-    }
-
-    /// The same for an intention on a table; and for a table that was asked for just before.
-    #[inline(always)]
-    fn request_table(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        name: Name,
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        let limit = owner.notes.limit();
-        let plain = limit > 0 && owner.is_of(&self.real.registry) && mode.is_weak(Class::Table);
-        if plain && !self.escalation.is_due(owner) {
-            if owner.notes.is_table_held(&name, mode) {
-                owner.re_asks += 1;
-                return Reply::Held;
-            }
-            let hash = name.hash() as u32;
-            let granule = self.table_granule(hash);
-            if let Some(list) = owner.remembered.as_deref()
-                && owner.notes.is_new(hash)
-                && granule.is_biased()
-                && list.append_lock_within(limit, name, hash, mode)
-            {
-                owner.notes.see(hash);
-                owner.notes.count();
-                self.fence.light_expedited();
-                if !granule.is_biased() {
-                    return self.reconsider(worker, owner, name, mode, patience);
-                }
-                owner.notes.note_table(name, mode);
-                return Reply::Granted;
-            }
-        }
-        self.request_slowly(worker, owner, name, mode, patience)
-    }
-
-    /// What the shortest way leaves.
-    #[inline(never)]
-    pub(super) fn request_otherwise(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        name: Name,
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        match name.class() {
-            Class::Table => self.request_table(worker, owner, name, mode, patience),
-            _ => self.request_slowly(worker, owner, name, mode, patience),
-        }
-    }
-
-    /// D4 after either.
+    /// D4 after any of them.
     #[cold]
     #[inline(never)]
     pub(super) fn reconsider(
@@ -127,7 +43,7 @@ impl Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        let last = owner.remembered().len() - 1;
+        let last = owner.list().len() - 1;
         owner.notes.uncount();
         if self.settle_doubt(worker, owner, last, name, mode) {
             return Reply::Granted;
@@ -138,6 +54,92 @@ impl Direct {
 
 /// Everything else.
 impl Direct {
+    /// What the shortest way leaves. What is left most often is a short key, new to its owner, in a granule
+    /// that is real.
+    #[inline(never)]
+    pub(super) fn request_otherwise(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let plain = owner.notes.is_open_to(self.home) && name.class() == Class::Key;
+        if plain && mode.is_weak(Class::Key) {
+            let near = name.near_hash();
+            let granule = self.key_granule(near);
+            // Nothing with this hash is held (I1 of `notes`), remembered or not: so neither is looked for.
+            if !granule.invites(|| self.moment_of(owner)) {
+                if !self.escalation.is_due(owner) && owner.notes.meet(near) {
+                    owner.notes.note_single(near);
+                    let name = (name, name.hash() as u32);
+                    return self.ask_real(worker, owner, name, mode, patience);
+                }
+            } else if name.block().is_none() && owner.notes.meet(near) {
+                return self.remember_long(worker, owner, (name, near), mode, patience);
+            }
+        }
+        self.request_slowly(worker, owner, name, mode, patience)
+    }
+
+    /// D2 to D4 for a key that is in no block, and is new.
+    #[inline(always)]
+    fn remember_long(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let (list, notes) = owner.list_and_notes();
+        if !list.append_lock_at_once(name, hash, mode) {
+            return self.request_slowly(worker, owner, name, mode, patience);
+        }
+        notes.count();
+        self.fence.light_expedited();
+        match self.key_granule(hash).is_biased() {
+            true => Reply::Granted,
+            false => self.reconsider(worker, owner, name, mode, patience),
+        }
+    }
+
+    /// The time, but seldom: for a granule that becomes biased again a little later no harm is done.
+    #[inline(always)]
+    fn moment_of(&self, owner: &Owner) -> Option<Moment> {
+        const EVERY: u32 = 16;
+        let due = owner.held.acquired().is_multiple_of(EVERY);
+        due.then(|| self.moment())
+    }
+
+    /// D8 for a name that is not held.
+    #[inline(always)]
+    fn ask_real(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        (name, hash): (Name, u32),
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let real = &self.real;
+        let reply = real.request_new(
+            worker,
+            owner,
+            (name, hash),
+            mode,
+            patience,
+            |wait, reach| {
+                real.detector.check(real, worker, wait, reach);
+            },
+        );
+        if matches!(reply, Reply::Waiting) {
+            owner.notes.close();
+        }
+        reply
+    }
+
     /// Any request at all.
     #[inline(never)]
     fn request_slowly(
@@ -180,7 +182,7 @@ impl Direct {
         }
         let granule = self.granule(&name, hash);
         if mode.is_weak(name.class())
-            && granule.invites(|| self.moment()) // D1, D9
+            && granule.invites(|| Some(self.moment())) // D1, D9
             && self.remember(worker, owner, granule, (name, near), mode, found)
         {
             return Reply::Granted;
@@ -191,9 +193,10 @@ impl Direct {
     /// Where `name` is remembered.
     #[inline]
     pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> Found {
-        match owner.remembered.as_deref() {
-            Some(list) if !owner.notes.is_new(hash) => owner.notes.find(list, name, hash),
-            _ => Found::Nothing,
+        let (list, notes) = owner.list_and_notes();
+        match notes.is_new(hash) {
+            false => notes.find(list, name, hash),
+            true => Found::Nothing,
         }
     }
 
@@ -207,9 +210,9 @@ impl Direct {
         name: Name,
     ) -> Option<u32> {
         worker.account().passed(&LIST);
-        let list = owner.remembered.as_deref()?;
+        let (list, notes) = owner.list_and_notes();
         let slot = list.take(index, name);
-        owner.notes.drop_dead(list, index, hash);
+        notes.drop_dead(list, index, hash);
         slot
     }
 
@@ -240,11 +243,9 @@ impl Direct {
         fresh: Bits,
     ) -> bool {
         worker.account().passed(&LIST);
-        let Some(list) = owner.remembered.as_deref() else {
-            return false;
-        };
+        let (list, notes) = owner.list_and_notes();
         let kept = list.keep(index, fresh);
-        owner.notes.drop_dead(list, index, hash);
+        notes.drop_dead(list, index, hash);
         kept
     }
 
@@ -259,7 +260,7 @@ impl Direct {
         found: Found,
     ) -> bool {
         owner.notes.see(near);
-        let list = owner.remembered();
+        let list = owner.list();
         let (index, is_new) = match (name.block(), found) {
             (Some((_, at)), Found::Block(index)) if !owner.notes.is_before_savepoint(index) => {
                 list.extend_all(index, Bits::one(at, mode)); // D12
@@ -297,17 +298,7 @@ impl Direct {
         if strong {
             self.enter(worker, granule, &name, hash);
         }
-        let real = &self.real;
-        let reply = real.request_new(
-            worker,
-            owner,
-            (name, hash),
-            mode,
-            patience,
-            |wait, reach| {
-                real.detector.check(real, worker, wait, reach);
-            },
-        ); // D8
+        let reply = self.ask_real(worker, owner, (name, hash), mode, patience);
         if strong && matches!(reply, Reply::Refused(_)) {
             self.leave(worker, granule);
         }
@@ -398,7 +389,7 @@ impl Direct {
         // latch before, and counted itself in the granule before that.
         if target.is_weak(class) {
             worker.account().passed(&LIST);
-            let list = owner.remembered();
+            let list = owner.list();
             if list.strengthen(index, name, target, || granule.is_biased()) {
                 return Reply::Granted;
             }
@@ -426,6 +417,13 @@ impl Direct {
 
 /// Neighbours.
 impl Direct {
+    /// Whether a scan may extend the block at `index`, if the shortest way is closed.
+    #[inline(never)]
+    pub(super) fn may_extend(&self, owner: &Owner, index: u32) -> bool {
+        owner.assert_usable(&self.real.registry);
+        index < owner.list().len() && !owner.notes.is_before_savepoint(index)
+    }
+
     /// A key that a scan has come to and that does not simply extend the block that it came from.
     #[inline(never)]
     pub(super) fn request_in_next_block(
@@ -439,12 +437,24 @@ impl Direct {
     ) -> Reply {
         let block = name.block().filter(|_| mode.is_weak(name.class()));
         let Some((block, at)) = block else {
-            return self.request(worker, owner, name, mode, patience);
+            return self.request_otherwise(worker, owner, name, mode, patience);
         };
         let hash = block.hash();
         let granule = self.key_granule(hash);
+        if owner.notes.is_open_to(self.home) && granule.is_biased() && owner.notes.meet(hash) {
+            let (list, notes) = owner.list_and_notes();
+            if list.append_at_once(block, Bits::one(at, mode)) {
+                notes.count();
+                self.fence.light_expedited();
+                if !granule.is_biased() {
+                    return self.reconsider(worker, owner, name, mode, patience);
+                }
+                scan.enter(list.len() - 1, block, hash);
+                return Reply::Granted;
+            }
+        }
         // A key that may be held by itself is asked for by itself (I2 of `notes`).
-        if owner.notes.may_have_single(hash) || !granule.invites(|| self.moment()) {
+        if owner.notes.may_have_single(hash) || !granule.invites(|| Some(self.moment())) {
             return self.request(worker, owner, name, mode, patience);
         }
         let bits = Bits::one(at, mode);
@@ -453,13 +463,13 @@ impl Direct {
                 scan.enter(index, block, hash);
                 return self.request(worker, owner, name, mode, patience); // Held already.
             }
-            Found::Block(index) => Some(index),
-            Found::Nothing => None,
+            Found::Block(index) if !owner.notes.is_before_savepoint(index) => Some(index),
+            Found::Block(_) | Found::Nothing => None,
         };
         if !self.set_bits(worker, owner, granule, (block, hash), bits, known) {
             return self.request(worker, owner, name, mode, patience); // D4
         }
-        let index = known.unwrap_or_else(|| owner.remembered().len() - 1);
+        let index = known.unwrap_or_else(|| owner.list().len() - 1);
         scan.enter(index, block, hash);
         Reply::Granted
     }
@@ -477,7 +487,7 @@ impl Direct {
         known: Option<u32>,
     ) -> bool {
         owner.notes.see(hash);
-        let list = owner.remembered();
+        let list = owner.list();
         let (index, fresh) = match known {
             Some(index) => match list.extend_all(index, bits) {
                 Some(fresh) => (index, fresh),
@@ -490,7 +500,7 @@ impl Direct {
         let keys = if kept { fresh.all().count_ones() } else { 0 };
         match known {
             Some(_) => owner.notes.count_scanned(keys),
-            None if owner.remembered().is_dead(index) => {}
+            None if owner.list().is_dead(index) => {}
             None => own(owner, index, keys.max(1)),
         }
         kept
@@ -546,13 +556,17 @@ impl Direct {
     fn cover_block(&self, worker: &Worker, owner: &mut Owner, block: Block, bits: Bits) -> bool {
         let hash = block.hash();
         let granule = self.key_granule(hash);
-        if owner.notes.may_have_single(hash) || !granule.invites(|| self.moment()) {
+        if owner.notes.may_have_single(hash) || !granule.invites(|| Some(self.moment())) {
             return false;
         }
         let known = match self.find_remembered(owner, block.name(0), hash) {
             Found::Lock(index, _) | Found::Block(index) => Some(index),
             Found::Nothing => None,
         };
+        // What goes back to a savepoint goes back key by key, or by the entry: here it would be neither.
+        if known.is_some_and(|index| owner.notes.is_before_savepoint(index)) {
+            return false;
+        }
         self.set_bits(worker, owner, granule, (block, hash), bits, known)
     }
 }

@@ -100,7 +100,7 @@ fn count_keys(owner: &Owner, table: Name) -> (u32, u32) {
         shared += u32::from(entry.mode.is_weak(entry.name.class()));
         all += 1;
     }
-    let Some(list) = owner.remembered.as_deref() else {
+    let Some(list) = owner.remembered() else {
         return (shared, all);
     };
     let (mut keys, mut entries) = (0, 0);
@@ -153,7 +153,7 @@ mod tests {
         assert!(is_held(&mut whole, Mode::S));
         assert!(in_real(&early) && in_real(&whole), "and was made real");
         assert!(is_held(&mut late, Mode::IS));
-        assert!(in_real(&late) && late.remembered().is_empty());
+        assert!(in_real(&late) && late.list().is_empty());
         assert!(!is_held(&mut late, Mode::IX));
         direct.verify(&worker);
         for owner in [&mut early, &mut whole, &mut late] {

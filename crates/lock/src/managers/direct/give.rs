@@ -1,4 +1,9 @@
 //! Giving back: D10 and D11, single names, and what a wait that came to nothing was counted for.
+//!
+//! # Orderings
+//!
+//! * O1  lowering the mark (Release, in [`direct`](super)) to reading it at the end of a transaction
+//!   (Acquire): who finds it lowered sees what was touched.
 
 use super::granule::Granule;
 use super::{Direct, LIST};
@@ -9,9 +14,9 @@ use crate::{
     notes::Found,
     owner::{Owner, Pending},
     registry::Wakes,
-    remembered::Converted,
+    remembered::{Converted, Remembered},
 };
-use foxton_sync::worker::Worker;
+use foxton_sync::{shim::Ordering, worker::Worker};
 
 impl Direct {
     /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
@@ -84,19 +89,35 @@ impl Direct {
         since: u32,
         wakes: &mut Wakes<'m>,
     ) {
-        let Some(list) = owner.remembered.as_deref() else {
-            return;
-        };
+        let (list, notes) = owner.list_and_notes();
         while let Some(last) = list.len().checked_sub(1)
-            && owner.notes.order_of(last) >= since
+            && notes.order_of(last) >= since
         {
             worker.account().passed(&LIST);
             let hash = list.hash_of(last);
             for converted in list.take_all(last) {
                 self.give_back_converted(worker, converted, wakes);
             }
-            owner.notes.drop_dead(list, last, hash);
+            notes.drop_dead(list, last, hash);
         }
+    }
+
+    /// D10 where the shortest way is closed, or something is real.
+    #[inline(never)]
+    pub(super) fn release_otherwise(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(&self.real.registry);
+        let revoked = owner.remembered().is_some_and(|list| {
+            list.forget();
+            self.fence.light();
+            self.is_revoked(list)
+        }); // Who stands in for another has no list.
+        self.release_real(worker, owner, revoked);
+    }
+
+    /// Whether something in `list`, of which all was forgotten, may have been converted.
+    #[inline(always)]
+    pub(super) fn is_revoked(&self, list: &Remembered) -> bool {
+        self.mark.load(Ordering::Acquire) != 0 || list.is_touched() // O1
     }
 
     /// D11, and everything that is real.
@@ -105,7 +126,7 @@ impl Direct {
         let mut wakes = Wakes::new();
         if revoked {
             worker.account().passed(&LIST);
-            let converted: Converted = owner.remembered().collect();
+            let converted: Converted = owner.list().collect();
             for (name, (slot, mode)) in converted {
                 self.give_back_converted(worker, (name, slot, mode), &mut wakes);
             }
