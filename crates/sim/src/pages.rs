@@ -7,7 +7,7 @@
 //! made and the log is cut. All of it is recorded, cut after every change to the device, damaged, restarted, compared
 //! with what was committed; and the restart is cut, and the restart of that.
 //!
-//! [`Fault`] names what may be done wrong on purpose: each must be found.
+//! [`Fault`](crate::pages::Fault) names what may be done wrong on purpose: each must be found.
 
 /// What a page holds, and what is done to it.
 pub mod page;

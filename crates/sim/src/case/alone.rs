@@ -23,6 +23,7 @@ fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
         let range = rows.range(from..=to);
         range.map(|(&key, &value)| (key, value)).collect()
     };
+    let mut saved = Vec::new();
     for (index, (step, answer)) in steps.iter().zip(answers).enumerate() {
         let right = match *step {
             Step::Get { key, .. } => Answer::Value(rows.get(&key).copied()),
@@ -67,6 +68,14 @@ fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
                 let found = select(rows, from, to);
                 rows.retain(|key, old| !(from..=to).contains(key) || *old != value);
                 Answer::Rows(found)
+            }
+            Step::Save => {
+                saved.push(rows.clone());
+                Answer::Done
+            }
+            Step::Back => {
+                rows.clone_from(saved.last().expect("a savepoint comes before going back"));
+                Answer::Done
             }
             Step::Commit | Step::Abort => Answer::Done,
         };

@@ -20,6 +20,7 @@
 //! | `delete K` | takes away | `ok` or `none` |
 //! | `bump A..B N` | adds N to every value of a range, read for update | the rows it read |
 //! | `cut A..B V` | takes away every row of a range whose value is V | the rows it read |
+//! | `save`, `back` | sets a savepoint; goes back to the last one, which stays | |
 //! | `commit`, `abort` | ends | |
 //!
 //! `T1.2` is the answer of T1's second step; it can be compared (`=`, `!=`) with a value, with rows

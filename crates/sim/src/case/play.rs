@@ -9,7 +9,8 @@ use super::outcome::{Answer, Outcome, Played};
 use super::script::{Case, Step};
 use foxton::error::{ConflictReason, Request};
 use foxton::{
-    AsyncRange, AsyncTransaction, Database, Durability, Error, Isolation, Lock, Options, Table,
+    AsyncRange, AsyncTransaction, Database, Durability, Error, Isolation, Lock, Options, Savepoint,
+    Table,
 };
 use foxton_sync::shim::{Arc, AtomicBool, Ordering};
 use std::pin::Pin;
@@ -116,6 +117,7 @@ impl Wake for Flag {
 struct Session<'c> {
     steps: &'c [Step],
     idle: Option<AsyncTransaction>,
+    saved: Option<Savepoint>,
     running: Option<Running>,
     woken: Arc<Flag>,
     /// Steps that were to be played by now and were not begun.
@@ -129,6 +131,7 @@ impl<'c> Session<'c> {
         Session {
             steps,
             idle: None,
+            saved: None,
             running: None,
             woken: Arc::new(Flag(AtomicBool::new(false))),
             due: 0,
@@ -172,7 +175,12 @@ impl<'c> Session<'c> {
             self.idle = Some(tx);
             self.played.begun = now;
         }
-        let tx = self.idle.take().expect("nothing runs, and it is not over");
+        let mut tx = self.idle.take().expect("nothing runs, and it is not over");
+        match (&self.steps[at], &self.saved) {
+            (Step::Save, _) => self.saved = Some(tx.savepoint()?),
+            (Step::Back, Some(savepoint)) => tx.rollback_to(savepoint)?,
+            _ => {}
+        }
         let step = match self.steps[at] {
             Step::Add(key, more) => Step::Put(
                 key,
@@ -224,6 +232,8 @@ async fn run(
             drop(tx);
             (None, Ok(Answer::Done))
         }
+        // Done already: neither waits.
+        Step::Save | Step::Back => (Some(tx), Ok(Answer::Done)),
         step => {
             let answer = attempt(&mut tx, step).await;
             (Some(tx), answer)
@@ -283,6 +293,8 @@ async fn attempt(tx: &mut AsyncTransaction, step: Step) -> foxton::Result<Answer
             }
             Answer::Rows(rows)
         }
-        Step::Add(..) | Step::Commit | Step::Abort => unreachable!("done elsewhere"),
+        Step::Add(..) | Step::Save | Step::Back | Step::Commit | Step::Abort => {
+            unreachable!("done elsewhere")
+        }
     })
 }

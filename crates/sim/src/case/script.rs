@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Delete(u64),
     Bump(u64, u64, i64),
     Cut(u64, u64, i64),
+    Save,
+    Back,
     Commit,
     Abort,
 }
@@ -163,6 +165,8 @@ impl Step {
                 Step::Cut(from, to, number(value)?)
             }
             ["scan", keys, ref how @ ..] => Step::scan(range(keys)?, how)?,
+            ["save"] => Step::Save,
+            ["back"] => Step::Back,
             ["commit"] => Step::Commit,
             ["abort"] => Step::Abort,
             _ => return wrong("step", text),
