@@ -207,9 +207,13 @@ fn o2_nobody_goes_on_before_all_is_converted() {
 /// D12: a bit set in a block that is there already, against a writer of that key.
 #[test]
 fn o1_a_bit_of_a_block_is_found() {
-    at_once(World::scanner, |world, worker, owner| {
+    let writer: Side = |world, worker, owner| {
         world.writer_of(worker, owner, key(2), Mode::X);
-    });
+    };
+    at_once(World::scanner, writer);
+    // The other way round another two switches are looked at: one before the bit is set, and one in the
+    // middle of what is written.
+    at_once(writer, World::scanner);
 }
 
 /// D2 and D3 where a scan comes to a block.
