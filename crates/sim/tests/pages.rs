@@ -36,6 +36,14 @@ fn nothing_committed_is_lost_and_nothing_else_stays() {
     assert!(sum.audited > 300, "{sum:?}");
 }
 
+/// Behind such a page, the log has no image that was made for it: the one that it needs lies before, and the
+/// recovery LSN must not have gone past that.
+#[test]
+fn a_page_that_a_restart_wrote_halfway_through_redo_is_made_whole_by_the_next() {
+    let tally = run(8, 120, 51, None).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(tally.images[2] > 50, "{tally:?}");
+}
+
 #[test]
 fn what_is_done_wrong_on_purpose_is_found() {
     for fault in Fault::ALL {

@@ -392,7 +392,12 @@ impl Pages for Pool {
         }
         page.lsn = place.end;
         status.broken = false;
-        status.unwritten.get_or_insert(place.begin);
+        status.has_image |= is_image;
+        // What the device has may be from a restart that was cut while it repeated history. Then no image follows it
+        // that was logged for it, and the last one lies somewhere before: where, only the tables know.
+        let is_whole = !images || status.has_image;
+        let first = if is_whole { place.begin } else { Lsn::ZERO };
+        status.unwritten.get_or_insert(first);
         Ok(())
     }
 

@@ -25,7 +25,10 @@
 //!   at most what was reserved for it. If it returns an error, nothing was logged and nothing changed.
 //! * P7 [`recovery_lsn`](Pages::recovery_lsn) is at most the beginning of the first change that the page has and
 //!   that a power cut could take from it; `None` only if there is no such change among those made before the
-//!   question. Written is not durable: the device must have been synced.
+//!   question. Written is not durable: the device must have been synced. Less is never wrong, and zero leaves the
+//!   tables as they are: that is the answer for a page that redo goes on with, if it has made no image of it since
+//!   the page was read. What was read may have been written halfway through redo, and then the image that P3 asks for
+//!   lies before it.
 
 use std::fmt;
 
