@@ -30,11 +30,15 @@ use foxton_sync::worker::Workers;
 use crate::backup;
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::Trouble;
-use crate::checkpoint::layer::{self, Cursor, Reader};
+use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::db::{no_superblock, not_locked};
 use crate::error::{Result, Storage};
+use crate::redo::next_change;
 use crate::restart::{Refused, look};
+
+/// Findings after which the rest is counted only.
+const MOST: usize = 1_000;
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +67,10 @@ impl fmt::Display for Finding {
 #[non_exhaustive]
 pub struct Report {
     /// What is wrong, in the order in which opening would meet it. Empty: the database is whole.
+    /// The first thousand.
     pub findings: Vec<Finding>,
+    /// What else is wrong, and not told one by one.
+    pub left_out: u64,
     /// Whether it is a backup.
     pub is_backup: bool,
     /// Files of the checkpoint that hold rows, and how many entries they have.
@@ -82,6 +89,10 @@ pub struct Report {
 
 impl Report {
     fn note(&mut self, place: &str, offset: Option<u64>, what: impl Into<String>) {
+        if self.findings.len() == MOST {
+            self.left_out += 1;
+            return;
+        }
         let (place, what) = (place.to_owned(), what.into());
         self.findings.push(Finding {
             place,
@@ -157,9 +168,7 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     for &layer in &manifest.layers {
         report.layers += 1;
         report.entries += layer.entries;
-        if let Err(trouble) = rows_of(device, &identity, layer) {
-            report.trouble(trouble, path)?;
-        }
+        look_at_layer(device, &identity, layer, (&mut report, path))?;
     }
     let start = Start {
         from: manifest.redo_from,
@@ -183,6 +192,7 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     report.log = audited
         .summary
         .map_or(String::new(), |summary| summary.to_string());
+    report.left_out += audited.left_out;
     for found in audited.findings {
         let behind = match found.good_again {
             Some(good) => format!("; {} bytes of log are lost there", good.since(found.lsn)),
@@ -221,26 +231,62 @@ fn identity(device: &dyn Device, path: &Path, report: &mut Report) -> Result<Opt
     }
 }
 
-/// Reads all rows of a layer.
-fn rows_of(device: &dyn Device, identity: &[u8; 16], layer: layer::Layer) -> Result<(), Trouble> {
-    let reader = Reader::open(device, identity, layer)?;
-    let mut rows = Cursor::new(&reader, None)?;
-    let (mut count, mut before) = (0, None);
-    while let Some(row) = rows.entry() {
-        let key = (row.table, row.key.to_vec());
-        if before.as_ref().is_some_and(|before| *before >= key) {
-            let what = "its rows are not in order";
-            return Err(Trouble::damaged(&layer::name(layer.number), 0, what));
+/// Looks at every block of a layer, and notes each that is not what it was.
+fn look_at_layer(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    layer: layer::Layer,
+    (report, path): (&mut Report, &Path),
+) -> Result<()> {
+    let reader = match Reader::open(device, identity, layer) {
+        Ok(reader) => reader,
+        Err(trouble) => return report.trouble(trouble, path),
+    };
+    let name = layer::name(layer.number);
+    let (mut rows, mut bytes, mut is_whole) = (InOrder::default(), Vec::new(), true);
+    for index in 0.. {
+        let Some(offset) = reader.block_at(index) else {
+            break;
+        };
+        let looked = match reader.block(index, &mut bytes) {
+            Ok(()) => rows.take(&bytes),
+            Err(Trouble::Damaged { what, .. }) => Err(what),
+            Err(other) => return Err(other.told(path)),
+        };
+        if let Err(what) = looked {
+            is_whole = false;
+            report.note(&name, Some(offset), what);
         }
-        before = Some(key);
-        count += 1;
-        rows.advance()?;
     }
-    if count == layer.entries {
-        return Ok(());
+    if is_whole && rows.count != layer.entries {
+        let what = "it has more or fewer rows than the manifest says";
+        report.note(&name, Some(0), what);
     }
-    let what = "it has more or fewer rows than the manifest says";
-    Err(Trouble::damaged(&layer::name(layer.number), 0, what))
+    Ok(())
+}
+
+/// The rows of a layer, one block after the other.
+#[derive(Debug, Default)]
+struct InOrder {
+    last: Option<(u32, Vec<u8>)>,
+    count: u64,
+}
+
+impl InOrder {
+    /// Takes in the entries of a block; or what is wrong with them.
+    fn take(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
+        while !entries.is_empty() {
+            let row = next_change(&mut entries);
+            let row = row.map_err(|_| "a block holds something that is no entry")?;
+            let last = self.last.as_ref().map(|(table, key)| (*table, &key[..]));
+            if last.is_some_and(|last| last >= (row.table, row.key)) {
+                return Err("its rows are not in order");
+            }
+            self.last = Some((row.table, row.key.to_vec()));
+            self.count += 1;
+        }
+        Ok(())
+    }
 }
 
 /// Loads the tables and looks at them.

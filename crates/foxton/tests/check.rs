@@ -155,6 +155,54 @@ fn damage_in_several_places_is_named_place_by_place() {
 }
 
 #[test]
+fn each_damaged_block_of_a_layer_is_named_up_to_a_thousand() {
+    // Values as large as a block, so that each row has one; and no more than go into one layer.
+    const LARGE: Table<u64, [u8]> = Table::new("large");
+    const BLOCK: u64 = 64 << 10;
+    const ROWS: u64 = 1_010;
+    let device = Arc::new(MemoryDevice::new());
+    let db = Database::open_on(device.clone(), Options::default()).unwrap();
+    for key in 0..ROWS {
+        db.run(|tx| {
+            // The last one makes all of them durable, and a checkpoint has what is.
+            if key + 1 < ROWS {
+                tx.set_durability(foxton::Durability::None);
+            }
+            tx.put(&LARGE, &key, &[key as u8; BLOCK as usize])
+        })
+        .unwrap();
+    }
+    db.checkpoint().unwrap();
+    drop(db);
+    let files = device.files().into_iter().map(|(name, _)| name);
+    let layer = files.into_iter().find(|name| name.starts_with("layer-"));
+    let layer = layer.expect("there is a checkpoint");
+    let file = device.open(&layer).unwrap();
+    let spoil = |blocks: std::ops::Range<u64>| {
+        for block in blocks {
+            // Around a value are the headers of the block and the entry, and the key.
+            file.write_at(b"?!", 64 + block * (16 + 19 + BLOCK) + BLOCK / 2)
+                .unwrap();
+        }
+    };
+    spoil(3..5);
+    spoil(700..701);
+    let report = checked(&*device);
+    let offsets: Vec<u64> = report.findings.iter().filter_map(|f| f.offset).collect();
+    assert_eq!((offsets.len(), report.left_out), (3, 0), "{report:?}");
+    assert!(
+        offsets.is_sorted_by(|one, two| one + BLOCK <= *two),
+        "{offsets:?}"
+    );
+    assert!(report.findings.iter().all(|found| found.place == layer));
+    spoil(0..ROWS);
+    let report = checked(&*device);
+    let all = report.findings.len() as u64 + report.left_out;
+    let told = &report.findings[..1];
+    assert_eq!((report.findings.len(), all), (1_000, ROWS), "{told:?}");
+}
+
+#[test]
 fn what_is_missing_swapped_or_foreign_is_named() {
     let names = |device: &MemoryDevice| -> Vec<String> {
         device.files().into_iter().map(|(name, _)| name).collect()

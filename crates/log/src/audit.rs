@@ -44,6 +44,8 @@ pub struct Finding {
 pub struct Audit {
     /// What is wrong, in order; empty if the log can be opened.
     pub findings: Vec<Finding>,
+    /// Findings behind the first thousand, which are not told one by one.
+    pub left_out: u64,
     /// How a reader sees the log, if there is nothing wrong.
     pub summary: Option<Summary>,
     /// Good records, those behind damage included.
@@ -89,6 +91,7 @@ pub fn audit(
 ) -> Result<Audit, OpenError<Infallible>> {
     let mut audit = Audit {
         findings: Vec::new(),
+        left_out: 0,
         summary: None,
         records: 0,
         segments: 0,
@@ -131,6 +134,8 @@ impl Audit {
                 what: what.to_owned(),
                 good_again,
             });
+        } else {
+            self.left_out += 1;
         }
     }
 

@@ -335,8 +335,13 @@ impl Reader {
         self.index.iter().map(|place| (place.table, &place.key[..]))
     }
 
+    /// Where the block `index` lies in the file; `None` behind the last.
+    pub(crate) fn block_at(&self, index: usize) -> Option<u64> {
+        self.index.get(index).map(|place| place.offset)
+    }
+
     /// The entries of one block, checked.
-    fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), Trouble> {
+    pub(crate) fn block(&self, index: usize, entries: &mut Vec<u8>) -> Result<(), Trouble> {
         let place = &self.index[index];
         let mut header = [0; BLOCK_HEADER];
         self.read(&mut header, place.offset)?;
