@@ -61,6 +61,15 @@ pub mod flip;
 /// Pages that are larger than memory, and their restart.
 pub mod pages;
 
+/// Checks made right again.
+pub mod mend;
+
+/// Files garbled as bytes say.
+pub mod garble;
+
+/// What fuzzers call.
+pub mod fuzz;
+
 /// The README's example is a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
