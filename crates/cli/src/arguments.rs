@@ -414,6 +414,9 @@ pub(crate) struct Sweep {
     /// this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
+    /// Turns of the engine in microseconds, separated by commas to compare; 0 for none.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) turn: Vec<u64>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,

@@ -108,6 +108,7 @@ fn run_commit(arguments: Commit) -> Result<ExitCode, String> {
 fn runs(sweep: Sweep, stalled: bool) -> Runs {
     let systems = System::with_victims(compared(&sweep, stalled), &sweep.victim);
     let systems = System::with_log_buffers(systems, &sweep.log_buffer);
+    let systems = System::with_turns(systems, &sweep.turn);
     let mpls = match (sweep.mpl.as_slice(), stalled) {
         ([], true) => vec![200],
         ([], false) => (0..10).map(|step| 1 << step).collect(),

@@ -1,6 +1,6 @@
 //! What is compared: one configuration of the engine.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use foxton_lock::any::Any;
 
@@ -72,6 +72,7 @@ pub struct System {
     latch: LatchKind,
     victim: VictimPolicy,
     log_buffer: LogBufferKind,
+    turn: Duration,
 }
 
 impl System {
@@ -90,6 +91,7 @@ impl System {
             latch: latch.unwrap_or(usual.latch),
             victim: usual.victim,
             log_buffer: usual.log_buffer,
+            turn: usual.turn,
         }
     }
 
@@ -98,14 +100,15 @@ impl System {
         System { victim, ..self }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where they
-    /// are not the usual ones.
+    /// What sets this apart beyond manager and latch: the victim policy, the log buffer and the turn, where
+    /// they are not the usual ones.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
-        let notes: Vec<String> = victim.into_iter().chain(buffer).collect();
+        let turn = (self.turn != usual.turn).then(|| format!("turn {:?}", self.turn));
+        let notes: Vec<String> = victim.into_iter().chain(buffer).chain(turn).collect();
         notes.join(", ")
     }
 
@@ -158,6 +161,20 @@ impl System {
         systems.into_iter().flat_map(over).collect()
     }
 
+    /// Each of `systems` with each of these turns, in microseconds; with the usual one if there are none.
+    pub fn with_turns(systems: Vec<System>, turns: &[u64]) -> Vec<System> {
+        if turns.is_empty() {
+            return systems;
+        }
+        let with = |system: System| {
+            turns.iter().map(move |&micros| System {
+                turn: Duration::from_micros(micros),
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(with).collect()
+    }
+
     /// Whether it locks; without locking only one client can run.
     pub fn is_locking(&self) -> bool {
         self.locks != Locks::None
@@ -207,6 +224,7 @@ impl System {
         options.latch = self.latch;
         options.victim = self.victim;
         options.log_buffer = self.log_buffer;
+        options.turn = self.turn;
         options.locking = if self.is_locking() {
             Locking::On
         } else {
