@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::ExitCode};
 
-use foxton::inspect::TableStats;
+use foxton::{IndexStats, inspect::TableStats};
 use foxton_lab::report::{
     number::{bytes, grouped},
     table::Table,
@@ -21,6 +21,10 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     match stats.tables {
         tables if tables.is_empty() => say!("  no tables"),
         tables => show(&table_of(tables).render()),
+    }
+    if !stats.indexes.is_empty() {
+        say!("\nIndexes:\n");
+        show(&indexes_of(stats.indexes).render());
     }
     let recovered = db.recovered();
     if recovered.checkpoint_bytes > 0 {
@@ -52,6 +56,22 @@ pub(crate) fn table_of(tables: Vec<TableStats>) -> Table {
             known.key_type,
             known.value_type,
             grouped(known.keys as f64),
+        ]);
+    }
+    table
+}
+
+/// Indexes, as they were declared. Only the program that declares them has their entries.
+fn indexes_of(indexes: Vec<IndexStats>) -> Table {
+    let mut table = Table::new(["index", "table", "key", "unique", "version"]);
+    for known in indexes {
+        let is_unique = if known.is_unique { "yes" } else { "no" };
+        table.row([
+            known.name,
+            known.table,
+            known.key_type,
+            is_unique.to_owned(),
+            known.version.to_string(),
         ]);
     }
     table

@@ -92,7 +92,7 @@ impl AsyncTransaction {
             .count(count);
     }
 
-    fn state_mut(&mut self) -> &mut State {
+    pub(crate) fn state_mut(&mut self) -> &mut State {
         let state = self
             .state
             .as_mut()

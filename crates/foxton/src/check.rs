@@ -34,6 +34,7 @@ use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::db::{no_superblock, not_locked};
 use crate::error::{Result, Storage};
+use crate::index_table::is_index_table;
 use crate::redo::next_change;
 use crate::restart::{Refused, look};
 
@@ -50,6 +51,16 @@ pub struct Finding {
     pub offset: Option<u64>,
     /// What is wrong there.
     pub what: String,
+}
+
+impl Finding {
+    pub(crate) fn new(place: String, what: String) -> Finding {
+        Finding {
+            place,
+            offset: None,
+            what,
+        }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -314,8 +325,10 @@ fn tables(
     let worker = workers.worker();
     for table in catalog.tables() {
         let name = &table.record.name;
+        let is_for_users = !is_index_table(name);
         match catch_unwind(AssertUnwindSafe(|| look_at(&table, &worker.pin()))) {
-            Ok(Ok(rows)) => report.tables.push((name.clone(), rows)),
+            Ok(Ok(rows)) if is_for_users => report.tables.push((name.clone(), rows)),
+            Ok(Ok(_)) => {}
             Ok(Err(what)) => report.note(&format!("table {name}"), None, what),
             Err(panic) => {
                 let words = panic.downcast_ref::<String>().cloned();

@@ -23,6 +23,7 @@ use crate::asynchronous::AsyncTransaction;
 use crate::catalog::Catalog;
 use crate::checkpoint::{Checkpoint, CheckpointStats, Checkpoints, Trouble};
 use crate::checkpointer::Checkpointer;
+use crate::declare;
 use crate::early::Early;
 use crate::engine::Engine;
 use crate::error::{Error, Request, Result, Storage};
@@ -197,15 +198,22 @@ impl Database {
             superblock,
         };
         let engine = Arc::new(engine);
+        declare::recall(&engine)?;
         let door = Door {
             watch: Watch::start(&engine, directory)?,
             engine,
             rack: Rack::new(),
             recovered,
         };
-        Ok(Database {
+        let db = Database {
             door: Arc::new(door),
-        })
+        };
+        for declared in &db.options().indexes.0 {
+            let mut tx = db.begin()?;
+            declare::create(&mut tx, declared, db.options().progress.as_ref())?;
+            tx.commit()?;
+        }
+        Ok(db)
     }
 
     /// Begins a transaction.

@@ -10,6 +10,8 @@
 //!
 //! [`Database::run`]: crate::Database::run
 
+mod index;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -21,6 +23,8 @@ use foxton_store::TooLong;
 
 use crate::codec::Undecodable;
 use crate::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
+
+pub use index::{IndexError, KeyTaken};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -292,6 +296,8 @@ pub enum Request {
     NoSuchSavepoint,
     /// Locking is off and another transaction is open.
     OneAtATime,
+    /// An index refuses a row, or is not as it is declared.
+    Index(Box<IndexError>),
     /// An option is out of its range.
     Option(&'static str),
     /// The closure given to `run` ended with an error of its own.
@@ -322,6 +328,7 @@ impl Request {
             Request::Undecodable(_) => "undecodable",
             Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
+            Request::Index(error) => error.code(),
             Request::Option(_) => "option",
             Request::Other(_) => "other",
         }
@@ -374,6 +381,7 @@ impl fmt::Display for Request {
                 "locking is off, so only one transaction may be open at a time; \
                  end the other one first, or open the database with locking on",
             ),
+            Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),
             Request::Other(error) => error.fmt(f),
         }

@@ -15,6 +15,8 @@ use crate::db::Database;
 use crate::engine::Count;
 use crate::error::TableNames;
 use crate::graph::WaitGraph;
+use crate::index_table::is_index_table;
+use crate::indexes::IndexStats;
 use crate::observe::look;
 use crate::picture::{Deadlock, Picture};
 
@@ -139,6 +141,8 @@ pub struct Stats {
     pub log: LogStats,
     /// The tables.
     pub tables: Vec<TableStats>,
+    /// The secondary indexes.
+    pub indexes: Vec<IndexStats>,
     /// Critical sections passed, by component and pattern; empty without the feature `account`.
     pub account: Account,
 }
@@ -283,8 +287,10 @@ impl Database {
                 .catalog
                 .tables()
                 .iter()
+                .filter(|open| !is_index_table(&open.record.name))
                 .map(|open| table(open))
                 .collect(),
+            indexes: self.indexes(),
             account: engine.workers.account(),
         }
     }
@@ -298,6 +304,11 @@ impl Database {
         let guard = worker.pin();
         for table in engine.catalog.tables() {
             table.rows.verify(&guard);
+        }
+        for index in engine.catalog.indexes() {
+            if let Some(open) = index.open {
+                open.entries.rows.verify(&guard);
+            }
         }
     }
 

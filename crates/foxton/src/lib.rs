@@ -33,6 +33,7 @@
 //!   [`Database::begin_async`] hands out one whose operations are futures.
 //! * Reads lock what they read, as strongly as [`Lock`] says; ranges lock their gaps, so nothing
 //!   appears in what was read.
+//! * An [`Index`] finds rows by something else than their keys, and is kept by the database.
 //! * [`Error`] says what the caller can do next.
 //! * [`Database::backup_to`] copies a database while it is used, and [`backup::restore`] brings it back.
 //! * [`Database::locks`], [`waits`](Database::waits), [`deadlocks`](Database::deadlocks) and
@@ -59,6 +60,15 @@ pub mod graph;
 /// How far opening a database has come.
 pub mod progress;
 
+/// Tables as constants.
+mod table;
+
+/// What leads from an index to its table.
+mod entry;
+
+/// Secondary indexes as constants.
+mod index;
+
 /// How strongly a read locks.
 mod lock;
 
@@ -80,8 +90,8 @@ pub mod point;
 /// Moments in a transaction, to go back to.
 mod savepoint;
 
-/// Tables as constants.
-mod table;
+/// Which indexes there are.
+mod index_table;
 
 /// What became of a value, told by what is different.
 mod patch;
@@ -128,6 +138,15 @@ mod transaction;
 /// Transactions of tasks.
 mod asynchronous;
 
+/// Reading by a secondary index, for threads.
+mod index_range;
+
+/// Reading by a secondary index, for tasks.
+mod index_tasks;
+
+/// Making, filling and dropping indexes.
+mod declare;
+
 /// From the files to the tables.
 mod restart;
 
@@ -143,6 +162,9 @@ pub mod check;
 /// Transactions to their end.
 mod run;
 
+/// Secondary indexes of a database.
+mod indexes;
+
 /// What goes on.
 pub mod inspect;
 
@@ -152,6 +174,10 @@ pub use codec::{Key, Value};
 pub use db::Database;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
+pub use index::{Index, Indexes, Keys};
+pub use index_range::{IndexRange, IndexRow, IndexRows};
+pub use index_tasks::AsyncIndexRange;
+pub use indexes::IndexStats;
 pub use isolation::Isolation;
 pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 pub use lock::{Lock, LockOptions, LockWait, TableLock};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
 use crate::error::{Request, Result};
+use crate::index::Indexes;
 use crate::isolation::Isolation;
 use crate::picture::WaitDump;
 use crate::planted::Planted;
@@ -105,6 +106,9 @@ pub struct Options {
     pub restart_threads: usize,
     /// Hears how far opening the database has come. Default `None`.
     pub progress: Option<ProgressCall>,
+    /// The secondary indexes that the program keeps: those that exist are filled when the database is
+    /// opened, others are made. Default: none.
+    pub indexes: Indexes,
     /// Whether other processes of the same user may look in, and where. Default [`Observe::Off`].
     pub observe: Observe,
     /// A lock wait that lasts longer has everybody who waits dumped to
@@ -146,6 +150,7 @@ impl Default for Options {
             checkpoint_rate: None,
             restart_threads: 0,
             progress: None,
+            indexes: Indexes::default(),
             observe: Observe::Off,
             dump_waits_after: None,
             dump_waits_every: Duration::from_secs(10),

@@ -7,6 +7,8 @@ use foxton_sync::shim::{AtomicU64, Ordering};
 
 /// A caller hears of every so many bytes, and of the end.
 const STEP: u64 = 1 << 20;
+/// Of every so many rows.
+const ROWS_STEP: u64 = 1 << 14;
 
 /// What opening a database does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -18,6 +20,9 @@ pub enum OpenPhase {
     /// It reads the log behind the checkpoint. How long the log is, is known only at its end: the
     /// total is what its files have room for.
     Log,
+    /// It fills a secondary index from the rows of its table. Rows are counted, and the total is about
+    /// how many there are.
+    Index,
 }
 
 /// How far opening a database has come. See [`Options::progress`](crate::Options::progress).
@@ -26,13 +31,13 @@ pub enum OpenPhase {
 pub struct OpenProgress {
     /// What it does.
     pub phase: OpenPhase,
-    /// Bytes read in this phase.
+    /// Bytes read in this phase; rows, for an index.
     pub done: u64,
-    /// Bytes to be read in this phase.
+    /// Bytes to be read in this phase; rows, for an index.
     pub total: u64,
 }
 
-/// A function that hears how far opening a database has come.
+/// A function that hears how far opening a database has come, or filling an index.
 ///
 /// ```
 /// use foxton::{Database, Options, progress::ProgressCall};
@@ -48,7 +53,8 @@ pub struct OpenProgress {
 pub struct ProgressCall(Arc<dyn Fn(OpenProgress) + Send + Sync>);
 
 impl ProgressCall {
-    /// Calls `function` about once a mebibyte, from whichever thread has read it.
+    /// Calls `function` about once a mebibyte, or once every few thousand rows of an index, from
+    /// whichever thread has read it.
     pub fn new(function: impl Fn(OpenProgress) + Send + Sync + 'static) -> ProgressCall {
         ProgressCall(Arc::new(function))
     }
@@ -60,7 +66,7 @@ impl fmt::Debug for ProgressCall {
     }
 }
 
-/// Counts the bytes of one phase.
+/// Counts the bytes, or rows, of one phase.
 #[derive(Debug)]
 pub(crate) struct Meter<'c> {
     call: Option<&'c ProgressCall>,
@@ -81,14 +87,18 @@ impl<'c> Meter<'c> {
         meter
     }
 
-    /// So many bytes more have been read.
-    pub(crate) fn advance(&self, bytes: u64) {
-        if self.call.is_none() || bytes == 0 {
+    /// So much more has been read.
+    pub(crate) fn advance(&self, more: u64) {
+        if self.call.is_none() || more == 0 {
             return;
         }
-        let before = self.done.fetch_add(bytes, Ordering::Relaxed);
-        let done = before + bytes;
-        if before / STEP != done / STEP {
+        let before = self.done.fetch_add(more, Ordering::Relaxed);
+        let done = before + more;
+        let step = match self.phase {
+            OpenPhase::Index => ROWS_STEP,
+            OpenPhase::Checkpoint | OpenPhase::Log => STEP,
+        };
+        if before / step != done / step {
             self.tell(done);
         }
     }

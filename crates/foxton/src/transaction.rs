@@ -90,7 +90,7 @@ impl Transaction {
     }
 
     #[inline]
-    fn state_mut(&mut self) -> &mut State {
+    pub(crate) fn state_mut(&mut self) -> &mut State {
         self.state
             .as_mut()
             .expect("taken only by what ends the transaction")

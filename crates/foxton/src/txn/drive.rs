@@ -124,8 +124,8 @@ impl State {
         }
     }
 
-    /// Takes back what an operation began and will not finish: its request, and the gap that it
-    /// locked for itself alone. An operation that is dropped does so itself; one that is forgotten
+    /// Takes back what an operation began and will not finish: its request, the entries of indexes
+    /// that it put in, and the gap that it locked for itself alone. An operation that is dropped does so itself; one that is forgotten
     /// cannot, so whatever comes next does it.
     pub(crate) fn withdraw(&mut self) {
         let State {
@@ -139,6 +139,7 @@ impl State {
             engine.locks.cancel(worker, owner);
             alarm.clear();
         }
+        self.abandon_statement();
         self.release_fresh_gap();
     }
 
@@ -146,6 +147,7 @@ impl State {
     /// nothing, and no transaction if the error ended it.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
+        self.abandon_statement();
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error
             && conflict.reason() == ConflictReason::Deadlock

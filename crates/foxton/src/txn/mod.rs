@@ -15,6 +15,9 @@ mod marks;
 /// A range of keys, and how far it has been read.
 pub(crate) mod span;
 
+/// What a worker knows of indexes, and the write at hand that keeps them.
+pub(crate) mod statement;
+
 /// What one transaction works with.
 pub(crate) mod state;
 
@@ -24,14 +27,23 @@ pub(crate) mod explicit;
 /// Reading one key.
 pub(crate) mod read;
 
+/// Putting a record into the gap where it belongs.
+mod insert;
+
 /// Writing one key.
 pub(crate) mod write;
+
+/// Writing one row of a table with indexes.
+pub(crate) mod indexed;
 
 /// Reading a range that nobody can change.
 mod covered;
 
 /// Reading a range.
 pub(crate) mod scan;
+
+/// Reading by an index.
+pub(crate) mod by;
 
 /// Removing ghosts.
 pub(crate) mod purge;

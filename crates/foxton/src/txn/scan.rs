@@ -32,10 +32,12 @@
 
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
+use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
+use super::brief::Brief;
 use super::span::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
 use super::state::{Locker, State, check_key};
 use super::step::{Step, done};
@@ -46,6 +48,75 @@ use crate::isolation::Hold;
 use crate::lock::LockWait;
 use crate::point;
 use crate::table::Table;
+
+/// What a scan does with a record that it comes to. It reads rows, or the entries of an index.
+pub(super) trait Visit<'g> {
+    /// Whether the names of records are what is locked for them, and nothing else.
+    const BY_NAME: bool;
+
+    /// Locks what is read of `record`, called `name`, in `mode`.
+    fn lock(
+        &mut self,
+        locker: &mut Locker<'_>,
+        record: &'g Record,
+        name: Name,
+        mode: Mode,
+    ) -> Result<Step<()>>;
+
+    /// As [`lock`](Self::lock), without the gap; to be let go of, if it is noted in `brief`.
+    fn lock_alone(
+        &mut self,
+        locker: &mut Locker<'_>,
+        record: &'g Record,
+        wanted: (Name, Mode),
+        brief: Option<&Brief>,
+    ) -> Result<Step<()>>;
+
+    /// Whether what was locked last is what is to be locked for `record`.
+    fn is_locked(&self, record: &'g Record) -> bool;
+
+    /// Takes a record that has a value.
+    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> ControlFlow<()>;
+}
+
+/// Reads rows.
+struct Plain<'t, F>(&'t mut F);
+
+impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'_, F> {
+    const BY_NAME: bool = true;
+
+    #[inline]
+    fn lock(
+        &mut self,
+        locker: &mut Locker<'_>,
+        _record: &'g Record,
+        name: Name,
+        mode: Mode,
+    ) -> Result<Step<()>> {
+        locker.ask_in_scan(name, mode)
+    }
+
+    #[inline]
+    fn lock_alone(
+        &mut self,
+        locker: &mut Locker<'_>,
+        _record: &'g Record,
+        (name, mode): (Name, Mode),
+        brief: Option<&Brief>,
+    ) -> Result<Step<()>> {
+        locker.ask_until(brief, name, mode)
+    }
+
+    #[inline]
+    fn is_locked(&self, _record: &'g Record) -> bool {
+        true
+    }
+
+    #[inline]
+    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> ControlFlow<()> {
+        (self.0)(record.key(), value)
+    }
+}
 
 impl State {
     /// Gives keys and values to `take`, from where the scan is, until it breaks or the range ends.
@@ -79,7 +150,8 @@ impl State {
                         scan.walk_remembered(table, &guard, &mut last, &mut locker, &name, take)
                     }
                     Ok(Step::Done(false)) => {
-                        scan.walk(table, &guard, &mut last, &mut locker, name, take)
+                        let mut visit = Plain(&mut *take);
+                        scan.walk(table, &guard, &mut last, &mut locker, name, &mut visit)
                     }
                     Ok(Step::Wait) => Ok(Step::Wait),
                     Err(error) => Err(error),
@@ -109,17 +181,17 @@ impl State {
 }
 
 impl Span {
-    /// Walks along the range until it ends, `take` breaks, a lock must be waited for, or the epoch
+    /// Walks along the range until it ends, `visit` breaks, a lock must be waited for, or the epoch
     /// has been pinned for long enough.
     #[inline]
-    fn walk<'g>(
+    pub(super) fn walk<'g, V: Visit<'g>>(
         &mut self,
         table: &'g OpenTable,
         guard: &'g Guard<'_>,
         last: &mut Option<&'g Record>,
         locker: &mut Locker<'_>,
         name: impl Fn(&[u8]) -> Name,
-        take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut V,
     ) -> Result<Step<Walked>> {
         let end = Name::end(table.record.id);
         let last_inside = name(self.last());
@@ -134,7 +206,7 @@ impl Span {
                 return self.finish();
             }
             if self.reversed && !self.closed_above && ranges {
-                done!(self.close_above(table, guard, locker, &name));
+                done!(self.close_above(table, guard, locker, V::BY_NAME, &name));
             }
             let mut cursor = {
                 let from = last.map_or(self.from(), |record| Bound::Excluded(record.key()));
@@ -175,25 +247,28 @@ impl Span {
                     true => self.remaining.get() == 1 || beyond.is_eq(),
                 };
                 if !ranges {
+                    let brief = (self.hold == Hold::Briefly).then_some(&self.brief);
+                    let wanted = (key_name, key_mode);
                     if skip {
-                        if record.is_ghost() || !took(locker.ask(key_name, key_mode))? {
+                        let is_free = !record.is_ghost()
+                            && took(visit.lock_alone(locker, record, wanted, brief))?;
+                        if !is_free {
                             *last = Some(record);
                             continue;
                         }
-                    } else if self.hold == Hold::Briefly {
-                        done!(locker.ask_briefly(&self.brief, key_name, key_mode));
                     } else {
-                        done!(locker.ask(key_name, key_mode));
+                        done!(visit.lock_alone(locker, record, wanted, brief));
                     }
-                    if !record.is_linked() {
+                    if !record.is_linked() || !visit.is_locked(record) {
                         locker.let_go(&self.brief);
                         continue 'seek;
                     }
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
-                    done!(locker.ask_in_scan(key_name, mode));
+                    done!(visit.lock(locker, record, key_name, mode));
                     guard.hooks().pass(&point::SCAN_LOCKED);
-                    if !locker.looks_once() && !rows.unchanged(&place.token) {
+                    let is_same = locker.looks_once() || rows.unchanged(&place.token);
+                    if !is_same || !visit.is_locked(record) {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
@@ -204,7 +279,7 @@ impl Span {
                 *last = Some(record);
                 self.seen.note(record);
                 let value = record.value();
-                let flow = value.map(|value| take(record.key(), value));
+                let flow = value.map(|value| visit.take(record, value));
                 locker.let_go(&self.brief);
                 if let Some(flow) = flow {
                     self.remaining.update(|remaining| remaining - 1);
@@ -228,6 +303,7 @@ impl Span {
         table: &OpenTable,
         guard: &Guard<'_>,
         locker: &mut Locker<'_>,
+        by_name: bool,
         name: &impl Fn(&[u8]) -> Name,
     ) -> Result<Step<()>> {
         let rows = &table.rows;
@@ -235,6 +311,7 @@ impl Span {
             let from = bound(self.high_end, &self.high);
             let first = rows.backward(guard, from).advance().record;
             if let Some(record) = first
+                && by_name
                 && self.begins_with(record.key())
             {
                 done!(locker.ask(name(record.key()), self.lock.lock.key_mode()));

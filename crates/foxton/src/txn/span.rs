@@ -11,6 +11,7 @@ use foxton_store::memory::Record;
 use super::brief::Brief;
 use super::step::Step;
 use crate::early::Seen;
+use crate::entry::{raise_past, raise_past_all};
 use crate::error::{Error, Result};
 use crate::isolation::Hold;
 use crate::lock::LockOptions;
@@ -102,6 +103,22 @@ impl Span {
         self.closed_above = false;
         self.covered = None;
         Ok(())
+    }
+
+    /// Lets bounds that are beginnings of keys include all keys that begin so, or none of them.
+    pub(super) fn bound_beginnings(&mut self) {
+        if self.low_end == End::Excluded {
+            if !raise_past(&mut self.low) {
+                raise_past_all(&mut self.low);
+            }
+            self.low_end = End::Included;
+        }
+        if self.high_end == End::Included {
+            self.high_end = match raise_past(&mut self.high) {
+                true => End::Excluded,
+                false => End::Open,
+            };
+        }
     }
 
     pub(crate) fn is_finished(&self) -> bool {

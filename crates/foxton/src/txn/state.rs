@@ -30,6 +30,7 @@ use super::brief::Brief;
 use super::changes::Changes;
 use super::marks::Marks;
 use super::span::Span;
+use super::statement::{MetIndex, Statement, Tended};
 use super::step::Step;
 use crate::catalog::OpenTable;
 use crate::codec::{Key, TypeName, Value};
@@ -78,6 +79,12 @@ pub(crate) struct State {
     pub(crate) fresh_gap: Option<Name>,
     /// Ghosts that could not be removed when they were left: index of the table, and key.
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
+    /// The indexes that are kept with tables met, as this worker last saw them.
+    pub(crate) tended: Vec<Tended>,
+    /// The write at hand, if its table has indexes.
+    pub(crate) statement: Statement,
+    /// The indexes read by so far.
+    pub(crate) read_by: Vec<MetIndex>,
     /// Ends waits of this transaction as a task.
     pub(crate) alarm: Alarm,
     /// How long the thread has run transactions.
@@ -106,6 +113,18 @@ pub(crate) struct Met {
     pub(crate) table: Arc<OpenTable>,
 }
 
+impl Met {
+    /// The entries of an index, which nobody meets by name.
+    pub(super) fn entries(table: Arc<OpenTable>) -> Met {
+        Met {
+            name: "",
+            key_type: 0,
+            value_type: 0,
+            table,
+        }
+    }
+}
+
 impl State {
     pub(crate) fn new(engine: Arc<Engine>, home: Home<State>) -> State {
         let worker = engine.workers.worker();
@@ -131,6 +150,9 @@ impl State {
             brief: Brief::default(),
             fresh_gap: None,
             ghosts: VecDeque::new(),
+            tended: Vec::new(),
+            statement: Statement::default(),
+            read_by: Vec::new(),
             alarm: Alarm::default(),
             turn: Turn::default(),
             filling: Filling::default(),
@@ -231,6 +253,8 @@ impl State {
         if self.tables.len() > KEPT_TABLES {
             self.tables.clear();
             self.ghosts.clear();
+            self.read_by.clear();
+            self.tended.clear();
         }
     }
 }
@@ -350,6 +374,20 @@ impl<'a> Locker<'a> {
         self.ask(name, mode)
     }
 
+    /// Asks for a key; briefly, if there is a place to note it.
+    #[inline]
+    pub(crate) fn ask_until(
+        &mut self,
+        brief: Option<&Brief>,
+        name: Name,
+        mode: Mode,
+    ) -> Result<Step<()>> {
+        match brief {
+            Some(brief) => self.ask_briefly(brief, name, mode),
+            None => self.ask(name, mode),
+        }
+    }
+
     /// Lets go of the key that was asked for briefly.
     pub(crate) fn let_go(&mut self, brief: &Brief) {
         if let Some(name) = brief.take() {
@@ -387,8 +425,8 @@ impl<'a> Locker<'a> {
 
     #[cold]
     fn refused(&self, refusal: Refusal) -> Error {
-        // A refusal without a wait has no cycle: it is all about this table.
-        Conflict::refused(refusal, |_| self.table.record.name.clone()).into()
+        // A refusal without a wait has no cycle: it is all about this table, or the one it leads to.
+        Conflict::refused(refusal, |space| self.table.call(space)).into()
     }
 
     /// Whether what was looked for is not looked at again once it is locked, which is wrong.

@@ -30,16 +30,14 @@
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::{InsertRefused, NewRecord, Next, ValueBlock};
-use foxton_sync::pages;
+use foxton_store::memory::ValueBlock;
 
+use super::insert::Inserter;
 use super::state::{Locker, State};
 use super::step::{Step, done};
 use crate::codec::{Key, Value};
 use crate::error::{Request, Result};
 use crate::lock::LockWait;
-use crate::planted::Fault;
-use crate::point;
 use crate::table::Table;
 
 /// What to do with the key.
@@ -53,9 +51,8 @@ pub(crate) enum Write {
     Delete,
 }
 
-const KEY: Mode = Mode::key(KeyPart::X, GapPart::None);
-const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
-const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
+/// A key that is written, and nothing beside it.
+pub(super) const KEY: Mode = Mode::key(KeyPart::X, GapPart::None);
 
 impl State {
     /// Writes `self.value`, or nothing, under `self.key`. Says whether the key had a value.
@@ -78,8 +75,10 @@ impl State {
         let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
         let name = Name::key(id, key, &engine.hasher);
         done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
-        let planted = engine.options.planted();
-        done!(locker.ask(name, planted.writes(KEY)));
+        if !table.kept.is_nothing() {
+            return self.write_indexed_step(index, write);
+        }
+        done!(locker.ask(name, engine.options.planted().writes(KEY)));
         let new = (write != Write::Delete).then_some(&value[..]);
         let patches = engine.patches();
         let guard = worker.pin();
@@ -103,38 +102,15 @@ impl State {
             if write == Write::Delete {
                 return Ok(Step::Done(false));
             }
-            let next = table.rows.successor(&guard, key, false).record;
-            if locker.is_on() {
-                let next_name = match next {
-                    Some(record) => Name::key(id, record.key(), &engine.hasher),
-                    None => Name::end(id),
-                };
-                if let Some(gap) = fresh_gap.take_if(|gap| *gap != next_name) {
-                    locker.release(gap);
-                }
-                match locker.owner.held_mode(next_name).map(Mode::gap_part) {
-                    Some(GapPart::S | GapPart::X) if !planted.is(Fault::HalfUnlocked) => {
-                        done!(locker.ask(name, KEY_AND_GAP));
-                    }
-                    Some(_) => {}
-                    None => *fresh_gap = Some(next_name),
-                }
-                done!(locker.ask(next_name, INTENTION));
-            }
-            let record = NewRecord::new(key, new)?;
-            let (address, bytes) = record.extent();
-            worker.hooks().pass(&point::INSERTING);
-            match table.rows.insert(&guard, record, Next::from(next)) {
-                Ok(_) => {
-                    changes.note(index, (id, key), (None, new), None, patches);
-                    if let Some(page) = filling.note(address, bytes) {
-                        engine.keeper.hand_over(Box::new(move || {
-                            pages::gather(page);
-                        }));
-                    }
-                    return Ok(Step::Done(false));
-                }
-                Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => {}
+            let mut inserter = Inserter {
+                engine,
+                worker,
+                fresh_gap,
+                filling,
+            };
+            if done!(inserter.insert(&mut locker, &guard, table, name, (key, new))) {
+                changes.note(index, (id, key), (None, new), None, patches);
+                return Ok(Step::Done(false));
             }
         }
     }

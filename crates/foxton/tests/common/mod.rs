@@ -17,11 +17,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use foxton::{
-    AsyncTransaction, Database, Durability, Error, Isolation, Lock, LockInheritance, LockOptions,
-    LockWait, Options, Savepoint, Table, TableLock,
+    AsyncTransaction, Database, Durability, Error, Index, Isolation, Lock, LockInheritance,
+    LockOptions, LockWait, Options, Savepoint, Table, TableLock,
 };
 
 pub const TABLE: Table<u64, i64> = Table::new("test");
+
+/// Its rows by their values, of which there may be several alike.
+pub const BY_VALUE: Index<i64, u64, i64> =
+    Index::new("by_value", &TABLE, |_, value, keys| keys.add(value));
+/// Its rows by their values, each of which only one may have.
+pub const BY_OWN_VALUE: Index<i64, u64, i64> =
+    Index::unique("by_own_value", &TABLE, |_, value, keys| keys.add(value));
 
 /// What an operation came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,6 +210,48 @@ impl Session {
 
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         self.transaction().rollback_to(savepoint).unwrap();
+    }
+
+    /// The row that has `value`, of which there is one.
+    pub fn get_by(&mut self, value: i64) -> Saw {
+        self.get_by_as(value, Lock::Shared)
+    }
+
+    pub fn get_by_as(&mut self, value: i64, lock: impl Into<LockOptions>) -> Saw {
+        let lock = lock.into();
+        self.start(move |mut tx| async move {
+            let row = tx.get_by_locked(&BY_OWN_VALUE, &value, lock).await;
+            let saw = row.map_or_else(refused, |row| Rows(row.into_iter().collect()));
+            (Some(tx), saw)
+        })
+    }
+
+    /// The rows whose values lie in `range`, in the order of these, by either index.
+    pub fn scan_by(
+        &mut self,
+        index: Index<i64, u64, i64>,
+        range: impl std::ops::RangeBounds<i64>,
+        reversed: bool,
+        limit: u64,
+        lock: impl Into<LockOptions>,
+    ) -> Saw {
+        let lock = lock.into();
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        self.start(move |mut tx| async move {
+            let mut all = tx.range_by(&index, range).limit(limit).locked(lock);
+            if reversed {
+                all = all.reversed();
+            }
+            let rows = all.collect().await;
+            let saw = rows.map_or_else(refused, |rows| {
+                Rows(
+                    rows.into_iter()
+                        .map(|(_, key, value)| (key, value))
+                        .collect(),
+                )
+            });
+            (Some(tx), saw)
+        })
     }
 
     pub fn commit(&mut self) -> Saw {

@@ -1,0 +1,209 @@
+//! What can be wrong with a secondary index, or with a row in it.
+
+use std::fmt;
+
+use super::{Error, Request};
+use crate::codec::{Key, Undecodable};
+use crate::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
+
+/// An index refuses a row, or is not as it is declared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// A unique index has a key of the row already, for another row.
+    KeyTaken(KeyTaken),
+    /// A key of the row in an index is longer than an index takes.
+    KeyTooLong {
+        /// The index.
+        index: String,
+        /// Bytes of the entry: the encoded index key, with the primary key unless the index is unique.
+        bytes: usize,
+    },
+    /// The index exists, and was declared otherwise.
+    Differs {
+        /// The index.
+        index: String,
+        /// How it was declared when it was made, for people.
+        stored: String,
+        /// How it is declared now.
+        declared: String,
+    },
+    /// The table has a unique index that this program has not declared, so nobody can keep it.
+    Undeclared {
+        /// The index.
+        index: String,
+        /// The table.
+        table: String,
+    },
+    /// The index was not declared to this database.
+    NotOpen {
+        /// The index.
+        index: String,
+    },
+    /// An index name is empty or too long.
+    Name {
+        /// Bytes of the name.
+        bytes: usize,
+    },
+    /// The name of the table is one that the database keeps for itself.
+    ReservedTable,
+}
+
+/// A unique index has a key of a row already, for another row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyTaken {
+    /// The index.
+    pub index: String,
+    /// The table.
+    pub table: String,
+    /// The index key that both rows have, encoded.
+    pub key: Vec<u8>,
+    /// The key of the row that has it, encoded.
+    pub row: Vec<u8>,
+    /// The key of the row that was refused, encoded.
+    pub refused: Vec<u8>,
+}
+
+impl KeyTaken {
+    /// The index key that both rows have, for an index that is declared with `I`.
+    ///
+    /// # Errors
+    /// If it is no encoding of an `I`.
+    pub fn key_as<I: Key + ?Sized>(&self) -> Result<I::Owned, Undecodable> {
+        I::decode(&self.key)
+    }
+
+    /// The key of the row that has it, for a table whose keys are `K`.
+    ///
+    /// # Errors
+    /// If it is no encoding of a `K`.
+    pub fn row_as<K: Key + ?Sized>(&self) -> Result<K::Owned, Undecodable> {
+        K::decode(&self.row)
+    }
+
+    /// The key of the row that was refused, for a table whose keys are `K`.
+    ///
+    /// # Errors
+    /// If it is no encoding of a `K`.
+    pub fn refused_as<K: Key + ?Sized>(&self) -> Result<K::Owned, Undecodable> {
+        K::decode(&self.refused)
+    }
+}
+
+impl Error {
+    /// The key of a unique index that stood in the way, and whose it is, if that is what this is.
+    ///
+    /// ```
+    /// use foxton::{Database, Index, Options, Table};
+    /// const USERS: Table<u64, str> = Table::new("users");
+    /// const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.create_index(&BY_NAME)?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&USERS, &1, "ada")?;
+    /// let error = tx.put(&USERS, &2, "ada").unwrap_err();
+    /// let taken = error.key_taken().expect("there is an ada");
+    /// assert_eq!((&*taken.index, &*taken.key_as::<str>()?), ("by_name", "ada"));
+    /// assert_eq!((taken.row_as::<u64>()?, taken.refused_as::<u64>()?), (1, 2));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn key_taken(&self) -> Option<&KeyTaken> {
+        match self {
+            Error::Request(Request::Index(error)) => match &**error {
+                IndexError::KeyTaken(taken) => Some(taken),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl From<IndexError> for Error {
+    fn from(error: IndexError) -> Error {
+        Request::Index(Box::new(error)).into()
+    }
+}
+
+impl IndexError {
+    pub(super) fn code(&self) -> &'static str {
+        match self {
+            IndexError::KeyTaken(_) => "index_key_exists",
+            IndexError::KeyTooLong { .. } => "index_key_too_long",
+            IndexError::Differs { .. } => "index_differs",
+            IndexError::Undeclared { .. } => "index_undeclared",
+            IndexError::NotOpen { .. } => "index_not_open",
+            IndexError::Name { .. } => "index_name",
+            IndexError::ReservedTable => "reserved_table",
+        }
+    }
+}
+
+impl fmt::Display for IndexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IndexError::KeyTaken(taken) => write!(
+                f,
+                "unique index \"{}\" has the key {} already: row {} of table \"{}\" has it, and row \
+                 {} was to; change or delete that row first, or choose another value",
+                taken.index,
+                Bytes(&taken.key),
+                Bytes(&taken.row),
+                taken.table,
+                Bytes(&taken.refused),
+            ),
+            IndexError::KeyTooLong { index, bytes } => write!(
+                f,
+                "an entry of index \"{index}\" takes {bytes} bytes and an index takes at most {}; \
+                 give the index a shorter key, such as the beginning or a hash of this one",
+                MAX_KEY_BYTES
+            ),
+            IndexError::Differs {
+                index,
+                stored,
+                declared,
+            } => write!(
+                f,
+                "index \"{index}\" was made {stored} and is declared {declared}; declare it as it \
+                 was made, or give the new one another name, or drop the old one with \
+                 drop_index(\"{index}\") and create it anew"
+            ),
+            IndexError::Undeclared { index, table } => write!(
+                f,
+                "table \"{table}\" has the unique index \"{index}\", which this program has not \
+                 declared and so cannot keep: declare it in Options::indexes or with create_index, or \
+                 forget it with drop_index(\"{index}\"), before writing to the table"
+            ),
+            IndexError::NotOpen { index } => write!(
+                f,
+                "index \"{index}\" was not declared to this database, or was dropped: declare it in \
+                 Options::indexes or with create_index before reading by it"
+            ),
+            IndexError::Name { bytes } => write!(
+                f,
+                "an index name takes 1 to {} bytes and this one has {bytes}",
+                MAX_TABLE_NAME_BYTES
+            ),
+            IndexError::ReservedTable => {
+                f.write_str("the database keeps a table of this name for itself; use another name")
+            }
+        }
+    }
+}
+
+/// Encoded bytes for people: as text if they are, else as hexadecimal digits.
+struct Bytes<'b>(&'b [u8]);
+
+impl fmt::Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match std::str::from_utf8(self.0) {
+            Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
+                write!(f, "\"{text}\"")
+            }
+            _ => {
+                f.write_str("0x")?;
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Putting a record into the gap where it belongs, so that nobody who has read over the gap is surprised.
+//!
+//! The protocol and its races are in [`write`](super::write).
+
+use foxton_lock::mode::{GapPart, KeyPart, Mode};
+use foxton_lock::name::Name;
+use foxton_store::memory::{InsertRefused, NewRecord, Next};
+use foxton_sync::epoch::Guard;
+use foxton_sync::pages::{self, Filling};
+use foxton_sync::worker::Worker;
+
+use super::state::Locker;
+use super::step::{Step, done};
+use crate::catalog::OpenTable;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::planted::Fault;
+use crate::point;
+
+const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
+const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
+
+/// What puts records into tables for one transaction.
+pub(super) struct Inserter<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) worker: &'a Worker,
+    /// A gap that is locked for the insert at hand alone.
+    pub(super) fresh_gap: &'a mut Option<Name>,
+    pub(super) filling: &'a mut Filling,
+}
+
+impl Inserter<'_> {
+    /// Puts `key`, which is locked exclusively by `name`, into `table` with `value`. False: something came
+    /// between, and it must be looked for again.
+    #[inline(always)]
+    pub(super) fn insert(
+        &mut self,
+        locker: &mut Locker<'_>,
+        guard: &Guard<'_>,
+        table: &OpenTable,
+        name: Name,
+        (key, value): (&[u8], Option<&[u8]>),
+    ) -> Result<Step<bool>> {
+        let engine = self.engine;
+        let next = table.rows.successor(guard, key, false).record;
+        if locker.is_on() {
+            let next_name = match next {
+                Some(record) => Name::key(table.record.id, record.key(), &engine.hasher),
+                None => Name::end(table.record.id),
+            };
+            if let Some(gap) = self.fresh_gap.take_if(|gap| *gap != next_name) {
+                locker.release(gap);
+            }
+            match locker.owner.held_mode(next_name).map(Mode::gap_part) {
+                Some(GapPart::S | GapPart::X)
+                    if !engine.options.planted().is(Fault::HalfUnlocked) =>
+                {
+                    done!(locker.ask(name, KEY_AND_GAP));
+                }
+                Some(_) => {}
+                None => *self.fresh_gap = Some(next_name),
+            }
+            done!(locker.ask(next_name, INTENTION));
+        }
+        let record = NewRecord::new(key, value)?;
+        let (address, bytes) = record.extent();
+        self.worker.hooks().pass(&point::INSERTING);
+        match table.rows.insert(guard, record, Next::from(next)) {
+            Ok(_) => {
+                if let Some(page) = self.filling.note(address, bytes) {
+                    engine.keeper.hand_over(Box::new(move || {
+                        pages::gather(page);
+                    }));
+                }
+                Ok(Step::Done(true))
+            }
+            Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => Ok(Step::Done(false)),
+        }
+    }
+}
