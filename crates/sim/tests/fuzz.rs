@@ -1,5 +1,5 @@
 //! What fuzzers call, called: with what is kept in `fuzz/corpus`, with that changed at random, and with
-//! bytes drawn at random, for a second each.
+//! bytes drawn at random, about a second of each. `FOXTON_FUZZ=60` draws so many times as many.
 
 use foxton_sim::{
     fuzz::{Whole, log, mending_changes, picture},
@@ -9,11 +9,10 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    time::{Duration, Instant},
 };
 
-/// Calls `entry` with what is kept of `target`, and then with bytes drawn from a seed.
-fn feed(target: &str, entry: impl Fn(&[u8])) {
+/// Calls `entry` with what is kept of `target`, and then with bytes drawn from `count` seeds.
+fn feed(target: &str, count: u64, entry: impl Fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
         .join(target);
@@ -32,12 +31,11 @@ fn feed(target: &str, entry: impl Fn(&[u8])) {
         assert!(called.is_ok(), "{target}: {bytes:?}");
     };
     kept.iter().for_each(|bytes| call(bytes));
-    let (start, mut seed) = (Instant::now(), 1);
-    while start.elapsed() < Duration::from_secs(1) {
+    let times = std::env::var("FOXTON_FUZZ").map_or(1, |times| times.parse().expect("a number"));
+    for seed in 1..=count * times {
         call(&drawn(seed, &kept));
-        seed += 1;
     }
-    println!("{target}: {} kept, {seed} drawn", kept.len());
+    println!("{target}: {} kept, {} drawn", kept.len(), count * times);
 }
 
 /// One that is kept, with a few bytes changed; or bytes of which nothing is known.
@@ -71,28 +69,28 @@ fn mending_what_is_whole_changes_nothing() {
 
 #[test]
 fn a_log_of_any_bytes_is_read_or_refused() {
-    feed("log", log);
+    feed("log", 50_000, log);
 }
 
 #[test]
 fn a_checkpoint_of_any_bytes_is_read_or_refused() {
     let whole = Whole::new();
-    feed("checkpoint", |bytes| whole.checkpoint(bytes));
+    feed("checkpoint", 5_000, |bytes| whole.checkpoint(bytes));
 }
 
 #[test]
 fn a_database_of_any_bytes_is_opened_or_refused() {
     let whole = Whole::new();
-    feed("restart", |bytes| whole.restart(bytes));
+    feed("restart", 300, |bytes| whole.restart(bytes));
 }
 
 #[test]
 fn a_backup_of_any_bytes_is_restored_or_refused() {
     let whole = Whole::new();
-    feed("backup", |bytes| whole.backup(bytes));
+    feed("backup", 700, |bytes| whole.backup(bytes));
 }
 
 #[test]
 fn a_picture_of_any_bytes_is_drawn_or_refused() {
-    feed("picture", picture);
+    feed("picture", 200_000, picture);
 }

@@ -60,7 +60,8 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Bytes in all layers.
     pub(crate) fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.bytes).sum()
+        let sizes = self.layers.iter().map(|layer| layer.bytes);
+        sizes.fold(0, u64::saturating_add)
     }
 
     /// The manifest of the database `identity`, or one that names nothing if there is none.
