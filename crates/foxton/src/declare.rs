@@ -126,8 +126,9 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
     }
     // Somebody may have dropped it, or declared it, while we waited for the lock.
     let open = match engine.catalog.index(name) {
-        Some(known) => known.open,
-        None => return Ok(None),
+        Some(now) if now.record.table == known.record.table => now.open,
+        // Of another table, whose lock we do not have: it was made after the one that was to be dropped had gone.
+        _ => return Ok(None),
     };
     if let Some(open) = &open {
         lock_whole(tx.state_mut(), &open.entries, Mode::X)?;

@@ -32,6 +32,9 @@ use crate::limits::MAX_VALUE_BYTES;
 const HEADER: usize = 8;
 /// Shorter values are written whole.
 const SHORTEST: usize = 48;
+/// And longer ones: restart makes the whole value anew for each patch, so that the work for a byte of the log
+/// has a bound.
+const LONGEST: usize = 64 << 10;
 /// Bytes that are compared at once. So many in a row that are equal end a piece.
 const STRIDE: usize = 16;
 
@@ -50,7 +53,7 @@ const OTHER_VALUE: Undecodable = Undecodable {
 /// Appends a patch from `old` to `new`, if that is a quarter shorter than `new` itself; if not, nothing.
 /// Says whether it has.
 pub(crate) fn diff(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
-    if new.len() < SHORTEST {
+    if !(SHORTEST..=LONGEST).contains(&new.len()) || old.len() > LONGEST {
         return false;
     }
     let begin = out.len();

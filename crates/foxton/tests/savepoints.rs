@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::*;
-use foxton::{Database, Options, Savepoint, Transaction};
+use foxton::{Database, Options, Savepoint, Table, Transaction};
 use foxton_log::device::memory::MemoryDevice;
 use random::Random;
 
@@ -236,4 +236,55 @@ fn play(db: &Database, model: &mut Model, random: &mut Random) {
         tx.commit().unwrap();
         *model = now;
     }
+}
+
+/// What is undone goes to the log in parts, as what is done does.
+#[test]
+fn going_back_over_much_needs_no_more_memory_than_going_on() {
+    const LARGE: Table<u64, [u8]> = Table::new("large");
+    let device = Arc::new(MemoryDevice::default());
+    let mut options = Options::tiny();
+    options.redo_part_bytes = 4 << 10;
+    let rows: Vec<u64> = (0..200).collect();
+    let value = |key: u64, mark: u8| {
+        let mut value = vec![key as u8; 3_000];
+        value[1_500] = mark;
+        value
+    };
+    {
+        let db = Database::open_on(device.clone(), options.clone()).unwrap();
+        db.run(|tx| {
+            rows.iter()
+                .try_for_each(|&key| tx.put(&LARGE, &key, &value(key, 1)))
+        })
+        .unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.put(&LARGE, &0, &value(0, 2)).unwrap();
+        let savepoint = tx.savepoint().unwrap();
+        for &key in &rows {
+            tx.put(&LARGE, &key, &value(key, 3)).unwrap();
+        }
+        let before = db.stats().log;
+        tx.rollback_to(&savepoint).unwrap();
+        // All but a part has gone, and no record was large.
+        let (gone, records) = (
+            db.stats().log.bytes - before.bytes,
+            db.stats().log.records - before.records,
+        );
+        assert!(
+            gone > 190 * 3_000 && records > 90,
+            "{gone} bytes in {records}"
+        );
+        tx.commit().unwrap();
+    }
+    let db = Database::open_on(device, options).unwrap();
+    let mark = |key: u64| if key == 0 { 2 } else { 1 };
+    let expected: Vec<_> = rows
+        .iter()
+        .map(|&key| (key, value(key, mark(key))))
+        .collect();
+    assert_eq!(
+        db.run(|tx| tx.range(&LARGE, ..).collect()).unwrap(),
+        expected
+    );
 }

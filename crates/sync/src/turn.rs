@@ -73,19 +73,20 @@ impl Turn {
     /// Whether the turn is over, at this processor time. Then the next one begins.
     fn is_over(&mut self, length: Duration, now: u64) -> bool {
         let now = now.max(1);
-        if self.begun == 0 {
+        // The second: it came to a thread that is younger.
+        if self.begun == 0 || now < self.begun {
             (self.begun, self.done) = (now, 1);
             return false;
         }
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-        let used = now.saturating_sub(self.begun);
+        let used = now - self.begun;
         let blind = |done: u32, used: u64, room: u64| {
             let each = (used / u64::from(done.max(1))).max(1);
             u32::try_from(room / each).unwrap_or(BLIND).min(BLIND)
         };
         if used < length {
             self.left = blind(self.done, used, length - used);
-            self.done += self.left + 1;
+            self.done = self.done.saturating_add(self.left + 1);
             return false;
         }
         self.left = blind(self.done, used, length);
@@ -154,6 +155,14 @@ mod tests {
         for _ in 0..1_000 {
             assert!(turn.is_blind() || !turn.is_over(Duration::from_millis(5), 7));
         }
+    }
+
+    #[test]
+    fn at_a_younger_thread_a_turn_begins_anew() {
+        let (mut turn, length) = (Turn::default(), Duration::from_millis(1));
+        assert!(!turn.is_over(length, 3_600_000_000_000));
+        assert!(!turn.is_over(length, 5 * MICRO));
+        assert!(turn.is_over(length, 1_005 * MICRO));
     }
 
     #[test]

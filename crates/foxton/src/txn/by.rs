@@ -145,11 +145,10 @@ impl<'g, F: FnMut(Found<'g>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F
         record.value() == self.locked
     }
 
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> ControlFlow<()> {
-        match self.find(record, value) {
-            Some(found) => (self.take)(found),
-            None => ControlFlow::Continue(()),
-        }
+    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>> {
+        // Without locks, an entry may be met before its row or after it.
+        let found = self.find(record, value)?;
+        Some((self.take)(found))
     }
 }
 
@@ -191,6 +190,9 @@ impl State {
         let (hold, mode) = (isolation.hold(options), options.lock.key_mode());
         let locker = Locker::new(engine, worker, owner, entries, options.wait);
         let mut locker = locker.holding(hold);
+        // The table first, as those have it who make, look at and drop indexes.
+        let table = Name::table(table_of(entries).record.id);
+        done!(locker.ask_table(table, mode.parent_mode()));
         done!(locker.ask_table(Name::table(id), mode.parent_mode()));
         check_open(index)?;
         let name = Name::key(id, key, &engine.hasher);
@@ -271,6 +273,8 @@ impl State {
         let mut locker = locker.holding(scan.hold);
         let name = |key: &[u8]| Name::key(entries.record.id, key, &engine.hasher);
         let (row_mode, range_mode) = (scan.lock.lock.key_mode(), scan.lock.lock.range_mode());
+        let table = Name::table(table_of(entries).record.id);
+        done!(locker.ask_table(table, range_mode.parent_mode()));
         done!(locker.ask_table(Name::table(entries.record.id), range_mode.parent_mode()));
         check_open(index)?;
         loop {
@@ -343,7 +347,13 @@ impl State {
     ) -> Result<usize> {
         self.check_active()?;
         let types = [I::TYPE.hash(), K::TYPE.hash(), V::TYPE.hash()];
-        let same = |met: &MetIndex| std::ptr::eq(met.name, index.name()) && met.types == types;
+        let same = |met: &MetIndex| {
+            let record = &met.index.record;
+            std::ptr::eq(met.name, index.name())
+                && met.types == types
+                && (record.kind, record.version) == (index.kind(), index.own_version())
+                && record.table == index.table()
+        };
         self.read_by.retain(|met| !met.index.is_dropped());
         if let Some(by) = self.read_by.iter().position(same) {
             return Ok(by);

@@ -21,7 +21,7 @@
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::Next;
+use foxton_store::memory::{Next, Record};
 use foxton_sync::worker::Worker;
 
 use super::changes::GhostIf;
@@ -54,6 +54,11 @@ impl State {
         let leave = leave.map(|undo| (undo.table, changes.key(undo)));
         for (index, key) in leave.chain(left) {
             let table = &*tables[index].table;
+            // It may have a value again, or be gone already; nobody else changes that.
+            let record = table.rows.get(&worker.pin(), key).map(Record::is_ghost);
+            if record != Some(true) {
+                continue;
+            }
             let gap_is_ours = engine.options.locking == Locking::Off || {
                 let name = Name::key(table.record.id, key, &engine.hasher);
                 engine

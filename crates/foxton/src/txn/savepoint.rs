@@ -76,10 +76,10 @@ impl State {
         if redo_is_ours {
             self.changes.redo.truncate(mark.redo);
         }
-        self.put_back(mark.changes, !redo_is_ours);
+        let logged = self.put_back(mark.changes, !redo_is_ours);
         self.leave_ghosts(mark.changes);
         self.changes.forget_since(mark.changes);
-        self.spill()
+        logged
     }
 
     /// Notes which keys the changes from `from` on, which are undone, have left without a value.
@@ -102,18 +102,12 @@ impl State {
         }
     }
 
-    /// Undoes the changes from `from` on; with `log`, notes for the log that they were.
-    pub(super) fn put_back(&mut self, from: usize, log: bool) {
-        let State {
-            engine,
-            worker,
-            tables,
-            changes,
-            ..
-        } = self;
-        let planted = engine.options.planted();
-        let guard = worker.pin();
-        let end = changes.undo.len();
+    /// Undoes the changes from `from` on; with `log`, notes for the log that they were, in parts. All are
+    /// undone, also if the log fails.
+    pub(super) fn put_back(&mut self, from: usize, log: bool) -> Result<()> {
+        let planted = self.engine.options.planted();
+        let end = self.changes.undo.len();
+        let mut logged = Ok(());
         for index in (from..end).rev() {
             let index = match planted.is(Fault::UndoInOrder) {
                 true => from + end - 1 - index,
@@ -122,24 +116,45 @@ impl State {
             if planted.is(Fault::UndoForgotten) && index == 0 {
                 continue;
             }
-            let old = changes.undo[index].old.take();
-            let undo = &changes.undo[index];
-            let table = &tables[undo.table].table;
-            let key = changes.key(undo);
-            // It is there: only who holds the key exclusively removes its record, and we do.
-            let Some(record) = table.rows.get(&guard, key) else {
-                continue;
-            };
-            if let Some(new) = record.swap(old) {
-                new.retire(&guard);
+            self.put_back_one(index, log);
+            if log && logged.is_ok() {
+                logged = self.spill();
             }
-            if log && undo.is_logged {
-                let effect = value_of(record);
-                let key = key.to_vec();
-                let table = table.record.id;
-                let key = &key[..];
-                Change { table, key, effect }.encode(&mut changes.redo);
-            }
+        }
+        logged
+    }
+
+    fn put_back_one(&mut self, index: usize, log: bool) {
+        let State {
+            engine,
+            worker,
+            tables,
+            changes,
+            ..
+        } = self;
+        let guard = worker.pin();
+        let old = changes.undo[index].old.take();
+        let undo = &changes.undo[index];
+        let table = &tables[undo.table].table;
+        let key = changes.key(undo);
+        // It is there: only who holds the key exclusively removes its record, and we do.
+        let Some(record) = table.rows.get(&guard, key) else {
+            return;
+        };
+        // Without the right locks its own record may be gone, and this one another's.
+        let is_planted = engine.options.planted().is_any();
+        if is_planted && old.as_ref().is_some_and(|old| !record.may_take(old)) {
+            return;
+        }
+        if let Some(new) = record.swap(old) {
+            new.retire(&guard);
+        }
+        if log && undo.is_logged {
+            let effect = value_of(record);
+            let key = key.to_vec();
+            let table = table.record.id;
+            let key = &key[..];
+            Change { table, key, effect }.encode(&mut changes.redo);
         }
     }
 }

@@ -75,8 +75,8 @@ pub(super) trait Visit<'g> {
     /// Whether what was locked last is what is to be locked for `record`.
     fn is_locked(&self, record: &'g Record) -> bool;
 
-    /// Takes a record that has a value.
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> ControlFlow<()>;
+    /// Takes a record that has a value. `None`: there was nothing to take, and it does not count.
+    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>>;
 }
 
 /// Reads rows.
@@ -113,8 +113,8 @@ impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'_, F> {
     }
 
     #[inline]
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> ControlFlow<()> {
-        (self.0)(record.key(), value)
+    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>> {
+        Some((self.0)(record.key(), value))
     }
 }
 
@@ -279,7 +279,7 @@ impl Span {
                 *last = Some(record);
                 self.seen.note(record);
                 let value = record.value();
-                let flow = value.map(|value| visit.take(record, value));
+                let flow = value.and_then(|value| visit.take(record, value));
                 locker.let_go(&self.brief);
                 if let Some(flow) = flow {
                     self.remaining.update(|remaining| remaining - 1);

@@ -369,6 +369,8 @@ impl<'a> Locker<'a> {
     ) -> Result<Step<()>> {
         // Not at the second attempt, after a wait: then it is held by the first.
         if self.owner.held_mode(name).is_none() {
+            // After a wait an entry of an index may lead elsewhere than at the first attempt.
+            self.let_go(brief);
             brief.note(name);
         }
         self.ask(name, mode)

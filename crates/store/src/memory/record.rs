@@ -186,6 +186,11 @@ impl Record {
         self.header.linked.store(false, Ordering::Relaxed);
     }
 
+    /// Whether `block` may go into this record: it is new, or came from here.
+    pub fn may_take(&self, block: &ValueBlock) -> bool {
+        block.home().is_none_or(|home| home == self.address())
+    }
+
     /// The pointer that becomes the value, if the block may go into this record.
     fn adopt(&self, block: ValueBlock) -> *mut value::Header {
         let (block, origin) = block.into_parts();

@@ -215,6 +215,14 @@ impl ValueBlock {
         own.then(|| unsafe { bytes(self.block) })
     }
 
+    /// The address of the record it came from, unless it is new.
+    pub(super) fn home(&self) -> Option<usize> {
+        match self.origin {
+            Origin::Fresh => None,
+            Origin::Taken { home, .. } | Origin::Inside { home } => Some(home),
+        }
+    }
+
     /// Gives up the block. If readers may have seen it, it is freed once `guard`'s epoch says that
     /// nobody looks any more; if not, at once.
     ///
