@@ -53,7 +53,12 @@ pub(crate) use entry::{Bits, Mark, Shared};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
-pub(crate) const FIRST: usize = if cfg!(loom) { 2 } else { 128 };
+pub(crate) const FIRST: usize = match () {
+    _ if cfg!(loom) => 2,
+    // So that histories come to further chunks, and a model's large atomics fit its small stacks.
+    _ if cfg!(shuttle) => 8,
+    _ => 128,
+};
 /// Enough chunks for 2^31.
 const CHUNKS: usize = 24;
 
