@@ -72,10 +72,9 @@ pub struct Options {
     /// Whether locks are taken at all. Default [`Locking::On`].
     pub locking: Locking,
     /// How long a thread has the processor, about, before it gives it away at the beginning of a
-    /// transaction, if others want it. Shorter than the slices of the operating system: then it is hardly ever
-    /// taken from a thread in the middle of a transaction, which would hold its locks until all other
-    /// threads have had their turn. Processor time; transactions of tasks do not count. Default 500 µs; zero
-    /// for never.
+    /// transaction, if others want it. Where it is shorter than the slices of the operating system, it is hardly
+    /// ever taken from a thread in the middle of a transaction, which would hold its locks until all other
+    /// threads have had their turn. Processor time; transactions of tasks do not count. Default zero: never.
     pub turn: Duration,
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
@@ -139,7 +138,7 @@ impl Default for Options {
             lock_threads: true,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
-            turn: Duration::from_micros(500),
+            turn: Duration::ZERO,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,
             log_buffer: LogBufferKind::default(),
