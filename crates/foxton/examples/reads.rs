@@ -1,9 +1,9 @@
 //! Read-only transactions for an instruction counter:
 //!
 //! ```text
-//! cargo build --release -p foxton --example instructions
+//! cargo build --release -p foxton --example reads
 //! valgrind --tool=callgrind --collect-atstart=no --toggle-collect='*measured*' \
-//!     target/release/examples/instructions off 3000 10000
+//!     target/release/examples/reads off 3000 10000
 //! ```
 //!
 //! The count it prints divides callgrind's total into instructions for each transaction: begin, ten
