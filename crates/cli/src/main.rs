@@ -10,11 +10,14 @@ mod output;
 /// Opening a database, with a bar.
 mod opening;
 
-/// The command line and its help.
-mod arguments;
+/// Seconds on the command line.
+mod seconds;
 
 /// `foxton bench`.
 mod bench;
+
+/// The command line and its help.
+mod arguments;
 
 /// `foxton figure`.
 mod figure;

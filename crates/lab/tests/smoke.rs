@@ -10,8 +10,8 @@ use foxton_lab::{
         error::BenchError,
         lock_cost, lock_only,
         runs::Runs,
-        tpcb,
         txbench::{self, Settings},
+        workload,
     },
     measure::{
         curve::{Curve, Point},
@@ -21,7 +21,10 @@ use foxton_lab::{
     report,
     report::findings::Findings,
     system::{Locks, System},
-    workload::{tpcb::Scale, txbench::Shape},
+    workload::{
+        tpcb::{Scale, Tpcb},
+        txbench::Shape,
+    },
 };
 
 fn managers() -> Vec<Locks> {
@@ -47,6 +50,7 @@ fn tiny(shape: Shape) -> Settings {
             durability: Durability::Buffered,
             directory: None,
             observe: None,
+            keep: false,
             command: String::new(),
         },
         plant: false,
@@ -290,6 +294,7 @@ fn locks_alone_stand_beside_the_peer_and_say_what_they_take() {
             durability: Durability::None,
             directory: None,
             observe: None,
+            keep: false,
             command: String::new(),
         },
     };
@@ -342,21 +347,23 @@ fn the_cost_of_locking_is_a_table_with_a_line_for_each_system() {
 
 #[test]
 fn the_bank_adds_up_over_every_lock_manager() {
-    let settings = tpcb::Settings {
+    let bank = Tpcb {
         scale: Scale {
             branches: 2,
             accounts_a_branch: 100,
         },
         seed: 1,
-        runs: Runs {
-            mpls: vec![1, 16],
-            ..tiny(Shape::usual()).runs
-        },
     };
-    let findings = long_enough(settings.runs.window, |window| {
-        let mut settings = settings.clone();
-        settings.runs.window = window;
-        tpcb::run(&settings, Audience::Nobody).expect("the settings are sound")
+    let runs = Runs {
+        mpls: vec![1, 16],
+        ..tiny(Shape::usual()).runs
+    };
+    let findings = long_enough(runs.window, |window| {
+        let runs = Runs {
+            window,
+            ..runs.clone()
+        };
+        workload::run(&bank, &runs, Audience::Nobody).expect("the settings are sound")
     });
     assert_sound(&findings);
     assert!(findings.curves.iter().all(|curve| curve.points.len() == 2));

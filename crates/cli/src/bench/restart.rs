@@ -1,7 +1,8 @@
 //! `foxton bench restart`: restarts over the length of the log, and what checkpoints cost.
 
-use std::{process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
+use clap::Args;
 use foxton_lab::{
     bench::restart::{self, Settings},
     progress::Audience,
@@ -12,9 +13,48 @@ use foxton_lab::{
 };
 
 use crate::{
-    arguments::Restart,
     output::{say, show},
+    seconds::seconds,
 };
+
+/// The arguments of `bench restart`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench restart
+  foxton bench restart --log 1024 --rows 1000000 --seconds 0
+      a log of a gibibyte, and no clients
+  foxton bench restart --log 64 --threads 1,2
+      restart on one thread and on two")]
+pub(crate) struct Restart {
+    /// Lengths of log in MiB, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) log: Vec<u64>,
+    /// Rows of the table, a hundred bytes each.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rows: u64,
+    /// Threads that load and replay, separated by commas; 0 for as many as the machine has cores.
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=256))]
+    pub(crate) threads: Vec<u32>,
+    /// Clients that update beside checkpoints.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) clients: u32,
+    /// Seconds that clients update with and without checkpoints; 0 leaves that out.
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// MiB of log between two checkpoints while clients update.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) every: u64,
+    /// Times clients update with and without checkpoints.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the databases lie while they are measured.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+}
 
 /// Measures, and shows two tables.
 pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {

@@ -21,8 +21,8 @@ pub mod stalled;
 /// txbench over a sweep of clients, or over time with a stalled transaction.
 pub mod txbench;
 
-/// tpcb over a sweep of clients.
-pub mod tpcb;
+/// Any workload over a sweep of clients.
+pub mod workload;
 
 /// What a commit costs, and how many share a sync.
 pub mod commit;

@@ -4,10 +4,10 @@
 //! and a whole pass is done before it is repeated. So a slow minute of the machine falls on all of
 //! them, and shows as spread.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use crate::{
-    driver::{self, Client, DriverError, Plan},
+    driver::{self, Client, Plan},
     measure::curve::{Curve, Point},
     progress::{Audience, Progress},
 };
@@ -26,6 +26,10 @@ pub trait Subject {
     }
     /// The types of transaction its clients run.
     fn kinds(&self) -> &'static [&'static str];
+    /// Makes ready for the next run. A subject that fails here is not asked anything again.
+    fn prepare(&mut self, _progress: &Progress) -> Result<(), String> {
+        Ok(())
+    }
     /// So many clients for one run, each with a generator of its own.
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
     /// The workload's checks, on a quiet database after a run; what they found wrong, in words.
@@ -59,7 +63,8 @@ impl Sweep {
     }
 
     /// Runs every point and returns a curve for each subject. After clients that never came back
-    /// nothing more is run: the database they hang in cannot be trusted, or even closed.
+    /// nothing more is run: the database they hang in cannot be trusted, or even closed. Nor is it after a
+    /// load that failed.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
         let duration = self.duration(subjects);
         let progress = audience.clock(
@@ -88,7 +93,7 @@ impl Sweep {
                     };
                     let repetition = format!("repetition {rep} of {}", self.reps);
                     progress.now(&format!("{label}, MPL {mpl}, {repetition}"));
-                    if self.measure(subject, point, progress, *past).is_err() {
+                    if self.measure(subject, point, progress, *past).is_break() {
                         return curves;
                     }
                     *past += self.plan.ramp + self.plan.window;
@@ -123,7 +128,11 @@ impl Sweep {
         point: &mut Point,
         progress: &Progress,
         past: Duration,
-    ) -> Result<(), DriverError> {
+    ) -> ControlFlow<()> {
+        if let Err(what) = subject.prepare(progress) {
+            point.fail(what);
+            return ControlFlow::Break(());
+        }
         let clients = subject.clients(point.mpl);
         let watch = |elapsed: Duration| progress.at(past + elapsed);
         match driver::run(&self.plan, subject.kinds(), clients, watch) {
@@ -134,13 +143,13 @@ impl Sweep {
                         .trim_end()
                         .to_owned(),
                 );
-                return Err(error);
+                return ControlFlow::Break(());
             }
         }
         if let Err(what) = subject.check() {
             point.fail(what);
         }
-        Ok(())
+        ControlFlow::Continue(())
     }
 }
 

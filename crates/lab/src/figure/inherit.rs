@@ -6,18 +6,15 @@ use foxton::{Database, inspect::LockStats};
 
 use super::{beside, request::Request};
 use crate::{
-    bench::{
-        error::BenchError,
-        runs::Runs,
-        sweep::Subject,
-        tpcb::{self, Bank},
-        txbench,
-    },
+    bench::{error::BenchError, runs::Runs, sweep::Subject, txbench, workload::Prepared},
     driver,
     measure::machine::Machine,
     progress::{Audience, Progress},
     report::{findings::Block, number::grouped, sheet::Sheet, table::Table},
-    workload::{tpcb::Scale, txbench::Shape},
+    workload::{
+        tpcb::{Scale, Tpcb},
+        txbench::Shape,
+    },
 };
 
 const WANTED: [&str; 5] = [
@@ -120,19 +117,25 @@ impl Outcomes {
                 }
             }
         }
-        let settings = tpcb::Settings {
+        let bank = Tpcb {
             scale: Scale {
                 branches: 10,
                 accounts_a_branch: request.rows.map_or(10_000, |rows| rows.min(10_000)),
             },
             seed: 1,
-            runs: runs.clone(),
         };
         for system in &runs.systems {
-            let mut bank = Bank::new(system.clone(), &settings, audience)?;
+            let mut subject = Prepared::new(&bank, system, &runs, audience)?;
             for &mpl in &runs.mpls {
-                let db = bank.database().clone();
-                self.point("tpcb", &mut bank, &db, mpl, &runs, (&progress, &mut past));
+                let db = subject.database().clone();
+                self.point(
+                    "tpcb",
+                    &mut subject,
+                    &db,
+                    mpl,
+                    &runs,
+                    (&progress, &mut past),
+                );
             }
         }
         Ok(())

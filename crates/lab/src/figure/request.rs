@@ -127,6 +127,7 @@ impl Request {
             durability: Durability::Buffered,
             directory: self.directory.clone(),
             observe: None,
+            keep: false,
             command: self.command.clone(),
         }
     }

@@ -21,6 +21,8 @@ pub struct Point {
     pub runs: Vec<Run>,
     /// `Ok`, or what the workload's checks found wrong.
     pub checks: Result<(), String>,
+    /// What a workload has to say of it beside what is said of all.
+    pub facts: Vec<(&'static str, Value)>,
 }
 
 impl Point {
@@ -30,6 +32,7 @@ impl Point {
             mpl,
             runs: Vec::new(),
             checks: Ok(()),
+            facts: Vec::new(),
         }
     }
 

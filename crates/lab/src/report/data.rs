@@ -203,7 +203,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
     });
     match value {
         Value::Object(mut record) => {
-            let facts = curve.facts.iter().cloned();
+            let facts = curve.facts.iter().chain(&point.facts).cloned();
             record.extend(facts.map(|(name, value)| (name.to_owned(), value)));
             record
         }

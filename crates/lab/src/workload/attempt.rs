@@ -1,4 +1,4 @@
-//! One transaction, run again with the same inputs until it commits.
+//! One transaction: run once, or again with the same inputs until it commits.
 //!
 //! After a deadlock or a timeout comes a short random pause that doubles with each attempt, so
 //! that those who met once do not meet again at once. Every attempt is counted.
@@ -11,6 +11,26 @@ use crate::{
     measure::outcome::{Ended, Outcome},
     random::Random,
 };
+
+/// How a transaction that went as planned is to end. A body that always does its full work may return
+/// `()` instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Commit: it did its full work.
+    Done,
+    /// Commit: it found, as expected, nothing.
+    Missed,
+    /// Roll back, and count it as a miss.
+    UndoneMissed,
+    /// Roll back, because the workload says so.
+    Ruled,
+}
+
+impl From<()> for End {
+    fn from((): ()) -> End {
+        End::Done
+    }
+}
 
 /// Why an attempt did not end as planned.
 #[derive(Debug)]
@@ -30,47 +50,75 @@ impl From<Error> for Failure {
 const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 10_000;
 
-/// Runs `body` in a transaction and commits it, again and again until it commits or fails for a
-/// reason that another attempt would not change. Its kind is its place among `kinds`; where somebody
+/// Runs `body` in a transaction and ends it as `body` says, again and again until it ends so or fails for
+/// a reason that another attempt would not change. Its kind is its place among `kinds`; where somebody
 /// may look in, it is the transaction's label, too.
-pub fn until_committed(
+pub fn until_committed<E: Into<End>>(
     db: &Database,
-    (kinds, kind): (&[&'static str], usize),
+    kind: (&[&'static str], usize),
     random: &mut Random,
-    mut body: impl FnMut(&mut Transaction) -> Result<(), Failure>,
+    mut body: impl FnMut(&mut Transaction) -> Result<E, Failure>,
 ) -> Ended {
-    let mut ended = Ended::ok(kind);
+    let (mut deadlocks, mut timeouts) = (0, 0);
     let mut longest = FIRST_PAUSE_MICROS;
-    let label = (db.options().observe != Observe::Off).then(|| kinds[kind]);
     loop {
-        let failure = match once(db, label, &mut body) {
-            Ok(()) => return ended,
-            Err(failure) => failure,
-        };
-        match failure {
-            Failure::Engine(error) => match reason(&error) {
-                Some(ConflictReason::Deadlock) => ended.deadlocks += 1,
-                Some(ConflictReason::TimedOut) => ended.timeouts += 1,
-                _ => return failed(ended, error.to_string()),
-            },
-            Failure::Wrong(what) => return failed(ended, what),
+        let ended = once(db, kind, &mut body);
+        match ended.outcome {
+            Outcome::Deadlock => deadlocks += 1,
+            Outcome::Timeout => timeouts += 1,
+            _ => {
+                return Ended {
+                    deadlocks,
+                    timeouts,
+                    ..ended
+                };
+            }
         }
         thread::sleep(Duration::from_micros(random.uniform(0, longest)));
         longest = (longest * 2).min(LONGEST_PAUSE_MICROS);
     }
 }
 
-fn once(
+/// The same, but one attempt: for workloads that give up after a deadlock, or draw other inputs.
+pub fn once<E: Into<End>>(
+    db: &Database,
+    (kinds, kind): (&[&'static str], usize),
+    body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
+) -> Ended {
+    let label = (db.options().observe != Observe::Off).then(|| kinds[kind]);
+    let (outcome, failure) = match attempt(db, label, body) {
+        Ok(End::Done) => (Outcome::Ok, None),
+        Ok(End::Missed | End::UndoneMissed) => (Outcome::Miss, None),
+        Ok(End::Ruled) => (Outcome::Rule, None),
+        Err(Failure::Wrong(what)) => (Outcome::Error, Some(what)),
+        Err(Failure::Engine(error)) => match reason(&error) {
+            Some(ConflictReason::Deadlock) => (Outcome::Deadlock, None),
+            Some(ConflictReason::TimedOut) => (Outcome::Timeout, None),
+            _ => (Outcome::Error, Some(error.to_string())),
+        },
+    };
+    Ended {
+        outcome,
+        failure: failure.map(Into::into),
+        ..Ended::ok(kind)
+    }
+}
+
+fn attempt<E: Into<End>>(
     db: &Database,
     label: Option<&'static str>,
-    body: &mut impl FnMut(&mut Transaction) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    body: impl FnOnce(&mut Transaction) -> Result<E, Failure>,
+) -> Result<End, Failure> {
     let mut tx = db.begin()?;
     if let Some(label) = label {
         tx.set_label(label);
     }
-    body(&mut tx)?;
-    Ok(tx.commit()?)
+    let end = body(&mut tx)?.into();
+    match end {
+        End::Done | End::Missed => tx.commit()?,
+        End::UndoneMissed | End::Ruled => tx.rollback(),
+    }
+    Ok(end)
 }
 
 fn reason(error: &Error) -> Option<ConflictReason> {
@@ -80,10 +128,58 @@ fn reason(error: &Error) -> Option<ConflictReason> {
     }
 }
 
-fn failed(ended: Ended, what: String) -> Ended {
-    Ended {
-        outcome: Outcome::Error,
-        failure: Some(what.into()),
-        ..ended
+#[cfg(test)]
+mod tests {
+    use foxton::{Options, Table};
+
+    use super::*;
+
+    const ROWS: Table<u32, u32> = Table::new("rows");
+    const KIND: (&[&str], usize) = (&["work"], 0);
+
+    #[test]
+    fn a_transaction_ends_as_its_body_says_and_is_counted_so() {
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        let rows = |key| db.run(|tx| tx.get(&ROWS, &key)).unwrap();
+        let ends = [
+            (1, End::Done, Outcome::Ok),
+            (2, End::Missed, Outcome::Miss),
+            (3, End::UndoneMissed, Outcome::Miss),
+            (4, End::Ruled, Outcome::Rule),
+        ];
+        for (key, end, outcome) in ends {
+            let ended = once(&db, KIND, |tx| {
+                tx.put(&ROWS, &key, &7)?;
+                Ok(end)
+            });
+            assert_eq!(ended.outcome, outcome);
+            let stays = matches!(end, End::Done | End::Missed);
+            assert_eq!(rows(key), stays.then_some(7), "{end:?}");
+        }
+        let wrong = once(&db, KIND, |_| Err::<(), _>(Failure::Wrong("odd".into())));
+        assert_eq!(wrong.outcome, Outcome::Error);
+        assert_eq!(wrong.failure.as_deref(), Some("odd"));
+    }
+
+    #[test]
+    fn a_timeout_is_an_outcome_once_and_an_attempt_before_the_last_if_it_is_run_again() {
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
+        let mut other = Some(db.begin().unwrap());
+        other.as_mut().unwrap().put(&ROWS, &1, &1).unwrap();
+        let read = |tx: &mut Transaction| -> Result<(), Failure> {
+            let soon = foxton::Lock::Shared.timeout(Duration::from_millis(1));
+            Ok(tx.get_locked(&ROWS, &1, soon).map(drop)?)
+        };
+        assert_eq!(once(&db, KIND, read).outcome, Outcome::Timeout);
+        let mut attempts = 0;
+        let ended = until_committed(&db, KIND, &mut Random::seeded(&[1]), |tx| {
+            attempts += 1;
+            if attempts == 3 {
+                drop(other.take());
+            }
+            read(tx)
+        });
+        assert_eq!((ended.outcome, ended.timeouts), (Outcome::Ok, 2));
     }
 }

@@ -1,6 +1,12 @@
 //! The workloads: each one's tables, load, transactions and checks.
 
-/// One transaction, run until it commits.
+/// What a workload is to the laboratory.
+pub mod contract;
+
+/// Loading in parallel.
+pub mod loading;
+
+/// One transaction, run once or until it commits.
 pub mod attempt;
 
 /// Range reads and point updates.

@@ -1,9 +1,6 @@
 //! The transaction, and the client that runs one after another.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use foxton::{Database, Table, Transaction};
 
@@ -13,7 +10,7 @@ use super::{
 };
 use crate::{
     driver::Client,
-    measure::outcome::{Ended, Outcome},
+    measure::outcome::Ended,
     random::Random,
     workload::attempt::{Failure, until_committed},
 };
@@ -78,17 +75,6 @@ fn add(
     Ok(balance)
 }
 
-/// How many transactions were acknowledged; each client adds its own when it is dropped.
-#[derive(Debug, Clone, Default)]
-pub struct Acknowledged(Arc<Mutex<u64>>);
-
-impl Acknowledged {
-    /// The count of all clients dropped so far.
-    pub fn count(&self) -> u64 {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A client of tpcb.
 #[derive(Debug)]
 pub struct TpcbClient {
@@ -97,19 +83,11 @@ pub struct TpcbClient {
     random: Random,
     number: u32,
     sequence: u64,
-    committed: u64,
-    acknowledged: Acknowledged,
 }
 
 impl TpcbClient {
     /// Client `number`; no two that ever run on one database may share it.
-    pub fn new(
-        db: Database,
-        scale: Scale,
-        seed: u64,
-        number: u32,
-        acknowledged: Acknowledged,
-    ) -> TpcbClient {
+    pub fn new(db: Database, scale: Scale, seed: u64, number: u32) -> TpcbClient {
         let workload = u64::from_be_bytes(*b"____tpcb");
         let random = Random::seeded(&[seed, workload, u64::from(number)]);
         TpcbClient {
@@ -118,8 +96,6 @@ impl TpcbClient {
             random,
             number,
             sequence: 0,
-            committed: 0,
-            acknowledged,
         }
     }
 }
@@ -129,21 +105,9 @@ impl Client for TpcbClient {
         let booking = draw(&mut self.random, self.scale);
         self.sequence += 1;
         let number = (self.number, self.sequence);
-        let ended = until_committed(&self.db, (KINDS, 0), &mut self.random, |tx| {
+        until_committed(&self.db, (KINDS, 0), &mut self.random, |tx| {
             book(tx, &booking, number).map(drop)
-        });
-        self.committed += u64::from(ended.outcome == Outcome::Ok);
-        ended
-    }
-}
-
-impl Drop for TpcbClient {
-    fn drop(&mut self) {
-        *self
-            .acknowledged
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) += self.committed;
+        })
     }
 }
 

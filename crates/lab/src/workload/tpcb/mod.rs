@@ -16,7 +16,15 @@ pub mod client;
 /// The sums that must agree.
 pub mod check;
 
-use foxton::Table;
+use foxton::{Database, Table};
+use serde_json::json;
+
+use super::contract::{About, Loaded, Size, Workload};
+use crate::{
+    driver::Client,
+    measure::outcome::{Outcome, Tally},
+    progress::Progress,
+};
 
 /// Balances of branches by number, from 1.
 pub const BRANCHES: Table<u32, [u8]> = Table::new("tpcb_branch");
@@ -61,5 +69,77 @@ impl Scale {
     /// The branch of a teller.
     pub fn branch_of(self, teller: u32) -> u32 {
         teller.div_ceil(TELLERS_A_BRANCH)
+    }
+}
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Tpcb {
+    /// How many rows there are.
+    pub scale: Scale,
+    /// Seed of the clients.
+    pub seed: u64,
+}
+
+impl Workload for Tpcb {
+    fn about(&self) -> About {
+        let scale = self.scale;
+        About {
+            name: "tpcb",
+            variant: format!("{}-branches", scale.branches),
+            title: format!("tpcb, {} branches", scale.branches),
+            description: format!(
+                "{} branches of ten tellers and {} accounts. A transaction adds an amount to an \
+                 account, its teller and the teller's branch, and writes a row of history.",
+                scale.branches, scale.accounts_a_branch
+            ),
+            checked:
+                "after each run every balance is the sum of its history, every branch the sum \
+                      of its tellers, and history has a row for each acknowledged commit."
+                    .to_owned(),
+            settings: vec![
+                ("branches", json!(scale.branches)),
+                ("accounts", json!(scale.accounts())),
+                ("isolation", json!("serializable")),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        client::KINDS
+    }
+
+    fn size(&self) -> Size {
+        let scale = self.scale;
+        Size {
+            rows: u64::from(scale.branches + scale.tellers() + scale.accounts()),
+            row_bytes: row::BALANCE_BYTES as u64,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        load::load(db, self.scale, threads, progress)?;
+        Ok(Box::new(*self))
+    }
+}
+
+impl Loaded for Tpcb {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let client = client::TpcbClient::new(db.clone(), self.scale, self.seed, number);
+        Box::new(client)
+    }
+
+    fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
+        check::check(db, self.scale, Some(ended.of(Outcome::Ok)))
     }
 }

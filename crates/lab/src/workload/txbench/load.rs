@@ -1,20 +1,17 @@
 //! Loading the tables: in parallel, every row drawn from its own seed.
 
-use std::{
-    ops::RangeInclusive,
-    sync::{Mutex, PoisonError},
-    thread,
-};
+use std::ops::RangeInclusive;
 
-use foxton::{Database, Durability};
+use foxton::Database;
 
 use super::{
     Shape, TABLES,
     row::{ROW_BYTES, initial_row},
 };
-use crate::progress::Progress;
-
-const ROWS_A_TRANSACTION: u32 = 500;
+use crate::{
+    progress::Progress,
+    workload::loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+};
 
 /// Fills the tables with `threads` threads (one, if the database does not lock).
 ///
@@ -30,22 +27,19 @@ pub fn load(
     plant: bool,
     progress: &Progress,
 ) -> foxton::Result<()> {
-    let chunks = Mutex::new(chunks(shape.rows));
-    let next = || chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let work = || -> foxton::Result<()> {
-        while let Some((table, keys)) = next() {
-            let count = keys.clone().count() as u64;
-            insert(db, shape.seed, table, keys)?;
-            progress.advance(count);
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().expect("loading does not panic"))
-    })?;
+    in_parallel(
+        db,
+        threads,
+        chunks(shape.rows),
+        progress,
+        |tx, (table, keys)| {
+            for key in keys.clone() {
+                let row = initial_row(shape.seed, *table, key);
+                tx.insert(&TABLES[*table], &key, &row[..])?;
+            }
+            Ok(u64::from(keys.end() - keys.start() + 1))
+        },
+    )?;
     if plant {
         plant_wrong_value(db, shape)
     } else {
@@ -53,23 +47,9 @@ pub fn load(
     }
 }
 
-fn chunks(rows: u32) -> impl Iterator<Item = (usize, RangeInclusive<u32>)> {
-    (0..TABLES.len()).flat_map(move |table| {
-        (1..=rows)
-            .step_by(ROWS_A_TRANSACTION as usize)
-            .map(move |first| (table, first..=rows.min(first + ROWS_A_TRANSACTION - 1)))
-    })
-}
-
-fn insert(db: &Database, seed: u64, table: usize, keys: RangeInclusive<u32>) -> foxton::Result<()> {
-    db.run(|tx| {
-        // A load that a crash cuts short is done again from the beginning: it waits for nothing.
-        tx.set_durability(Durability::None);
-        for key in keys.clone() {
-            tx.insert(&TABLES[table], &key, &initial_row(seed, table, key)[..])?;
-        }
-        Ok(())
-    })
+fn chunks(rows: u32) -> impl Iterator<Item = (usize, RangeInclusive<u32>)> + Send {
+    (0..TABLES.len())
+        .flat_map(move |table| pieces(rows, ROWS_A_TRANSACTION).map(move |keys| (table, keys)))
 }
 
 fn plant_wrong_value(db: &Database, shape: &Shape) -> foxton::Result<()> {

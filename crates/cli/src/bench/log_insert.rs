@@ -1,0 +1,75 @@
+//! `foxton bench log-insert`.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use foxton::LogBufferKind;
+use foxton_lab::{bench::log_insert, progress::Audience};
+
+use super::results::{command_line, finish};
+use crate::seconds::seconds;
+
+/// The arguments of `bench log-insert`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Instructions per insert are counted by valgrind's callgrind:
+
+  foxton bench log-insert --bare 100000 --log-buffer hybrid      what callgrind watches
+
+Examples:
+  foxton bench log-insert
+  foxton bench log-insert --log-buffer baseline,hybrid --threads 1,64,512 --bytes 120
+  foxton bench log-insert --log-buffer hybrid,hybrid:waiting --threads 1,2,8 --seconds 1
+      what it costs to complete in turn")]
+pub(crate) struct LogInsert {
+    /// Log buffers to compare, separated by commas; with `:waiting` behind, decoupled and hybrid
+    /// complete in turn [default: baseline,consolidated,decoupled,hybrid].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) log_buffer: Vec<LogBufferKind>,
+    /// Numbers of threads, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: Vec<u32>,
+    /// Bytes of the records, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "120,65536", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) bytes: Vec<u32>,
+    /// Seconds measured for each point and repetition.
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Seconds threads run before each measurement.
+    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
+    pub(crate) ramp: f64,
+    /// Times each point is measured.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Where the results go [default: results/log-insert-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Only insert so often with one thread and print nothing: what callgrind watches.
+    #[arg(long, hide = true)]
+    pub(crate) bare: Option<u64>,
+}
+
+/// Measures.
+pub(crate) fn run(arguments: LogInsert) -> Result<ExitCode, String> {
+    let buffers = match arguments.log_buffer {
+        none if none.is_empty() => LogBufferKind::DELEGATED.to_vec(),
+        some => some,
+    };
+    if let Some(inserts) = arguments.bare {
+        buffers
+            .iter()
+            .for_each(|&buffer| log_insert::bare(buffer, inserts));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let settings = log_insert::Settings {
+        buffers,
+        threads: arguments.threads,
+        bytes: arguments.bytes,
+        reps: arguments.reps,
+        ramp: Duration::from_secs_f64(arguments.ramp),
+        window: Duration::from_secs_f64(arguments.seconds),
+        command: command_line(),
+    };
+    let findings = log_insert::run(&settings, Audience::here());
+    finish("log-insert", arguments.out, findings)
+}

@@ -1,0 +1,98 @@
+//! What a benchmark found: shown, written down, and judged by the exit code.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use foxton_lab::{
+    bench::error::BenchError,
+    measure::machine::Machine,
+    report::{self, findings::Findings, terminal},
+};
+
+use crate::output::{say, show};
+
+/// Shows the findings, writes them down, and says whether they count.
+pub(crate) fn finish(
+    workload: &str,
+    out: Option<PathBuf>,
+    findings: Result<Findings, BenchError>,
+) -> Result<ExitCode, String> {
+    let findings = &findings.map_err(|error| error.to_string())?;
+    show(&terminal::text(findings));
+    write(
+        findings,
+        &out.unwrap_or_else(|| fresh_directory(workload, findings)),
+    )?;
+    Ok(verdict(findings))
+}
+
+/// The command as it was given, as somebody would type it again.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args()
+        .skip(1)
+        .map(|word| match word.contains([' ', '\'', '"', '\\']) {
+            true => format!("'{}'", word.replace('\'', "'\\''")),
+            false => word,
+        });
+    std::iter::once("foxton".to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn fresh_directory(workload: &str, findings: &Findings) -> PathBuf {
+    let mut name = format!(
+        "{workload}-{}-{}",
+        findings.variant,
+        moment(&findings.machine)
+    );
+    name = name.trim_matches('-').replace("--", "-");
+    Path::new("results").join(name)
+}
+
+/// When the run began, as part of a file's name.
+pub(crate) fn moment(machine: &Machine) -> String {
+    machine.started.replace([':', '-'], "").replace(' ', "-")
+}
+
+fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
+    tell(report::write(findings, directory), directory)
+}
+
+/// Says what was written.
+pub(crate) fn tell(written: io::Result<Vec<PathBuf>>, directory: &Path) -> Result<(), String> {
+    let written = written.map_err(|error| {
+        format!(
+            "the results cannot be written to {} ({error}): name another place with --out",
+            directory.display()
+        )
+    })?;
+    say!("\nWritten:");
+    for path in written {
+        say!("  {}", path.display());
+    }
+    Ok(())
+}
+
+fn verdict(findings: &Findings) -> ExitCode {
+    judged(&findings.machine, findings.failure())
+}
+
+/// The exit code for what was found, with a word about numbers that do not count.
+pub(crate) fn judged(machine: &Machine, failure: Option<String>) -> ExitCode {
+    if !machine.optimised {
+        eprintln!(
+            "note: built without optimisation, so these are not numbers to compare: use --release"
+        );
+    }
+    match failure {
+        None => ExitCode::SUCCESS,
+        Some(what) => {
+            eprintln!("error: a check failed, so the numbers are void: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}

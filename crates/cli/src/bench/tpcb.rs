@@ -1,0 +1,41 @@
+//! `foxton bench tpcb`.
+
+use clap::Args;
+use foxton_lab::workload::tpcb::{Scale, Tpcb};
+
+use super::sweep::Sweep;
+
+/// A bank: three balances and a row of history in each transaction.
+///
+/// A transaction adds an amount to an account, its teller and the teller's branch, and writes a row
+/// of history. Afterwards every balance must be the sum of its history.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench tpcb
+  foxton bench tpcb --branches 1 --mpl 1,8,64 --seconds 1
+      every transaction updates the same row
+  foxton bench tpcb --durability sync --mpl 1,16,128
+      group commit: many transactions share one write to the device")]
+pub(crate) struct Arguments {
+    /// Branches, each with ten tellers.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) branches: u32,
+    /// Accounts of each branch. The benchmark has 100,000.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) accounts: u32,
+    #[command(flatten)]
+    pub(crate) sweep: Sweep,
+}
+
+impl Arguments {
+    pub(crate) fn workload(&self) -> Tpcb {
+        Tpcb {
+            scale: Scale {
+                branches: self.branches,
+                accounts_a_branch: self.accounts,
+            },
+            seed: self.sweep.seed,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Any workload over a sweep of clients.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use foxton::Database;
+
+use super::{
+    error::BenchError,
+    runs::Runs,
+    scratch::Scratch,
+    sweep::{Subject, Sweep},
+};
+use crate::{
+    driver::Client,
+    measure::{
+        machine::Machine,
+        outcome::{Ended, Tally},
+    },
+    progress::{Audience, Progress},
+    report::findings::Findings,
+    system::System,
+    workload::contract::{Loaded, Workload},
+};
+
+/// Loads a database for each system and measures.
+///
+/// # Errors
+///
+/// If the settings contradict each other, or the databases cannot be made. A failed check is not an
+/// error here: it is in the findings.
+pub fn run(
+    workload: &dyn Workload,
+    runs: &Runs,
+    audience: Audience,
+) -> Result<Findings, BenchError> {
+    let size = workload.size();
+    let runs = &runs.tidied(size.rows, size.row_bytes)?;
+    let machine = Machine::here();
+    let subject = |system: &System| Prepared::new(workload, system, runs, audience);
+    let mut subjects = runs
+        .systems
+        .iter()
+        .map(subject)
+        .collect::<Result<Vec<_>, _>>()?;
+    let sweep = Sweep {
+        mpls: runs.mpls.clone(),
+        reps: runs.reps,
+        plan: runs.plan(),
+    };
+    let mut curves = sweep.run(&mut subjects, audience);
+    for point in curves.iter_mut().flat_map(|curve| &mut curve.points) {
+        point.facts = workload.facts(point);
+    }
+    let about = workload.about();
+    let mut settings = about.settings;
+    settings.extend(runs.listed());
+    Ok(Findings {
+        workload: about.name.to_owned(),
+        variant: about.variant,
+        title: about.title,
+        description: about.description,
+        checked: about.checked,
+        command: runs.command.clone(),
+        settings,
+        machine,
+        blocks: workload.blocks(&curves),
+        curves,
+        timelines: Vec::new(),
+        event: None,
+    })
+}
+
+/// A workload in a database of one system, ready for clients.
+pub struct Prepared<'a> {
+    workload: &'a dyn Workload,
+    runs: &'a Runs,
+    system: System,
+    // None only while it is loaded anew.
+    place: Option<Place>,
+}
+
+impl fmt::Debug for Prepared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.workload.about().name;
+        write!(f, "{name} in a database of {}", self.system)
+    }
+}
+
+/// A database and what is in it.
+struct Place {
+    loaded: Box<dyn Loaded>,
+    ended: Arc<Mutex<Tally>>,
+    clients: u32,
+    scratch: Scratch,
+}
+
+impl<'a> Prepared<'a> {
+    /// Makes a database for `system` and loads it.
+    ///
+    /// # Errors
+    ///
+    /// If the directory cannot be made or the engine refuses.
+    pub fn new(
+        workload: &'a dyn Workload,
+        system: &System,
+        runs: &'a Runs,
+        audience: Audience,
+    ) -> Result<Prepared<'a>, BenchError> {
+        let rows = workload.size().rows;
+        let progress = audience.count(&format!("loading {system}"), rows, "rows");
+        let place = place(workload, system, runs, &progress)?;
+        Ok(Prepared {
+            workload,
+            runs,
+            system: system.clone(),
+            place: Some(place),
+        })
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.place().scratch.db
+    }
+
+    fn place(&self) -> &Place {
+        self.place.as_ref().expect("a load that failed is the end")
+    }
+}
+
+fn place(
+    workload: &dyn Workload,
+    system: &System,
+    runs: &Runs,
+    progress: &Progress,
+) -> Result<Place, BenchError> {
+    let (parent, watched) = (runs.directory.as_deref(), runs.watched(system));
+    let scratch = Scratch::opened(system.clone(), parent, watched.as_deref(), |options| {
+        options.durability = runs.durability;
+        workload.indexes(&mut options.indexes);
+    })?;
+    let loaded = workload
+        .load(&scratch.db, scratch.loading_threads(), progress)
+        .map_err(BenchError::engine(format!("loading {system}")))?;
+    Ok(Place {
+        loaded,
+        ended: Arc::new(Mutex::new(Tally::new(workload.kinds()))),
+        clients: 0,
+        scratch,
+    })
+}
+
+impl Subject for Prepared<'_> {
+    fn names(&self) -> (String, String) {
+        self.place().scratch.names()
+    }
+
+    fn note(&self) -> String {
+        self.system.note()
+    }
+
+    fn largest_mpl(&self) -> u32 {
+        self.place().scratch.largest_mpl()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        self.workload.kinds()
+    }
+
+    fn prepare(&mut self, progress: &Progress) -> Result<(), String> {
+        let used = self.place().clients > 0;
+        if !used || self.runs.keep || !self.workload.grows() {
+            return Ok(());
+        }
+        progress.now(&format!("loading {} anew", self.system));
+        // The old one goes first: two at once may be more than there is memory for.
+        self.place = None;
+        let nobody = Audience::Nobody.count("", 0, "");
+        let place = place(self.workload, &self.system, self.runs, &nobody);
+        self.place = Some(place.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+        let kinds = self.workload.kinds();
+        let place = self.place.as_mut().expect("a load that failed is the end");
+        let first = place.clients;
+        place.clients += mpl;
+        let client = |number: u32| {
+            let client = Counted {
+                client: place.loaded.client(&place.scratch.db, number),
+                mine: Tally::new(kinds),
+                all: place.ended.clone(),
+            };
+            Box::new(client) as Box<dyn Client>
+        };
+        (first..first + mpl).map(client).collect()
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let place = self.place.as_mut().expect("a load that failed is the end");
+        let ended = place
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        place.loaded.check(&place.scratch.db, &ended)
+    }
+
+    fn diagnose(&self) -> String {
+        self.place().scratch.diagnose()
+    }
+}
+
+/// A client, and what has become of all its transactions, the ramp's among them. Added to what the
+/// others report when it is dropped.
+struct Counted {
+    client: Box<dyn Client>,
+    mine: Tally,
+    all: Arc<Mutex<Tally>>,
+}
+
+impl Client for Counted {
+    fn transaction(&mut self) -> Ended {
+        let ended = self.client.transaction();
+        self.mine.count(ended.clone());
+        ended
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.add(&self.mine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use foxton::{Durability, Options};
+
+    use super::*;
+    use crate::{
+        system::Locks,
+        workload::tpcb::{HISTORY, Scale, Tpcb},
+    };
+
+    #[test]
+    fn what_grows_is_loaded_anew_for_each_run_unless_it_is_kept() {
+        let bank = Tpcb {
+            scale: Scale {
+                branches: 2,
+                accounts_a_branch: 10,
+            },
+            seed: 1,
+        };
+        for keep in [false, true] {
+            let runs = Runs {
+                systems: Vec::new(),
+                mpls: vec![1],
+                reps: 1,
+                ramp: Duration::ZERO,
+                window: Duration::ZERO,
+                durability: Durability::None,
+                directory: None,
+                observe: None,
+                keep,
+                command: String::new(),
+            };
+            let system = System::new(Locks::Default, None);
+            let mut subject = Prepared::new(&bank, &system, &runs, Audience::Nobody).unwrap();
+            let progress = Audience::Nobody.count("", 0, "");
+            let booked = |subject: &Prepared<'_>| {
+                let count = subject.database().run(|tx| tx.range(&HISTORY, ..).count());
+                count.unwrap()
+            };
+            let mut run = |booked_before| {
+                subject.prepare(&progress).unwrap();
+                assert_eq!(booked(&subject), booked_before, "keep: {keep}");
+                for mut client in subject.clients(3) {
+                    client.transaction();
+                    client.transaction();
+                }
+                subject.check().unwrap();
+            };
+            run(0);
+            run(if keep { 6 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn the_check_hears_of_every_transaction_and_notices_one_that_is_missing() {
+        let db = foxton::Database::in_memory(Options::tiny()).unwrap();
+        let scale = Scale {
+            branches: 1,
+            accounts_a_branch: 10,
+        };
+        let bank = Tpcb { scale, seed: 1 };
+        let progress = Audience::Nobody.count("", 0, "");
+        let mut loaded = bank.load(&db, 1, &progress).unwrap();
+        let all = Arc::new(Mutex::new(Tally::new(bank.kinds())));
+        let mut counted = Counted {
+            client: loaded.client(&db, 0),
+            mine: Tally::new(bank.kinds()),
+            all: all.clone(),
+        };
+        counted.transaction();
+        let nothing = all.lock().unwrap().clone();
+        let what = loaded.check(&db, &nothing).unwrap_err();
+        assert!(what.contains("0 transactions were acknowledged"), "{what}");
+        drop(counted);
+        let all = all.lock().unwrap().clone();
+        assert_eq!(loaded.check(&db, &all), Ok(()));
+    }
+}
