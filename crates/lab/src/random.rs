@@ -8,6 +8,15 @@
 //! The generator is xoshiro256++ (Blackman and Vigna), seeded through splitmix64: small, quick,
 //! and good enough for choosing rows. It is not for secrets.
 
+/// Ranks by Zipf's law, and choices made of them.
+pub mod zipfian;
+
+/// Numbers by Pareto's rule.
+pub mod pareto;
+
+/// Numbers about a mean.
+pub mod normal;
+
 /// A small generator of random numbers: the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Random([u64; 4]);
@@ -65,6 +74,30 @@ impl Random {
         self.uniform(1, 100) <= u64::from(percent)
     }
 
+    /// A number between 0 and 1, neither of them.
+    pub fn unit(&mut self) -> f64 {
+        // 52 bits and a half, so that the least is above 0 and the greatest below 1.
+        ((self.bits() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
+    }
+
+    /// Overwrites `bytes` with random ones.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for eight in bytes.chunks_mut(8) {
+            eight.copy_from_slice(&self.bits().to_le_bytes()[..eight.len()]);
+        }
+    }
+
+    /// Overwrites `text` with random digits (the n-string of the workloads).
+    pub fn fill_digits(&mut self, text: &mut [u8]) {
+        for four in text.chunks_mut(4) {
+            let mut bits = self.bits();
+            for byte in four {
+                *byte = b'0' + (((bits & 0xffff) * 10) >> 16) as u8;
+                bits >>= 16;
+            }
+        }
+    }
+
     /// Overwrites `text` with random letters and digits (the a-string of the workloads).
     pub fn fill_alphanumeric(&mut self, text: &mut [u8]) {
         for four in text.chunks_mut(4) {
@@ -112,6 +145,49 @@ mod tests {
             "{counts:?}"
         );
         assert_eq!(random.uniform(5, 5), 5);
+    }
+
+    #[test]
+    fn a_unit_lies_between_its_ends_and_about_anywhere() {
+        let mut random = Random::seeded(&[4]);
+        let mut counts = [0u32; 10];
+        for _ in 0..100_000 {
+            let unit = random.unit();
+            assert!(0.0 < unit && unit < 1.0);
+            counts[(unit * 10.0) as usize] += 1;
+        }
+        assert!(
+            counts.iter().all(|&count| (9_500..10_500).contains(&count)),
+            "{counts:?}"
+        );
+    }
+
+    #[test]
+    fn every_byte_of_a_random_string_may_have_any_value() {
+        let mut bytes = [0u8; 100_003];
+        Random::seeded(&[6]).fill(&mut bytes);
+        let mut counts = [0u32; 256];
+        bytes
+            .iter()
+            .for_each(|&byte| counts[usize::from(byte)] += 1);
+        assert!(
+            counts.iter().all(|&count| (300..500).contains(&count)),
+            "{counts:?}"
+        );
+        assert!(bytes[100_000..].iter().any(|&byte| byte != 0));
+    }
+
+    #[test]
+    fn a_string_of_digits_has_each_about_equally() {
+        let mut text = [0u8; 100_001];
+        Random::seeded(&[8]).fill_digits(&mut text);
+        let mut counts = [0u32; 10];
+        text.iter()
+            .for_each(|&digit| counts[usize::from(digit - b'0')] += 1);
+        assert!(
+            counts.iter().all(|&count| (9_500..10_500).contains(&count)),
+            "{counts:?}"
+        );
     }
 
     #[test]
