@@ -10,9 +10,9 @@
 //!
 //! | | the most frequent | for |
 //! |---|---|---|
-//! | [`Zipfian`] | the first | |
-//! | [`Scrambled`] | anywhere, and the same however many there are | records by number |
-//! | [`Latest`] | the last | records that are added |
+//! | `Zipfian` | the first | |
+//! | `Scrambled` | anywhere, and the same however many there are | records by number |
+//! | `Latest` | the last | records that are added |
 
 use super::Random;
 

@@ -1,8 +1,8 @@
 //! What a workload is to the laboratory. It is written once, and every experiment runs it: over any
 //! lock manager, log buffer, durability and number of clients.
 //!
-//! A [`Workload`] says what is loaded and what is run, and is the same for everything compared. A
-//! [`Loaded`] is what has become of it in one database: the experiment asks it for clients, and after
+//! A `Workload` says what is loaded and what is run, and is the same for everything compared. A
+//! `Loaded` is what has become of it in one database: the experiment asks it for clients, and after
 //! each run, when the database is quiet, whether everything is as it must be. What its clients report
 //! is added up by the experiment and handed to the check, so a workload counts only what the outcomes
 //! of its transactions do not tell.

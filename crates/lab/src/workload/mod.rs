@@ -9,6 +9,12 @@ pub mod loading;
 /// One transaction, run once or until it commits.
 pub mod attempt;
 
+/// Whole tables, read when nobody writes.
+pub mod quiet;
+
+/// What transactions have changed, row by row.
+pub mod ledger;
+
 /// Range reads and point updates.
 pub mod txbench;
 
@@ -17,3 +23,15 @@ pub mod tpcb;
 
 /// One table with an index, scanned and changed.
 pub mod wisconsin;
+
+/// Records read and written by keys of which some are frequent.
+pub mod ycsb;
+
+/// Customers with two accounts, and six short transactions.
+pub mod smallbank;
+
+/// Points and ranges of eight tables with an index each.
+pub mod sysbench;
+
+/// Tables that each client has for itself.
+pub mod private_insert;

@@ -1,0 +1,126 @@
+//! private-insert: every client fills tables of its own, one after another (document 002, figure 1).
+//!
+//! Nobody shares a table or a row, so a client's throughput should not depend on how many others there
+//! are. What it does depend on is what the engine shares between transactions that have nothing to do with
+//! each other.
+
+/// Names of tables that are made while clients run.
+pub mod name;
+
+/// A row.
+pub mod row;
+
+/// The client.
+pub mod client;
+
+/// What must hold on a quiet database.
+pub mod check;
+
+use std::sync::{Arc, Mutex};
+
+use foxton::Database;
+use serde_json::{Value, json};
+
+use super::contract::{About, Loaded, Size, Workload};
+use crate::{
+    driver::Client,
+    measure::{curve::Point, outcome::Tally},
+    progress::Progress,
+};
+use client::{Filled, PrivateInsertClient};
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct PrivateInsert {
+    /// Rows after which a client begins another table.
+    pub rows: u32,
+    /// Rows of a transaction.
+    pub batch: u32,
+    /// Seed of the rows.
+    pub seed: u64,
+}
+
+impl Workload for PrivateInsert {
+    fn about(&self) -> About {
+        About {
+            name: "private-insert",
+            variant: format!("{}-a-transaction", self.batch),
+            title: format!("private-insert, {} rows a transaction", self.batch),
+            description: format!(
+                "Each client makes a table of its own and inserts {} rows of {} bytes, {} in a \
+                 transaction; then it makes another. Throughput per client should stay level.",
+                self.rows,
+                row::ROW_BYTES,
+                self.batch
+            ),
+            checked:
+                "afterwards every table has the rows whose inserts were acknowledged, as they \
+                      were written."
+                    .to_owned(),
+            settings: vec![
+                ("rows_per_table", json!(self.rows)),
+                ("rows_per_transaction", json!(self.batch)),
+                ("isolation", json!("serializable")),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        client::KINDS
+    }
+
+    fn size(&self) -> Size {
+        // Nothing is loaded.
+        Size {
+            rows: 0,
+            row_bytes: row::ROW_BYTES as u64,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        true
+    }
+
+    fn load(
+        &self,
+        _db: &Database,
+        _threads: usize,
+        _progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        Ok(Box::new(Tables {
+            workload: *self,
+            filled: Arc::default(),
+        }))
+    }
+
+    fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
+        let rows = point.tps().median() * f64::from(self.batch);
+        vec![
+            ("records_per_second", json!(rows)),
+            (
+                "records_per_second_per_client",
+                json!(rows / f64::from(point.mpl)),
+            ),
+        ]
+    }
+}
+
+/// The tables of one database.
+#[derive(Debug)]
+struct Tables {
+    workload: PrivateInsert,
+    filled: Arc<Mutex<Filled>>,
+}
+
+impl Loaded for Tables {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let filled = self.filled.clone();
+        let client = PrivateInsertClient::new(db.clone(), self.workload, number, filled);
+        Box::new(client)
+    }
+
+    fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
+        check::check(db, self.workload.seed, &self.filled)
+    }
+}

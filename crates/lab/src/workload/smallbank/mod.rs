@@ -1,0 +1,151 @@
+//! smallbank: customers with a savings and a checking account, and six short transactions.
+//!
+//! Two of them can each read what the other writes without writing the same: where that goes unnoticed, a
+//! customer is not charged who should be. So it separates serializable from nearly so.
+
+/// Customers, and what the load gives them.
+pub mod customer;
+
+/// The transactions.
+pub mod procedure;
+
+/// The client.
+pub mod client;
+
+/// What must hold on a quiet database.
+pub mod check;
+
+use std::sync::{Arc, Mutex};
+
+use foxton::{Database, Index, Indexes, Table};
+use serde_json::json;
+
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    ledger::Ledger,
+    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+};
+use crate::{driver::Client, measure::outcome::Tally, progress::Progress};
+use client::SmallbankClient;
+
+/// Names of customers by number, from 1.
+pub const ACCOUNTS: Table<u32, str> = Table::new("smallbank_accounts");
+/// Customers by name.
+pub const BY_NAME: Index<str, u32, str> =
+    Index::unique("smallbank_accounts_name", &ACCOUNTS, |_, name, keys| {
+        keys.add(name);
+    });
+/// Cents in savings by number.
+pub const SAVINGS: Table<u32, i64> = Table::new("smallbank_savings");
+/// Cents in checking by number.
+pub const CHECKING: Table<u32, i64> = Table::new("smallbank_checking");
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Smallbank {
+    /// Customers, at least 2.
+    pub customers: u32,
+    /// Nine of ten customers are chosen among the first hundred.
+    pub hotspot: bool,
+    /// Note what every transaction changed, so that the check can name a wrong row.
+    pub ledger: bool,
+    /// Seed of the load and of the clients.
+    pub seed: u64,
+}
+
+impl Workload for Smallbank {
+    fn about(&self) -> About {
+        let customers = self.customers;
+        let spot = if self.hotspot { "-hotspot" } else { "" };
+        let chosen = match self.hotspot {
+            true => "nine of ten chosen among the first hundred",
+            false => "chosen uniformly",
+        };
+        let rows = match self.ledger {
+            true => ", and each balance is what its transactions made of it",
+            false => "",
+        };
+        About {
+            name: "smallbank",
+            variant: format!("{customers}-customers{spot}"),
+            title: format!("smallbank, {customers} customers, {chosen}"),
+            description: format!(
+                "{customers} customers with savings and checking, {chosen}. A transaction finds one or \
+                 two of them by name and reads or moves money."
+            ),
+            checked: format!(
+                "afterwards every customer is there and is found by name, and all money together is what \
+                 was loaded, paid in and paid out, to the cent{rows}."
+            ),
+            settings: vec![
+                ("customers", json!(customers)),
+                ("hotspot", json!(self.hotspot)),
+                ("ledger", json!(self.ledger)),
+                ("isolation", json!("serializable")),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        procedure::KINDS
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            rows: 3 * u64::from(self.customers),
+            // The name is in the index, too.
+            row_bytes: (2 * customer::NAME_BYTES as u64 + 16) / 3,
+        }
+    }
+
+    fn indexes(&self, indexes: &mut Indexes) {
+        indexes.add(&BY_NAME);
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        let all = pieces(self.customers, ROWS_A_TRANSACTION);
+        in_parallel(db, threads, all, progress, |tx, customers| {
+            for customer in customers.clone() {
+                let [savings, checking] = customer::initial(self.seed, customer);
+                tx.insert(&ACCOUNTS, &customer, &customer::name(customer))?;
+                tx.insert(&SAVINGS, &customer, &savings)?;
+                tx.insert(&CHECKING, &customer, &checking)?;
+            }
+            Ok(3 * u64::from(customers.end() - customers.start() + 1))
+        })?;
+        Ok(Box::new(Bank {
+            workload: *self,
+            penalised: Arc::default(),
+            ledger: self.ledger.then(Ledger::default),
+        }))
+    }
+}
+
+/// The bank in one database.
+#[derive(Debug)]
+struct Bank {
+    workload: Smallbank,
+    /// Checks committed that were charged a penalty.
+    penalised: Arc<Mutex<u64>>,
+    ledger: Option<Ledger>,
+}
+
+impl Loaded for Bank {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let notes = self.ledger.as_ref().map(Ledger::notes);
+        let penalised = self.penalised.clone();
+        let client = SmallbankClient::new(db.clone(), self.workload, number, penalised, notes);
+        Box::new(client)
+    }
+
+    fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
+        let moved = check::Moved::of(ended, &self.penalised);
+        check::check(db, &self.workload, &moved, self.ledger.as_ref())
+    }
+}

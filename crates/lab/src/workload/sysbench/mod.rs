@@ -1,0 +1,175 @@
+//! sysbench: eight tables, and transactions of eighteen statements that read points and ranges, update,
+//! delete and insert (document 004).
+
+/// A row, and what the load puts into it.
+pub mod row;
+
+/// Which rows a statement is for.
+pub mod choice;
+
+/// The transaction.
+pub mod event;
+
+/// The client.
+pub mod client;
+
+/// What must hold on a quiet database.
+pub mod check;
+
+use foxton::{Database, Index, Indexes, Isolation, Table};
+use serde_json::{Value, json};
+
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    ledger::Ledger,
+    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+};
+use crate::{
+    driver::Client,
+    measure::{curve::Point, outcome::Tally},
+    progress::Progress,
+};
+use choice::Choice;
+use client::SysbenchClient;
+
+/// How many tables there are.
+pub const TABLE_COUNT: usize = 8;
+
+macro_rules! tables {
+    ($($name:literal)*) => {
+        /// The tables, by id from 1.
+        pub static TABLES: [Table<i32, [u8]>; TABLE_COUNT] = [$(Table::new($name)),*];
+        /// Each table's rows by k, which several may share.
+        pub static BY_K: [Index<i32, i32, [u8]>; TABLE_COUNT] = [$(
+            Index::new(concat!($name, "_k"), &Table::new($name), |_, row, keys| {
+                // A row too short to have one is in no index: the check misses it there.
+                if let Some(k) = row::k(row) {
+                    keys.add(&k);
+                }
+            })
+        ),*];
+    };
+}
+
+tables!("sbtest1" "sbtest2" "sbtest3" "sbtest4" "sbtest5" "sbtest6" "sbtest7" "sbtest8");
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Sysbench {
+    /// Rows of each table.
+    pub rows: u32,
+    /// Which rows are more frequent than others.
+    pub choice: Choice,
+    /// How the reads are kept apart from others' writes. Writes always lock.
+    pub isolation: Isolation,
+    /// Note what was added to every k, so that the check can compare each.
+    pub log_k: bool,
+    /// Seed of the load and of the clients.
+    pub seed: u64,
+}
+
+impl Workload for Sysbench {
+    fn about(&self) -> About {
+        let reads = match self.isolation {
+            Isolation::ReadUncommitted => "reads without locks, as in document 004",
+            Isolation::ReadCommitted => "reads that see what was committed",
+            Isolation::RepeatableRead => "reads that lock rows",
+            _ => "reads that lock rows and the gaps between them",
+        };
+        let logged = if self.log_k {
+            ", and each k is what was committed to it"
+        } else {
+            ""
+        };
+        About {
+            name: "sysbench",
+            variant: format!("{}-{}", self.choice, self.isolation),
+            title: format!("sysbench read-write, {}, {reads}", self.choice),
+            description: format!(
+                "Eight tables of {} rows, chosen by a {} distribution. A transaction reads ten rows and \
+                 four ranges of a hundred, updates two rows, and deletes a row and inserts it again.",
+                self.rows, self.choice
+            ),
+            checked: format!(
+                "afterwards each table has its rows, each has the form it was written in, and the index \
+                 has each once, under its k{logged}."
+            ),
+            settings: vec![
+                ("tables", json!(TABLE_COUNT)),
+                ("rows", json!(self.rows)),
+                ("rand", json!(self.choice.to_string())),
+                ("isolation", json!(self.isolation.to_string())),
+                ("log_k", json!(self.log_k)),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        client::KINDS
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            rows: u64::from(self.rows) * TABLE_COUNT as u64,
+            // The entry of the index is beside it.
+            row_bytes: row::ROW_BYTES as u64 + 100,
+        }
+    }
+
+    fn indexes(&self, indexes: &mut Indexes) {
+        for index in &BY_K {
+            indexes.add(index);
+        }
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        let all = (0..TABLE_COUNT).flat_map(|table| {
+            pieces(self.rows, ROWS_A_TRANSACTION).map(move |piece| (table, piece))
+        });
+        in_parallel(db, threads, all, progress, |tx, (table, ids)| {
+            for id in ids.clone() {
+                let row = row::initial(self.seed, *table, id, self.rows);
+                tx.insert(&TABLES[*table], &(id as i32), &row[..])?;
+            }
+            Ok(u64::from(ids.end() - ids.start() + 1))
+        })?;
+        Ok(Box::new(Rows {
+            workload: *self,
+            ledger: self.log_k.then(Ledger::default),
+        }))
+    }
+
+    fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
+        let statements = point.tps().median() * f64::from(event::STATEMENTS);
+        vec![("statements_per_second", json!(statements))]
+    }
+}
+
+/// The rows of one database.
+#[derive(Debug)]
+struct Rows {
+    workload: Sysbench,
+    ledger: Option<Ledger>,
+}
+
+impl Loaded for Rows {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let notes = self.ledger.as_ref().map(Ledger::notes);
+        Box::new(SysbenchClient::new(
+            db.clone(),
+            self.workload,
+            number,
+            notes,
+        ))
+    }
+
+    fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
+        check::check(db, &self.workload, self.ledger.as_ref())
+    }
+}

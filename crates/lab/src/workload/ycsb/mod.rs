@@ -1,0 +1,150 @@
+//! ycsb: records of ten fields, read and written one at a time by keys of which some are far more
+//! frequent than others. Six mixes, A to F.
+
+/// A record, its key, and what the load puts into it.
+pub mod record;
+
+/// Which records there are.
+pub mod sequence;
+
+/// The mixes.
+pub mod mix;
+
+/// What is done to a record.
+pub mod operation;
+
+/// The client.
+pub mod client;
+
+/// What must hold on a quiet database.
+pub mod check;
+
+use std::sync::Arc;
+
+use foxton::{Database, Table};
+use serde_json::{Value, json};
+
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+};
+use crate::{
+    driver::Client,
+    measure::{curve::Point, outcome::Tally},
+    progress::Progress,
+};
+use client::YcsbClient;
+use mix::Mix;
+use sequence::Sequence;
+
+/// The records by their keys.
+pub const RECORDS: Table<str, [u8]> = Table::new("ycsb");
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Ycsb {
+    /// What is done how often.
+    pub mix: Mix,
+    /// Records loaded.
+    pub records: u32,
+    /// Operations of a transaction. The benchmark has one.
+    pub operations: u32,
+    /// Seed of the load and of the clients.
+    pub seed: u64,
+}
+
+impl Workload for Ycsb {
+    fn about(&self) -> About {
+        let batch = match self.operations {
+            1 => "One operation is one transaction.".to_owned(),
+            many => format!("{many} operations are one transaction."),
+        };
+        let variant = match self.operations {
+            1 => self.mix.to_string(),
+            many => format!("{}-ops{many}", self.mix),
+        };
+        About {
+            name: "ycsb",
+            title: format!("ycsb {}", variant.to_uppercase()),
+            variant,
+            description: format!(
+                "{} records of ten fields of 100 bytes. {} {batch}",
+                self.records,
+                self.mix.description()
+            ),
+            checked: "every read finds its record while clients run; afterwards the records are \
+                      those loaded and those inserted, each field of each has 100 bytes, and where \
+                      nothing is updated they are the bytes that were written."
+                .to_owned(),
+            settings: vec![
+                ("mix", json!(self.mix.to_string())),
+                ("records", json!(self.records)),
+                ("operations_per_transaction", json!(self.operations)),
+                ("isolation", json!("serializable")),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        match self.operations {
+            1 => operation::KINDS,
+            _ => client::BATCH,
+        }
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            rows: u64::from(self.records),
+            row_bytes: record::RECORD_BYTES as u64,
+        }
+    }
+
+    fn grows(&self) -> bool {
+        self.mix.inserts()
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        let all = pieces(self.records, ROWS_A_TRANSACTION);
+        in_parallel(db, threads, all, progress, |tx, keys| {
+            for number in keys.clone().map(|key| u64::from(key - 1)) {
+                let record = record::initial(self.seed, number);
+                tx.insert(&RECORDS, &record::key(number), &record[..])?;
+            }
+            Ok(u64::from(keys.end() - keys.start() + 1))
+        })?;
+        Ok(Box::new(Records {
+            workload: *self,
+            sequence: Arc::new(Sequence::new(u64::from(self.records))),
+        }))
+    }
+
+    fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
+        let operations = point.tps().median() * f64::from(self.operations);
+        vec![("operations_per_second", json!(operations))]
+    }
+}
+
+/// The records of one database.
+#[derive(Debug)]
+struct Records {
+    workload: Ycsb,
+    sequence: Arc<Sequence>,
+}
+
+impl Loaded for Records {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let client = YcsbClient::new(db.clone(), self.workload, self.sequence.clone(), number);
+        Box::new(client)
+    }
+
+    fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
+        let contents = (!self.workload.mix.updates()).then_some(self.workload.seed);
+        check::check(db, self.sequence.known(), contents)
+    }
+}

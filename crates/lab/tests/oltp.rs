@@ -1,0 +1,140 @@
+//! Each workload, tiny, over every lock manager, with 1, 8 and 64 clients: everything it runs ends, and
+//! its checks hold afterwards. Each client runs a number of transactions, so that nothing here depends on
+//! how fast the machine is.
+
+use std::{thread, time::Duration};
+
+use foxton::{Database, Durability, Isolation, LockManagerKind};
+use foxton_lab::{
+    measure::outcome::{Outcome, Tally},
+    progress::Audience,
+    system::{Locks, System},
+    workload::{
+        contract::Workload,
+        private_insert::PrivateInsert,
+        smallbank::Smallbank,
+        sysbench::{Sysbench, choice::Choice},
+        ycsb::{Ycsb, mix::Mix},
+    },
+};
+
+const MPLS: [u32; 3] = [1, 8, 64];
+/// Longer than anybody waits who is ever woken.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+fn systems() -> Vec<System> {
+    let all = LockManagerKind::ALL.into_iter();
+    let all = all.flat_map(|kind| [Locks::Manager(kind), Locks::Inheriting(kind)]);
+    System::all(&all.collect::<Vec<_>>(), &[])
+}
+
+/// Loads `workload`, has `mpl` clients run some transactions each, and checks; twice, so that clients come
+/// to what others have left. Says what became of the transactions.
+fn run(workload: &dyn Workload, system: &System, mpl: u32) -> Tally {
+    let what = format!("{}, {system}, {mpl} clients", workload.about().title);
+    let mut options = system.options(Durability::Buffered);
+    options.lock_wait = FOR_EVER;
+    workload.indexes(&mut options.indexes);
+    let db = Database::in_memory(options).expect("it is opened");
+    let nobody = Audience::Nobody.count("", 0, "");
+    let mut loaded = workload.load(&db, 2, &nobody).expect("it is loaded");
+    let mut all = Tally::new(workload.kinds());
+    let each = (64 / mpl).max(2);
+    for round in 0..2 {
+        let clients: Vec<_> = (round * mpl..(round + 1) * mpl)
+            .map(|number| loaded.client(&db, number))
+            .collect();
+        thread::scope(|scope| {
+            let run = |mut client: Box<dyn foxton_lab::driver::Client>| {
+                scope.spawn(move || {
+                    let mut tally = Tally::new(workload.kinds());
+                    for _ in 0..each {
+                        tally.count(client.transaction());
+                    }
+                    tally
+                })
+            };
+            let running: Vec<_> = clients.into_iter().map(run).collect();
+            for client in running {
+                all.add(&client.join().expect("clients do not panic"));
+            }
+        });
+        assert_eq!(loaded.check(&db, &all), Ok(()), "{what}");
+    }
+    assert_eq!(all.failure, None, "{what}");
+    let ended = all.committed() + all.of(Outcome::Rule);
+    assert_eq!(ended, u64::from(2 * mpl * each), "{what}");
+    assert_eq!(all.of(Outcome::Timeout), 0, "{what}");
+    all
+}
+
+/// Runs one workload after another over every lock manager and number of clients.
+fn over_everything<W: Workload>(workloads: &[W]) {
+    for (at, system) in systems().iter().enumerate() {
+        for (turn, mpl) in MPLS.into_iter().enumerate() {
+            run(&workloads[(at + turn) % workloads.len()], system, mpl);
+        }
+    }
+}
+
+fn ycsb(mix: Mix) -> Ycsb {
+    Ycsb {
+        mix,
+        records: 200,
+        operations: 1,
+        seed: 1,
+    }
+}
+
+#[test]
+fn ycsb_is_right_over_every_lock_manager() {
+    for mix in Mix::ALL {
+        over_everything(&[ycsb(mix)]);
+    }
+}
+
+#[test]
+fn ycsb_is_right_with_several_operations_in_a_transaction() {
+    let batches = Mix::ALL.map(|mix| Ycsb {
+        operations: 4,
+        ..ycsb(mix)
+    });
+    over_everything(&batches);
+}
+
+#[test]
+fn smallbank_is_right_over_every_lock_manager() {
+    let bank = |customers, hotspot| Smallbank {
+        customers,
+        hotspot,
+        ledger: true,
+        seed: 1,
+    };
+    over_everything(&[bank(4, false), bank(150, true)]);
+}
+
+#[test]
+fn sysbench_is_right_over_every_lock_manager_at_every_level() {
+    let mut variants = Vec::new();
+    for isolation in Isolation::ALL {
+        for choice in Choice::ALL {
+            variants.push(Sysbench {
+                rows: 300,
+                choice,
+                isolation,
+                log_k: true,
+                seed: 1,
+            });
+        }
+    }
+    over_everything(&variants);
+}
+
+#[test]
+fn private_insert_is_right_over_every_lock_manager() {
+    over_everything(&[PrivateInsert {
+        rows: 20,
+        batch: 8,
+        seed: 1,
+    }]);
+}
