@@ -9,7 +9,7 @@ use common::{Arguments, Outcome, bar};
 use foxton_sim::{
     ground::Firm,
     kill::{self, Plan},
-    victim,
+    victim::{self, Honesty},
 };
 use std::{env, fs, path::PathBuf, process, time::Instant};
 
@@ -19,13 +19,14 @@ Kills a process that runs a TPC-B-like load, and looks for every commit it was t
   --cycles N    kills [100]
   --seed N      what is drawn from [the number of this process]
   --clients N   threads of the process [8]
+  --backups yes it takes backups meanwhile; what is left of each is looked at, too
   --folder DIR  where its databases lie [a new one under the system's temporary folder]";
 
 fn main() -> Outcome {
     if let Some(status) = victim::taken() {
         process::exit(status);
     }
-    let arguments = Arguments::read(0, &["cycles", "seed", "folder", "clients"], HELP)?;
+    let arguments = Arguments::read(0, &["cycles", "seed", "folder", "clients", "backups"], HELP)?;
     let cycles: u64 = arguments.get("cycles", 100)?;
     let seed: u64 = arguments.get("seed", u64::from(std::process::id()))?;
     let folder: Option<PathBuf> = arguments.find("folder")?;
@@ -38,6 +39,7 @@ fn main() -> Outcome {
     let start = Instant::now();
     let plan = Plan {
         clients: arguments.get("clients", 8)?,
+        backups: (arguments.get("backups", "no".to_owned())? == "yes").then_some(Honesty::Honest),
         ..Plan::new(cycles, seed)
     };
     let done = kill::run(&plan, &folder, &mut Firm, victim::of_myself()?, |summary| {

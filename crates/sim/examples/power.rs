@@ -22,6 +22,7 @@ Kills a process under load, cuts the power of the file system below it, and look
   --seed N      what is drawn from [the number of this process]
   --clients N   threads of the process [8]
   --life MS     the longest that a process lives, in milliseconds [80]
+  --backups yes the process takes backups meanwhile; what is left of each is looked at, too
   --sync no     the control: nothing is synced, and that must be noticed
   --folder DIR  where images lie [a new one under the system's temporary folder]";
 
@@ -29,7 +30,9 @@ fn main() -> Outcome {
     if let Some(status) = victim::taken() {
         process::exit(status);
     }
-    let known = ["fs", "count", "seed", "clients", "life", "sync", "folder"];
+    let known = [
+        "fs", "count", "seed", "clients", "life", "sync", "folder", "backups",
+    ];
     let arguments = Arguments::read(0, &known, HELP)?;
     let system: FileSystem = arguments.get("fs", FileSystem::Ext4)?;
     let (count, seed) = (
@@ -51,6 +54,7 @@ fn main() -> Outcome {
     );
     let plan = Plan {
         clients: arguments.get("clients", 8)?,
+        backups: (arguments.get("backups", "no".to_owned())? == "yes").then_some(Honesty::Honest),
         life: Duration::from_millis(arguments.get("life", 80)?),
         honesty: if is_control {
             Honesty::Unsynced

@@ -239,6 +239,7 @@ impl<V: Fn() -> Command> Rig<V> {
             clients: self.clients,
             each: self.each,
             honesty: self.honesty,
+            backups: None,
         };
         self.lives(&orders, (aim, nth), summary)
             .and_then(|end| {

@@ -14,6 +14,7 @@ use crate::{
     ledger::{Contents, Expectations, Scale, check, is_abandoned, mix},
     load,
     notebook::{Notebook, Slot},
+    shelf::{Known, Shelf},
     victim::{self, Honesty, Orders, durability},
 };
 use std::{
@@ -40,6 +41,8 @@ pub struct Plan {
     pub fresh: u64,
     /// Whether the victims tell the truth.
     pub honesty: Honesty,
+    /// Whether they take backups, too, and tell the truth of those.
+    pub backups: Option<Honesty>,
 }
 
 impl Plan {
@@ -53,6 +56,7 @@ impl Plan {
             life,
             fresh: 20,
             honesty: Honesty::Honest,
+            backups: None,
         }
     }
 }
@@ -74,48 +78,33 @@ pub struct Summary {
     pub pending_lost: u64,
     /// Transactions rolled back by their client; none was found.
     pub rolled_back: u64,
+    /// Backups that were begun and found whole, with everything that they had to have.
+    pub backups_whole: u64,
+    /// Backups that were begun and are none; each was refused as that.
+    pub backups_refused: u64,
+    /// Backups from before the last kill that were restored again.
+    pub backups_again: u64,
     /// The longest time one opening of the database took.
     pub slowest_open: Duration,
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "kills                              {:>10}", self.kills)?;
-        writeln!(
-            f,
-            "  before the load was acknowledged {:>10}",
-            self.before_load
-        )?;
-        writeln!(
-            f,
-            "  later, before any client began   {:>10}",
-            self.before_clients
-        )?;
-        writeln!(
-            f,
-            "acknowledged commits, all found    {:>10}",
-            self.acknowledged
-        )?;
-        writeln!(
-            f,
-            "pending or unpromised, found       {:>10}",
-            self.pending_found
-        )?;
-        writeln!(
-            f,
-            "pending or unpromised, not found   {:>10}",
-            self.pending_lost
-        )?;
-        writeln!(
-            f,
-            "rolled back, none found            {:>10}",
-            self.rolled_back
-        )?;
-        write!(
-            f,
-            "slowest open                       {:>7} ms",
-            self.slowest_open.as_millis()
-        )
+        let mut line = |what: &str, count: u64| writeln!(f, "{what:<34} {count:>10}");
+        line("kills", self.kills)?;
+        line("  before the load was acknowledged", self.before_load)?;
+        line("  later, before any client began", self.before_clients)?;
+        line("acknowledged commits, all found", self.acknowledged)?;
+        line("pending or unpromised, found", self.pending_found)?;
+        line("pending or unpromised, not found", self.pending_lost)?;
+        line("rolled back, none found", self.rolled_back)?;
+        if self.backups_whole + self.backups_refused > 0 {
+            line("backups begun, whole", self.backups_whole)?;
+            line("backups begun, none, and refused", self.backups_refused)?;
+            line("  restored again after a kill", self.backups_again)?;
+        }
+        let slowest = self.slowest_open.as_millis();
+        write!(f, "{:<34} {slowest:>7} ms", "slowest open")
     }
 }
 
@@ -156,6 +145,7 @@ pub fn run(
 ) -> Result<Summary, Failure> {
     let mut summary = Summary::default();
     let mut expected = Expectations::default();
+    let mut shelf = Shelf::default();
     for cycle in 0..plan.cycles {
         let orders = Orders {
             folder: folder.join(format!("database-{}", cycle / plan.fresh)),
@@ -163,15 +153,17 @@ pub fn run(
             clients: plan.clients,
             each: u64::MAX,
             honesty: plan.honesty,
+            backups: plan.backups,
         };
         if cycle.is_multiple_of(plan.fresh) {
             expected = Expectations::default();
+            shelf = Shelf::default();
         }
         let last = (cycle + 1).is_multiple_of(plan.fresh) || cycle + 1 == plan.cycles;
         let first = cycle.is_multiple_of(plan.fresh);
         prepare(first, &orders, ground)
             .and_then(|()| {
-                let known = (&mut expected, &mut summary);
+                let known = (&mut expected, &mut shelf, &mut summary);
                 one(plan, cycle, &orders, ground, victim(), known)
             })
             .and_then(|()| {
@@ -227,11 +219,21 @@ fn one(
     orders: &Orders,
     ground: &mut dyn Ground,
     command: Command,
-    (expected, summary): (&mut Expectations, &mut Summary),
+    (expected, shelf, summary): (&mut Expectations, &mut Shelf, &mut Summary),
 ) -> Result<(), Any> {
     let before = slots(orders)?;
     kill(orders, command, lifetime(plan, cycle))?;
     ground.cut()?;
+    let after = slots(orders)?;
+    let known = Known {
+        settled: expected,
+        before: &before,
+        after: &after,
+    };
+    let backups = shelf.look(orders, &known)?;
+    summary.backups_whole += backups.whole;
+    summary.backups_refused += backups.refused;
+    summary.backups_again += backups.again;
     look(orders, &before, ground, (expected, summary))
 }
 

@@ -35,6 +35,9 @@ pub mod load;
 /// Expectations kept in a file that survives a kill.
 pub mod notebook;
 
+/// One backup after the other, and a list of them.
+pub mod backups;
+
 /// The process that is killed.
 pub mod victim;
 
@@ -44,6 +47,9 @@ pub mod ground;
 /// File systems whose power is cut.
 #[cfg(target_os = "linux")]
 pub mod loop_mount;
+
+/// What became of the backups that a killed process took.
+mod shelf;
 
 /// Kill and restart.
 pub mod kill;

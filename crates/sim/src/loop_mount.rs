@@ -251,10 +251,12 @@ impl Ground for PowerCut {
         let mounted = Mounted::usual(self.system, &self.folder.join("image"), &at)?;
         self.mounted = Some(mounted);
         // The notebook must outlive the cut, and so lies elsewhere.
-        let place = at.join("database");
-        fs::create_dir(&place)?;
-        fs::File::open(&at)?.sync_all()?;
-        symlink(place, orders.database())
+        let places = [orders.database(), orders.backups().shelf];
+        for (name, place) in ["database", "backups"].into_iter().zip(places) {
+            fs::create_dir(at.join(name))?;
+            symlink(at.join(name), place)?;
+        }
+        fs::File::open(&at)?.sync_all()
     }
 
     fn cut(&mut self) -> io::Result<()> {

@@ -4,6 +4,7 @@
 //! four clients two commit *sync*, one *buffered*, one with durability *none*.
 
 use crate::{
+    backups::Backups,
     ledger::{Scale, mix},
     load,
     notebook::Notebook,
@@ -16,7 +17,7 @@ use std::{
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
     thread,
     time::Duration,
 };
@@ -34,6 +35,8 @@ pub struct Orders {
     pub each: u64,
     /// When the notebook is told of a commit.
     pub honesty: Honesty,
+    /// Whether it takes backups meanwhile, and when it says that one is done.
+    pub backups: Option<Honesty>,
 }
 
 /// When a client notes that its commit was acknowledged.
@@ -55,7 +58,15 @@ impl Honesty {
             Honesty::Unsynced => "unsynced",
         }
     }
+
+    fn named(name: &str) -> Option<Honesty> {
+        let all = [Honesty::Honest, Honesty::Early, Honesty::Unsynced];
+        all.into_iter().find(|honesty| honesty.name() == name)
+    }
 }
+
+/// In the place of a name.
+const NO_BACKUPS: &str = "none";
 
 impl Orders {
     /// Where the database lies.
@@ -68,6 +79,15 @@ impl Orders {
         self.folder.join("notebook")
     }
 
+    /// Where backups and the list of them lie.
+    pub fn backups(&self) -> Backups {
+        Backups {
+            database: self.database(),
+            shelf: self.folder.join("backups"),
+            list: self.folder.join("backups-begun"),
+        }
+    }
+
     /// The arguments that say the same to another process.
     pub fn give(&self, command: &mut Command) {
         command
@@ -75,7 +95,8 @@ impl Orders {
             .arg(self.seed.to_string())
             .arg(self.clients.to_string())
             .arg(self.each.to_string())
-            .arg(self.honesty.name());
+            .arg(self.honesty.name())
+            .arg(self.backups.map_or(NO_BACKUPS, Honesty::name));
     }
 
     /// Reads the arguments that [`give`](Self::give) wrote. `None` if they are not those.
@@ -87,10 +108,10 @@ impl Orders {
             seed: text()?.parse().ok()?,
             clients: text()?.parse().ok()?,
             each: text()?.parse().ok()?,
-            honesty: {
-                let name = text()?;
-                let all = [Honesty::Honest, Honesty::Early, Honesty::Unsynced];
-                all.into_iter().find(|honesty| honesty.name() == name)?
+            honesty: Honesty::named(&text()?)?,
+            backups: match text()?.as_str() {
+                NO_BACKUPS => None,
+                name => Some(Honesty::named(name)?),
             },
         })
     }
@@ -165,7 +186,9 @@ pub fn taken() -> Option<i32> {
 /// and the database said so, or 1 for everything else.
 pub fn carry_out(orders: Option<Orders>) -> i32 {
     let Some(orders) = orders else {
-        eprintln!("a victim's orders: FOLDER SEED CLIENTS EACH honest|early|unsynced");
+        eprintln!(
+            "a victim's orders: FOLDER SEED CLIENTS EACH honest|early|unsynced none|honest|early"
+        );
         return 1;
     };
     let Err(error) = run(&orders, Scale::SMALL) else {
@@ -194,6 +217,16 @@ pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + S
     notebook.acknowledge_load()?;
     let run = |client| run_client(orders, &db, &notebook, client, scale);
     thread::scope(|scope| {
+        if orders.backups.is_some() {
+            let (db, notes) = (&db, (&notebook, orders.clients));
+            let early = orders.backups == Some(Honesty::Early);
+            scope.spawn(move || {
+                if let Err(error) = orders.backups().take(db, notes, early) {
+                    eprintln!("{orders}: {error}");
+                    process::exit(1);
+                }
+            });
+        }
         let run = &run;
         let clients: Vec<_> = (0..orders.clients)
             .map(|client| scope.spawn(move || run(client)))
