@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
-use crate::range::decode;
+use crate::range::{decode, how_to_read};
 use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::commit;
@@ -351,23 +351,7 @@ impl<K: ?Sized, V: ?Sized> fmt::Debug for AsyncRange<'_, K, V> {
 }
 
 impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
-    /// As [`Range::reversed`](crate::Range::reversed).
-    pub fn reversed(self) -> Self {
-        self.state.scan.reversed = !self.state.scan.reversed;
-        self
-    }
-
-    /// As [`Range::limit`](crate::Range::limit).
-    pub fn limit(self, count: u64) -> Self {
-        self.state.scan.remaining.set(count);
-        self
-    }
-
-    /// As [`Range::locked`](crate::Range::locked).
-    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
-        self.state.scan.lock = lock.into();
-        self
-    }
+    how_to_read!();
 
     /// As [`Range::try_for_each_bytes`](crate::Range::try_for_each_bytes).
     ///

@@ -10,21 +10,23 @@
 //!
 //! [`Database::run`]: crate::Database::run
 
+mod conflict;
 mod index;
+mod storage;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
-use foxton_lock::name::{Class, Name};
-use foxton_lock::request::{Reason, Refusal};
 use foxton_log::LogError;
 use foxton_store::TooLong;
 
 use crate::codec::Undecodable;
 use crate::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
 
+pub(crate) use conflict::TableNames;
+pub use conflict::{Conflict, ConflictReason};
 pub use index::{IndexError, KeyTaken};
+pub use storage::Storage;
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -75,12 +77,12 @@ impl Error {
     /// Whether a deadlock ended the transaction.
     pub(crate) fn is_defeat(&self) -> bool {
         let ended = [ConflictReason::Deadlock, ConflictReason::Ended];
-        matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason))
+        matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
     }
 
     /// Whether a lock was refused because somebody has it.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self, Error::Conflict(conflict) if conflict.reason == ConflictReason::Busy)
+        matches!(self, Error::Conflict(conflict) if conflict.reason() == ConflictReason::Busy)
     }
 
     /// Wraps an error of your own, so that a closure given to [`Database::run`] can end with it:
@@ -120,145 +122,6 @@ impl std::error::Error for Error {
                 _ => None,
             },
             _ => None,
-        }
-    }
-}
-
-/// Another transaction had to go first; who, and why.
-#[derive(Debug)]
-pub struct Conflict {
-    reason: ConflictReason,
-    detail: Option<Box<Detail>>,
-}
-
-#[derive(Debug)]
-struct Detail {
-    refusal: Refusal,
-    tables: TableNames,
-}
-
-/// What the tables are called that the names of a refusal or of a deadlock lie in, by number.
-#[derive(Debug, Clone)]
-pub(crate) struct TableNames(Vec<(u32, String)>);
-
-impl TableNames {
-    /// Asks `table` for each that `names` lie in.
-    pub(crate) fn of(names: impl IntoIterator<Item = Name>, table: impl Fn(u32) -> String) -> Self {
-        let mut tables: Vec<(u32, String)> = Vec::new();
-        for name in names {
-            if tables.iter().all(|(space, _)| *space != name.space()) {
-                tables.push((name.space(), table(name.space())));
-            }
-        }
-        TableNames(tables)
-    }
-
-    fn get(&self, name: Name) -> &str {
-        let found = self.0.iter().find(|(space, _)| *space == name.space());
-        found.map_or("", |(_, table)| table)
-    }
-
-    /// The name as a person would call it: `users/ann`.
-    pub(crate) fn call(&self, name: Name) -> String {
-        name.in_table(self.get(name))
-    }
-}
-
-/// Why another transaction had to go first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ConflictReason {
-    /// A lock was asked for without waiting, and somebody has it. The transaction goes on.
-    Busy,
-    /// A lock was not granted within the time given. The transaction goes on.
-    TimedOut,
-    /// This transaction was chosen to end so that a cycle of waiters could go on. It has been
-    /// rolled back already.
-    Deadlock,
-    /// The wait was ended from outside. The transaction goes on.
-    Cancelled,
-    /// More locks are held at once than the lock manager has room for. The transaction goes on, and can
-    /// be run again when others have ended.
-    Full,
-    /// The transaction was ended and rolled back by an earlier conflict, and takes no more work.
-    Ended,
-}
-
-impl Conflict {
-    /// The refusal; `table` knows what tables are called.
-    pub(crate) fn refused(refusal: Refusal, table: impl Fn(u32) -> String) -> Conflict {
-        let reason = match refusal.reason {
-            Reason::Busy => ConflictReason::Busy,
-            Reason::TimedOut => ConflictReason::TimedOut,
-            Reason::Deadlock => ConflictReason::Deadlock,
-            Reason::Full => ConflictReason::Full,
-            _ => ConflictReason::Cancelled,
-        };
-        let cycle = refusal.cycle.iter().map(|member| member.awaited.0);
-        let tables = TableNames::of(std::iter::once(refusal.name).chain(cycle), table);
-        Conflict {
-            reason,
-            detail: Some(Box::new(Detail { refusal, tables })),
-        }
-    }
-
-    pub(crate) const ENDED: Conflict = Conflict {
-        reason: ConflictReason::Ended,
-        detail: None,
-    };
-
-    /// Why.
-    pub fn reason(&self) -> ConflictReason {
-        self.reason
-    }
-
-    /// The table in which the lock was refused; `None` if it is no table's.
-    pub fn table(&self) -> Option<&str> {
-        let detail = self.detail.as_ref()?;
-        let name = detail.refusal.name;
-        (name.class() != Class::Advisory).then(|| detail.tables.get(name))
-    }
-
-    /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.
-    pub fn refusal(&self) -> Option<&Refusal> {
-        self.detail.as_ref().map(|detail| &detail.refusal)
-    }
-
-    fn code(&self) -> &'static str {
-        match self.reason {
-            ConflictReason::Busy => "lock_busy",
-            ConflictReason::TimedOut => "lock_timeout",
-            ConflictReason::Deadlock => "deadlock",
-            ConflictReason::Cancelled => "lock_cancelled",
-            ConflictReason::Full => "lock_room",
-            ConflictReason::Ended => "ended_by_conflict",
-        }
-    }
-}
-
-impl fmt::Display for Conflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.reason {
-            ConflictReason::Busy => "the lock is held by another transaction; try again later",
-            ConflictReason::TimedOut => "the lock was not granted in time; run it again",
-            ConflictReason::Deadlock => {
-                "a deadlock ended this transaction and rolled it back; run it again"
-            }
-            ConflictReason::Cancelled => "the wait for a lock was cancelled; run it again",
-            ConflictReason::Full => {
-                "there is no room for another lock; run it again when others have ended, and let \
-                 long transactions lock whole tables"
-            }
-            ConflictReason::Ended => {
-                "an earlier conflict ended this transaction and rolled it back; drop it and run \
-                 it again from the beginning"
-            }
-        })?;
-        match self.detail.as_deref() {
-            Some(Detail { refusal, tables }) => {
-                write!(f, " ({})", refusal.with_names(&|name| tables.call(name)))
-            }
-            None => Ok(()),
         }
     }
 }
@@ -384,166 +247,6 @@ impl fmt::Display for Request {
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),
             Request::Other(error) => error.fmt(f),
-        }
-    }
-}
-
-/// The device or the directory is not as it must be.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Storage {
-    /// The directory holds other things and no database.
-    NotADatabase {
-        /// The directory.
-        path: PathBuf,
-        /// What was found instead.
-        found: String,
-    },
-    /// There is no such directory, and none could be made.
-    NotCreated {
-        /// The directory.
-        path: PathBuf,
-        /// What is in the way.
-        why: String,
-    },
-    /// What is to be made needs an empty directory, and this one is not.
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-        /// Something that is in it.
-        found: String,
-    },
-    /// The directory holds no whole backup.
-    NotABackup {
-        /// The directory.
-        path: PathBuf,
-        /// What was found instead.
-        found: String,
-    },
-    /// The database is open already, in this process or another.
-    InUse {
-        /// The directory.
-        path: PathBuf,
-        /// Who has it, as far as it is known.
-        holder: String,
-    },
-    /// The file system takes no writes, or not from this user.
-    ReadOnly {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The database was written by a later version of Foxton.
-    FutureFormat {
-        /// What is not known here.
-        found: String,
-    },
-    /// Bytes that were once stored safely are not what they were.
-    Damaged {
-        /// The file, and where in it.
-        place: String,
-        /// What is wrong there.
-        what: String,
-    },
-    /// The device has no room left.
-    DeviceFull {
-        /// What was being done.
-        doing: String,
-    },
-    /// The device failed.
-    Io {
-        /// What was being done.
-        doing: String,
-        /// What the operating system said.
-        source: io::Error,
-    },
-    /// An earlier failure of the device ended this database; it takes no more commits.
-    Poisoned {
-        /// The earlier failure.
-        why: String,
-    },
-}
-
-impl Storage {
-    fn code(&self) -> &'static str {
-        match self {
-            Storage::NotADatabase { .. } => "not_a_database",
-            Storage::NotCreated { .. } => "not_created",
-            Storage::NotEmpty { .. } => "not_empty",
-            Storage::NotABackup { .. } => "not_a_backup",
-            Storage::InUse { .. } => "in_use",
-            Storage::ReadOnly { .. } => "read_only",
-            Storage::FutureFormat { .. } => "future_format",
-            Storage::Damaged { .. } => "damaged",
-            Storage::DeviceFull { .. } => "device_full",
-            Storage::Io { .. } => "io",
-            Storage::Poisoned { .. } => "poisoned",
-        }
-    }
-}
-
-impl fmt::Display for Storage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Storage::NotADatabase { path, found } => write!(
-                f,
-                "{} is not a Foxton database: {found}; name an empty or a new directory to create \
-                 one there",
-                path.display()
-            ),
-            Storage::NotCreated { path, why } => write!(
-                f,
-                "no database can be created at {}: {why}; name a directory that is there, or a new \
-                 one in a directory that is there",
-                path.display()
-            ),
-            Storage::NotEmpty { path, found } => write!(
-                f,
-                "{} is not empty: it holds {found}; name an empty or a new directory. If something \
-                 was interrupted there, remove it first",
-                path.display()
-            ),
-            Storage::NotABackup { path, found } => write!(
-                f,
-                "{} is not a whole backup: {found}; name a directory that `foxton backup` or \
-                 `backup_to` has finished",
-                path.display()
-            ),
-            Storage::InUse { path, holder } => write!(
-                f,
-                "{} is already open {holder}; one process opens a database once: share its \
-                 Database handle, or end the other process",
-                path.display()
-            ),
-            Storage::ReadOnly { path } => write!(
-                f,
-                "{} cannot be written; a database needs a directory it may write to: mount the \
-                 file system for writing or change its permissions",
-                path.display()
-            ),
-            Storage::FutureFormat { found } => write!(
-                f,
-                "the database was written by a later version of Foxton ({found}); open it with \
-                 that version"
-            ),
-            Storage::Damaged { place, what } => write!(
-                f,
-                "{place}: {what}; what was stored there is lost: restore the directory from a \
-                 backup"
-            ),
-            Storage::DeviceFull { doing } => write!(
-                f,
-                "the device is full ({doing}); make room, then open the database again: every \
-                 acknowledged commit is kept"
-            ),
-            Storage::Io { doing, source } => write!(
-                f,
-                "{doing} failed: {source}; see to the device, then open the database again"
-            ),
-            Storage::Poisoned { why } => write!(
-                f,
-                "an earlier failure ended this database ({why}); it takes no more commits: see to \
-                 the device, then open the database again"
-            ),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::entry::EntryKind;
 use crate::error::Result;
 use crate::index::Index;
 use crate::lock::{Lock, LockOptions};
-use crate::range::decode;
+use crate::range::{decode, how_to_read};
 use crate::transaction::Transaction;
 use crate::txn::by::Found;
 use crate::txn::state::State;
@@ -79,23 +79,7 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, 
         }
     }
 
-    /// From the last key to the first.
-    pub fn reversed(self) -> Self {
-        self.state.scan.reversed = !self.state.scan.reversed;
-        self
-    }
-
-    /// At most `count` rows.
-    pub fn limit(self, count: u64) -> Self {
-        self.state.scan.remaining.set(count);
-        self
-    }
-
-    /// Locks what is read in this way instead of shared.
-    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
-        self.state.scan.lock = lock.into();
-        self
-    }
+    how_to_read!();
 
     /// Calls `take` with each row.
     ///

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::index_range::{IndexRow, Types, decode_found};
 use crate::lock::{Lock, LockOptions};
-use crate::range::decode;
+use crate::range::{decode, how_to_read};
 use crate::txn::by::Found;
 use crate::txn::state::State;
 
@@ -137,23 +137,7 @@ impl<I: ?Sized, K: ?Sized, V: ?Sized> fmt::Debug for AsyncIndexRange<'_, I, K, V
 }
 
 impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t, I, K, V> {
-    /// As [`IndexRange::reversed`](crate::IndexRange::reversed).
-    pub fn reversed(self) -> Self {
-        self.state.scan.reversed = !self.state.scan.reversed;
-        self
-    }
-
-    /// As [`IndexRange::limit`](crate::IndexRange::limit).
-    pub fn limit(self, count: u64) -> Self {
-        self.state.scan.remaining.set(count);
-        self
-    }
-
-    /// As [`IndexRange::locked`](crate::IndexRange::locked).
-    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
-        self.state.scan.lock = lock.into();
-        self
-    }
+    how_to_read!();
 
     /// As [`IndexRange::try_for_each`](crate::IndexRange::try_for_each).
     ///

@@ -6,9 +6,33 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use crate::codec::{Key, Undecodable, Value};
 use crate::error::Result;
-use crate::lock::LockOptions;
 use crate::table::Table;
 use crate::txn::state::State;
+
+/// How a range of any kind is read: that is kept in the scan of its transaction.
+macro_rules! how_to_read {
+    () => {
+        /// From the last key to the first.
+        pub fn reversed(self) -> Self {
+            self.state.scan.reversed = !self.state.scan.reversed;
+            self
+        }
+
+        /// At most `count` rows.
+        pub fn limit(self, count: u64) -> Self {
+            self.state.scan.remaining.set(count);
+            self
+        }
+
+        /// Locks what is read in this way instead of shared.
+        pub fn locked(self, lock: impl Into<$crate::lock::LockOptions>) -> Self {
+            self.state.scan.lock = lock.into();
+            self
+        }
+    };
+}
+
+pub(crate) use how_to_read;
 
 /// The keys of a table that lie in a range, not read yet: say how, then read.
 ///
@@ -75,23 +99,7 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
         }
     }
 
-    /// From the last key to the first.
-    pub fn reversed(self) -> Self {
-        self.state.scan.reversed = !self.state.scan.reversed;
-        self
-    }
-
-    /// At most `count` keys.
-    pub fn limit(self, count: u64) -> Self {
-        self.state.scan.remaining.set(count);
-        self
-    }
-
-    /// Locks what is read in this way instead of shared.
-    pub fn locked(self, lock: impl Into<LockOptions>) -> Self {
-        self.state.scan.lock = lock.into();
-        self
-    }
+    how_to_read!();
 
     /// Calls `take` with each key and value.
     ///

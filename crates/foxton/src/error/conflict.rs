@@ -1,0 +1,145 @@
+//! That another transaction had to go first.
+
+use std::fmt;
+
+use foxton_lock::name::{Class, Name};
+use foxton_lock::request::{Reason, Refusal};
+
+/// Another transaction had to go first; who, and why.
+#[derive(Debug)]
+pub struct Conflict {
+    reason: ConflictReason,
+    detail: Option<Box<Detail>>,
+}
+
+#[derive(Debug)]
+struct Detail {
+    refusal: Refusal,
+    tables: TableNames,
+}
+
+/// What the tables are called that the names of a refusal or of a deadlock lie in, by number.
+#[derive(Debug, Clone)]
+pub(crate) struct TableNames(Vec<(u32, String)>);
+
+impl TableNames {
+    /// Asks `table` for each that `names` lie in.
+    pub(crate) fn of(names: impl IntoIterator<Item = Name>, table: impl Fn(u32) -> String) -> Self {
+        let mut tables: Vec<(u32, String)> = Vec::new();
+        for name in names {
+            if tables.iter().all(|(space, _)| *space != name.space()) {
+                tables.push((name.space(), table(name.space())));
+            }
+        }
+        TableNames(tables)
+    }
+
+    fn get(&self, name: Name) -> &str {
+        let found = self.0.iter().find(|(space, _)| *space == name.space());
+        found.map_or("", |(_, table)| table)
+    }
+
+    /// The name as a person would call it: `users/ann`.
+    pub(crate) fn call(&self, name: Name) -> String {
+        name.in_table(self.get(name))
+    }
+}
+
+/// Why another transaction had to go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConflictReason {
+    /// A lock was asked for without waiting, and somebody has it. The transaction goes on.
+    Busy,
+    /// A lock was not granted within the time given. The transaction goes on.
+    TimedOut,
+    /// This transaction was chosen to end so that a cycle of waiters could go on. It has been
+    /// rolled back already.
+    Deadlock,
+    /// The wait was ended from outside. The transaction goes on.
+    Cancelled,
+    /// More locks are held at once than the lock manager has room for. The transaction goes on, and can
+    /// be run again when others have ended.
+    Full,
+    /// The transaction was ended and rolled back by an earlier conflict, and takes no more work.
+    Ended,
+}
+
+impl Conflict {
+    /// The refusal; `table` knows what tables are called.
+    pub(crate) fn refused(refusal: Refusal, table: impl Fn(u32) -> String) -> Conflict {
+        let reason = match refusal.reason {
+            Reason::Busy => ConflictReason::Busy,
+            Reason::TimedOut => ConflictReason::TimedOut,
+            Reason::Deadlock => ConflictReason::Deadlock,
+            Reason::Full => ConflictReason::Full,
+            _ => ConflictReason::Cancelled,
+        };
+        let cycle = refusal.cycle.iter().map(|member| member.awaited.0);
+        let tables = TableNames::of(std::iter::once(refusal.name).chain(cycle), table);
+        Conflict {
+            reason,
+            detail: Some(Box::new(Detail { refusal, tables })),
+        }
+    }
+
+    pub(crate) const ENDED: Conflict = Conflict {
+        reason: ConflictReason::Ended,
+        detail: None,
+    };
+
+    /// Why.
+    pub fn reason(&self) -> ConflictReason {
+        self.reason
+    }
+
+    /// The table in which the lock was refused; `None` if it is no table's.
+    pub fn table(&self) -> Option<&str> {
+        let detail = self.detail.as_ref()?;
+        let name = detail.refusal.name;
+        (name.class() != Class::Advisory).then(|| detail.tables.get(name))
+    }
+
+    /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.detail.as_ref().map(|detail| &detail.refusal)
+    }
+
+    pub(super) fn code(&self) -> &'static str {
+        match self.reason {
+            ConflictReason::Busy => "lock_busy",
+            ConflictReason::TimedOut => "lock_timeout",
+            ConflictReason::Deadlock => "deadlock",
+            ConflictReason::Cancelled => "lock_cancelled",
+            ConflictReason::Full => "lock_room",
+            ConflictReason::Ended => "ended_by_conflict",
+        }
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            ConflictReason::Busy => "the lock is held by another transaction; try again later",
+            ConflictReason::TimedOut => "the lock was not granted in time; run it again",
+            ConflictReason::Deadlock => {
+                "a deadlock ended this transaction and rolled it back; run it again"
+            }
+            ConflictReason::Cancelled => "the wait for a lock was cancelled; run it again",
+            ConflictReason::Full => {
+                "there is no room for another lock; run it again when others have ended, and let \
+                 long transactions lock whole tables"
+            }
+            ConflictReason::Ended => {
+                "an earlier conflict ended this transaction and rolled it back; drop it and run \
+                 it again from the beginning"
+            }
+        })?;
+        match self.detail.as_deref() {
+            Some(Detail { refusal, tables }) => {
+                write!(f, " ({})", refusal.with_names(&|name| tables.call(name)))
+            }
+            None => Ok(()),
+        }
+    }
+}
