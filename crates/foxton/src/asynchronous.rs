@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
-use crate::range::{decode, how_to_read};
+use crate::range::{decode, how_to_read, take_decoded};
 use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::commit;
@@ -375,15 +375,12 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
     /// As there.
     pub async fn for_each(self, mut take: impl FnMut(K::Owned, V::Owned)) -> Result<()> {
         let mut failure = None;
-        self.try_for_each_bytes(|key, value| match decode::<K, V>(key, value) {
-            Ok((key, value)) => {
+        self.try_for_each_bytes(|key, value| {
+            let row = decode::<K, V>(key, value);
+            take_decoded(row, &mut failure, |(key, value)| {
                 take(key, value);
                 ControlFlow::Continue(())
-            }
-            Err(undecodable) => {
-                failure = Some(undecodable);
-                ControlFlow::Break(())
-            }
+            })
         })
         .await?;
         failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))

@@ -9,7 +9,7 @@ use crate::entry::EntryKind;
 use crate::error::Result;
 use crate::index::Index;
 use crate::lock::{Lock, LockOptions};
-use crate::range::{decode, how_to_read};
+use crate::range::{decode, how_to_read, take_decoded};
 use crate::transaction::Transaction;
 use crate::txn::by::Found;
 use crate::txn::state::State;
@@ -113,12 +113,9 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, 
         };
         let (wait, kind) = (self.state.scan.lock.wait, self.state.kind_of(by));
         let mut failure = None;
-        let mut give = |found: Found<'_>| match decode_found::<I, K, V>(kind, &found) {
-            Ok(row) => take(row),
-            Err(undecodable) => {
-                failure = Some(undecodable);
-                ControlFlow::Break(())
-            }
+        let mut give = |found: Found<'_>| {
+            let row = decode_found::<I, K, V>(kind, &found);
+            take_decoded(row, &mut failure, &mut take)
         };
         self.state
             .block_on(wait, |state| state.scan_by_step(by, &mut give))?;

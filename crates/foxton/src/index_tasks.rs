@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::index::Index;
 use crate::index_range::{IndexRow, Types, decode_found};
 use crate::lock::{Lock, LockOptions};
-use crate::range::{decode, how_to_read};
+use crate::range::{decode, how_to_read, take_decoded};
 use crate::txn::by::Found;
 use crate::txn::state::State;
 
@@ -151,12 +151,11 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         let by = by?;
         let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
         let mut failure = None;
-        let mut give = |found: Found<'_>| match decode_found::<I, K, V>(kind, &found) {
-            Ok((index_key, key, value)) => take(index_key, key, value),
-            Err(undecodable) => {
-                failure = Some(undecodable);
-                ControlFlow::Break(())
-            }
+        let mut give = |found: Found<'_>| {
+            let row = decode_found::<I, K, V>(kind, &found);
+            take_decoded(row, &mut failure, |(index_key, key, value)| {
+                take(index_key, key, value)
+            })
         };
         state
             .yield_on(wait, |state| state.scan_by_step(by, &mut give))

@@ -123,12 +123,9 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
         mut take: impl FnMut(K::Owned, V::Owned) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut failure = None;
-        self.try_for_each_bytes(|key, value| match decode::<K, V>(key, value) {
-            Ok((key, value)) => take(key, value),
-            Err(undecodable) => {
-                failure = Some(undecodable);
-                ControlFlow::Break(())
-            }
+        self.try_for_each_bytes(|key, value| {
+            let row = decode::<K, V>(key, value);
+            take_decoded(row, &mut failure, |(key, value)| take(key, value))
         })?;
         failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
     }
@@ -255,4 +252,19 @@ pub(crate) fn decode<K: Key + ?Sized, V: Value + ?Sized>(
     value: &[u8],
 ) -> Result<(K::Owned, V::Owned), Undecodable> {
     Ok((K::decode(key)?, V::decode(value)?))
+}
+
+/// Gives a row to `take`, or breaks and notes why there is none.
+pub(crate) fn take_decoded<R>(
+    row: Result<R, Undecodable>,
+    failure: &mut Option<Undecodable>,
+    take: impl FnOnce(R) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match row {
+        Ok(row) => take(row),
+        Err(undecodable) => {
+            *failure = Some(undecodable);
+            ControlFlow::Break(())
+        }
+    }
 }

@@ -15,9 +15,10 @@ use std::convert::Infallible;
 use crate::device::Device;
 use crate::error::{Corruption, Damage, Failure, OpenError};
 use crate::lsn::Lsn;
-use crate::reader::{self, Start, Stream, Summary};
+use crate::reader::{self, Start, Summary};
 use crate::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, RecordView, Seal};
 use crate::segment::{self, Extent, HeaderFlaw};
+use crate::stream::Stream;
 
 /// Findings after which the rest is not told one by one.
 const MOST: usize = 1_000;

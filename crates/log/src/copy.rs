@@ -21,9 +21,9 @@ use crate::device::Device;
 use crate::error::{Damage, Failure, LogError, OpenError};
 use crate::lsn::Lsn;
 use crate::output::{Halt, Output, create};
-use crate::reader::{Rest, Stream};
 use crate::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
 use crate::segment;
+use crate::stream::{Rest, Stream};
 
 /// Bytes handed to the target at once.
 const CHUNK: usize = 256 << 10;

@@ -12,8 +12,8 @@ use crate::device::Device;
 use crate::error::Damage;
 use crate::follow::FollowError;
 use crate::lsn::Lsn;
-use crate::reader::{self, Stream};
 use crate::record::{HEADER_BYTES, RecordView, Seal};
+use crate::stream::{self, Stream};
 
 /// Bytes read before the record that was asked for.
 const BEFORE: u64 = 48 << 10;
@@ -61,9 +61,7 @@ impl<'d> Fetcher<'d> {
         from: Lsn,
         until: Lsn,
     ) -> Result<Fetcher<'d>, FollowError> {
-        let segments = reader::durable_segments(device, identity, from, until)?;
-        let mut stream = Stream::over(device, segments);
-        stream.end_at(until);
+        let mut stream = stream::durable(device, identity, from, until)?;
         stream.look_back(BEFORE);
         Ok(Fetcher {
             stream,

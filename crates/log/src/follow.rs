@@ -14,8 +14,8 @@ use std::convert::Infallible;
 use crate::device::Device;
 use crate::error::{Damage, OpenError};
 use crate::lsn::Lsn;
-use crate::reader::{self, Stream};
 use crate::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, RecordView, Seal};
+use crate::stream::{self, Stream};
 
 /// What can go wrong while a log is followed.
 pub type FollowError = OpenError<Infallible>;
@@ -64,11 +64,8 @@ impl<'d> Follower<'d> {
         from: Lsn,
         until: Lsn,
     ) -> Result<Follower<'d>, FollowError> {
-        let segments = reader::durable_segments(device, identity, from, until)?;
-        let mut stream = Stream::over(device, segments);
-        stream.end_at(until);
         Ok(Follower {
-            stream,
+            stream: stream::durable(device, identity, from, until)?,
             seal: Seal::new(identity),
             at: from,
         })

@@ -28,6 +28,9 @@ pub mod superblock;
 /// The files that the stream is cut into.
 pub mod segment;
 
+/// The segments as one stream.
+mod stream;
+
 /// Reading a log, and saying how it ends.
 pub mod reader;
 

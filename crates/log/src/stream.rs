@@ -1,0 +1,402 @@
+//! The segments of a log as one stream, through a window.
+//!
+//! # Invariants
+//!
+//! * I1 No allocation is larger than what the files hold, whatever the bytes in them say.
+//! * I2 Every byte is read at most twice: once as a record, once in the search behind a bad one.
+//! * I3 Reading changes nothing.
+
+use std::io;
+
+use crate::device::Device;
+use crate::error::{Corruption, Damage, Failure, OpenError};
+use crate::lsn::Lsn;
+use crate::record::{ALIGNMENT, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes};
+use crate::segment::{self, Extent, HeaderFlaw, Segment};
+
+/// Bytes read at once.
+const CHUNK: usize = 256 << 10;
+
+/// The segments of a directory in order, from the one that holds `from`, checked to follow each
+/// other without gaps, and the names of files that were never finished.
+pub(crate) fn catalogue<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    from: Lsn,
+) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
+    let names = device
+        .list()
+        .map_err(Failure::of("list", "the directory"))?;
+    let firsts = segment::firsts_from(&names, from);
+    let leftovers = names
+        .into_iter()
+        .filter(|name| segment::is_unfinished(name))
+        .collect();
+    in_order(device, identity, &firsts, from, leftovers)
+}
+
+/// The segments that begin at `firsts`, and `leftovers` with what was never finished.
+fn in_order<E>(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    firsts: &[Lsn],
+    from: Lsn,
+    mut leftovers: Vec<String>,
+) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
+    let mut segments: Vec<Extent> = Vec::with_capacity(firsts.len());
+    for (index, &first) in firsts.iter().enumerate() {
+        let name = segment::name(first);
+        let expected = segments.last().map_or(first.min(from), Extent::limit);
+        if first > expected {
+            return Err(damaged(expected, Damage::Missing));
+        }
+        if first < expected {
+            return Err(damaged(first, Damage::Overlap));
+        }
+        if let Some(last) = segments.last().filter(|last| last.stored < last.limit()) {
+            return Err(damaged(last.first, Damage::Short));
+        }
+        let file = device.open(&name).map_err(Failure::of("open", &name))?;
+        let opened = Extent::of(&*file, identity, first);
+        match opened.map_err(Failure::of("read", &name))? {
+            Ok(segment) => segments.push(segment),
+            Err(HeaderFlaw::Foreign) => return Err(OpenError::Foreign { file: name }),
+            Err(HeaderFlaw::Version(version)) => {
+                return Err(OpenError::Newer {
+                    file: name,
+                    version,
+                });
+            }
+            Err(HeaderFlaw::Damaged) => {
+                let is_last = index + 1 == firsts.len();
+                let unfinished = is_last
+                    && segment::holds_nothing(&*file).map_err(Failure::of("read", &name))?;
+                if !unfinished {
+                    return Err(damaged(first, Damage::Header));
+                }
+                leftovers.push(name);
+            }
+        }
+    }
+    match segments.last() {
+        None if from > Lsn::ZERO => Err(damaged(from, Damage::Missing)),
+        Some(last) if last.limit() < from => Err(damaged(last.limit(), Damage::Missing)),
+        Some(last) if last.stored < from => Err(damaged(last.first, Damage::Short)),
+        _ => Ok((segments, leftovers)),
+    }
+}
+
+/// The stream from `from` to `until`, which is durable.
+pub(crate) fn durable<'d, E>(
+    device: &'d dyn Device,
+    identity: &[u8; 16],
+    from: Lsn,
+    until: Lsn,
+) -> Result<Stream<'d>, OpenError<E>> {
+    let names = device
+        .list()
+        .map_err(Failure::of("list", "the directory"))?;
+    let mut firsts = segment::firsts_from(&names, from);
+    // What begins later is being made, perhaps.
+    firsts.retain(|&first| first < until);
+    let (segments, _) = in_order(device, identity, &firsts, from, Vec::new())?;
+    match segments.last() {
+        Some(last) if last.limit() < until => Err(damaged(last.limit(), Damage::Missing)),
+        Some(last) if last.stored < until => Err(damaged(last.first, Damage::Short)),
+        None if from < until => Err(damaged(from, Damage::Missing)),
+        _ => {
+            let mut stream = Stream::over(device, segments);
+            stream.end_at(until);
+            Ok(stream)
+        }
+    }
+}
+
+/// What is wrong with the segment that begins, or should, at `lsn`.
+fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
+    Corruption {
+        file: segment::name(lsn),
+        offset: 0,
+        lsn,
+        damage,
+    }
+    .into()
+}
+
+/// What lies behind the last record.
+pub(crate) enum Rest {
+    /// Zeros, or the end of the file.
+    Nothing,
+    /// Something that may have been on its way when the program stopped.
+    Something,
+    /// Proof that the bad place had been good and durable.
+    Damaged,
+}
+
+/// The stream of several segments through a window.
+#[derive(Debug)]
+pub(crate) struct Stream<'d> {
+    device: &'d dyn Device,
+    pub(crate) segments: Vec<Extent>,
+    /// The segment that was read last: one open file is enough, however long the log.
+    open: Option<Segment>,
+    /// Where the bytes in the last file end.
+    end: Lsn,
+    window: Vec<u8>,
+    window_at: Lsn,
+    /// Bytes before what is asked for that are read with it, if more is asked for backwards.
+    before: u64,
+}
+
+impl<'d> Stream<'d> {
+    /// The stream of the database `identity`, as far as `from` is needed and what lies behind.
+    pub(crate) fn of<E>(
+        device: &'d dyn Device,
+        identity: &[u8; 16],
+        from: Lsn,
+    ) -> Result<Self, OpenError<E>> {
+        let (segments, _) = catalogue(device, identity, from)?;
+        Ok(Stream::over(device, segments))
+    }
+
+    /// Forgets what was read, so that it is read again.
+    pub(crate) fn forget(&mut self) {
+        self.window.clear();
+        self.open = None;
+    }
+
+    pub(crate) fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
+        let end = segments.last().map_or(Lsn::ZERO, |last| last.stored);
+        Stream {
+            device,
+            segments,
+            open: None,
+            end,
+            window: Vec::new(),
+            window_at: Lsn::ZERO,
+            before: 0,
+        }
+    }
+
+    /// Reads so many bytes before what it is asked for, and few behind it.
+    pub(crate) fn look_back(&mut self, bytes: u64) {
+        self.before = bytes;
+    }
+
+    /// Where the first of the files begins, if there is one.
+    pub(crate) fn begin(&self) -> Option<Lsn> {
+        self.segments.first().map(|segment| segment.first)
+    }
+
+    /// Where the bytes in the files end, or are taken to end.
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Reads nothing from `end` on.
+    pub(crate) fn end_at(&mut self, end: Lsn) {
+        self.end = self.end.min(end);
+    }
+
+    /// The record at `at`, or what is wrong with the bytes there.
+    pub(crate) fn record(
+        &mut self,
+        seal: Seal,
+        at: Lsn,
+    ) -> Result<Result<RecordView<'_>, Flaw>, Failure> {
+        let header = match self.header(seal, at)? {
+            Ok(header) => header,
+            Err(flaw) => return Ok(Err(flaw)),
+        };
+        let length = header.length as usize;
+        let end = at.plus(framed_bytes(length));
+        let Some(bytes) = self.view(at, end.since(at))? else {
+            return Ok(Err(Flaw::Cut));
+        };
+        let (payload, padding) = bytes[HEADER_BYTES..].split_at(length);
+        if crc32c::crc32c(payload) != header.payload || padding.iter().any(|byte| *byte != 0) {
+            return Ok(Err(Flaw::Payload));
+        }
+        Ok(Ok(RecordView {
+            lsn: at,
+            end,
+            kind: header.kind,
+            payload,
+        }))
+    }
+
+    fn header(&mut self, seal: Seal, at: Lsn) -> Result<Result<Header, Flaw>, Failure> {
+        let Some(bytes) = self.view(at, HEADER_BYTES as u64)? else {
+            // Too few bytes for a header. It is the search that looks whether they are zeros.
+            return Ok(Err(if at < self.end {
+                Flaw::Cut
+            } else {
+                Flaw::Empty
+            }));
+        };
+        Ok(seal.decode(
+            at,
+            bytes.try_into().expect("a view is as long as asked for"),
+        ))
+    }
+
+    /// Looks at everything behind the bad record at `bad`, which has `flaw`. The log was durable up
+    /// to `durable` at least.
+    pub(crate) fn search(
+        &mut self,
+        seal: Seal,
+        bad: Lsn,
+        flaw: Flaw,
+        durable: Lsn,
+    ) -> Result<Rest, Failure> {
+        let Some(last) = self.segments.last() else {
+            return Ok(Rest::Nothing);
+        };
+        let known_durable = durable.max(last.first);
+        let bad_end = self.end_of(seal, bad, flaw)?;
+        if known_durable >= bad_end {
+            return Ok(Rest::Damaged);
+        }
+        // No record can follow one that goes beyond the end of the files. If there is one, the
+        // length is a lie.
+        let proof = if flaw == Flaw::Cut {
+            bad.plus(HEADER_BYTES as u64)
+        } else {
+            bad_end
+        };
+        let mut rest = Rest::Nothing;
+        let mut at = bad;
+        while at < self.end {
+            let length = self.end.since(at).min(CHUNK as u64);
+            let Some(bytes) = self.view(at, length)? else {
+                break;
+            };
+            if bytes.iter().all(|byte| *byte == 0) {
+                at = at.plus(length);
+                continue;
+            }
+            rest = Rest::Something;
+            for step in (0..length).step_by(ALIGNMENT as usize) {
+                let place = at.plus(step);
+                let header = self.header(seal, place)?;
+                if place != bad && header.is_ok_and(|header| header.durable >= proof) {
+                    return Ok(Rest::Damaged);
+                }
+            }
+            at = at.plus(length);
+        }
+        Ok(rest)
+    }
+
+    /// The end of what is known to be bad. If the log was durable up to there, it is damage; if
+    /// only up to some place before, it need not be: a record is written in several pieces when
+    /// segments end in it, and the first of them is durable before the last is written.
+    fn end_of(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
+        let header = match flaw {
+            Flaw::Payload | Flaw::Cut => self.header(seal, bad)?.ok(),
+            Flaw::Empty | Flaw::Header => None,
+        };
+        let bytes = header.map_or(HEADER_BYTES as u64, |header| {
+            framed_bytes(header.length as usize)
+        });
+        Ok(bad.plus(bytes))
+    }
+
+    /// `length` bytes at `at`, or `None` if the files hold fewer.
+    pub(crate) fn view(&mut self, at: Lsn, length: u64) -> Result<Option<&[u8]>, Failure> {
+        if self.end.since(at) < length {
+            return Ok(None);
+        }
+        let inside =
+            at >= self.window_at && at.since(self.window_at) + length <= self.window.len() as u64;
+        if !inside {
+            self.fill_around(at, length)?;
+        }
+        // Exact: both are below the length of the window.
+        let start = at.since(self.window_at) as usize;
+        Ok(Some(&self.window[start..start + length as usize]))
+    }
+
+    fn fill_around(&mut self, at: Lsn, length: u64) -> Result<(), Failure> {
+        let room = self.end.since(at);
+        if self.before == 0 {
+            return self.fill(at, length.max(CHUNK as u64).min(room));
+        }
+        let first = self.segments.first().map_or(at, |segment| segment.first);
+        let from = Lsn::new(at.bytes().saturating_sub(self.before)).max(first.min(at));
+        self.fill(
+            from,
+            at.since(from) + length.max(self.before / 16).min(room),
+        )
+    }
+
+    fn fill(&mut self, at: Lsn, length: u64) -> Result<(), Failure> {
+        // I1: `view` has checked that the files hold this much.
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        self.window.clear();
+        let reserved = self.window.try_reserve_exact(size);
+        let out_of_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        reserved
+            .map_err(out_of_memory)
+            .map_err(Failure::of("read", "a record"))?;
+        self.window.resize(size, 0);
+        self.window_at = at;
+        let mut done = 0;
+        while done < size {
+            let lsn = at.plus(done as u64);
+            let extent = self
+                .extent_of(lsn)
+                .expect("views end before the last segment does");
+            let name = segment::name(extent.first);
+            if self
+                .open
+                .as_ref()
+                .is_none_or(|open| open.first != extent.first)
+            {
+                self.open = Some(
+                    extent
+                        .open(self.device)
+                        .map_err(Failure::of("open", &name))?,
+                );
+            }
+            let open = self.open.as_ref().expect("it was opened just now");
+            let room = extent.limit().since(lsn).min((size - done) as u64) as usize;
+            let target = &mut self.window[done..done + room];
+            let count = open
+                .file
+                .read_at(target, extent.offset_of(lsn))
+                .map_err(Failure::of("read", &name))?;
+            if count < room {
+                let shrunk = io::Error::from(io::ErrorKind::UnexpectedEof);
+                return Err(Failure::of("read", &name)(shrunk));
+            }
+            done += room;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn extent_of(&self, lsn: Lsn) -> Option<Extent> {
+        let index = self
+            .segments
+            .partition_point(|segment| segment.first <= lsn);
+        self.segments.get(index.checked_sub(1)?).copied()
+    }
+
+    /// The file and the offset in it where `lsn` lies.
+    pub(crate) fn place(&self, lsn: Lsn) -> (String, u64) {
+        match self.extent_of(lsn) {
+            Some(extent) => (segment::name(extent.first), extent.offset_of(lsn)),
+            None => (String::new(), 0),
+        }
+    }
+
+    pub(crate) fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
+        let (file, offset) = self.place(lsn);
+        Corruption {
+            file,
+            offset,
+            lsn,
+            damage,
+        }
+    }
+}
