@@ -10,7 +10,7 @@
 //! ```text
 //!   index        segments of 64 requests, ready before anybody asks           `index`, `request`
 //!     | take
-//!   chain        holders, newest first: one word and a list for each hash     `stack`, `word`
+//!   chain        holders, newest first: one word and a list for each hash     `stack`, `leaving`, `word`
 //!     |          (or oldest first, as the document has it                     `tail`)
 //!     | mark, unlink
 //!   flags        a segment whose requests are all done dies                   `flags`
@@ -96,6 +96,9 @@ mod word;
 
 /// Who waits in front of a chain.
 mod line;
+
+/// How requests leave a chain that grows at the front.
+mod leaving;
 
 /// Chains that grow at the front, by one step.
 mod stack;

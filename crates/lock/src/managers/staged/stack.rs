@@ -18,38 +18,18 @@
 //! way, the word is exchanged all the same, and the exchange fails if anybody came meanwhile. So names
 //! that hash alike cost each other a walk and no more.
 //!
-//! Who releases the newest request takes it out with one exchange, and obsolete ones below it with it;
-//! who releases the last live one takes the whole chain. Those are the ordinary ends: of a lock that nobody
-//! shares, and of one that hundreds share while as many threads run as there are processors. Anybody else
-//! marks the request obsolete, and the word counts it so. Where these come to be about as many as the
-//! living, the chain is cleaned in the middle: by whoever notices, if nobody does, in one walk.
-//!
-//! Cleaning is the one thing here that a descheduled thread keeps others from doing. With two hundred
-//! clients on two processors, a hot chain cleaned every few hundred releases had somebody asleep in a
-//! cleaning most of the time, and grew by tens of thousands meanwhile. Taking out the newest leaves to
-//! cleaning only what threads leave behind that lost their processor while they held the lock.
+//! How requests leave is `leaving`.
 //!
 //! # Invariants
+//!
+//! Numbered together with those of `leaving`, which has I3 and I5.
 //!
 //! * I1  Every live request is in its chain, and its mode is in *granted*. (A conversion is put in
 //!   before what it replaces becomes obsolete.)
 //! * I2  What is put in conflicts, at that moment, with no live request of its name but its owner's.
-//! * I3  Requests are unlinked by whoever set *cleaning*, or by whoever changed the top of a word without
-//!   it. So by one at a time, and each once.
 //! * I4  The top is changed by putting something in and by taking out what is on top, never by cleaning.
 //!   So while somebody is pinned, a word that is as it was stands for a chain of which nothing that was
 //!   added since is live.
-//! * I5  A link that is frozen is not changed while its request is in the chain. So what it leads to is
-//!   in the chain for as long.
-//!
-//! # Why taking out the newest meets no cleaning
-//!
-//! A, on top, is released. Its owner freezes A's link, which leads to B; if B is obsolete, it freezes B's,
-//! and so on up to the first that is not. None of these can be unlinked by others before A is (I5), and A is
-//! its owner's to unlink: it is live, so the chain is not emptied, and it is not marked. So no request is
-//! looked at that could be another's by now, without a pin. Then the word is exchanged, if it is as it was
-//! and nobody cleans: whoever began to clean since has changed it. Had somebody cleaned from beginning to
-//! end in between, and the word become what it was, then he has left the frozen links as they are.
 //!
 //! # Why L1 holds
 //!
@@ -76,18 +56,18 @@
 //!
 //! # Orderings
 //!
+//! Numbered together with those of `leaving`, which has O4 and the other ends of O2, O3 and O5.
+//!
 //! * O1  `put` (Release) to `look` (Acquire): who finds a request finds what it says. Every change of
 //!   the word is a read-modify-write, so all that were put in before come along.
 //! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
 //!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `swing` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after everything that those
-//!   did who held it before.
-//! * O4  the end of cleaning (Release) to the next beginning of it, and to the release that empties or
-//!   takes out (Acquire): what was unlinked once is not met again by who unlinks.
+//! * O3  `swing` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
+//!   everything that those did who held it before.
 //! * O5  marking obsolete, and linking past what is (Release), to walking, and to taking it out with the
-//!   newest (Acquire): who goes past a
-//!   request that is obsolete, or does not meet it any more, comes after everything its owner did while
-//!   it held the lock. The word does not say so: the releaser may not have come to it yet.
+//!   newest (Acquire): who goes past a request that is obsolete, or does not meet it any more, comes after
+//!   everything its owner did while it held the lock. The word does not say so: the releaser may not have
+//!   come to it yet.
 //!
 //! # Differences from the paper
 //!
@@ -99,12 +79,13 @@
 use super::{
     chains::{Asked, Chains, Ended, Holder, Holders, Stopped, assert_compatible, holder},
     index::{Index, Retired},
+    leaving::{release_among, retire_newest, swing},
     request::{Request, State},
-    word::{AWAITED, MANY, Word},
+    word::{AWAITED, MANY, Word, change},
 };
 use crate::{mode::Set, name::Name, registry::Spare};
 use foxton_sync::{
-    shim::{AtomicU64, Ordering, thread},
+    shim::{AtomicU64, Ordering},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
@@ -113,10 +94,6 @@ static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain"
 
 /// How often a walk is repeated because somebody came in between.
 const TRIES: usize = 2;
-/// Dead requests that are no trouble, beside as many as are live.
-const TOLERATED: u32 = if cfg!(loom) { 1 } else { 16 };
-/// The most that the word can count.
-const MOST_DEAD: u32 = 255;
 
 /// All chains.
 #[derive(Debug)]
@@ -184,119 +161,6 @@ impl Stacks {
         }
         false
     }
-
-    /// Takes obsolete requests out of the middle, unless somebody does.
-    #[cold]
-    #[inline(never)]
-    fn clean(&self, index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
-        // O4
-        let begun = change(word, Ordering::Acquire, |word| {
-            let needed = !word.is_cleaning() && is_cluttered(word);
-            needed.then(|| word.cleaning())
-        });
-        let Some((_, start)) = begun else {
-            if Word(word.load(Ordering::Relaxed)).dead() == MOST_DEAD {
-                // Who cleans has lost its processor, perhaps to us.
-                thread::yield_now();
-            }
-            return;
-        };
-        let mut granted = Set::NONE;
-        let mut kept = start.top();
-        let mut at = kept;
-        while at != 0 {
-            let request = index.request(at);
-            let next = request.next(Ordering::Relaxed);
-            let is_live = request.state(Ordering::Acquire) != State::Obsolete; // O5
-            if is_live {
-                granted = granted.union(request.mode().set());
-            }
-            let goes = !is_live
-                && at != start.top()
-                && index.request(kept).relink(at, next, Ordering::Release); // O5, I5
-            if goes {
-                // Who still goes by the old link is pinned, and finds what was always there.
-                retired.add(at); // I3
-            } else {
-                kept = at;
-            }
-            at = next;
-        }
-        // O2, O4
-        let ended = change(word, Ordering::AcqRel, |word| {
-            let mut end = word.cleaned();
-            if word == start {
-                // Nobody came. Who is live is not counted anew: a request may be marked and not yet
-                // counted off, and would then be counted off twice.
-                end = end.with_granted(granted);
-            }
-            Some(if end.live() == 0 { end.emptied() } else { end })
-        });
-        let (before, after) = ended.expect("a word can always be cleaned");
-        if after.top() == 0 {
-            retire_until(index, before.top(), 0, retired);
-        }
-    }
-}
-
-/// Takes the newest request out, which nobody has marked, and what is obsolete below it. What the word is
-/// then; or what it was instead of `seen`.
-fn take_out(
-    index: &Index,
-    word: &AtomicU64,
-    seen: Word,
-    number: u32,
-    retired: &mut Retired<'_>,
-) -> Result<Word, Word> {
-    let is_last = seen.live() == 1;
-    let (rest, after) = if is_last {
-        (0, seen.emptied())
-    } else {
-        below(index, seen, number)
-    };
-    swing(word, seen, after)?;
-    retire_newest(index, number, rest, retired);
-    Ok(after)
-}
-
-/// The exchange that takes the newest out.
-#[inline(always)]
-fn swing(word: &AtomicU64, seen: Word, after: Word) -> Result<(), Word> {
-    let exchanged = word.compare_exchange(
-        seen.0,
-        after.0,
-        Ordering::AcqRel, // O2, O3, O4
-        Ordering::Relaxed,
-    );
-    exchanged.map(|_| ()).map_err(Word)
-}
-
-/// Gives back what was taken out with the newest: it, and what is below it down to `rest`.
-#[inline(always)]
-fn retire_newest(index: &Index, number: u32, rest: u32, retired: &mut Retired<'_>) {
-    // Before it is retired: then it may be another's at once.
-    let next = index.request(number).next(Ordering::Relaxed);
-    retired.add(number);
-    if next != rest {
-        retire_until(index, next, rest, retired);
-    }
-}
-
-/// What comes on top when the newest goes, while others are live; and the word then.
-#[inline(never)]
-fn below(index: &Index, seen: Word, newest: u32) -> (u32, Word) {
-    let mut rest = index.request(newest).freeze();
-    let mut run = 0;
-    while rest != 0 {
-        let request = index.request(rest); // I5
-        let is_live = request.state(Ordering::Acquire) != State::Obsolete; // O5
-        if is_live {
-            break;
-        }
-        rest = request.freeze();
-        run += 1;
-    }
-    (rest, seen.popped(rest, run))
 }
 
 impl Chains for Stacks {
@@ -350,7 +214,7 @@ impl Chains for Stacks {
             retire_newest(index, number, 0, retired);
             return false;
         }
-        self.release_among(index, word, number, retired)
+        release_among(index, word, number, retired)
     }
 
     fn announce(&self, hash: u32, mode: Set) {
@@ -438,59 +302,6 @@ impl Chains for Stacks {
 }
 
 impl Stacks {
-    /// Ends a request that is not alone in its chain, or is awaited, and tells whether somebody waits.
-    #[inline(never)]
-    fn release_among(
-        &self,
-        index: &Index,
-        word: &AtomicU64,
-        number: u32,
-        retired: &mut Retired<'_>,
-    ) -> bool {
-        let mut seen = Word(word.load(Ordering::Relaxed));
-        while seen.top() == number && !seen.is_cleaning() {
-            match take_out(index, word, seen, number, retired) {
-                Ok(after) => return !after.awaited().is_empty(),
-                Err(now) => seen = now,
-            }
-        }
-        self.mark_and_count(index, word, seen, number, retired)
-    }
-
-    /// Ends a request that is not the newest, and tells whether somebody waits.
-    fn mark_and_count(
-        &self,
-        index: &Index,
-        word: &AtomicU64,
-        mut seen: Word,
-        number: u32,
-        retired: &mut Retired<'_>,
-    ) -> bool {
-        // From here on somebody else may take it out.
-        index
-            .request(number)
-            .set_state(State::Obsolete, Ordering::Release); // O5
-        let after = loop {
-            let after = seen.released();
-            let exchanged = word.compare_exchange_weak(
-                seen.0,
-                after.0,
-                Ordering::AcqRel, // O2, O3, O4
-                Ordering::Relaxed,
-            );
-            match exchanged {
-                Ok(_) => break after,
-                Err(now) => seen = Word(now),
-            }
-        };
-        if after.top() == 0 {
-            retire_until(index, seen.top(), 0, retired);
-        } else if is_cluttered(after) {
-            self.clean(index, word, retired);
-        }
-        !after.awaited().is_empty()
-    }
-
     /// What a conversion has replaced is obsolete now (I1).
     #[inline]
     fn finish(&self, index: &Index, asked: &Asked) {
@@ -555,12 +366,6 @@ fn exchange(word: &AtomicU64, seen: Word, request: &Request, with: Word) -> Resu
     exchanged.map(|_| ()).map_err(Word)
 }
 
-/// Whether the dead are so many that they should go.
-#[inline]
-fn is_cluttered(word: Word) -> bool {
-    word.dead() >= (TOLERATED + word.live()).min(MOST_DEAD)
-}
-
 /// The requests from `top` on that are not obsolete. The caller is pinned.
 fn live(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
     let is_live = |request: &Request| request.state(Ordering::Acquire) != State::Obsolete; // O5
@@ -575,36 +380,4 @@ fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
         at = request.next(Ordering::Acquire); // O5
         Some((number, request))
     })
-}
-
-/// Gives back what was taken out (I3): from `first` up to `end`.
-#[inline(never)]
-fn retire_until(index: &Index, first: u32, end: u32, retired: &mut Retired<'_>) {
-    let mut at = first;
-    while at != end {
-        let request = index.request(at);
-        let state = request.state(Ordering::Relaxed);
-        assert_eq!(state, State::Obsolete, "I1: of what was taken out");
-        // Before it is retired: then it may be another's at once.
-        let next = request.next(Ordering::Relaxed);
-        retired.add(at);
-        at = next;
-    }
-}
-
-/// Exchanges a word for what `to` makes of it, as often as it takes; `None` if it makes nothing. What
-/// the word was, and what it is.
-fn change(
-    word: &AtomicU64,
-    order: Ordering,
-    to: impl Fn(Word) -> Option<Word>,
-) -> Option<(Word, Word)> {
-    let mut seen = Word(word.load(Ordering::Relaxed));
-    loop {
-        let after = to(seen)?;
-        match word.compare_exchange(seen.0, after.0, order, Ordering::Relaxed) {
-            Ok(_) => return Some((seen, after)),
-            Err(now) => seen = Word(now),
-        }
-    }
 }

@@ -13,6 +13,7 @@
 
 use super::request::NUMBER_BITS;
 use crate::mode::Set;
+use foxton_sync::shim::{AtomicU64, Ordering};
 
 const LIVE: u32 = NUMBER_BITS;
 const DEAD: u32 = LIVE + 13;
@@ -153,6 +154,23 @@ impl Word {
 
     pub(crate) const fn cleaned(self) -> Self {
         Self(self.0 & !CLEANING)
+    }
+}
+
+/// Exchanges a word for what `to` makes of it, as often as it takes; `None` if it makes nothing. What
+/// the word was, and what it is.
+pub(crate) fn change(
+    word: &AtomicU64,
+    order: Ordering,
+    to: impl Fn(Word) -> Option<Word>,
+) -> Option<(Word, Word)> {
+    let mut seen = Word(word.load(Ordering::Relaxed));
+    loop {
+        let after = to(seen)?;
+        match word.compare_exchange(seen.0, after.0, order, Ordering::Relaxed) {
+            Ok(_) => return Some((seen, after)),
+            Err(now) => seen = Word(now),
+        }
     }
 }
 
