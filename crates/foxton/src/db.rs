@@ -15,6 +15,7 @@ use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, OpenError};
+use foxton_sync::admission::Admission;
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
@@ -191,6 +192,7 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: Early::default(),
+            admission: (options.admission > 0).then(|| Admission::new(options.admission)),
             options,
             place: path.display().to_string(),
             opened: Instant::now(),
@@ -225,6 +227,7 @@ impl Database {
     pub fn begin(&self) -> Result<Transaction> {
         let mut state = State::take_out(&self.door.engine, &self.door.rack)?;
         state.take_turn();
+        state.enter();
         Ok(Transaction::new(state))
     }
 

@@ -13,6 +13,7 @@ use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
+use foxton_sync::admission::Admission;
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     /// Whether the log has failed. Written once, so that reading it costs nothing.
     pub(crate) failed: AtomicBool,
     pub(crate) early: Early,
+    /// Seats for those at work, if there are not as many as there are clients.
+    pub(crate) admission: Option<Admission>,
 }
 
 impl Engine {

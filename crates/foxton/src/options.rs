@@ -76,6 +76,13 @@ pub struct Options {
     /// ever taken from a thread in the middle of a transaction, which would hold its locks until all other
     /// threads have had their turn. Processor time; transactions of tasks do not count. Default zero: never.
     pub turn: Duration,
+    /// How many transactions are at work at once; others wait at their beginning, when nobody can wait for
+    /// them yet. Where many more threads than processors update the same rows, some two for each
+    /// processor keep the throughput of few clients; see [`foxton_sync::admission`]. A transaction
+    /// that waits for the log does not count, nor do those of tasks. A program that begins a transaction while
+    /// its thread has another one open may wait longer than it needs to: 10 ms for each that is before it.
+    /// Default 0: all.
+    pub admission: u32,
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
     pub run_attempts: u32,
@@ -139,6 +146,7 @@ impl Default for Options {
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
             turn: Duration::ZERO,
+            admission: 0,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,
             log_buffer: LogBufferKind::default(),

@@ -73,6 +73,7 @@ pub struct System {
     victim: VictimPolicy,
     log_buffer: LogBufferKind,
     turn: Duration,
+    admission: u32,
 }
 
 impl System {
@@ -92,6 +93,7 @@ impl System {
             victim: usual.victim,
             log_buffer: usual.log_buffer,
             turn: usual.turn,
+            admission: usual.admission,
         }
     }
 
@@ -100,7 +102,7 @@ impl System {
         System { victim, ..self }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy, the log buffer and the turn, where
+    /// What sets this apart beyond manager and latch: the victim policy, the log buffer, the turn and the admission, where
     /// they are not the usual ones.
     pub fn note(&self) -> String {
         let usual = Options::default();
@@ -108,7 +110,10 @@ impl System {
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
         let turn = (self.turn != usual.turn).then(|| format!("turn {:?}", self.turn));
-        let notes: Vec<String> = victim.into_iter().chain(buffer).chain(turn).collect();
+        let seats = self.admission;
+        let seats = (seats != usual.admission).then(|| format!("admission {seats}"));
+        let notes = victim.into_iter().chain(buffer).chain(turn).chain(seats);
+        let notes: Vec<String> = notes.collect();
         notes.join(", ")
     }
 
@@ -175,6 +180,20 @@ impl System {
         systems.into_iter().flat_map(with).collect()
     }
 
+    /// Each of `systems` with each of these numbers of seats; with the usual one if there are none.
+    pub fn with_admissions(systems: Vec<System>, seats: &[u32]) -> Vec<System> {
+        if seats.is_empty() {
+            return systems;
+        }
+        let with = |system: System| {
+            seats.iter().map(move |&admission| System {
+                admission,
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(with).collect()
+    }
+
     /// Whether it locks; without locking only one client can run.
     pub fn is_locking(&self) -> bool {
         self.locks != Locks::None
@@ -225,6 +244,7 @@ impl System {
         options.victim = self.victim;
         options.log_buffer = self.log_buffer;
         options.turn = self.turn;
+        options.admission = self.admission;
         options.locking = if self.is_locking() {
             Locking::On
         } else {

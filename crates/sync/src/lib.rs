@@ -50,6 +50,9 @@ pub mod topology;
 /// Critical sections, and how often each was passed.
 pub mod site;
 
+/// At most so many at work at once.
+pub mod admission;
+
 /// Points where a test can step in.
 pub mod hook;
 

@@ -36,6 +36,9 @@ pub(crate) struct Sweep {
     /// Turns of the engine in microseconds, separated by commas to compare; 0 for none.
     #[arg(long, value_delimiter = ',')]
     pub(crate) turn: Vec<u64>,
+    /// Transactions at work at once, at most, separated by commas to compare; 0 for all.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) admission: Vec<u32>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
@@ -78,6 +81,7 @@ impl Sweep {
         let systems = System::with_victims(compared(&self, stalled), &self.victim);
         let systems = System::with_log_buffers(systems, &self.log_buffer);
         let systems = System::with_turns(systems, &self.turn);
+        let systems = System::with_admissions(systems, &self.admission);
         let mpls = match (self.mpl.as_slice(), stalled) {
             ([], true) => vec![200],
             ([], false) => (0..10).map(|step| 1 << step).collect(),

@@ -39,6 +39,22 @@ impl State {
         Ok(state)
     }
 
+    /// Waits for a seat, where there are seats. It holds nothing yet.
+    #[inline]
+    pub(crate) fn enter(&mut self) {
+        if let Some(admission) = &self.engine.admission {
+            admission.enter(&mut self.claim);
+        }
+    }
+
+    /// Gives its seat to others: it has no locks any more.
+    #[inline]
+    pub(super) fn leave(&mut self) {
+        if let Some(admission) = &self.engine.admission {
+            admission.leave(&mut self.claim);
+        }
+    }
+
     /// Lets others have the processor if this thread has had it long: now it holds nothing.
     #[inline]
     pub(crate) fn take_turn(&mut self) {
@@ -53,6 +69,7 @@ impl State {
         state.phase = Phase::Active;
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
+        state.leave();
         state.marks.forget();
         state.seen.forget();
         state.scan.seen.forget();

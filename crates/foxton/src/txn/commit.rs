@@ -53,6 +53,8 @@ impl State {
         let until = self.log_changes()?;
         if until != Until::Now {
             self.let_go_early(until);
+            // Many are to wait for one sync together.
+            self.leave();
             let reached = self.wait(until);
             self.acknowledge(reached)?;
         }

@@ -22,6 +22,7 @@ use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_log::Lsn;
+use foxton_sync::admission::Claim;
 use foxton_sync::pages::Filling;
 use foxton_sync::turn::Turn;
 use foxton_sync::worker::Worker;
@@ -89,6 +90,8 @@ pub(crate) struct State {
     pub(crate) alarm: Alarm,
     /// How long the thread has run transactions.
     pub(crate) turn: Turn,
+    /// Its seat among those at work.
+    pub(crate) claim: Claim,
     /// The stretch of memory that new records come from.
     pub(crate) filling: Filling,
 }
@@ -155,6 +158,7 @@ impl State {
             read_by: Vec::new(),
             alarm: Alarm::default(),
             turn: Turn::default(),
+            claim: Claim::default(),
             filling: Filling::default(),
         }
     }

@@ -1,0 +1,84 @@
+//! Few at work at once, many who want to be.
+
+use std::thread;
+
+use foxton::{Database, Durability, Options, Table};
+
+const NUMBERS: Table<u32, u64> = Table::new("numbers");
+
+fn database(admission: u32, durability: Durability) -> Database {
+    let mut options = Options::default();
+    options.admission = admission;
+    options.durability = durability;
+    Database::in_memory(options).unwrap()
+}
+
+#[test]
+fn sixty_four_clients_at_two_seats_lose_nothing() {
+    for durability in [Durability::None, Durability::Sync] {
+        let db = database(2, durability);
+        thread::scope(|scope| {
+            for _ in 0..64 {
+                scope.spawn(|| {
+                    for round in 0..50 {
+                        db.run(|tx| {
+                            let key = round % 3;
+                            let was = tx.get_for_update(&NUMBERS, &key)?.unwrap_or(0);
+                            tx.put(&NUMBERS, &key, &(was + 1))
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        let mut tx = db.begin().unwrap();
+        let mut sum = 0;
+        tx.range(&NUMBERS, ..)
+            .for_each(|_, count| sum += count)
+            .unwrap();
+        assert_eq!(sum, 64 * 50);
+        tx.commit().unwrap();
+        db.verify();
+    }
+}
+
+#[test]
+fn a_thread_with_several_transactions_open_is_not_shut_out_by_itself() {
+    let db = database(1, Durability::None);
+    let open: Vec<_> = (0..3u32)
+        .map(|key| {
+            let mut tx = db.begin().unwrap();
+            tx.put(&NUMBERS, &key, &1).unwrap();
+            tx
+        })
+        .collect();
+    for tx in open {
+        tx.commit().unwrap();
+    }
+    db.run(|tx| tx.put(&NUMBERS, &9, &1)).unwrap();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.range(&NUMBERS, ..).count().unwrap(), 4);
+    // Dropped, refused or rolled back: the seat is given back.
+    drop(tx);
+    db.begin().unwrap().rollback();
+    db.run(|tx| tx.put(&NUMBERS, &9, &2)).unwrap();
+}
+
+#[test]
+fn who_waits_for_a_row_of_somebody_outside_goes_on_when_it_is_free() {
+    let db = database(1, Durability::None);
+    let mut holder = db.begin().unwrap();
+    holder.put(&NUMBERS, &1, &1).unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| db.run(|tx| tx.put(&NUMBERS, &1, &2))))
+            .collect();
+        while db.waits().is_empty() {
+            thread::yield_now();
+        }
+        holder.commit().unwrap();
+        waiters
+            .into_iter()
+            .for_each(|waiter| waiter.join().unwrap().unwrap());
+    });
+}

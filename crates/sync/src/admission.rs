@@ -1,0 +1,322 @@
+//! At most so many at work at once, however many want to be.
+//!
+//! Threads beyond those that the processors can run do not add work, they add holders of locks that are
+//! not running: whoever meets such a lock sleeps, with locks of its own, and soon everybody waits for
+//! somebody who waits. With an *admission* of a few seats, what is too much waits before it has anything
+//! that others could wait for. The idea is that of concurrency restriction over a contended lock
+//! (D. Dice, A. Kogan: *Avoiding Scalability Collapse by Restricting Concurrency*, Euro-Par 2019); here it is
+//! done over whole transactions, as some servers do over statements.
+//!
+//! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
+//! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
+//! them and, for as long as the tenure lasts, comes back past the line. After its tenure it hands the seat to
+//! the first of the line and stands behind.
+//!
+//! # State
+//!
+//! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
+//! word says whether it is waiting, at the head, or seated; `length`, how many they are. The word is changed
+//! under the line's mutex only. A [`Claim`] is its client's own.
+//!
+//! # Invariants
+//!
+//! * I1  Free seats and taken seats are as many as there are seats: `free` is lowered by who takes a seat
+//!   ([`Claim`] notes it), and raised by who leaves one without handing it on.
+//! * I2  The first of the line, and nobody else, has been told that it is the head, under the mutex under which
+//!   it became it. So a line that is not empty has one who watches.
+//! * I3  Nobody waits for ever: the head looks every `WATCH` whether a seat is free, whoever should have
+//!   woken it, and after `WATCHES` of them it goes in without a seat, since those who have the seats may
+//!   be waiting for something that it holds, or may not be running at all. Seats bound how many are at
+//!   work while those at work come and go; they never decide whether somebody may.
+//!
+//! # Why no wake-up is lost
+//!
+//! A thread reads its word and then sleeps; who changes the word wakes it after that, and a token that
+//! comes early makes the next sleep return at once. The head sleeps for a bounded time anyway (I3): it is
+//! not woken when a seat is left free for one whose tenure lasts.
+//!
+//! # Orderings
+//!
+//! * O1  `free` and `length` lead to no memory: what a client does with its seat is ordered by the locks
+//!   that it takes. Relaxed.
+//! * O2  A place's word is read without the mutex before a sleep (Acquire), and written under it (Release).
+//!
+//! ```
+//! use foxton_sync::admission::{Admission, Claim};
+//!
+//! let (admission, mut claim) = (Admission::new(4), Claim::default());
+//! for _ in 0..1_000 {
+//!     admission.enter(&mut claim);
+//!     // Here something that takes locks, and gives them back.
+//!     admission.leave(&mut claim);
+//! }
+//! assert_eq!(admission.free(), 4);
+//! ```
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::cache_line::CachePadded;
+use crate::clock;
+use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, Ordering, thread};
+
+/// How long a claim lasts while others wait.
+const TENURE: Duration = Duration::from_micros(500);
+/// How often the head of the line looks for itself.
+const WATCH: Duration = Duration::from_millis(1);
+/// How often it looks before it goes in without a seat.
+const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
+
+/// What a place's word says.
+const WAITING: u32 = 0;
+const HEAD: u32 = 1;
+const SEATED: u32 = 2;
+
+struct Place {
+    word: AtomicU32,
+    thread: thread::Thread,
+}
+
+impl Place {
+    /// Under the line's mutex.
+    fn becomes(&self, word: u32) {
+        self.word.store(word, Ordering::Release); // O2
+        self.thread.unpark();
+    }
+}
+
+/// See the [module](self).
+pub struct Admission {
+    tenure: Duration,
+    free: CachePadded<AtomicU32>,
+    length: CachePadded<AtomicUsize>,
+    line: Mutex<VecDeque<Arc<Place>>>,
+}
+
+/// What one client of an admission has: a seat, or the right to come back to one.
+#[derive(Debug, Default)]
+pub struct Claim {
+    is_seated: bool,
+    /// Since when the tenure runs.
+    since: Option<Instant>,
+}
+
+impl Claim {
+    /// Whether it has a seat now.
+    pub fn is_seated(&self) -> bool {
+        self.is_seated
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission")
+            .field("free", &self.free())
+            .field("waiting", &self.waiting())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admission {
+    /// An admission of so many seats, with the usual tenure of half a millisecond.
+    pub fn new(seats: u32) -> Admission {
+        Admission::with_tenure(seats, TENURE)
+    }
+
+    /// An admission of so many seats. A claim lasts for `tenure` while others wait.
+    pub fn with_tenure(seats: u32, tenure: Duration) -> Admission {
+        Admission {
+            tenure,
+            free: CachePadded::new(AtomicU32::new(seats)),
+            length: CachePadded::new(AtomicUsize::new(0)),
+            line: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Seats that nobody has at this moment.
+    pub fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed) // O1
+    }
+
+    /// How many stand in line at this moment.
+    pub fn waiting(&self) -> usize {
+        self.length.load(Ordering::Relaxed) // O1
+    }
+
+    /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3).
+    ///
+    /// # Panics
+    ///
+    /// If the claim has a seat.
+    #[inline]
+    pub fn enter(&self, claim: &mut Claim) {
+        assert!(!claim.is_seated, "entered twice");
+        if (claim.since.is_some() || self.waiting() == 0) && self.take() {
+            claim.is_seated = true;
+            claim.since.get_or_insert_with(clock::now);
+            return;
+        }
+        self.stand_in_line(claim);
+    }
+
+    /// Leaves the seat, if the claim has one. Where others wait and the tenure is over, the first of
+    /// them has it then.
+    #[inline]
+    pub fn leave(&self, claim: &mut Claim) {
+        if !std::mem::take(&mut claim.is_seated) {
+            return;
+        }
+        if self.waiting() > 0
+            && claim
+                .since
+                .is_none_or(|since| since.elapsed() >= self.tenure)
+        {
+            claim.since = None;
+            self.hand_on();
+            return;
+        }
+        self.free.fetch_add(1, Ordering::Relaxed); // I1, O1
+    }
+
+    /// Takes a free seat.
+    #[inline]
+    fn take(&self) -> bool {
+        let fewer = |free: u32| free.checked_sub(1);
+        // O1
+        let taken = self
+            .free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        taken.is_ok()
+    }
+
+    /// Gives a seat that was left to the first of the line.
+    #[cold]
+    fn hand_on(&self) {
+        let mut line = shim::lock(&self.line);
+        match self.pop(&mut line) {
+            Some(first) => first.becomes(SEATED),
+            None => {
+                self.free.fetch_add(1, Ordering::Relaxed); // I1, O1
+            }
+        }
+    }
+
+    /// Takes the first out of the line; who is first then is told (I2).
+    fn pop(&self, line: &mut VecDeque<Arc<Place>>) -> Option<Arc<Place>> {
+        let first = line.pop_front();
+        self.length.store(line.len(), Ordering::Relaxed); // O1
+        if let Some(next) = line.front() {
+            next.becomes(HEAD);
+        }
+        first
+    }
+
+    #[cold]
+    fn stand_in_line(&self, claim: &mut Claim) {
+        let place = Arc::new(Place {
+            word: AtomicU32::new(WAITING),
+            thread: thread::current(),
+        });
+        {
+            let mut line = shim::lock(&self.line);
+            if line.is_empty() {
+                place.word.store(HEAD, Ordering::Release); // I2
+            }
+            line.push_back(place.clone());
+            self.length.store(line.len(), Ordering::Relaxed); // O1
+        }
+        let mut watches = 0;
+        loop {
+            match place.word.load(Ordering::Acquire) {
+                // O2
+                SEATED => break claim.is_seated = true,
+                WAITING => thread::park(),
+                _ if self.step_in(&place, watches >= WATCHES, claim) => break,
+                _ => {
+                    thread::park_timeout(WATCH);
+                    watches += 1;
+                }
+            }
+        }
+        claim.since = claim.is_seated.then(clock::now);
+    }
+
+    /// The head takes a seat that is free, or goes in without if it is out of patience. Says whether it
+    /// has left the line, perhaps with a seat that somebody handed it meanwhile.
+    fn step_in(&self, place: &Place, is_out_of_patience: bool, claim: &mut Claim) -> bool {
+        let mut line = shim::lock(&self.line);
+        if place.word.load(Ordering::Relaxed) == SEATED {
+            claim.is_seated = true;
+            return true;
+        }
+        claim.is_seated = self.take();
+        let is_in = claim.is_seated || is_out_of_patience;
+        if is_in {
+            self.pop(&mut line); // I2: it is the first itself.
+        }
+        is_in
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// One who stands in line, and tells when it is in.
+    fn wait_behind(admission: &std::sync::Arc<Admission>) -> mpsc::Receiver<bool> {
+        let (tell, told) = mpsc::channel();
+        let (behind, there) = (admission.clone(), admission.waiting());
+        std::thread::spawn(move || {
+            let mut claim = Claim::default();
+            behind.enter(&mut claim);
+            tell.send(claim.is_seated()).unwrap();
+            behind.leave(&mut claim);
+        });
+        while admission.waiting() == there {
+            std::thread::yield_now();
+        }
+        told
+    }
+
+    #[test]
+    fn while_its_tenure_lasts_a_claim_comes_back_past_the_line() {
+        let admission = std::sync::Arc::new(Admission::with_tenure(1, Duration::MAX));
+        let mut claim = Claim::default();
+        admission.enter(&mut claim);
+        // Whether the one in line finds the seat free in between or not: both end.
+        let told = wait_behind(&admission);
+        admission.leave(&mut claim);
+        admission.enter(&mut claim);
+        admission.leave(&mut claim);
+        told.recv().unwrap();
+    }
+
+    #[test]
+    fn after_its_tenure_it_hands_the_seat_to_the_first_and_stands_behind() {
+        let admission = std::sync::Arc::new(Admission::with_tenure(1, Duration::ZERO));
+        let mut claim = Claim::default();
+        admission.enter(&mut claim);
+        let told = wait_behind(&admission);
+        admission.leave(&mut claim);
+        assert!(claim.since.is_none());
+        told.recv().unwrap();
+        admission.enter(&mut claim);
+        admission.leave(&mut claim);
+        assert_eq!(admission.waiting(), 0);
+    }
+
+    #[test]
+    fn who_waits_for_one_that_waits_for_it_goes_in_without_a_seat() {
+        let admission = std::sync::Arc::new(Admission::new(1));
+        let mut claim = Claim::default();
+        admission.enter(&mut claim);
+        // Nobody leaves until they are all in.
+        let told: Vec<_> = (0..3).map(|_| wait_behind(&admission)).collect();
+        for told in told {
+            assert!(!told.recv().unwrap());
+        }
+        admission.leave(&mut claim);
+        assert_eq!((admission.free(), admission.waiting()), (1, 0));
+    }
+}
