@@ -226,7 +226,6 @@ impl Database {
     #[inline]
     pub fn begin(&self) -> Result<Transaction> {
         let mut state = State::take_out(&self.door.engine, &self.door.rack)?;
-        state.take_turn();
         state.enter();
         Ok(Transaction::new(state))
     }

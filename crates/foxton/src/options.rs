@@ -71,11 +71,6 @@ pub struct Options {
     pub lock_wait: Duration,
     /// Whether locks are taken at all. Default [`Locking::On`].
     pub locking: Locking,
-    /// How long a thread has the processor, about, before it gives it away at the beginning of a
-    /// transaction, if others want it. Where it is shorter than the slices of the operating system, it is hardly
-    /// ever taken from a thread in the middle of a transaction, which would hold its locks until all other
-    /// threads have had their turn. Processor time; transactions of tasks do not count. Default zero: never.
-    pub turn: Duration,
     /// How many transactions are at work at once; others wait at their beginning, when nobody can wait for
     /// them yet. Where many more threads than processors update the same rows, some two for each
     /// processor keep the throughput of few clients; see [`foxton_sync::admission`]. A transaction
@@ -145,7 +140,6 @@ impl Default for Options {
             lock_threads: true,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
-            turn: Duration::ZERO,
             admission: 0,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,

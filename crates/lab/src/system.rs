@@ -1,6 +1,6 @@
 //! What is compared: one configuration of the engine.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr};
 
 use foxton_lock::any::Any;
 
@@ -72,7 +72,6 @@ pub struct System {
     latch: LatchKind,
     victim: VictimPolicy,
     log_buffer: LogBufferKind,
-    turn: Duration,
     admission: u32,
 }
 
@@ -92,7 +91,6 @@ impl System {
             latch: latch.unwrap_or(usual.latch),
             victim: usual.victim,
             log_buffer: usual.log_buffer,
-            turn: usual.turn,
             admission: usual.admission,
         }
     }
@@ -102,17 +100,16 @@ impl System {
         System { victim, ..self }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy, the log buffer, the turn and the admission, where
+    /// What sets this apart beyond manager and latch: the victim policy, the log buffer and the admission, where
     /// they are not the usual ones.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
-        let turn = (self.turn != usual.turn).then(|| format!("turn {:?}", self.turn));
         let seats = self.admission;
         let seats = (seats != usual.admission).then(|| format!("admission {seats}"));
-        let notes = victim.into_iter().chain(buffer).chain(turn).chain(seats);
+        let notes = victim.into_iter().chain(buffer).chain(seats);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
     }
@@ -164,20 +161,6 @@ impl System {
             })
         };
         systems.into_iter().flat_map(over).collect()
-    }
-
-    /// Each of `systems` with each of these turns, in microseconds; with the usual one if there are none.
-    pub fn with_turns(systems: Vec<System>, turns: &[u64]) -> Vec<System> {
-        if turns.is_empty() {
-            return systems;
-        }
-        let with = |system: System| {
-            turns.iter().map(move |&micros| System {
-                turn: Duration::from_micros(micros),
-                ..system.clone()
-            })
-        };
-        systems.into_iter().flat_map(with).collect()
     }
 
     /// Each of `systems` with each of these numbers of seats; with the usual one if there are none.
@@ -243,7 +226,6 @@ impl System {
         options.latch = self.latch;
         options.victim = self.victim;
         options.log_buffer = self.log_buffer;
-        options.turn = self.turn;
         options.admission = self.admission;
         options.locking = if self.is_locking() {
             Locking::On

@@ -16,12 +16,12 @@
 //!
 //! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
 //! word says whether it is waiting, at the head, or seated; `length`, how many they are. The word is changed
-//! under the line's mutex only. A [`Claim`] is its client's own.
+//! under the line's mutex only. A `Claim` is its client's own.
 //!
 //! # Invariants
 //!
 //! * I1  Free seats and taken seats are as many as there are seats: `free` is lowered by who takes a seat
-//!   ([`Claim`] notes it), and raised by who leaves one without handing it on.
+//!   (its claim notes it), and raised by who leaves one without handing it on.
 //! * I2  The first of the line, and nobody else, has been told that it is the head, under the mutex under which
 //!   it became it. So a line that is not empty has one who watches.
 //! * I3  Nobody waits for ever: the head looks every `WATCH` whether a seat is free, whoever should have

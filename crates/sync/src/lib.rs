@@ -38,9 +38,6 @@ pub mod pages;
 /// Waiting without burning a time slice.
 pub mod backoff;
 
-/// Giving the processor away before it is taken.
-pub mod turn;
-
 /// Time: exact, or cheap.
 pub mod clock;
 

@@ -33,9 +33,6 @@ pub(crate) struct Sweep {
     /// this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
-    /// Turns of the engine in microseconds, separated by commas to compare; 0 for none.
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) turn: Vec<u64>,
     /// Transactions at work at once, at most, separated by commas to compare; 0 for all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) admission: Vec<u32>,
@@ -80,7 +77,6 @@ impl Sweep {
     pub(crate) fn runs(self, stalled: bool) -> Runs {
         let systems = System::with_victims(compared(&self, stalled), &self.victim);
         let systems = System::with_log_buffers(systems, &self.log_buffer);
-        let systems = System::with_turns(systems, &self.turn);
         let systems = System::with_admissions(systems, &self.admission);
         let mpls = match (self.mpl.as_slice(), stalled) {
             ([], true) => vec![200],

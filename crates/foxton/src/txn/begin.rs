@@ -55,15 +55,6 @@ impl State {
         }
     }
 
-    /// Lets others have the processor if this thread has had it long: now it holds nothing.
-    #[inline]
-    pub(crate) fn take_turn(&mut self) {
-        let length = self.engine.options.turn;
-        if !length.is_zero() {
-            self.turn.between(length);
-        }
-    }
-
     /// Ends a transaction that has neither changes nor locks any more.
     pub(crate) fn put_away(mut state: Box<State>) {
         state.phase = Phase::Active;

@@ -24,7 +24,6 @@ use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_log::Lsn;
 use foxton_sync::admission::Claim;
 use foxton_sync::pages::Filling;
-use foxton_sync::turn::Turn;
 use foxton_sync::worker::Worker;
 
 use super::brief::Brief;
@@ -88,8 +87,6 @@ pub(crate) struct State {
     pub(crate) read_by: Vec<MetIndex>,
     /// Ends waits of this transaction as a task.
     pub(crate) alarm: Alarm,
-    /// How long the thread has run transactions.
-    pub(crate) turn: Turn,
     /// Its seat among those at work.
     pub(crate) claim: Claim,
     /// The stretch of memory that new records come from.
@@ -157,7 +154,6 @@ impl State {
             statement: Statement::default(),
             read_by: Vec::new(),
             alarm: Alarm::default(),
-            turn: Turn::default(),
             claim: Claim::default(),
             filling: Filling::default(),
         }
