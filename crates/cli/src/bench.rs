@@ -12,6 +12,12 @@ mod txbench;
 /// `foxton bench tpcb`.
 mod tpcb;
 
+/// `foxton bench tatp`.
+mod tatp;
+
+/// `foxton bench secondary`.
+mod secondary;
+
 /// `foxton bench commit`.
 mod commit;
 
@@ -64,6 +70,8 @@ macro_rules! workloads {
 }
 
 workloads! {
+    Tatp in tatp,
+    Secondary in secondary,
     Tpcb in tpcb,
 }
 

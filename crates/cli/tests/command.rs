@@ -131,6 +131,8 @@ fn help_teaches_with_examples() {
         &["--help"][..],
         &["bench", "txbench", "--help"],
         &["bench", "tpcb", "--help"],
+        &["bench", "tatp", "--help"],
+        &["bench", "secondary", "--help"],
         &["bench", "lock-cost", "--help"],
         &["bench", "log-insert", "--help"],
         &["bench", "lock-only", "--help"],

@@ -23,6 +23,7 @@ use std::{
 };
 
 use crate::measure::{
+    latency::Latency,
     outcome::{Ended, Outcome, Tally},
     run::Run,
     usage::Usage,
@@ -271,6 +272,7 @@ fn closed_loop(
 ) -> Run {
     let mut run = Run {
         tally: Tally::new(kinds),
+        latencies: vec![Latency::default(); kinds.len()],
         ..Run::default()
     };
     let mut began = Instant::now();
@@ -281,7 +283,7 @@ fn closed_loop(
         let failed = ended.outcome == Outcome::Error;
         // An error in the ramp voids the run like any other.
         if failed || (now >= schedule.begin && now < schedule.end) {
-            run.latency.record(now - began);
+            run.latencies[ended.kind].record(now - began);
             if let Some(slice) = slice {
                 count_slice(
                     &mut run.slices,
@@ -352,7 +354,7 @@ mod tests {
         let committed = run.tally.committed();
         assert!((40..=404).contains(&committed), "{committed}");
         assert_eq!(run.slices.iter().sum::<u64>(), committed);
-        assert!(run.slices.len() <= 4 && run.latency.quantile_us(0.5) >= 2_000.0);
+        assert!(run.slices.len() <= 4 && run.latency().quantile_us(0.5) >= 2_000.0);
     }
 
     #[test]

@@ -87,6 +87,39 @@ impl Random {
         }
     }
 
+    /// NU(a, low, high, c): a choice of low..=high that favours numbers with many bits of `a` set, so
+    /// that some are far hotter than others without lying side by side.
+    ///
+    /// # Panics
+    ///
+    /// If `low > high`.
+    pub fn non_uniform(&mut self, a: u64, low: u64, high: u64, c: u64) -> u64 {
+        let both = self.uniform(0, a) | self.uniform(low, high);
+        (both + c) % (high - low + 1) + low
+    }
+
+    /// The numbers 1 ..= `count` in a random order.
+    pub fn permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut numbers: Vec<u32> = (1..=count).collect();
+        for at in (1..numbers.len()).rev() {
+            numbers.swap(at, self.uniform(0, at as u64) as usize);
+        }
+        numbers
+    }
+
+    /// So many of `all`, each subset of that size as likely as another, put first and in random order.
+    ///
+    /// # Panics
+    ///
+    /// If `count` is more than there are.
+    pub fn choose<'a, T>(&mut self, count: usize, all: &'a mut [T]) -> &'a mut [T] {
+        let last = all.len() as u64 - 1;
+        for at in 0..count {
+            all.swap(at, self.uniform(at as u64, last) as usize);
+        }
+        &mut all[..count]
+    }
+
     /// Overwrites `text` with random digits (the n-string of the workloads).
     pub fn fill_digits(&mut self, text: &mut [u8]) {
         for four in text.chunks_mut(4) {
@@ -96,6 +129,11 @@ impl Random {
                 bits >>= 16;
             }
         }
+    }
+
+    /// Overwrites `text` with random capital letters.
+    pub fn fill_capitals(&mut self, text: &mut [u8]) {
+        text.fill_with(|| b'A' + self.uniform(0, 25) as u8);
     }
 
     /// Overwrites `text` with random letters and digits (the a-string of the workloads).
@@ -193,7 +231,35 @@ mod tests {
     #[test]
     fn a_string_has_letters_and_digits_only() {
         let mut text = [0u8; 178];
-        Random::seeded(&[1]).fill_alphanumeric(&mut text);
+        let mut random = Random::seeded(&[1]);
+        random.fill_alphanumeric(&mut text);
         assert!(text.iter().all(u8::is_ascii_alphanumeric));
+        random.fill_digits(&mut text);
+        assert!(text.iter().all(u8::is_ascii_digit));
+        random.fill_capitals(&mut text);
+        assert!(text.iter().all(u8::is_ascii_uppercase));
+    }
+
+    #[test]
+    fn a_permutation_has_every_number_once() {
+        let mut numbers = Random::seeded(&[7]).permutation(1_000);
+        assert_ne!(numbers, (1..=1_000).collect::<Vec<_>>());
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_subset_is_chosen_about_equally_often() {
+        let mut random = Random::seeded(&[5]);
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..60_000 {
+            let mut types = [1, 2, 3, 4];
+            let chosen = random.choose(2, &mut types);
+            chosen.sort_unstable();
+            *counts.entry((chosen[0], chosen[1])).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 6);
+        let fair = |&count: &i32| (9_500..10_500).contains(&count);
+        assert!(counts.values().all(fair), "{counts:?}");
     }
 }

@@ -51,7 +51,15 @@ impl Point {
     /// Latencies of all repetitions.
     pub fn latency(&self) -> Latency {
         let mut sum = Latency::default();
-        self.runs.iter().for_each(|run| sum.add(&run.latency));
+        self.runs.iter().for_each(|run| sum.add(&run.latency()));
+        sum
+    }
+
+    /// Latencies of the transactions of one type, by its place among the kinds.
+    pub fn latency_of(&self, kind: usize) -> Latency {
+        let mut sum = Latency::default();
+        let of_kind = self.runs.iter().filter_map(|run| run.latencies.get(kind));
+        of_kind.for_each(|latency| sum.add(latency));
         sum
     }
 

@@ -9,8 +9,8 @@ use super::{latency::Latency, outcome::Tally, usage::Usage};
 pub struct Run {
     /// Outcomes of the transactions that ended in the window.
     pub tally: Tally,
-    /// Their latencies.
-    pub latency: Latency,
+    /// Their latencies, by type of transaction, in the order of the tally's.
+    pub latencies: Vec<Latency>,
     /// How long the window was.
     pub window: Duration,
     /// Transactions committed in each slice of the window.
@@ -25,10 +25,23 @@ impl Run {
         self.tally.committed() as f64 / self.window.as_secs_f64().max(1e-9)
     }
 
+    /// The latencies of all types of transaction.
+    pub fn latency(&self) -> Latency {
+        let mut sum = Latency::default();
+        self.latencies.iter().for_each(|of_kind| sum.add(of_kind));
+        sum
+    }
+
     /// Adds what another client of the same run measured.
     pub fn add(&mut self, other: &Run) {
         self.tally.add(&other.tally);
-        self.latency.add(&other.latency);
+        if self.latencies.len() < other.latencies.len() {
+            self.latencies
+                .resize_with(other.latencies.len(), Latency::default);
+        }
+        for (mine, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            mine.add(theirs);
+        }
         if self.slices.len() < other.slices.len() {
             self.slices.resize(other.slices.len(), 0);
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::measure::{
     curve::{Curve, Point},
-    outcome::Outcome,
+    outcome::{Outcome, Tally},
 };
 
 /// The array of objects.
@@ -145,14 +145,6 @@ fn points_of(findings: &Findings, curve: &Curve) -> Vec<Map<String, Value>> {
 fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Value> {
     let (tps, tally, latency) = (point.tps(), point.tally(), point.latency());
     let (committed, aborts) = (tally.committed() as f64, tally.aborts() as f64);
-    let outcomes: Map<String, Value> = tally
-        .by_kind()
-        .map(|(kind, counts)| {
-            let counts = Outcome::ALL.iter().zip(counts);
-            let counts = counts.map(|(outcome, count)| (outcome.name().to_owned(), json!(count)));
-            (kind.to_owned(), Value::Object(counts.collect()))
-        })
-        .collect();
     let split = point.split(findings.machine.cores);
     let resident = point
         .runs
@@ -196,7 +188,8 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "processor_others": split.map(|split| rounded(split.others, 3)),
         "resident_bytes": resident,
         "reps": point.runs.len(),
-        "outcomes": outcomes,
+        "outcomes": outcomes(&tally),
+        "latencies": latencies(point, &tally),
         "checks": point.checks.as_ref().map_or_else(|what| what.as_str(), |()| "ok"),
         "settings": settings,
         "machine": findings.machine.to_json(),
@@ -209,6 +202,33 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         }
         _ => unreachable!("the literal above is an object"),
     }
+}
+
+/// The six counters of each type of transaction.
+fn outcomes(tally: &Tally) -> Map<String, Value> {
+    let counters = |counts: &[u64; 6]| {
+        let counts = Outcome::ALL.iter().zip(counts);
+        let counts = counts.map(|(outcome, count)| (outcome.name().to_owned(), json!(count)));
+        Value::Object(counts.collect())
+    };
+    let of_kind = |(kind, counts): (&str, &[u64; 6])| (kind.to_owned(), counters(counts));
+    tally.by_kind().map(of_kind).collect()
+}
+
+/// The latencies of each type of transaction.
+fn latencies(point: &Point, tally: &Tally) -> Map<String, Value> {
+    let of_kind = |(index, (kind, _)): (usize, (&str, _))| {
+        let latency = point.latency_of(index);
+        let at = |share: f64| rounded(latency.quantile_us(share), 2);
+        let shares = json!({
+            "p50_us": at(0.50),
+            "p90_us": at(0.90),
+            "p99_us": at(0.99),
+            "max_us": rounded(latency.max_us(), 2),
+        });
+        (kind.to_owned(), shares)
+    };
+    tally.by_kind().enumerate().map(of_kind).collect()
 }
 
 fn flatten(record: &Map<String, Value>) -> Vec<(String, Value)> {
@@ -270,6 +290,12 @@ mod tests {
             ] {
                 assert!(record[field].is_number(), "{field} of {record}");
             }
+            let (outcomes, latencies) = (&record["outcomes"]["read"], &record["latencies"]["read"]);
+            for outcome in Outcome::ALL {
+                assert!(outcomes[outcome.name()].is_u64(), "{record}");
+            }
+            assert!(latencies["p50_us"].as_f64() <= latencies["max_us"].as_f64());
+            assert!(latencies["p99_us"].as_f64() > Some(0.0), "{record}");
             assert!(record["settings"].is_object() && record["machine"]["cores"].is_number());
             assert!(record["tps_min"].as_f64() <= record["tps"].as_f64());
             assert!(record["tps"].as_f64() <= record["tps_max"].as_f64());

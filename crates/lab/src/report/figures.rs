@@ -96,7 +96,7 @@ fn throughput(findings: &Findings) -> Chart {
 
 fn latency(findings: &Findings) -> Chart {
     let dot = |point: &Point| {
-        let runs = point.runs.iter().map(|run| run.latency.quantile_us(0.99));
+        let runs = point.runs.iter().map(|run| run.latency().quantile_us(0.99));
         let (spread, all) = (Spread::new(runs), point.latency().quantile_us(0.99));
         Dot {
             x: f64::from(point.mpl),

@@ -24,6 +24,7 @@ pub fn page(findings: &Findings) -> String {
     blocks(&mut out, &findings.blocks);
     out += "<h2>Every point</h2>";
     points(&mut out, findings);
+    outcomes(&mut out, findings);
     if !findings.timelines.is_empty() {
         out += "<h2>Over time</h2>";
         samples(&mut out, findings);
@@ -62,6 +63,7 @@ pub fn sheet(sheet: &Sheet) -> String {
             out += "<details><summary>Every point</summary>";
             points(&mut out, panel);
             out += "</details>";
+            outcomes(&mut out, panel);
         }
         if !panel.timelines.is_empty() {
             out += "<details><summary>Over time</summary>";
@@ -154,7 +156,7 @@ fn blocks(out: &mut String, blocks: &[Block]) {
 
 fn points(out: &mut String, findings: &Findings) {
     *out += "<div class=\"wide\"><table><thead><tr><th>locks<th>MPL<th>tps, \
-             median<th>min<th>max<th>p50<th>p99<th>deadlocks<th>timeouts<th>aborts ÷ commits\
+             median<th>min<th>max<th>p50<th>p90<th>p99<th>longest<th>deadlocks<th>timeouts<th>aborts ÷ commits\
              <th>aborts ÷ attempts<th>memory<th>checks</tr></thead><tbody>";
     for curve in &findings.curves {
         let peak = curve.peak().map(|point| point.mpl);
@@ -176,7 +178,9 @@ fn points(out: &mut String, findings: &Findings) {
                 grouped(tps.min()),
                 grouped(tps.max()),
                 duration_us(latency.quantile_us(0.5)),
+                duration_us(latency.quantile_us(0.9)),
                 duration_us(latency.quantile_us(0.99)),
+                duration_us(latency.max_us()),
                 grouped(tally.of(Outcome::Deadlock) as f64),
                 grouped(tally.of(Outcome::Timeout) as f64),
                 share(commits),
@@ -192,6 +196,44 @@ fn points(out: &mut String, findings: &Findings) {
         }
     }
     *out += "</tbody></table></div><p class=\"soft\">The peak of each is in bold.</p>";
+}
+
+/// What became of every attempt and how long it took, by point and type of transaction.
+fn outcomes(out: &mut String, findings: &Findings) {
+    *out += "<details><summary>Every transaction: what became of it, how long it took</summary>\
+             <div class=\"wide\"><table><thead><tr><th>locks<th>MPL<th>transaction";
+    for outcome in Outcome::ALL {
+        let _ = write!(out, "<th>{}", outcome.name());
+    }
+    *out += "<th>p50<th>p90<th>p99<th>longest</tr></thead><tbody>";
+    for curve in &findings.curves {
+        for point in &curve.points {
+            for (index, (kind, counts)) in point.tally().by_kind().enumerate() {
+                if counts.iter().all(|&count| count == 0) {
+                    continue;
+                }
+                let latency = point.latency_of(index);
+                let shares = [0.5, 0.9, 0.99].map(|share| latency.quantile_us(share));
+                let _ = write!(
+                    out,
+                    "<tr><th>{}<td>{}<td>{}",
+                    escape(&curve.label()),
+                    point.mpl,
+                    escape(kind)
+                );
+                for &count in counts {
+                    let _ = write!(out, "<td>{}", grouped(count as f64));
+                }
+                for micros in shares.into_iter().chain([latency.max_us()]) {
+                    let _ = write!(out, "<td>{}", duration_us(micros));
+                }
+                *out += "</tr>";
+            }
+        }
+    }
+    *out += "</tbody></table></div><p class=\"soft\">ok: did its full work. miss: found, as expected, \
+             nothing. rule: rolled back because the workload says so. deadlock and timeout: attempts \
+             that the lock manager ended.</p></details>";
 }
 
 fn samples(out: &mut String, findings: &Findings) {

@@ -25,7 +25,7 @@ fn run(mpl: u32, tps: f64) -> Run {
     }
     Run {
         tally,
-        latency,
+        latencies: vec![latency],
         window: Duration::from_secs(1),
         ..Run::default()
     }

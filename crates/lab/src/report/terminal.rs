@@ -9,7 +9,7 @@ use super::{
 };
 use crate::measure::{
     curve::{Curve, Point},
-    outcome::Outcome,
+    outcome::{Outcome, Tally},
 };
 
 /// The table of every point, the ratios, and the sketch.
@@ -42,6 +42,11 @@ fn body(findings: &Findings) -> String {
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
     if !single || findings.blocks.is_empty() {
         text += &points(findings).render();
+    }
+    let outcomes = outcomes(findings);
+    if !outcomes.is_empty() {
+        text += "\nWhat became of every attempt, over all points:\n\n";
+        text += &outcomes.render();
     }
     let ratios = ratios(findings);
     if !ratios.is_empty() {
@@ -98,10 +103,13 @@ fn points(findings: &Findings) -> Table {
         "min",
         "max",
         "p50",
+        "p90",
         "p99",
+        "longest",
         "deadlock",
         "timeout",
-        "aborts/commit",
+        "÷ commits",
+        "÷ attempts",
         "checks",
     ]);
     for (index, curve) in findings.curves.iter().enumerate() {
@@ -116,10 +124,13 @@ fn points(findings: &Findings) -> Table {
     table
 }
 
-fn cells(curve: &Curve, point: &Point) -> [String; 11] {
+fn cells(curve: &Curve, point: &Point) -> [String; 14] {
     let (tps, tally, latency) = (point.tps(), point.tally(), point.latency());
-    let committed = tally.committed().max(1) as f64;
-    let aborts = tally.aborts() as f64 / committed * 100.0;
+    let (commits, aborts) = (tally.committed() as f64, tally.aborts() as f64);
+    let share = |whole: f64| match aborts > 0.0 {
+        true => format!("{:.3} %", aborts / whole.max(1.0) * 100.0),
+        false => "0".to_owned(),
+    };
     [
         curve.label(),
         point.mpl.to_string(),
@@ -127,19 +138,58 @@ fn cells(curve: &Curve, point: &Point) -> [String; 11] {
         grouped(tps.min()),
         grouped(tps.max()),
         duration_us(latency.quantile_us(0.5)),
+        duration_us(latency.quantile_us(0.9)),
         duration_us(latency.quantile_us(0.99)),
+        duration_us(latency.max_us()),
         tally.of(Outcome::Deadlock).to_string(),
         tally.of(Outcome::Timeout).to_string(),
-        if aborts > 0.0 {
-            format!("{aborts:.3} %")
-        } else {
-            "0".to_owned()
-        },
+        share(commits),
+        share(commits + aborts),
         point
             .checks
             .clone()
             .map_or_else(|what| format!("FAILED: {what}"), |()| "ok".to_owned()),
     ]
+}
+
+/// The six counters of each type of transaction that was run, where there is more to say than that all
+/// of one type went well.
+fn outcomes(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        "locks",
+        "transaction",
+        "attempts",
+        "ok",
+        "miss",
+        "rule",
+        "deadlock",
+        "timeout",
+        "error",
+        "ok share",
+    ]);
+    let mut plain = true;
+    for curve in &findings.curves {
+        let mut tally = Tally::default();
+        let points = curve.points.iter();
+        points.for_each(|point| tally.add(&point.tally()));
+        plain &= tally.attempts() == tally.of(Outcome::Ok) && tally.by_kind().count() < 2;
+        for (kind, counts) in tally.by_kind() {
+            let attempts: u64 = counts.iter().sum();
+            if attempts == 0 {
+                continue;
+            }
+            let share = counts[Outcome::Ok as usize] as f64 / attempts as f64 * 100.0;
+            let count = |count: u64| grouped(count as f64);
+            let cells = [curve.label(), kind.to_owned(), count(attempts)];
+            let counts = counts.iter().map(|&number| count(number));
+            let cells = cells.into_iter().chain(counts);
+            table.row(cells.chain([format!("{share:.2} %")]));
+        }
+    }
+    match plain {
+        true => Table::default(),
+        false => table,
+    }
 }
 
 fn ratios(findings: &Findings) -> Table {

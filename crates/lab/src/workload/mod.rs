@@ -21,6 +21,12 @@ pub mod txbench;
 /// A bank's branches, tellers, accounts and history.
 pub mod tpcb;
 
+/// A register of telephone subscribers.
+pub mod tatp;
+
+/// Rows found through an index.
+pub mod secondary;
+
 /// One table with an index, scanned and changed.
 pub mod wisconsin;
 

@@ -1,0 +1,295 @@
+//! tatp: what a telephone network asks of its register of subscribers.
+//!
+//! Seven short transactions on four tables, four fifths of them reads of one row. Subscribers are drawn
+//! unevenly, and some of what is asked for is not there: a read that finds nothing, as often as the load
+//! and the draw say, is a transaction that ended as planned (a *miss*). Updates by number go through a
+//! unique secondary index. A transaction that falls to a deadlock is not run again.
+
+/// Rows as bytes.
+pub mod row;
+
+/// What the load puts into the tables.
+pub mod initial;
+
+/// Loading the tables.
+pub mod load;
+
+/// The transactions.
+pub mod transaction;
+
+/// The client that runs one after another.
+pub mod client;
+
+/// What share of each transaction must find what it looks for.
+pub mod chance;
+
+/// What must hold on a quiet database.
+pub mod check;
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use foxton::{Database, Index, Indexes, Table};
+use serde_json::{Value, json};
+
+use super::contract::{About, Loaded, Size, Workload};
+use crate::{
+    driver::Client,
+    measure::{curve::Point, outcome::Outcome, outcome::Tally},
+    progress::Progress,
+    report::number::grouped,
+};
+
+/// Subscribers by id, from 1.
+pub const SUBSCRIBERS: Table<u32, [u8]> = Table::new("tatp_subscriber");
+/// What a subscriber may use, by (id, type).
+pub const ACCESS_INFOS: Table<(u32, u8), [u8]> = Table::new("tatp_access_info");
+/// Services of a subscriber, by (id, type).
+pub const SPECIAL_FACILITIES: Table<(u32, u8), [u8]> = Table::new("tatp_special_facility");
+/// Where calls go instead, by (id, type of service, start time).
+pub const CALL_FORWARDINGS: Table<(u32, u8, u8), [u8]> = Table::new("tatp_call_forwarding");
+/// Subscribers by number.
+pub const BY_NUMBER: Index<str, u32, [u8]> =
+    Index::unique("tatp_subscriber_by_number", &SUBSCRIBERS, |_, row, keys| {
+        if let Some(number) = row::number(row) {
+            keys.add(number);
+        }
+    });
+
+/// Types of access infos and of special facilities.
+pub const TYPES: [u8; 4] = [1, 2, 3, 4];
+/// Hours at which a call forwarding may begin.
+pub const START_TIMES: [u8; 3] = [0, 8, 16];
+
+/// Which transactions are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mix {
+    /// All seven.
+    Full,
+    /// The three that only read.
+    Read,
+    /// These and the two updates.
+    ReadUpdate,
+    /// The update of a location by number, nothing else.
+    Single,
+}
+
+impl Mix {
+    /// Every mix.
+    pub const ALL: [Mix; 4] = [Mix::Full, Mix::Read, Mix::ReadUpdate, Mix::Single];
+
+    /// How often each transaction is run, in the order of [`client::KINDS`], relative to the others.
+    pub fn weights(self) -> [u32; client::KINDS.len()] {
+        match self {
+            Mix::Full => [35, 10, 35, 2, 14, 2, 2],
+            Mix::Read => [35, 10, 35, 0, 0, 0, 0],
+            Mix::ReadUpdate => [35, 10, 35, 2, 14, 0, 0],
+            Mix::Single => [0, 0, 0, 0, 1, 0, 0],
+        }
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mix::Full => "full",
+            Mix::Read => "read",
+            Mix::ReadUpdate => "read-update",
+            Mix::Single => "single",
+        })
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Mix, String> {
+        let found = Mix::ALL.into_iter().find(|mix| mix.to_string() == text);
+        found.ok_or_else(|| format!("\"{text}\" is no mix: say full, read, read-update or single"))
+    }
+}
+
+/// The variant of the workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Subscribers (P).
+    pub subscribers: u32,
+    /// Which transactions are run.
+    pub mix: Mix,
+    /// Draw every subscriber as often, instead of some more often than others.
+    pub uniform: bool,
+    /// Rows of 100 and 50 bytes.
+    pub pad: bool,
+    /// Seed of the load and of the clients.
+    pub seed: u64,
+}
+
+impl Shape {
+    /// The full mix on 100,000 subscribers.
+    pub fn usual() -> Shape {
+        Shape {
+            subscribers: 100_000,
+            mix: Mix::Full,
+            uniform: false,
+            pad: false,
+            seed: 1,
+        }
+    }
+
+    /// The constant A of the uneven draw, one less than a power of two.
+    pub fn skew(&self) -> u64 {
+        match self.subscribers {
+            ..=1_000_000 => 65_535,
+            1_000_001..=10_000_000 => 1_048_575,
+            _ => 2_097_151,
+        }
+    }
+}
+
+/// The workload.
+#[derive(Debug)]
+pub struct Tatp {
+    shape: Shape,
+}
+
+impl Tatp {
+    /// This variant of it.
+    pub fn new(shape: Shape) -> Tatp {
+        Tatp { shape }
+    }
+}
+
+impl Workload for Tatp {
+    fn about(&self) -> About {
+        let shape = &self.shape;
+        let subscribers = grouped(f64::from(shape.subscribers));
+        let uniform = if shape.uniform { "-uniform" } else { "" };
+        About {
+            name: "tatp",
+            variant: format!("{}-{}{uniform}", shape.mix, shape.subscribers),
+            title: format!("tatp, {} mix, {subscribers} subscribers", shape.mix),
+            description: description(shape),
+            checked:
+                "after each run all rows are those of the load but for what transactions change, \
+                      call forwardings are as many as were inserted and not deleted, each has its \
+                      facility, numbers and subscribers are one to one, and each transaction found \
+                      what it looked for as often as the load and the draw say."
+                    .to_owned(),
+            settings: vec![
+                ("subscribers", json!(shape.subscribers)),
+                ("mix", json!(shape.mix.to_string())),
+                ("uniform", json!(shape.uniform)),
+                ("pad", json!(shape.pad)),
+                ("isolation", json!("serializable")),
+                ("seed", json!(shape.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        client::KINDS
+    }
+
+    fn size(&self) -> Size {
+        // 1 subscriber, 2.5 access infos, 2.5 facilities, 3.75 call forwardings, and an entry of the index.
+        Size {
+            rows: u64::from(self.shape.subscribers) * 39 / 4,
+            row_bytes: if self.shape.pad { 60 } else { 30 },
+        }
+    }
+
+    fn indexes(&self, indexes: &mut Indexes) {
+        indexes.add(&BY_NUMBER);
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        load::load(db, &self.shape, threads, progress)?;
+        Ok(Box::new(Register {
+            shape: Arc::new(self.shape),
+            expected: None,
+        }))
+    }
+
+    fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
+        let seconds: f64 = point.runs.iter().map(|run| run.window.as_secs_f64()).sum();
+        let tally = point.tally();
+        let rate = |count: u64| json!((count as f64 / seconds.max(1e-9)).round());
+        vec![
+            ("mqth", rate(tally.committed())),
+            ("ok_per_second", rate(tally.of(Outcome::Ok))),
+            ("attempts_per_second", rate(tally.attempts())),
+        ]
+    }
+}
+
+fn description(shape: &Shape) -> String {
+    let subscribers = grouped(f64::from(shape.subscribers));
+    let drawn = match shape.uniform {
+        true => "every one as often",
+        false => "some far more often than others",
+    };
+    let mix = match shape.mix {
+        Mix::Full => "Of a hundred transactions 80 read, 16 update, 2 insert and 2 delete",
+        Mix::Read => "All transactions read",
+        Mix::ReadUpdate => "Of six transactions five read and one updates",
+        Mix::Single => "Every transaction finds a subscriber by number and updates its location",
+    };
+    format!(
+        "A register of {subscribers} telephone subscribers, drawn {drawn}, in four tables with a \
+         unique index. {mix}. Transactions per second count those that ended as planned, whether they \
+         found something or not (MQTh); an insert that is refused and a deadlock are not counted and \
+         not run again."
+    )
+}
+
+/// The workload in one database.
+#[derive(Debug)]
+struct Register {
+    shape: Arc<Shape>,
+    // Of no use before the first check, and takes a second for a million subscribers.
+    expected: Option<chance::Expected>,
+}
+
+impl Loaded for Register {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        let client = client::TatpClient::new(db.clone(), self.shape.clone(), number);
+        Box::new(client)
+    }
+
+    fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
+        check::check(db, &self.shape, ended)?;
+        let expected = self
+            .expected
+            .get_or_insert_with(|| chance::Expected::of(&self.shape));
+        expected.compare(ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mixes_have_their_shares_and_are_called_by_name() {
+        let share = |mix: Mix, kind: usize| {
+            let weights = mix.weights();
+            f64::from(weights[kind]) / f64::from(weights.iter().sum::<u32>()) * 100.0
+        };
+        let shares = [
+            (Mix::Full, 4, 14.0),
+            (Mix::Read, 0, 43.75),
+            (Mix::ReadUpdate, 3, 2.083),
+            (Mix::Single, 4, 100.0),
+        ];
+        for (mix, kind, expected) in shares {
+            assert!((share(mix, kind) - expected).abs() < 0.001, "{mix}");
+        }
+        for mix in Mix::ALL {
+            assert_eq!(mix.to_string().parse(), Ok(mix));
+        }
+        assert!("half".parse::<Mix>().is_err());
+    }
+}
