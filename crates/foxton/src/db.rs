@@ -299,6 +299,11 @@ impl Database {
     pub(crate) fn engine(&self) -> &Engine {
         &self.door.engine
     }
+
+    /// What a session works with.
+    pub(crate) fn take_out(&self) -> Result<Box<State>> {
+        State::take_out(&self.door.engine, &self.door.rack)
+    }
 }
 
 impl Watch {

@@ -80,6 +80,14 @@ impl Error {
         matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
     }
 
+    /// The same, of what a session asked for itself: it has not lost what it holds.
+    pub(crate) fn of_session(mut self) -> Error {
+        if let Error::Conflict(conflict) = &mut self {
+            conflict.now_of_session();
+        }
+        self
+    }
+
     /// Whether a lock was refused because somebody has it.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Error::Conflict(conflict) if conflict.reason() == ConflictReason::Busy)
@@ -159,6 +167,10 @@ pub enum Request {
     NoSuchSavepoint,
     /// Locking is off and another transaction is open.
     OneAtATime,
+    /// A transaction of the session is open, and a session does one thing at a time.
+    SessionBusy,
+    /// Locking is off, and a session has nothing to hold.
+    SessionWithoutLocks,
     /// An index refuses a row, or is not as it is declared.
     Index(Box<IndexError>),
     /// An option is out of its range.
@@ -191,6 +203,8 @@ impl Request {
             Request::Undecodable(_) => "undecodable",
             Request::NoSuchSavepoint => "no_such_savepoint",
             Request::OneAtATime => "one_at_a_time",
+            Request::SessionBusy => "session_busy",
+            Request::SessionWithoutLocks => "session_without_locks",
             Request::Index(error) => error.code(),
             Request::Option(_) => "option",
             Request::Other(_) => "other",
@@ -243,6 +257,14 @@ impl fmt::Display for Request {
             Request::OneAtATime => f.write_str(
                 "locking is off, so only one transaction may be open at a time; \
                  end the other one first, or open the database with locking on",
+            ),
+            Request::SessionBusy => f.write_str(
+                "a transaction of this session is open, and a session does one thing at a time; end it \
+                 first, or open another session",
+            ),
+            Request::SessionWithoutLocks => f.write_str(
+                "locking is off, so there is nothing that a session could hold; open the database with \
+                 locking on",
             ),
             Request::Index(error) => error.fmt(f),
             Request::Option(what) => f.write_str(what),

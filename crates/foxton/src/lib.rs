@@ -126,6 +126,9 @@ mod checkpointer;
 /// Looking in from another process.
 pub mod observe;
 
+/// Where what a session works with comes back to.
+mod berth;
+
 /// Transactions, cut by phase of life.
 mod txn;
 
@@ -162,6 +165,9 @@ pub mod check;
 /// Transactions to their end.
 mod run;
 
+/// Locks that outlive transactions.
+mod session;
+
 /// Secondary indexes of a database.
 mod indexes;
 
@@ -188,5 +194,6 @@ pub use options::{
 pub use range::{Range, Rows};
 pub use restart::Recovered;
 pub use savepoint::Savepoint;
+pub use session::Session;
 pub use table::Table;
 pub use transaction::Transaction;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::asynchronous::AsyncTransaction;
 use crate::db::Database;
-use crate::engine::Count;
+use crate::engine::{Count, Engine};
 use crate::error::{Error, Result};
 use crate::keeper::TICK;
 use crate::transaction::Transaction;
@@ -30,22 +30,8 @@ impl Database {
     ///
     /// # Errors
     /// The last conflict, if there were too many; anything else that `body` or the commit returned.
-    pub fn run<T>(&self, mut body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        let mut attempts = Attempts::default();
-        loop {
-            let mut tx = self.begin()?;
-            let random = tx.random();
-            tx.set_defeats(attempts.defeats);
-            if attempts.conflicts > 0 {
-                tx.count(Count::Reruns);
-            }
-            let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
-                Ok(content) => return Ok(content),
-                Err(error) => error,
-            };
-            let pause = attempts.again_after(error, self.options().run_attempts, random)?;
-            thread::sleep(pause);
-        }
+    pub fn run<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        run(|| self.begin(), self.options().run_attempts, body)
     }
 
     /// As [`run`](Self::run), for tasks. `body` is given the transaction and commits it itself; it is
@@ -74,29 +60,63 @@ impl Database {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    pub async fn run_async<T, F>(&self, mut body: impl FnMut(AsyncTransaction) -> F) -> Result<T>
+    pub async fn run_async<T, F>(&self, body: impl FnMut(AsyncTransaction) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
-        let mut attempts = Attempts::default();
-        loop {
-            let mut tx = self.begin_async()?;
-            let random = tx.random();
-            tx.set_defeats(attempts.defeats);
-            if attempts.conflicts > 0 {
-                tx.count(Count::Reruns);
-            }
-            let error = match body(tx).await {
-                Ok(content) => return Ok(content),
-                Err(error) => error,
-            };
-            let pause = attempts.again_after(error, self.options().run_attempts, random)?;
-            if pause < TICK {
-                // Shorter than the keeper can time it: others go first, once.
-                yield_once().await;
-            } else {
-                self.engine().keeper.nap(Instant::now() + pause).await;
-            }
+        run_async(|| self.begin_async(), self.engine(), body).await
+    }
+}
+
+/// Runs `body` in transactions that `begin` makes, until one is committed or may not be tried again.
+pub(crate) fn run<T>(
+    mut begin: impl FnMut() -> Result<Transaction>,
+    at_most: u32,
+    mut body: impl FnMut(&mut Transaction) -> Result<T>,
+) -> Result<T> {
+    let mut attempts = Attempts::default();
+    loop {
+        let mut tx = begin()?;
+        let random = tx.random();
+        tx.set_defeats(attempts.defeats);
+        if attempts.conflicts > 0 {
+            tx.count(Count::Reruns);
+        }
+        let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
+            Ok(content) => return Ok(content),
+            Err(error) => error,
+        };
+        thread::sleep(attempts.again_after(error, at_most, random)?);
+    }
+}
+
+/// The same for tasks; `body` commits.
+pub(crate) async fn run_async<T, F>(
+    mut begin: impl FnMut() -> Result<AsyncTransaction>,
+    engine: &Engine,
+    mut body: impl FnMut(AsyncTransaction) -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut attempts = Attempts::default();
+    loop {
+        let mut tx = begin()?;
+        let random = tx.random();
+        tx.set_defeats(attempts.defeats);
+        if attempts.conflicts > 0 {
+            tx.count(Count::Reruns);
+        }
+        let error = match body(tx).await {
+            Ok(content) => return Ok(content),
+            Err(error) => error,
+        };
+        let pause = attempts.again_after(error, engine.options.run_attempts, random)?;
+        if pause < TICK {
+            // Shorter than the keeper can time it: others go first, once.
+            yield_once().await;
+        } else {
+            engine.keeper.nap(Instant::now() + pause).await;
         }
     }
 }

@@ -287,9 +287,10 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// A request error if there is one with other types, or the name is too long; a storage error, if
-    /// the log takes no more.
+    /// A request error if there is one with other types, or the name is too long; a conflict, if one has
+    /// ended the transaction; a storage error, if the log takes no more.
     pub fn make_table(&self, name: &str, key_type: &TypeName, value_type: &TypeName) -> Result<()> {
+        self.state().check_active()?;
         self.state().resolve(name, key_type, value_type).map(drop)
     }
 

@@ -285,6 +285,28 @@ impl Held {
         (last.order >= since).then(|| self.remove(self.entries.len() - 1))
     }
 
+    /// Goes back to where the order was at `since`, and says how much was acquired from there on, all of
+    /// which has been given back.
+    ///
+    /// # Panics
+    ///
+    /// If some of it has not.
+    pub(crate) fn rewind(&mut self, since: u32) -> u32 {
+        let kept = self.iter().map(|entry| entry.order).max().unwrap_or(0);
+        assert!(
+            kept < since.max(1),
+            "begin with locks held: release_since comes first"
+        );
+        let acquired = self.next_order.saturating_sub(since.max(FIRST_ORDER));
+        self.next_order -= acquired;
+        acquired
+    }
+
+    /// Takes the measured holds that have ended.
+    pub(crate) fn take_ended(&mut self) -> Vec<(Name, Duration)> {
+        std::mem::take(&mut self.ended)
+    }
+
     fn drop_last(&mut self) {
         self.entries.pop();
         if self.entries.len() == LINEAR {

@@ -342,6 +342,11 @@ impl Notes {
 }
 
 impl Notes {
+    /// Counts anew, and says how many keys were acquired so far; what is held stays noted.
+    pub(crate) fn count_anew(&mut self) -> u32 {
+        std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
+    }
+
     /// Forgets everything and keeps the storage.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {

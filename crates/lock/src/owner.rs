@@ -234,6 +234,38 @@ impl Owner {
         self.id
     }
 
+    /// Begins the next transaction of an owner that keeps what it had acquired before `kept`: of age zero,
+    /// without defeats, and with the id and the label that it has, by which others know it as the holder of
+    /// that.
+    ///
+    /// For locks that outlive transactions. The owner is one in the wait-for graph whatever it waits for,
+    /// so a circle is found that goes through what it keeps and through what the transaction asks for.
+    ///
+    /// # Panics
+    ///
+    /// If something acquired since is held (`release_since` comes first), or something is awaited.
+    pub fn begin_keeping(&mut self, kept: Savepoint) {
+        self.assert_idle();
+        let since = kept.order();
+        let is_before = |list: &Remembered| {
+            let last = list.len().checked_sub(1);
+            last.is_none_or(|last| self.notes.order_of(last) < since)
+        };
+        assert!(
+            self.remembered().is_none_or(is_before),
+            "begin with locks held: release_since comes first"
+        );
+        // Orders begin again where they were: they would end some day.
+        let acquired = u64::from(self.held.rewind(since)) + u64::from(self.notes.count_anew());
+        self.count_acquired(acquired);
+        if self.held.is_timed() {
+            self.count_ended_holds();
+        }
+        self.defeats = 0;
+        self.escalated = Escalated::none(self.id);
+        self.registry.begin(&self.record, self.id);
+    }
+
     /// Who this is, until the next `begin`.
     #[inline]
     pub fn id(&self) -> OwnerId {
@@ -451,6 +483,17 @@ impl Owner {
         let label = record.label_of(self.id);
         let holds = self.held.take_timed();
         record.enter(|ledger| {
+            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+        });
+    }
+
+    /// Notes how long those of them were held that have been given back.
+    #[cold]
+    fn count_ended_holds(&mut self) {
+        let ended = self.held.take_ended();
+        let label = self.record().label_of(self.id);
+        self.record().enter(|ledger| {
+            let holds = ended.into_iter();
             holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
         });
     }

@@ -46,7 +46,8 @@ enum Step {
     Poll(usize),
     Release(usize, Name),
     Savepoint(usize),
-    ReleaseSince(usize),
+    /// And whether a transaction begins there that keeps the rest.
+    ReleaseSince(usize, bool),
     End(usize),
 }
 
@@ -82,7 +83,7 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> 
         0 => Step::End(who),
         1 => Step::Release(who, name),
         2 if !with_scans => Step::Savepoint(who),
-        3 if !with_scans => Step::ReleaseSince(who),
+        3 if !with_scans => Step::ReleaseSince(who, worker.random_below(2) == 0),
         dice => {
             let modes: Vec<Mode> = match name.class() {
                 Class::Table => Mode::TABLE_MODES.to_vec(),
@@ -169,8 +170,11 @@ impl World {
                 savepoints[who] = owners[who].savepoint();
                 "noted".to_owned()
             }
-            Step::ReleaseSince(who) => {
+            Step::ReleaseSince(who, keeps) => {
                 locks.release_since(worker, &mut owners[who], savepoints[who]);
+                if keeps {
+                    owners[who].begin_keeping(savepoints[who]);
+                }
                 "released".to_owned()
             }
             Step::End(who) => {

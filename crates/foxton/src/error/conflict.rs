@@ -63,6 +63,9 @@ pub enum ConflictReason {
     Full,
     /// The transaction was ended and rolled back by an earlier conflict, and takes no more work.
     Ended,
+    /// A [`Session`](crate::Session) that waited for one of its own locks was chosen to wait no longer, so
+    /// that a cycle of waiters could go on. It holds what it held before.
+    SessionDeadlock,
 }
 
 impl Conflict {
@@ -87,6 +90,13 @@ impl Conflict {
         reason: ConflictReason::Ended,
         detail: None,
     };
+
+    /// It is of what a session asked for itself: no transaction was ended.
+    pub(super) fn now_of_session(&mut self) {
+        if self.reason == ConflictReason::Deadlock {
+            self.reason = ConflictReason::SessionDeadlock;
+        }
+    }
 
     /// Why.
     pub fn reason(&self) -> ConflictReason {
@@ -113,6 +123,7 @@ impl Conflict {
             ConflictReason::Cancelled => "lock_cancelled",
             ConflictReason::Full => "lock_room",
             ConflictReason::Ended => "ended_by_conflict",
+            ConflictReason::SessionDeadlock => "session_deadlock",
         }
     }
 }
@@ -133,6 +144,10 @@ impl fmt::Display for Conflict {
             ConflictReason::Ended => {
                 "an earlier conflict ended this transaction and rolled it back; drop it and run \
                  it again from the beginning"
+            }
+            ConflictReason::SessionDeadlock => {
+                "a deadlock ended this wait of a session, which holds what it held before; let go of \
+                 some of that, so that the others can go on, and ask again"
             }
         })?;
         match self.detail.as_deref() {

@@ -7,6 +7,7 @@ use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
 
 use super::state::{Phase, State};
+use super::tenure::Tenure;
 use crate::engine::Engine;
 use crate::error::{Request, Result};
 use crate::options::Locking;
@@ -65,15 +66,45 @@ impl State {
         state.seen.forget();
         state.scan.seen.forget();
         state.shrink();
-        if state.engine.options.locking == Locking::Off {
-            *shim::lock(&state.engine.open) = false;
+        State::go_home(state);
+    }
+
+    /// Puts what a transaction without changes worked with where it belongs.
+    #[inline]
+    fn go_home(mut state: Box<State>) {
+        match state.tenure {
+            Tenure::Usual => State::to_rack(state),
+            Tenure::Alone => {
+                *shim::lock(&state.engine.open) = false;
+                State::to_rack(state);
+            }
+            Tenure::Session(ref membership) => {
+                let (berth, label) = (membership.berth.clone(), membership.label.clone());
+                state.owner.set_label(label);
+                if let Some(state) = berth.put(state) {
+                    State::leave_session(state);
+                }
+            }
         }
+    }
+
+    #[inline]
+    fn to_rack(state: Box<State>) {
         // A closed rack gives it back, and it goes.
         drop(rack::put(
             state,
             |state| &state.home,
             |state, site| state.worker.account().passed(site),
         ));
+    }
+
+    /// Gives back everything that the session holds, and belongs to nobody.
+    #[cold]
+    pub(crate) fn leave_session(mut state: Box<State>) {
+        state.withdraw();
+        state.tenure = Tenure::Usual;
+        state.release_all();
+        State::to_rack(state);
     }
 
     /// Rolls back what has not ended, and ends it.

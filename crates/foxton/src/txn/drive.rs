@@ -52,9 +52,7 @@ impl State {
             match attempt(state) {
                 Ok(Step::Done(content)) => return Ok(content),
                 Ok(Step::Wait) => {
-                    state.worker.hooks().pass(&point::WAIT_BEGIN);
-                    state.set_alarm(wait);
-                    let granted = poll_fn(|context| state.poll_wait(context)).await;
+                    let granted = state.yield_once(wait).await;
                     granted.map_err(|error| state.failed(error))?;
                 }
                 Err(error) => return Err(state.failed(error)),
@@ -62,8 +60,20 @@ impl State {
         }
     }
 
+    /// What withdraws a request that waits when it is dropped.
+    pub(super) fn waiting(&mut self) -> Operation<'_> {
+        Operation(self)
+    }
+
+    /// Yields until the request that waits has been answered.
+    pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
+        self.worker.hooks().pass(&point::WAIT_BEGIN);
+        self.set_alarm(wait);
+        poll_fn(|context| self.poll_wait(context)).await
+    }
+
     #[cold]
-    fn sleep(&mut self, wait: LockWait) -> Result<()> {
+    pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
         self.worker.hooks().pass(&point::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.patience(wait));
@@ -161,7 +171,7 @@ impl State {
 }
 
 /// An operation of a task, which may be dropped while it waits.
-struct Operation<'a>(&'a mut State);
+pub(super) struct Operation<'a>(pub(super) &'a mut State);
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {

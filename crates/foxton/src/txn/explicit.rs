@@ -22,7 +22,16 @@ use crate::table::Table;
 pub(crate) struct Wanted {
     name: Name,
     mode: Mode,
+    /// What the program calls it; 0 for a table.
+    number: u64,
     pub(crate) wait: LockWait,
+}
+
+impl Wanted {
+    /// The number, if it is one that is wanted.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
 }
 
 impl State {
@@ -37,6 +46,7 @@ impl State {
         Ok(Wanted {
             name: Name::table(self.tables[index].table.record.id),
             mode: lock.mode(),
+            number: 0,
             wait,
         })
     }
@@ -52,7 +62,9 @@ impl State {
         if engine.options.locking != Locking::On {
             return Ok(Step::Done(true));
         }
-        let Wanted { name, mode, wait } = wanted;
+        let Wanted {
+            name, mode, wait, ..
+        } = wanted;
         match engine
             .locks
             .request(worker, owner, name, mode, wait.patience())
@@ -81,6 +93,7 @@ pub(crate) fn advisory(number: u64, lock: LockOptions) -> Wanted {
     Wanted {
         name: Name::advisory(number),
         mode: lock.lock.advisory_mode(),
+        number,
         wait: lock.wait,
     }
 }

@@ -21,7 +21,8 @@ pub(super) struct Mark {
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(super) open: Vec<Mark>,
-    /// Savepoints taken so far.
+    /// Savepoints taken so far, by all transactions of the worker: in a session one has the owner of the one
+    /// before, and must not take its savepoints for its own.
     pub(super) taken: u64,
 }
 
@@ -29,6 +30,5 @@ impl Marks {
     /// The transaction is over.
     pub(crate) fn forget(&mut self) {
         self.open.clear();
-        self.taken = 0;
     }
 }

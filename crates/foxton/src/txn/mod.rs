@@ -18,6 +18,9 @@ pub(crate) mod span;
 /// What a worker knows of indexes, and the write at hand that keeps them.
 pub(crate) mod statement;
 
+/// Whose the locks are when a transaction ends.
+pub(crate) mod tenure;
+
 /// What one transaction works with.
 pub(crate) mod state;
 
@@ -59,6 +62,9 @@ pub(crate) mod begin;
 
 /// From attempts to operations.
 pub(crate) mod drive;
+
+/// What a session asks for itself.
+pub(crate) mod hold;
 
 /// Making it last.
 pub(crate) mod commit;

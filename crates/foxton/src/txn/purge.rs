@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Tries some of the ghosts that had to stay. The transaction holds no locks any more.
+    /// Tries some of the ghosts that had to stay. The transaction holds no locks of its own any more.
     pub(crate) fn retry_ghosts(&mut self) {
         let State {
             engine,
@@ -83,6 +83,7 @@ impl State {
             owner,
             tables,
             ghosts,
+            tenure,
             ..
         } = self;
         for _ in 0..RETRIES.min(ghosts.len()) {
@@ -99,7 +100,7 @@ impl State {
             } else {
                 ghosts.push_back((index, key));
             }
-            engine.locks.release_all(worker, owner);
+            tenure.release(&engine.locks, worker, owner);
         }
     }
 }

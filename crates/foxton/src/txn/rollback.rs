@@ -3,12 +3,9 @@
 //! Old values go back in the opposite order, under the locks that still protect them. A key that
 //! was not there before becomes a ghost, and the ghost is removed if nobody else holds its gap.
 
-use foxton_lock::manager::LockManager;
-
 use super::changes::GhostIf;
 use super::state::State;
 use crate::engine::Count;
-use crate::options::Locking;
 use crate::planted::Fault;
 use crate::point;
 use crate::redo;
@@ -39,9 +36,16 @@ impl State {
         self.count(Count::Rollbacks);
     }
 
+    /// Gives back every lock that the transaction took.
+    #[inline]
     pub(crate) fn release_all(&mut self) {
-        if self.engine.options.locking == Locking::On {
-            self.engine.locks.release_all(&self.worker, &mut self.owner);
-        }
+        let State {
+            engine,
+            worker,
+            owner,
+            tenure,
+            ..
+        } = self;
+        tenure.release(&engine.locks, worker, owner);
     }
 }

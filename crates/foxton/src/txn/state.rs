@@ -7,9 +7,9 @@
 //!
 //! # Invariants
 //!
-//! * I1  In the rack: no locks, no changes, no wait, phase `Active`.
+//! * I1  In the rack: no locks, no changes, no wait, phase `Active`. With a session: no locks but its own.
 //! * I2  While the owner has a request in a queue, nothing else is asked for.
-//! * I3  A phase other than `Active` has no changes and no locks: what ended the transaction also
+//! * I3  A phase other than `Active` has no changes and no locks but a session's: what ended the transaction also
 //!   rolled it back, or it has committed.
 
 use std::collections::VecDeque;
@@ -32,6 +32,7 @@ use super::marks::Marks;
 use super::span::Span;
 use super::statement::{MetIndex, Statement, Tended};
 use super::step::Step;
+use super::tenure::Tenure;
 use crate::catalog::OpenTable;
 use crate::codec::{Key, TypeName, Value};
 use crate::early::Seen;
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) claim: Claim,
     /// The stretch of memory that new records come from.
     pub(crate) filling: Filling,
+    /// Whose its locks are when the transaction ends.
+    pub(crate) tenure: Tenure<State>,
 }
 
 /// Whether a transaction takes more work.
@@ -131,6 +134,10 @@ impl State {
         let owner = engine.locks.owner();
         let durability = engine.options.durability;
         let isolation = engine.options.isolation;
+        let tenure = match engine.options.locking {
+            Locking::On => Tenure::Usual,
+            Locking::Off => Tenure::Alone,
+        };
         State {
             engine,
             home,
@@ -156,6 +163,7 @@ impl State {
             alarm: Alarm::default(),
             claim: Claim::default(),
             filling: Filling::default(),
+            tenure,
         }
     }
 

@@ -70,6 +70,11 @@ impl Session {
         let mut tx = db.begin_async().unwrap();
         tx.set_isolation(level);
         tx.set_label(label);
+        Session::of(tx)
+    }
+
+    /// A transaction that was begun elsewhere.
+    pub fn of(tx: AsyncTransaction) -> Session {
         Session {
             idle: Some(tx),
             running: None,

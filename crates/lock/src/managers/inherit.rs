@@ -46,7 +46,7 @@ use crate::{
     manager::{LockManager, forward},
     mode::{Mode, Set},
     name::{Class, Name},
-    owner::{Owner, Scan},
+    owner::{Owner, Savepoint, Scan},
     registry::{Record, Registry, add},
     request::{Patience, Reply},
 };
@@ -470,6 +470,12 @@ impl<M: LockManager> LockManager for Inherit<M> {
         self.want_no_more(worker, owner);
     }
 
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        owner.assert_usable(self.registry());
+        self.want_no_more(worker, owner);
+        self.inner.release_since(worker, owner, savepoint);
+    }
+
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         owner.assert_usable(self.registry());
         self.want_no_more(worker, owner);
@@ -513,5 +519,5 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    forward! { (inner) end_wait wait poll_wait release release_since longest_wait deadlocks }
+    forward! { (inner) end_wait wait poll_wait release longest_wait deadlocks }
 }
