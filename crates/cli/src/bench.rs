@@ -18,6 +18,18 @@ mod tatp;
 /// `foxton bench secondary`.
 mod secondary;
 
+/// `foxton bench ycsb`.
+mod ycsb;
+
+/// `foxton bench smallbank`.
+mod smallbank;
+
+/// `foxton bench sysbench`.
+mod sysbench;
+
+/// `foxton bench private-insert`.
+mod private_insert;
+
 /// `foxton bench commit`.
 mod commit;
 
@@ -73,6 +85,10 @@ workloads! {
     Tatp in tatp,
     Secondary in secondary,
     Tpcb in tpcb,
+    Ycsb in ycsb,
+    Smallbank in smallbank,
+    Sysbench in sysbench,
+    PrivateInsert in private_insert,
 }
 
 /// The experiments.
