@@ -7,11 +7,11 @@ pub mod record;
 /// Which records there are.
 pub mod sequence;
 
-/// The mixes.
-pub mod mix;
-
 /// What is done to a record.
 pub mod operation;
+
+/// The mixes.
+pub mod mix;
 
 /// The client.
 pub mod client;
