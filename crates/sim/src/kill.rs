@@ -1,7 +1,8 @@
 //! Kill and restart: a process dies at a random moment, and what it promised is looked for.
 //!
 //! A cycle starts a victim, waits a random time, kills it with `SIGKILL`, reads the notebook,
-//! opens the database, compares, closes it, opens it again and wants to find the same. Every fourth
+//! opens the database, compares, closes it, opens it again and wants to find the same. Every second database
+//! has secondary indexes, declared at each opening, and each is compared with its table. Every fourth
 //! kill comes within the first milliseconds, while the victim still recovers from the kill before.
 //! After a few cycles a new database begins, with other options, so that creation and the first load
 //! are killed too.
@@ -84,6 +85,8 @@ pub struct Summary {
     pub backups_refused: u64,
     /// Backups from before the last kill that were restored again.
     pub backups_again: u64,
+    /// Openings of a database with secondary indexes, each of which was as its table.
+    pub indexed_opens: u64,
     /// The longest time one opening of the database took.
     pub slowest_open: Duration,
 }
@@ -103,6 +106,7 @@ impl fmt::Display for Summary {
             line("backups begun, none, and refused", self.backups_refused)?;
             line("  restored again after a kill", self.backups_again)?;
         }
+        line("openings with indexes, all right", self.indexed_opens)?;
         let slowest = self.slowest_open.as_millis();
         write!(f, "{:<34} {slowest:>7} ms", "slowest open")
     }
@@ -345,5 +349,13 @@ fn reopen(orders: &Orders, summary: &mut Summary) -> Result<Contents, Any> {
     let start = Instant::now();
     let db = victim::open(&orders.database(), orders.seed)?;
     summary.slowest_open = summary.slowest_open.max(start.elapsed());
-    Ok(load::read(&db)?)
+    let contents = load::read(&db)?;
+    if victim::has_indexes(orders.seed) {
+        let faults = load::check_indexes(&db, &contents)?;
+        if !faults.is_empty() {
+            return Err(Faults(faults).into());
+        }
+        summary.indexed_opens += 1;
+    }
+    Ok(contents)
 }

@@ -1,8 +1,8 @@
 //! The ledger's transactions on a database.
 
 use crate::ledger::{Contents, Entry, Number, Scale, entry, is_abandoned};
-use foxton::{Database, Durability, Error, Result, Table, Transaction};
-use std::collections::BTreeMap;
+use foxton::{Database, Durability, Error, Index, Options, Result, Table, Transaction};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A balance and something to make the row so long that an update of it is logged as a patch.
 type Padded = (i64, [u8; 80]);
@@ -12,6 +12,75 @@ const TELLERS: Table<u64, Padded> = Table::new("tellers");
 const BRANCHES: Table<u64, Padded> = Table::new("branches");
 const HISTORY: Table<Number, (u64, u64, u64, i64)> = Table::new("history");
 const BOOKMARKS: Table<Number, ()> = Table::new("bookmarks");
+
+/// An update of a teller moves its entry, always.
+const TELLERS_BY_BALANCE: Index<i64, u64, Padded> =
+    Index::new("tellers_by_balance", &TELLERS, |_, (balance, _), keys| {
+        keys.add(balance);
+    });
+const HISTORY_BY_ACCOUNT: Index<u64, Number, (u64, u64, u64, i64)> =
+    Index::new("history_by_account", &HISTORY, |_, row, keys| {
+        keys.add(&row.0)
+    });
+/// A transaction takes its client's entry from one row and gives it to another.
+const BOOKMARKS_BY_CLIENT: Index<u32, Number, ()> =
+    Index::unique("bookmarks_by_client", &BOOKMARKS, |number, (), keys| {
+        keys.add(&number.0);
+    });
+
+/// Has the tables kept with indexes.
+pub fn declare(options: &mut Options) {
+    options
+        .indexes
+        .add(&TELLERS_BY_BALANCE)
+        .add(&HISTORY_BY_ACCOUNT)
+        .add(&BOOKMARKS_BY_CLIENT);
+}
+
+/// What is wrong with the [declared](declare) indexes of a database whose rows are `contents`: each is compared with
+/// its table, and read from end to end.
+///
+/// # Errors
+///
+/// Whatever the database answers.
+pub fn check_indexes(db: &Database, contents: &Contents) -> Result<Vec<String>> {
+    let findings = db.check_indexes()?;
+    let mut faults: Vec<String> = findings
+        .iter()
+        .map(|finding| format!("an index is not as its table: {finding}"))
+        .collect();
+    let mut compare = |index: &str, is_right: bool| {
+        if !is_right {
+            faults.push(format!("what is read by {index} is not what the rows say"));
+        }
+    };
+    db.run(|tx| {
+        let tellers = tx.range_by(&TELLERS_BY_BALANCE, ..).collect()?.into_iter();
+        let expected = contents.tellers.iter().map(|(&id, &balance)| (balance, id));
+        let expected: BTreeSet<(i64, u64)> = expected.collect();
+        compare(
+            TELLERS_BY_BALANCE.name(),
+            tellers.map(|(balance, id, _)| (balance, id)).eq(expected),
+        );
+        let history = tx.range_by(&HISTORY_BY_ACCOUNT, ..).collect()?.into_iter();
+        let expected = contents.history.iter();
+        let expected: BTreeSet<(u64, Number)> = expected
+            .map(|(&number, entry)| (entry.account, number))
+            .collect();
+        compare(
+            HISTORY_BY_ACCOUNT.name(),
+            history
+                .map(|(account, number, _)| (account, number))
+                .eq(expected),
+        );
+        for &number in &contents.bookmarks {
+            let found = tx.get_by(&BOOKMARKS_BY_CLIENT, &number.0)?;
+            compare(BOOKMARKS_BY_CLIENT.name(), found == Some((number, ())));
+        }
+        Ok(())
+    })?;
+    Ok(faults)
+}
 
 /// Fills the tables with zeros, in one transaction, unless they are there.
 ///
@@ -145,4 +214,31 @@ fn balances(tx: &mut Transaction, table: &Table<u64, Padded>) -> Result<BTreeMap
     let rows = tx.range(table, ..).collect()?.into_iter();
     rows.map(|(id, row)| Ok((id, balance_in(id, row)?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_indexes_say_is_compared_with_the_rows() {
+        let mut options = Options::tiny();
+        options.durability = Durability::None;
+        declare(&mut options);
+        let db = Database::in_memory(options).unwrap();
+        load(&db, Scale::SMALL).unwrap();
+        for n in 1..30 {
+            run(&db, 7, (n as u32 % 3, n), Scale::SMALL, Durability::None).unwrap();
+        }
+        let contents = read(&db).unwrap();
+        assert_eq!(check_indexes(&db, &contents).unwrap(), [""; 0]);
+        let faults = |change: fn(&mut Contents)| {
+            let mut other = contents.clone();
+            change(&mut other);
+            check_indexes(&db, &other).unwrap().len()
+        };
+        assert_eq!(faults(|other| *other.tellers.get_mut(&3).unwrap() += 1), 1);
+        assert_eq!(faults(|other| other.history = BTreeMap::new()), 1);
+        assert_eq!(faults(|other| other.bookmarks.extend([(9, 9)])), 1);
+    }
 }

@@ -143,13 +143,27 @@ pub fn options(seed: u64) -> Options {
     options
 }
 
+/// Whether the tables of a victim with this `seed` have indexes: every second.
+pub fn has_indexes(seed: u64) -> bool {
+    mix(mix(seed) ^ 7).is_multiple_of(2)
+}
+
+/// [`options`], with the indexes of a victim that has some.
+fn options_of_victims(seed: u64) -> Options {
+    let mut options = options(seed);
+    if has_indexes(seed) {
+        load::declare(&mut options);
+    }
+    options
+}
+
 /// Opens the database at `path` as victims and their checkers do.
 ///
 /// # Errors
 ///
 /// Whatever the database answers.
 pub fn open(path: &Path, seed: u64) -> foxton::Result<Database> {
-    Database::open_with(path, options(seed))
+    Database::open_with(path, options_of_victims(seed))
 }
 
 /// How a victim ends that was refused by its device and said so.
@@ -208,7 +222,7 @@ pub fn carry_out(orders: Option<Orders>) -> i32 {
 /// Whatever goes wrong.
 pub fn run(orders: &Orders, scale: Scale) -> Result<(), Box<dyn error::Error + Send + Sync>> {
     let notebook = Notebook::open(&orders.notebook())?;
-    let mut options = options(orders.seed);
+    let mut options = options_of_victims(orders.seed);
     if orders.honesty == Honesty::Unsynced {
         options.sync_interval = Duration::MAX;
     }

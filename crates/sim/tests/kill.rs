@@ -25,7 +25,7 @@ fn killed_25_times_no_acknowledged_commit_is_lost_and_none_is_half_there() {
     let folder = folder("kill");
     let plan = Plan {
         fresh: 12,
-        ..Plan::new(25, 1)
+        ..Plan::new(25, 2)
     };
     let summary = run(&plan, &folder, &mut Firm, victim, |_| ()).unwrap_or_else(|failure| {
         panic!("{failure}kept in {}", folder.display());
@@ -35,6 +35,8 @@ fn killed_25_times_no_acknowledged_commit_is_lost_and_none_is_half_there() {
         summary.acknowledged > 25,
         "the victims did not get to work:\n{summary}"
     );
+    // Of the three databases of this seed the first two have indexes, and each is opened twice after a kill.
+    assert_eq!(summary.indexed_opens, 48, "{summary}");
     fs::remove_dir_all(folder).expect("the folder is ours");
 }
 
