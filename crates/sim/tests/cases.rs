@@ -74,7 +74,7 @@ fn play_all(most: u64) {
             for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
                 println!("{name} at {level} over {manager}");
                 let inherit = LockInheritance::ALL[seed as usize % 3];
-                let stage = Stage::new(options(manager, inherit), level).unwrap();
+                let stage = Stage::new(&case, options(manager, inherit), level).unwrap();
                 let wrong = |outcome: &Outcome| {
                     let forbidden = case.never.iter().find(|never| {
                         strength(level) >= strength(never.from) && never.is_seen(outcome)

@@ -17,8 +17,14 @@ pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> 
     seen.flatten().next().unwrap_or(0) + more
 }
 
-/// Runs one transaction; `false` if an answer differs.
-fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
+/// Whether a unique index, if there is one, lets `key` have `value`.
+fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
+    let taken = |(&other, &held): (&u64, &i64)| other != key && held == value;
+    index != Some(true) || !rows.iter().any(taken)
+}
+
+/// Runs one transaction of `case`; `false` if an answer differs.
+fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
     let select = |rows: &Rows, from, to| -> Vec<(u64, i64)> {
         let range = rows.range(from..=to);
         range.map(|(&key, &value)| (key, value)).collect()
@@ -41,15 +47,40 @@ fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
                 found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
                 Answer::Rows(found)
             }
+            Step::By {
+                from,
+                to,
+                reversed,
+                limit,
+                ..
+            } => {
+                let mut found = select(rows, 0, u64::MAX);
+                found.retain(|(_, value)| (from..=to).contains(value));
+                found.sort_by_key(|&(key, value)| (value, key));
+                if reversed {
+                    found.reverse();
+                }
+                found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+                Answer::Rows(found)
+            }
+            Step::Put(key, value) if !is_free(rows, case.index, key, value) => Answer::Exists,
             Step::Put(key, value) => {
                 rows.insert(key, value);
+                Answer::Done
+            }
+            Step::Fill(from, to, value) => {
+                rows.extend((from..=to).map(|key| (key, value)));
                 Answer::Done
             }
             Step::Add(key, more) => {
                 rows.insert(key, added(&steps[..index], answers, key, more));
                 Answer::Done
             }
-            Step::Insert(key, _) if rows.contains_key(&key) => Answer::Exists,
+            Step::Insert(key, value)
+                if rows.contains_key(&key) || !is_free(rows, case.index, key, value) =>
+            {
+                Answer::Exists
+            }
             Step::Insert(key, value) => {
                 rows.insert(key, value);
                 Answer::Done
@@ -77,7 +108,7 @@ fn runs(rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
                 rows.clone_from(saved.last().expect("a savepoint comes before going back"));
                 Answer::Done
             }
-            Step::Commit | Step::Abort => Answer::Done,
+            Step::Table(_) | Step::Commit | Step::Abort | Step::Quit => Answer::Done,
         };
         if right != *answer {
             return false;
@@ -106,7 +137,7 @@ fn fits(case: &Case, outcome: &Outcome, rows: &Rows, left: &mut Vec<usize>) -> b
             .all(|&other| outcome.sessions[other].ended > played.begun);
         let mut after = rows.clone();
         if is_next
-            && runs(&mut after, &case.sessions[first], &played.answers)
+            && runs(case, &mut after, &case.sessions[first], &played.answers)
             && fits(case, outcome, &after, left)
         {
             return true;

@@ -20,8 +20,16 @@
 //! | `delete K` | takes away | `ok` or `none` |
 //! | `bump A..B N` | adds N to every value of a range, read for update | the rows it read |
 //! | `cut A..B V` | takes away every row of a range whose value is V | the rows it read |
+//! | `by A..B`, then any of `desc`, `limit=N`, `update` | reads the rows whose values lie in a range, by the index | the rows, by value and then by key |
+//! | `fill A..B V` | writes V under every key of a range | |
+//! | `table M` | locks the table: `is`, `ix`, `s`, `six`, `u` or `x` | |
 //! | `save`, `back` | sets a savepoint; goes back to the last one, which stays | |
 //! | `commit`, `abort` | ends | |
+//! | `quit` | ends without commit, also while the step before waits | |
+//!
+//! A line of its own can say that the table has an `index` on its values, or a `unique index`, which refuses a
+//! value that another row has (`exists`); or that a transaction locks the whole of a table above so many keys
+//! (`escalation N`).
 //!
 //! `T1.2` is the answer of T1's second step; it can be compared (`=`, `!=`) with a value, with rows
 //! (`{1=10 2=20}`), with another answer, or be asked whether it `has` a row. `end` is the rows afterwards, `T1`

@@ -9,33 +9,46 @@ use super::outcome::{Answer, Outcome, Played};
 use super::script::{Case, Step};
 use foxton::error::{ConflictReason, Request};
 use foxton::{
-    AsyncRange, AsyncTransaction, Database, Durability, Error, Isolation, Lock, Options, Savepoint,
-    Table,
+    AsyncRange, AsyncTransaction, Database, Durability, Error, Index, Isolation, Lock, LockWait,
+    Options, Savepoint, Table,
 };
 use foxton_sync::shim::{Arc, AtomicBool, Ordering};
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 const ROWS: Table<u64, i64> = Table::new("case");
+const BY_VALUE: Index<i64, u64, i64> =
+    Index::new("case_by_value", &ROWS, |_, value, keys| keys.add(value));
+const BY_OWN_VALUE: Index<i64, u64, i64> =
+    Index::unique("case_by_own_value", &ROWS, |_, value, keys| keys.add(value));
 
 /// A database on which a case is played again and again.
 #[derive(Debug)]
 pub struct Stage {
     db: Database,
     level: Isolation,
+    index: Index<i64, u64, i64>,
 }
 
 impl Stage {
-    /// For transactions of this level.
+    /// For `case`, whose transactions are of this level.
     ///
     /// # Errors
     ///
     /// Whatever the database answers.
-    pub fn new(mut options: Options, level: Isolation) -> foxton::Result<Stage> {
+    pub fn new(case: &Case, mut options: Options, level: Isolation) -> foxton::Result<Stage> {
         options.durability = Durability::None;
         options.checkpoint_log_bytes = u64::MAX;
+        options.lock_escalation = case.escalation.unwrap_or(options.lock_escalation);
+        let index = match case.index {
+            Some(true) => BY_OWN_VALUE,
+            _ => BY_VALUE,
+        };
+        if case.index.is_some() {
+            options.indexes.add(&index);
+        }
         let db = Database::in_memory(options)?;
-        Ok(Stage { db, level })
+        Ok(Stage { db, level, index })
     }
 
     /// Plays the steps of `case` in this order.
@@ -145,7 +158,19 @@ impl<'c> Session<'c> {
         }
     }
 
+    /// Whether it waits, and what is due next is to give that up.
+    fn quits(&self) -> bool {
+        let next = self.steps.get(self.played.answers.len() + 1);
+        self.running.is_some() && self.due > 0 && next == Some(&Step::Quit)
+    }
+
     fn go_on(&mut self, stage: &Stage, time: &mut usize) -> foxton::Result<bool> {
+        if self.quits() {
+            // Dropped where it waits, it leaves its line and rolls back.
+            *time += 1;
+            (self.running, self.over, self.played.ended) = (None, true, *time);
+            return Ok(true);
+        }
         if self.running.is_none() {
             if self.over || self.due == 0 {
                 return Ok(false);
@@ -188,7 +213,7 @@ impl<'c> Session<'c> {
             ),
             ref step => step.clone(),
         };
-        self.running = Some(Box::pin(run(tx, step)));
+        self.running = Some(Box::pin(run(tx, step, stage.index)));
         self.woken.0.store(true, Ordering::Release);
         Ok(())
     }
@@ -207,9 +232,10 @@ impl<'c> Session<'c> {
             Err(Error::Conflict(conflict)) if conflict.reason() == ConflictReason::Deadlock => {
                 self.over = true;
             }
+            Err(error) if error.key_taken().is_some() => self.played.answers.push(Answer::Exists),
             Err(error) => return Err(error),
         }
-        self.over |= matches!(step, Step::Commit | Step::Abort);
+        self.over |= matches!(step, Step::Commit | Step::Abort | Step::Quit);
         self.played.committed =
             *step == Step::Commit && self.played.answers.len() == self.steps.len();
         if self.over {
@@ -225,17 +251,18 @@ impl<'c> Session<'c> {
 async fn run(
     mut tx: AsyncTransaction,
     step: Step,
+    index: Index<i64, u64, i64>,
 ) -> (Option<AsyncTransaction>, foxton::Result<Answer>) {
     match step {
         Step::Commit => (None, tx.commit().await.map(|()| Answer::Done)),
-        Step::Abort => {
+        Step::Abort | Step::Quit => {
             drop(tx);
             (None, Ok(Answer::Done))
         }
         // Done already: neither waits.
         Step::Save | Step::Back => (Some(tx), Ok(Answer::Done)),
         step => {
-            let answer = attempt(&mut tx, step).await;
+            let answer = attempt(&mut tx, step, &index).await;
             (Some(tx), answer)
         }
     }
@@ -247,7 +274,11 @@ async fn all(range: AsyncRange<'_, u64, i64>) -> foxton::Result<Vec<(u64, i64)>>
     Ok(rows)
 }
 
-async fn attempt(tx: &mut AsyncTransaction, step: Step) -> foxton::Result<Answer> {
+async fn attempt(
+    tx: &mut AsyncTransaction,
+    step: Step,
+    index: &Index<i64, u64, i64>,
+) -> foxton::Result<Answer> {
     let strength = |update| if update { Lock::Update } else { Lock::Shared };
     Ok(match step {
         Step::Get { key, update } => {
@@ -266,6 +297,29 @@ async fn attempt(tx: &mut AsyncTransaction, step: Step) -> foxton::Result<Answer
                 .locked(strength(update));
             let range = if reversed { range.reversed() } else { range };
             Answer::Rows(all(range).await?)
+        }
+        Step::By {
+            from,
+            to,
+            reversed,
+            limit,
+            update,
+        } => {
+            let range = tx.range_by(index, from..=to).limit(limit);
+            let range = range.locked(strength(update));
+            let range = if reversed { range.reversed() } else { range };
+            let rows = range.collect().await?.into_iter();
+            Answer::Rows(rows.map(|(_, key, value)| (key, value)).collect())
+        }
+        Step::Fill(from, to, value) => {
+            for key in from..=to {
+                tx.put(&ROWS, &key, &value).await?;
+            }
+            Answer::Done
+        }
+        Step::Table(lock) => {
+            tx.lock_table(&ROWS, lock, LockWait::Usual).await?;
+            Answer::Done
         }
         Step::Put(key, value) => {
             tx.put(&ROWS, &key, &value).await?;
@@ -293,7 +347,7 @@ async fn attempt(tx: &mut AsyncTransaction, step: Step) -> foxton::Result<Answer
             }
             Answer::Rows(rows)
         }
-        Step::Add(..) | Step::Save | Step::Back | Step::Commit | Step::Abort => {
+        Step::Add(..) | Step::Save | Step::Back | Step::Commit | Step::Abort | Step::Quit => {
             unreachable!("done elsewhere")
         }
     })

@@ -1,7 +1,7 @@
 //! From text to steps.
 
 use super::outcome::{Answer, Outcome, Rows};
-use foxton::Isolation;
+use foxton::{Isolation, TableLock};
 use std::fmt;
 
 /// One step of a transaction.
@@ -22,12 +22,22 @@ pub(crate) enum Step {
     Add(u64, i64),
     Insert(u64, i64),
     Delete(u64),
+    By {
+        from: i64,
+        to: i64,
+        reversed: bool,
+        limit: u64,
+        update: bool,
+    },
     Bump(u64, u64, i64),
+    Fill(u64, u64, i64),
+    Table(TableLock),
     Cut(u64, u64, i64),
     Save,
     Back,
     Commit,
     Abort,
+    Quit,
 }
 
 /// A case, read.
@@ -38,6 +48,10 @@ pub struct Case {
     pub(crate) sessions: Vec<Vec<Step>>,
     /// What must not come of it.
     pub never: Vec<Never>,
+    /// Whether there is an index on the values, and whether it is unique.
+    pub(crate) index: Option<bool>,
+    /// Above how many keys a transaction locks all of the table, if the case says so.
+    pub(crate) escalation: Option<u32>,
 }
 
 /// What must not come of a case.
@@ -99,7 +113,7 @@ fn rows(text: &str) -> Result<Vec<(u64, i64)>, ParseError> {
     text.split_whitespace().map(row).collect()
 }
 
-fn range(word: &str) -> Result<(u64, u64), ParseError> {
+fn range<T: std::str::FromStr>(word: &str) -> Result<(T, T), ParseError> {
     match word.split_once("..") {
         Some((from, to)) => Ok((number(from)?, number(to)?)),
         None => wrong("range", word),
@@ -117,12 +131,17 @@ impl Case {
             start: Rows::new(),
             sessions: Vec::new(),
             never: Vec::new(),
+            index: None,
+            escalation: None,
         };
         let lines = text.lines().map(str::trim);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
             match head {
                 "start" => case.start = rows(rest)?.into_iter().collect(),
+                "index" if rest.is_empty() => case.index = Some(false),
+                "unique" if rest == "index" => case.index = Some(true),
+                "escalation" => case.escalation = Some(number(rest)?),
                 "never" => case.never.push(Never::parse(rest)?),
                 _ if head == format!("T{}", case.sessions.len() + 1) => {
                     let steps = rest.split(';').map(|step| Step::parse(step.trim()));
@@ -164,32 +183,82 @@ impl Step {
                 let (from, to) = range(keys)?;
                 Step::Cut(from, to, number(value)?)
             }
-            ["scan", keys, ref how @ ..] => Step::scan(range(keys)?, how)?,
+            ["fill", keys, value] => {
+                let (from, to) = range(keys)?;
+                Step::Fill(from, to, number(value)?)
+            }
+            ["scan", keys, ref how @ ..] => {
+                let (from, to) = range(keys)?;
+                let How {
+                    reversed,
+                    limit,
+                    update,
+                } = How::parse(how)?;
+                Step::Scan {
+                    from,
+                    to,
+                    reversed,
+                    limit,
+                    update,
+                }
+            }
+            ["by", values, ref how @ ..] => {
+                let (from, to) = range(values)?;
+                let How {
+                    reversed,
+                    limit,
+                    update,
+                } = How::parse(how)?;
+                Step::By {
+                    from,
+                    to,
+                    reversed,
+                    limit,
+                    update,
+                }
+            }
+            ["table", mode] => Step::Table(match mode {
+                "is" => TableLock::IntentShared,
+                "ix" => TableLock::IntentExclusive,
+                "s" => TableLock::Shared,
+                "six" => TableLock::SharedIntentExclusive,
+                "u" => TableLock::Update,
+                "x" => TableLock::Exclusive,
+                _ => return wrong("lock of a table", mode),
+            }),
             ["save"] => Step::Save,
             ["back"] => Step::Back,
             ["commit"] => Step::Commit,
             ["abort"] => Step::Abort,
+            ["quit"] => Step::Quit,
             _ => return wrong("step", text),
         })
     }
+}
 
-    fn scan((from, to): (u64, u64), how: &[&str]) -> Result<Step, ParseError> {
-        let (mut reversed, mut limit, mut update) = (false, u64::MAX, false);
-        for word in how {
+/// How a range is read.
+struct How {
+    reversed: bool,
+    limit: u64,
+    update: bool,
+}
+
+impl How {
+    fn parse(words: &[&str]) -> Result<How, ParseError> {
+        let mut how = How {
+            reversed: false,
+            limit: u64::MAX,
+            update: false,
+        };
+        for word in words {
             match (*word, word.strip_prefix("limit=")) {
-                ("desc", _) => reversed = true,
-                ("update", _) => update = true,
-                (_, Some(count)) => limit = number(count)?,
-                _ => return wrong("way to scan", word),
+                ("desc", _) => how.reversed = true,
+                ("update", _) => how.update = true,
+                (_, Some(count)) => how.limit = number(count)?,
+                _ => return wrong("way to read", word),
             }
         }
-        Ok(Step::Scan {
-            from,
-            to,
-            reversed,
-            limit,
-            update,
-        })
+        Ok(how)
     }
 }
 
