@@ -33,6 +33,14 @@ pub enum Fault {
     SharedIgnored,
     /// A lock for update is not asked for.
     UpdateIgnored,
+    /// A range of an index locks its rows and its end, and not the gaps between its entries.
+    EntryGapUnlocked,
+    /// A read that finds no row by a unique index gives its lock back.
+    NameMissUnlocked,
+    /// The entry that a row is no longer to be found by is not locked.
+    OldEntryUnlocked,
+    /// Who goes back to a savepoint leaves the entries of indexes as they are.
+    EntryKept,
     /// Whoever has read a key writes it without waiting for others who have.
     UpgradeUnasked,
     /// A cell of the table of compatibility is wrong: who writes a key and who reads it go together.
@@ -65,6 +73,10 @@ foxton_sync::named! {
     SharedReleased = "shared-released",
     SharedIgnored = "shared-ignored",
     UpdateIgnored = "update-ignored",
+    EntryGapUnlocked = "entry-gap-unlocked",
+    NameMissUnlocked = "name-miss-unlocked",
+    OldEntryUnlocked = "old-entry-unlocked",
+    EntryKept = "entry-kept",
     UpgradeUnasked = "upgrade-unasked",
     WrongCell = "wrong-cell",
     IntentionIgnored = "intention-ignored",

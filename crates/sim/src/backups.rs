@@ -2,7 +2,7 @@
 //!
 //! The thread that takes them is one of a process that will be killed. So it notes, in a file outside the
 //! database, what was acknowledged when a backup was begun, and which are done. Every other backup is taken
-//! as [`Database::backup_to`] does, and the rest as another process would, from the files. What the list
+//! as [`foxton::Database::backup_to`] does, and the rest as another process would, from the files. What the list
 //! says is held against what is there by [`crate::kill`].
 
 use crate::{ledger::mix, notebook::Notebook};

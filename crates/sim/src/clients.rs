@@ -1,19 +1,40 @@
 //! Random transactions of many clients, every answer noted.
 //!
-//! Point reads and range reads, shared and for update, upwards and downwards, whole and with a limit;
-//! writes of every kind, some of what was read just before; one of ten is rolled back. Few keys make
+//! Point reads and range reads, shared, for update and exclusive, that wait, that are refused rather than
+//! wait, and that pass over what is locked, upwards and downwards, whole and with a limit; the same by
+//! two indexes, one of them unique; writes of every kind, some of what was read just before, some of what was
+//! deleted just before; savepoints, gone back to and released; one of ten is rolled back. Few keys make
 //! conflicts, many make gaps and leaves that split and go.
 
 use crate::{
-    history::{End, History, Record, Step, Version},
+    history::{By, End, History, Kept, Labels, Record, Scan, Step, Version, Written},
     ledger::mix,
+    level::kept,
 };
 use foxton::error::{ConflictReason, Request};
-use foxton::{Database, Error, Result, Table, Transaction};
+use foxton::{
+    Database, Error, Index, Isolation, Lock, LockOptions, LockWait, Options, Result, Savepoint,
+    Table, Transaction,
+};
 use std::time::{Duration, Instant};
 use std::{collections::BTreeMap, thread};
 
-const ROWS: Table<u64, u64> = Table::new("rows");
+/// A version, and the labels that follow from it: a name, one more than it is and 0 for none, and a group.
+type Row = (u64, u64, u64);
+
+const ROWS: Table<u64, Row> = Table::new("rows");
+const NAMES: Index<u64, u64, Row> = Index::unique("rows_by_name", &ROWS, |_, row, keys| {
+    if row.1 > 0 {
+        keys.add(&(row.1 - 1));
+    }
+});
+const GROUPS: Index<u64, u64, Row> =
+    Index::new("rows_by_group", &ROWS, |_, row, keys| keys.add(&row.2));
+
+/// Declares the indexes that clients read by, if their [`Plan`] says so.
+pub fn declare(options: &mut Options) {
+    options.indexes.add(&NAMES).add(&GROUPS);
+}
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +49,24 @@ pub struct Plan {
     pub keys: u64,
     /// Operations of a transaction, at most.
     pub steps: u64,
-    /// Keys between the ends of a range, at most.
+    /// Keys between the ends of a range, at most; of names and groups, no more than 12.
     pub width: u64,
     /// Before one step of so many a client lets others run; 0 for never. Where threads are more than
     /// cores, transactions would otherwise run one after the other most of the time.
     pub yields: u64,
+    /// Whether rows are found by indexes, too, which the database must [have](declare).
+    pub indexed: bool,
+    /// Whether each transaction draws its level. If not, it is the database's.
+    pub mixed: bool,
+}
+
+impl Plan {
+    fn labels(&self) -> Labels {
+        match self.indexed {
+            true => Labels::for_keys(self.keys),
+            false => Labels::None,
+        }
+    }
 }
 
 /// What came of it.
@@ -67,6 +101,9 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
                     zero,
                     random,
                     record,
+                    labels: plan.labels(),
+                    level: db.options().isolation,
+                    saved: Vec::new(),
                     deadlocks: 0,
                     stalled: 0,
                 };
@@ -83,6 +120,7 @@ pub fn run(db: &Database, plan: Plan, start: BTreeMap<u64, Version>, before: u64
         ..Ran::default()
     };
     ran.history.start = start;
+    ran.history.labels = plan.labels();
     for client in clients {
         ran.deadlocks += client.deadlocks;
         ran.stalled += client.stalled;
@@ -100,7 +138,7 @@ pub fn rows(db: &Database) -> Result<BTreeMap<u64, Version>> {
     let rows = db.run(|tx| tx.range(&ROWS, ..).collect())?;
     let rows = rows.into_iter();
     Ok(rows
-        .map(|(key, value)| (key, Version::from_value(value)))
+        .map(|(key, (value, ..))| (key, Version::from_value(value)))
         .collect())
 }
 
@@ -120,6 +158,10 @@ struct Client<'a> {
     zero: Instant,
     random: Random,
     record: Record,
+    labels: Labels,
+    /// Of the transaction at hand.
+    level: Isolation,
+    saved: Vec<Savepoint>,
     deadlocks: u64,
     stalled: u64,
 }
@@ -153,6 +195,12 @@ impl Client<'_> {
 
     fn transaction(&mut self) -> Result<End> {
         let mut tx = self.db.begin()?;
+        if self.plan.mixed {
+            let drawn = self.random.below(Isolation::ALL.len() as u64);
+            self.level = Isolation::ALL[drawn as usize];
+            tx.set_isolation(self.level);
+        }
+        self.saved.clear();
         let count = 1 + self.random.below(self.plan.steps);
         (0..count).try_for_each(|_| self.step(&mut tx))?;
         if self.random.below(10) == 0 {
@@ -167,55 +215,225 @@ impl Client<'_> {
             thread::yield_now();
         }
         let key = self.random.below(self.plan.keys);
-        let step = match self.random.below(12) {
-            0 | 1 => Step::Get(key, tx.get(&ROWS, &key)?.map(Version::from_value)),
+        match self.random.below(if self.plan.indexed { 20 } else { 15 }) {
+            0 | 1 => self.get(tx, key, Lock::Shared.into()),
             2 => {
-                let found = tx.get_for_update(&ROWS, &key)?;
-                Step::Get(key, found.map(Version::from_value))
+                let lock = self.lock();
+                self.get(tx, key, lock)
             }
-            3..=5 => return self.scan(tx, key),
+            3..=5 => self.scan(tx, By::Key),
             6 => {
-                let found = tx.get(&ROWS, &key)?;
-                self.record
-                    .note(Step::Get(key, found.map(Version::from_value)));
-                self.put(tx, key)?
+                self.get(tx, key, Lock::Shared.into())?;
+                self.put(tx, key)
             }
-            7 => self.put(tx, key)?,
-            8 | 9 => {
-                let version = self.record.version();
-                match tx.insert(&ROWS, &key, &version.value()) {
-                    Ok(()) => Step::Insert(key, version, true),
-                    Err(Error::Request(Request::KeyExists)) => Step::Insert(key, version, false),
-                    Err(error) => return Err(error),
-                }
+            7 => self.put(tx, key),
+            8 | 9 => self.insert(tx, key),
+            10 | 11 => self.delete(tx, key),
+            12 => {
+                self.delete(tx, key)?;
+                self.insert(tx, key)
             }
-            _ => Step::Delete(key, tx.delete(&ROWS, &key)?),
+            13 | 14 => self.savepoint(tx),
+            15 => self.get_by(tx),
+            16 | 17 => self.scan(tx, By::Name),
+            _ => self.scan(tx, By::Group),
+        }
+    }
+
+    /// Mostly what is usual.
+    fn lock(&mut self) -> LockOptions {
+        let lock = match self.random.below(8) {
+            0..5 => Lock::Shared,
+            5 | 6 => Lock::Update,
+            _ => Lock::Exclusive,
         };
-        self.record.note(step);
+        match self.random.below(8) {
+            0 => lock.nowait(),
+            1 => lock.skip_locked(),
+            _ => lock.into(),
+        }
+    }
+
+    /// Notes a read unless it says nothing: it was refused rather than to wait, or found nothing and may
+    /// have passed over something.
+    fn note_read<T>(&mut self, read: Result<T>, note: impl FnOnce(&mut Self, T)) -> Result<()> {
+        match read {
+            Ok(found) => {
+                note(self, found);
+                Ok(())
+            }
+            Err(Error::Conflict(conflict)) if conflict.reason() == ConflictReason::Busy => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn get(&mut self, tx: &mut Transaction, key: u64, lock: LockOptions) -> Result<()> {
+        let kept = kept(self.level, lock);
+        let found = tx.get_locked(&ROWS, &key, lock);
+        self.note_read(found, |client, found| {
+            if found.is_some() || lock.wait != LockWait::Skip {
+                let saw = found.map(|row| Version::from_value(row.0));
+                client.record.note(Step::Get(key, saw, kept));
+            }
+        })
+    }
+
+    fn get_by(&mut self, tx: &mut Transaction) -> Result<()> {
+        let Labels::Drawn { names, .. } = self.labels else {
+            return Ok(());
+        };
+        // Names that are likely to be somebody's.
+        let name = match self.random.below(3) {
+            0 => self.random.below(names),
+            _ => self.random.below(self.plan.keys),
+        };
+        let lock = self.lock();
+        let kept = kept(self.level, lock);
+        let found = tx.get_by_locked(&NAMES, &name, lock);
+        let saw = found.and_then(|found| {
+            found.map_or(Ok(None), |(key, row)| {
+                let version = self.checked(By::Name, name, key, row, kept)?;
+                Ok(Some((key, version)))
+            })
+        });
+        self.note_read(saw, |client, saw| {
+            if saw.is_some() || lock.wait != LockWait::Skip {
+                client.record.note(Step::GetBy(name, saw, kept));
+            }
+        })
+    }
+
+    /// The version of a row that was found by `found`, if that is what it is to be found by. Without locks a
+    /// row may have changed since its entry was looked at.
+    fn checked(&self, by: By, found: u64, key: u64, row: Row, kept: Kept) -> Result<Version> {
+        let version = Version::from_value(row.0);
+        let is_there = self.labels.position(by, key, version);
+        match is_there.is_some_and(|(place, _)| place == found) || kept == Kept::Dirty {
+            true => Ok(version),
+            false => Err(Error::other(format!(
+                "row {key} was found by {} {found} and is {version}, which does not have that",
+                by.word()
+            ))),
+        }
+    }
+
+    fn row(&self, key: u64, version: Version) -> Row {
+        let (name, group) = self.labels.of(key, version);
+        (version.value(), name.map_or(0, |name| name + 1), group)
+    }
+
+    /// What became of a write.
+    fn written(wrote: Result<()>) -> Result<Written> {
+        match wrote {
+            Ok(()) => Ok(Written::Done),
+            Err(Error::Request(Request::KeyExists)) => Ok(Written::Exists),
+            Err(error) => match error.key_taken() {
+                Some(taken) => Ok(Written::Taken(taken.row_as::<u64>()?)),
+                None => Err(error),
+            },
+        }
+    }
+
+    fn put(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
+        let version = self.record.version();
+        let written = Self::written(tx.put(&ROWS, &key, &self.row(key, version)))?;
+        self.record.note(Step::Put(key, version, written));
         Ok(())
     }
 
-    fn put(&self, tx: &mut Transaction, key: u64) -> Result<Step> {
+    fn insert(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
         let version = self.record.version();
-        tx.put(&ROWS, &key, &version.value())?;
-        Ok(Step::Put(key, version))
+        let written = Self::written(tx.insert(&ROWS, &key, &self.row(key, version)))?;
+        self.record.note(Step::Insert(key, version, written));
+        Ok(())
     }
 
-    fn scan(&mut self, tx: &mut Transaction, from: u64) -> Result<()> {
-        let to = from + self.random.below(1 + self.plan.width);
-        let reversed = self.random.below(2) == 0;
-        let limit = if self.random.below(2) == 0 {
-            3
+    fn delete(&mut self, tx: &mut Transaction, key: u64) -> Result<()> {
+        let existed = tx.delete(&ROWS, &key)?;
+        self.record.note(Step::Delete(key, existed));
+        Ok(())
+    }
+
+    /// Sets one, or goes back to one or releases one of those that are open.
+    fn savepoint(&mut self, tx: &mut Transaction) -> Result<()> {
+        let open = self.saved.len() as u64;
+        if open == 0 || self.random.below(3) == 0 {
+            self.saved.push(tx.savepoint()?);
+            self.record.note(Step::Save);
+            return Ok(());
+        }
+        let at = self.random.below(open) as usize;
+        if self.random.below(4) == 0 {
+            tx.release_savepoint(&self.saved[at])?;
+            self.saved.truncate(at);
+            self.record.note(Step::Release(at as u16));
         } else {
-            u64::MAX
+            tx.rollback_to(&self.saved[at])?;
+            self.saved.truncate(at + 1);
+            self.record.note(Step::Back(at as u16));
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, tx: &mut Transaction, by: By) -> Result<()> {
+        let below = match (by, &self.labels) {
+            (By::Group, Labels::Drawn { groups, .. }) => *groups,
+            _ => self.plan.keys,
         };
-        let range = tx.range(&ROWS, from..=to).limit(limit);
-        let range = match reversed {
-            true => range.reversed(),
-            false => range,
+        let width = match by {
+            By::Key => self.plan.width,
+            By::Name | By::Group => self.plan.width.min(12),
         };
-        self.record.scan(from, to, reversed, limit);
-        let record = &mut self.record;
-        range.for_each(|key, value| record.row(key, Version::from_value(value)))
+        let from = self.random.below(below);
+        let lock = self.lock();
+        let scan = Scan {
+            reversed: self.random.below(2) == 0,
+            limit: [3, u64::MAX][self.random.below(2) as usize],
+            skips: lock.wait == LockWait::Skip,
+            kept: kept(self.level, lock),
+            ..Scan::of(by, from, from + self.random.below(1 + width))
+        };
+        let rows = self.rows(tx, scan, lock);
+        self.note_read(rows, |client, rows| {
+            client.record.scan(scan);
+            for (key, version) in rows {
+                client.record.row(key, version);
+            }
+        })
+    }
+
+    /// Reads the rows of `scan`.
+    fn rows(
+        &self,
+        tx: &mut Transaction,
+        scan: Scan,
+        lock: LockOptions,
+    ) -> Result<Vec<(u64, Version)>> {
+        let ends = scan.from..=scan.to;
+        let found = match scan.by {
+            By::Key => {
+                let range = tx.range(&ROWS, ends).limit(scan.limit).locked(lock);
+                let range = if scan.reversed {
+                    range.reversed()
+                } else {
+                    range
+                };
+                let rows = range.collect()?.into_iter();
+                return Ok(rows
+                    .map(|(key, row)| (key, Version::from_value(row.0)))
+                    .collect());
+            }
+            By::Name => tx.range_by(&NAMES, ends),
+            By::Group => tx.range_by(&GROUPS, ends),
+        };
+        let range = found.limit(scan.limit).locked(lock);
+        let range = if scan.reversed {
+            range.reversed()
+        } else {
+            range
+        };
+        let rows = range.collect()?.into_iter();
+        rows.map(|(found, key, row)| Ok((key, self.checked(scan.by, found, key, row, scan.kept)?)))
+            .collect()
     }
 }

@@ -19,6 +19,12 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Range};
 
+/// Which keys rows have in indexes.
+mod labels;
+
+pub(crate) use labels::Position;
+pub use labels::{By, Label, Labels};
+
 /// From a few lines of text.
 #[cfg(test)]
 pub(crate) mod sketch;
@@ -85,37 +91,90 @@ impl fmt::Display for Version {
     }
 }
 
+/// How long what a read found was to stay as it was: what its transaction's level says, or its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kept {
+    /// It need not even be committed.
+    Dirty,
+    /// While it was read.
+    Briefly,
+    /// To the end: the rows that were found, and that one which was asked for by its key or its name is absent.
+    Rows,
+    /// To the end, and so is what a range did not find.
+    Range,
+}
+
+/// What became of a value that a key was to be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The key has it.
+    Done,
+    /// The key had one already.
+    Exists,
+    /// Its row would have had a name that another row has: this one.
+    Taken(u64),
+}
+
 /// One operation and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The value of a key, or that it is absent.
-    Get(u64, Option<Version>),
+    Get(u64, Option<Version>, Kept),
+    /// The row that has a name, or that there is none.
+    GetBy(u64, Option<(u64, Version)>, Kept),
     /// The rows of a range.
     Scan(Scan),
-    /// A key was given a value.
-    Put(u64, Version),
-    /// A key was to be given a value if it had none. Whether it was.
-    Insert(u64, Version, bool),
+    /// A key was to be given a value.
+    Put(u64, Version, Written),
+    /// A key was to be given a value if it had none.
+    Insert(u64, Version, Written),
     /// A key was taken away. Whether it was there.
     Delete(u64, bool),
+    /// A savepoint was set, after those that are open.
+    Save,
+    /// What was written since this one of the open savepoints was undone, and those after it are gone.
+    Back(u16),
+    /// This one of the open savepoints and those after it are gone.
+    Release(u16),
 }
 
 /// A range that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scan {
-    /// The smallest key.
+    /// In which order.
+    pub by: By,
+    /// The smallest key, name or group.
     pub from: u64,
-    /// The largest key.
+    /// The largest.
     pub to: u64,
     /// Whether the largest came first.
     pub reversed: bool,
     /// Rows read at most.
     pub limit: u64,
-    first_row: u32,
-    end_row: u32,
+    /// Whether rows that others had locked were passed over.
+    pub skips: bool,
+    /// How long it was to stay so.
+    pub kept: Kept,
+    pub(crate) first_row: u32,
+    pub(crate) end_row: u32,
 }
 
 impl Scan {
+    /// All of `from..=to` upwards, to the end, of which no row has been noted.
+    pub fn of(by: By, from: u64, to: u64) -> Scan {
+        Scan {
+            by,
+            from,
+            to,
+            reversed: false,
+            limit: u64::MAX,
+            skips: false,
+            kept: Kept::Range,
+            first_row: 0,
+            end_row: 0,
+        }
+    }
+
     /// How many rows there were.
     pub fn row_count(&self) -> u64 {
         u64::from(self.end_row - self.first_row)
@@ -145,6 +204,35 @@ pub struct Transaction {
     /// Whether it changed anything.
     pub wrote: bool,
     steps: Range<u32>,
+}
+
+/// A write: in which step, of which key, and what that has by it.
+pub(crate) type Effect = (u16, u64, Option<Version>);
+
+/// Puts what `steps`, all of one transaction, wrote and did not take back into `into`.
+pub(crate) fn effects(steps: &[Step], into: &mut Vec<Effect>) {
+    into.clear();
+    let mut saved = Vec::new();
+    for (step, number) in steps.iter().zip(0..) {
+        match *step {
+            Step::Put(key, version, Written::Done) | Step::Insert(key, version, Written::Done) => {
+                into.push((number, key, Some(version)));
+            }
+            Step::Delete(key, true) => into.push((number, key, None)),
+            Step::Save => saved.push(into.len()),
+            Step::Back(at) => {
+                into.truncate(saved[usize::from(at)]);
+                saved.truncate(usize::from(at) + 1);
+            }
+            Step::Release(at) => saved.truncate(usize::from(at)),
+            Step::Get(..)
+            | Step::GetBy(..)
+            | Step::Scan(_)
+            | Step::Put(..)
+            | Step::Insert(..)
+            | Step::Delete(..) => {}
+        }
+    }
 }
 
 /// All that one client did.
@@ -203,16 +291,14 @@ impl Record {
         self.steps.push(step);
     }
 
-    /// Notes a scan of `from..=to`, of which no row has been noted.
-    pub fn scan(&mut self, from: u64, to: u64, reversed: bool, limit: u64) {
+    /// Notes a scan, of which no row has been noted.
+    pub fn scan(&mut self, scan: Scan) {
         let row = self.rows.len() as u32;
+        let (first_row, end_row) = (row, row);
         self.note(Step::Scan(Scan {
-            from,
-            to,
-            reversed,
-            limit,
-            first_row: row,
-            end_row: row,
+            first_row,
+            end_row,
+            ..scan
         }));
     }
 
@@ -232,11 +318,12 @@ impl Record {
             client: self.client,
             number: self.number(),
         };
-        let changes = |step: &Step| match step {
-            Step::Put(..) | Step::Insert(_, _, true) | Step::Delete(_, true) => true,
-            Step::Get(..) | Step::Scan(_) | Step::Insert(..) | Step::Delete(..) => false,
-        };
-        let wrote = self.steps[steps.start as usize..].iter().any(changes);
+        let mut wrote = Vec::new();
+        effects(
+            &self.steps[steps.start as usize..steps.end as usize],
+            &mut wrote,
+        );
+        let wrote = !wrote.is_empty();
         self.transactions.push(Transaction {
             writer,
             begun: self.begun,
@@ -274,6 +361,8 @@ pub struct History {
     /// For keys whose versions are known to have followed each other otherwise than by place, from some
     /// other witness: who wrote them, in order.
     pub orders: BTreeMap<u64, Vec<Writer>>,
+    /// By what else than their keys rows can be found.
+    pub labels: Labels,
 }
 
 impl History {
@@ -336,15 +425,43 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_back_was_not_written() {
+        let mut record = Record::new(0, 0);
+        let put = |record: &mut Record, key| {
+            let version = record.version();
+            record.note(Step::Put(key, version, Written::Done));
+        };
+        record.begin(0);
+        record.note(Step::Save);
+        put(&mut record, 1);
+        record.note(Step::Save);
+        put(&mut record, 2);
+        record.note(Step::Release(1));
+        put(&mut record, 3);
+        let mut found = Vec::new();
+        let keys = |found: &[Effect]| found.iter().map(|each| each.1).collect::<Vec<_>>();
+        effects(&record.steps, &mut found);
+        assert_eq!(keys(&found), [1, 2, 3]);
+        record.note(Step::Back(0));
+        effects(&record.steps, &mut found);
+        assert!(found.is_empty());
+        record.end(End::Committed(1), 1);
+        assert!(!record.transactions()[0].wrote);
+    }
+
+    #[test]
     fn who_wrote_comes_before_who_read_at_the_same_place() {
         let mut records = [Record::new(0, 7), Record::new(1, 0)];
         records[0].begin(0);
-        records[0].scan(0, 9, false, 9);
+        records[0].scan(Scan {
+            limit: 9,
+            ..Scan::of(By::Key, 0, 9)
+        });
         records[0].row(3, Version::from_value(5));
         records[0].end(End::Committed(8), 1);
         records[1].begin(2);
         let version = records[1].version();
-        records[1].note(Step::Put(3, version));
+        records[1].note(Step::Put(3, version, Written::Done));
         records[1].end(End::Committed(8), 3);
         records[1].end(End::RolledBack, 4);
         let history = History {

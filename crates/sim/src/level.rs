@@ -5,7 +5,20 @@
 //! all that it admits is found, given time.
 
 use crate::graph::{Class, Name};
-use foxton::Isolation;
+use crate::history::Kept;
+use foxton::{Isolation, Lock, LockOptions, LockWait};
+
+/// How long what a read with this `lock` finds is to stay so, at `level`.
+pub fn kept(level: Isolation, lock: LockOptions) -> Kept {
+    let is_plain = lock.lock == Lock::Shared && lock.wait != LockWait::Skip;
+    match level {
+        // What passes over something says nothing of what it did not find.
+        Isolation::Serializable if lock.wait != LockWait::Skip => Kept::Range,
+        Isolation::ReadCommitted if is_plain => Kept::Briefly,
+        Isolation::ReadUncommitted if is_plain => Kept::Dirty,
+        _ => Kept::Rows,
+    }
+}
 
 /// Whether `name` may be found in a history whose transactions all ran at `level`.
 pub fn admits(level: Isolation, name: Name) -> bool {

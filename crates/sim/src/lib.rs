@@ -14,20 +14,20 @@ pub mod ledger;
 /// What transactions asked and saw, noted.
 pub mod history;
 
-/// Random transactions, noted.
-pub mod clients;
-
 /// A history run again, one transaction after the other.
 pub mod replay;
 
 /// Who depends on whom, and where that goes in a circle.
 pub mod graph;
 
-/// Anomalies as scripts, played in every order.
-pub mod case;
-
 /// What each isolation level lets through.
 pub mod level;
+
+/// Random transactions, noted.
+pub mod clients;
+
+/// Anomalies as scripts, played in every order.
+pub mod case;
 
 /// The ledger's transactions on a database.
 pub mod load;

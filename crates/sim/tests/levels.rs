@@ -4,10 +4,12 @@
 //! That it finds all of it shows that the level is no stronger than it says, and that the graph sees.
 
 use foxton::{Database, Durability, Isolation, LockManagerKind, Options};
-use foxton_sim::clients::{Plan, run};
+use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::graph::{self, Name};
 use foxton_sim::level::{admits, expected};
+use foxton_sim::replay::replay;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Everything that is found at `level` within so many rounds over each manager, or until all that is
 /// expected has been.
@@ -20,6 +22,10 @@ fn look(level: Isolation, rounds: u64) -> BTreeSet<Name> {
             (options.lock_manager, options.lock_threads) = (manager, true);
             options.durability = Durability::None;
             options.isolation = level;
+            let indexed = round % 2 == 1;
+            if indexed {
+                declare(&mut options);
+            }
             let db = Database::in_memory(options).unwrap();
             let plan = Plan {
                 seed: round,
@@ -29,6 +35,8 @@ fn look(level: Isolation, rounds: u64) -> BTreeSet<Name> {
                 steps: 6,
                 width: 6,
                 yields: 3,
+                indexed,
+                mixed: false,
             };
             let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
             let findings = graph::check(&ran.history);
@@ -44,6 +52,40 @@ fn look(level: Isolation, rounds: u64) -> BTreeSet<Name> {
     }
     assert!(wanted.is_empty(), "{wanted:?} is not seen at {level}");
     found
+}
+
+/// Whatever the others are: what was promised to each transaction is so, by the order of commits and by the graph.
+#[test]
+fn each_transaction_has_what_its_own_level_promises_among_all_levels() {
+    for (manager, seed) in LockManagerKind::ALL.into_iter().zip(1..) {
+        let mut options = Options::tiny();
+        (options.lock_manager, options.lock_threads) = (manager, true);
+        options.durability = Durability::None;
+        // However slow the machine is, a wait as long as this is one that nobody ends.
+        options.lock_wait = Duration::from_secs(120);
+        declare(&mut options);
+        let db = Database::in_memory(options).unwrap();
+        let mut start = BTreeMap::new();
+        for round in 0..4 {
+            let plan = Plan {
+                seed,
+                clients: 6,
+                count: 100,
+                keys: 12,
+                steps: 6,
+                width: 6,
+                yields: 3,
+                indexed: true,
+                mixed: true,
+            };
+            let ran = run(&db, plan, start, round << 24).unwrap();
+            let findings = graph::check_promised(&ran.history);
+            assert!(findings.anomalies.is_empty(), "{manager}: {findings}");
+            let end = replay(&ran.history).unwrap_or_else(|what| panic!("{manager}: {what}"));
+            assert_eq!((end, ran.stalled), (ran.end.clone(), 0), "{manager}");
+            start = ran.end;
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use foxton::planted::Fault;
 use foxton::{Database, Durability, LockManagerKind, Options};
-use foxton_sim::clients::{Plan, run};
+use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::{graph, replay::replay};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,6 +32,10 @@ fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
             _ => Duration::from_secs(5),
         };
         options.planted = fault;
+        let indexed = round % 2 == 1;
+        if indexed {
+            declare(&mut options);
+        }
         let db = Database::in_memory(options).unwrap();
         let plan = Plan {
             seed: round,
@@ -41,8 +45,17 @@ fn look(fault: Option<Fault>, rounds: u64) -> Option<Found> {
             steps: 6,
             width: 6,
             yields: 3,
+            indexed,
+            mixed: false,
         };
-        let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
+        let ran = match run(&db, plan, BTreeMap::new(), 0) {
+            Ok(ran) => ran,
+            Err(error) => {
+                let by = vec![format!("a client: {error}")];
+                transactions += u64::from(plan.clients) * plan.count;
+                return Some(Found { by, transactions });
+            }
+        };
         transactions += ran.history.counts().0;
         let mut by = Vec::new();
         match replay(&ran.history) {

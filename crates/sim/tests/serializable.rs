@@ -6,9 +6,10 @@
 //! `cargo run --release -p foxton-sim --example histories`.
 
 use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options};
-use foxton_sim::clients::{Plan, run};
+use foxton_sim::clients::{Plan, declare, run};
 use foxton_sim::replay::replay;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(first..) {
@@ -16,6 +17,12 @@ fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
         (options.lock_manager, options.lock_threads) = (manager, true);
         options.lock_inheritance = LockInheritance::ALL[(seed % 3) as usize];
         options.durability = Durability::None;
+        // However slow the machine is, a wait as long as this is one that nobody ends.
+        options.lock_wait = Duration::from_secs(120);
+        let indexed = seed % 4 < 2;
+        if indexed {
+            declare(&mut options);
+        }
         let db = Database::in_memory(options).unwrap();
         let mut plan = Plan {
             seed,
@@ -25,6 +32,8 @@ fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
             steps,
             width: keys / 8,
             yields: seed % 2 * 8,
+            indexed,
+            mixed: false,
         };
         // The second half begins where the first ended, with other clients.
         let mut start = BTreeMap::new();

@@ -55,6 +55,7 @@ use crate::index::Index;
 use crate::index_table::IndexRecord;
 use crate::isolation::Hold;
 use crate::lock::{LockOptions, LockWait};
+use crate::planted::{Fault, Planted};
 
 /// What reading by an index gives: the index key, the row's key and its value.
 pub(crate) struct Found<'f> {
@@ -77,6 +78,11 @@ struct Leading<'g, 'a, F> {
 }
 
 impl<'g, F> Leading<'g, '_, F> {
+    #[inline(always)]
+    fn planted(&self) -> Planted {
+        self.engine.options.planted()
+    }
+
     /// Locks the row that a live entry leads to. False: it is a ghost.
     fn lock_row(
         &mut self,
@@ -123,6 +129,7 @@ impl<'g, F: FnMut(Found<'g>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F
     ) -> Result<Step<()>> {
         match (done!(self.lock_row(locker, record, None)), mode.gap_part()) {
             (true, GapPart::None) => Ok(Step::Done(())),
+            (true, _) if self.planted().is(Fault::EntryGapUnlocked) => Ok(Step::Done(())),
             (true, _) => locker.ask_in_scan(name, GAP),
             (false, _) => locker.ask_in_scan(name, mode),
         }
@@ -231,6 +238,9 @@ impl State {
             }
             locker.let_go(brief);
         };
+        if engine.options.planted().is(Fault::NameMissUnlocked) && found.is_none() {
+            locker.release_shared(name);
+        }
         locker.let_go(brief);
         Ok(Step::Done(found))
     }

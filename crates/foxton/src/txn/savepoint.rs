@@ -116,6 +116,9 @@ impl State {
             if planted.is(Fault::UndoForgotten) && index == 0 {
                 continue;
             }
+            if planted.is(Fault::EntryKept) && from > 0 && !self.changes.undo[index].is_logged {
+                continue;
+            }
             self.put_back_one(index, log);
             if log && logged.is_ok() {
                 logged = self.spill();

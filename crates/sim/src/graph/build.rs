@@ -6,12 +6,18 @@
 //! absent while it ran, what it saw is the last time before its own place.
 //!
 //! A range depends on every key between its ends that was ever there, as far as it was read: a limit
-//! ends it at its last row.
+//! ends it at its last row. In an index, a key is *there* while its row has a label between the ends: so a row
+//! that moves within them changes nothing, and one that moves over them appears or goes.
+//!
+//! Where gaps were not locked, a row that moves in an index while a range passes may be met twice or not at
+//! all, though it was there all the time; nothing is said of it then.
 
 use super::edge::{Edge, Kind};
 use super::versions::{self, Node, Nodes, START, State, Versions};
-use super::{Class, Direct};
-use crate::history::{Record, Scan, Step, Transaction, Version, Writer};
+use super::{Class, Direct, Scope};
+use crate::history::{
+    By, History, Kept, Labels, Position, Record, Scan, Step, Transaction, Version, Writer, Written,
+};
 use std::collections::BTreeMap;
 
 /// Who depends on whom, as it is found out.
@@ -19,24 +25,47 @@ pub(crate) struct Build<'h> {
     order: &'h [(&'h Record, &'h Transaction)],
     nodes: &'h Nodes,
     versions: &'h Versions,
+    labels: &'h Labels,
+    scope: Scope,
     pub(crate) edges: Vec<(Node, Edge)>,
     pub(crate) direct: Vec<Direct>,
     /// The transaction at hand, and what it wrote so far.
     node: Node,
     writer: Writer,
     own: BTreeMap<u64, Option<Version>>,
+    /// What its writes wrote over in that, and how many there were at each savepoint.
+    undo: Vec<(u64, Option<Option<Version>>)>,
+    saved: Vec<usize>,
+    /// What the step at hand was promised.
+    kept: Kept,
+    /// Indexes of keys, used again.
+    keys: Vec<usize>,
+}
+
+/// A range of one order, both ends included.
+#[derive(Clone, Copy)]
+struct Stretch {
+    by: By,
+    from: Position,
+    to: Position,
+    /// The name or key alone was asked for, and is locked as such.
+    is_one: bool,
 }
 
 impl<'h> Build<'h> {
     pub(crate) fn new(
+        history: &'h History,
         order: &'h [(&'h Record, &'h Transaction)],
         nodes: &'h Nodes,
         versions: &'h Versions,
+        scope: Scope,
     ) -> Build<'h> {
         Build {
             order,
             nodes,
             versions,
+            labels: &history.labels,
+            scope,
             edges: Vec::new(),
             direct: Vec::new(),
             node: START,
@@ -45,6 +74,10 @@ impl<'h> Build<'h> {
                 number: 0,
             },
             own: BTreeMap::new(),
+            undo: Vec::new(),
+            saved: Vec::new(),
+            kept: Kept::Range,
+            keys: Vec::new(),
         }
     }
 
@@ -68,58 +101,130 @@ impl<'h> Build<'h> {
     pub(crate) fn reads(&mut self, node: Node, record: &Record, transaction: &Transaction) {
         (self.node, self.writer) = (node, transaction.writer);
         self.own.clear();
+        self.undo.clear();
+        self.saved.clear();
         for (step, number) in record.steps(transaction).iter().zip(0..) {
+            // What a write finds is locked as what it writes.
+            self.kept = match step {
+                Step::Get(_, _, kept) | Step::GetBy(_, _, kept) => *kept,
+                Step::Scan(scan) => scan.kept,
+                _ => Kept::Rows,
+            };
             match *step {
-                Step::Get(key, saw) => self.saw(number, key, saw, false),
+                Step::Get(key, saw, _) => self.saw(number, key, saw),
+                Step::GetBy(name, saw, _) => {
+                    if let Some((key, version)) = saw {
+                        self.saw(number, key, Some(version));
+                    } else {
+                        self.missed(number, Stretch::one(By::Name, name), &[], None);
+                    }
+                }
                 Step::Scan(scan) => self.scan(number, &scan, record.rows(&scan)),
-                Step::Put(key, version) => {
-                    self.own.insert(key, Some(version));
+                Step::Put(key, version, Written::Done) => {
+                    self.was_free(number, key, version);
+                    self.write(key, Some(version));
                 }
-                Step::Insert(key, version, true) => {
-                    self.saw(number, key, None, false);
-                    self.own.insert(key, Some(version));
+                Step::Insert(key, version, Written::Done) => {
+                    self.saw(number, key, None);
+                    self.was_free(number, key, version);
+                    self.write(key, Some(version));
                 }
+                Step::Insert(key, _, Written::Taken(_)) => self.saw(number, key, None),
                 // What was there, nobody said.
-                Step::Insert(_, _, false) => {}
-                Step::Delete(key, true) => {
-                    self.own.insert(key, None);
-                }
-                Step::Delete(key, false) => self.saw(number, key, None, false),
+                Step::Put(..) | Step::Insert(..) => {}
+                Step::Delete(key, true) => self.write(key, None),
+                Step::Delete(key, false) => self.saw(number, key, None),
+                Step::Save => self.saved.push(self.undo.len()),
+                Step::Back(at) => self.back(usize::from(at)),
+                Step::Release(at) => self.saved.truncate(usize::from(at)),
             }
+        }
+    }
+
+    fn write(&mut self, key: u64, version: Option<Version>) {
+        let old = self.own.insert(key, version);
+        self.undo.push((key, old));
+    }
+
+    fn back(&mut self, at: usize) {
+        for (key, old) in self.undo.split_off(self.saved[at]).into_iter().rev() {
+            match old {
+                Some(old) => self.own.insert(key, old),
+                None => self.own.remove(&key),
+            };
+        }
+        self.saved.truncate(at + 1);
+    }
+
+    /// Nobody else had the name that the row `key` got.
+    fn was_free(&mut self, step: u16, key: u64, version: Version) {
+        if let Some((name, _)) = self.labels.position(By::Name, key, version) {
+            self.missed(step, Stretch::one(By::Name, name), &[], Some(key));
         }
     }
 
     fn scan(&mut self, step: u16, scan: &Scan, rows: &[(u64, Version)]) {
-        let (mut from, mut to) = (scan.from, scan.to);
+        let mut stretch = Stretch {
+            by: scan.by,
+            from: (scan.from, 0),
+            to: (scan.to, u64::MAX),
+            is_one: false,
+        };
         if scan.row_count() == scan.limit {
-            let last = rows.last().map_or(from, |(key, _)| *key);
+            let position = |&(key, version): &(u64, Version)| {
+                let position = self.labels.position(scan.by, key, version);
+                position.unwrap_or(stretch.from)
+            };
+            let last = rows.last().map_or(stretch.from, position);
             match scan.reversed {
-                true => from = last,
-                false => to = last,
+                true => stretch.from = last,
+                false => stretch.to = last,
             }
         }
-        let rows: BTreeMap<u64, Version> = rows.iter().copied().collect();
-        for (&key, &version) in &rows {
-            self.saw(step, key, Some(version), true);
+        for &(key, version) in rows {
+            self.saw(step, key, Some(version));
         }
-        for index in self.versions.between(from, to) {
-            let key = self.versions.key(index);
-            if !rows.contains_key(&key) {
-                self.saw(step, key, None, true);
-            }
+        // What was read without locks in an index may have moved while it was: it ends nowhere exactly.
+        let is_vague = scan.kept == Kept::Dirty && scan.by != By::Key;
+        if !scan.skips && !is_vague {
+            self.missed(step, stretch, rows, None);
         }
     }
 
-    fn saw(&mut self, step: u16, key: u64, saw: Option<Version>, in_range: bool) {
+    /// What was in this stretch and not in `rows` was not there; `but` may have been.
+    fn missed(&mut self, step: u16, stretch: Stretch, rows: &[(u64, Version)], but: Option<u64>) {
+        let mut seen: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
+        seen.extend(but);
+        seen.sort_unstable();
+        let own: Vec<(u64, Option<Version>)> = self.own.iter().map(|(k, v)| (*k, *v)).collect();
+        for &(key, version) in &own {
+            if stretch.has(self.labels, key, version) && seen.binary_search(&key).is_err() {
+                self.blame(Class::Internal, step, key, None);
+            }
+        }
+        let mut keys = std::mem::take(&mut self.keys);
+        self.versions
+            .between(stretch.by, stretch.from, stretch.to, &mut keys);
+        for &index in &keys {
+            let key = self.versions.key(index);
+            if seen.binary_search(&key).is_err() && !self.own.contains_key(&key) {
+                self.absent(step, index, stretch);
+            }
+        }
+        self.keys = keys;
+    }
+
+    fn saw(&mut self, step: u16, key: u64, saw: Option<Version>) {
         if let Some(own) = self.own.get(&key) {
             if *own != saw {
                 self.blame(Class::Internal, step, key, saw);
             }
             return;
         }
-        match saw {
-            Some(version) => self.present(step, key, version),
-            None => self.absent(step, key, in_range),
+        match (saw, self.versions.find(key)) {
+            (Some(version), _) => self.present(step, key, version),
+            (None, Some(index)) => self.absent(step, index, Stretch::one(By::Key, key)),
+            (None, None) => {}
         }
     }
 
@@ -143,35 +248,66 @@ impl<'h> Build<'h> {
         }
     }
 
-    fn absent(&mut self, step: u16, key: u64, in_range: bool) {
-        let Some(index) = self.versions.find(key) else {
+    /// The key was not in a stretch, in which it has been.
+    fn absent(&mut self, step: u16, index: usize, stretch: Stretch) {
+        let (key, states) = (self.versions.key(index), self.versions.states(index));
+        let is_absent = |at: usize| !stretch.has(self.labels, key, states[at].version);
+        let is_key = stretch.by == By::Key;
+        if !is_key && self.kept < Kept::Range && !stretch.is_one && self.moves(states, is_absent) {
             return;
-        };
-        let states = self.versions.states(index);
-        match self.when_absent(states) {
-            Some(at) => self.depends(step, key, states, at, in_range),
+        }
+        match self.when_absent(states, is_absent) {
+            Some([mut first, mut last]) => {
+                // Of several ways not to be there, one after the other, each is as good.
+                while !is_key && first > 0 && is_absent(first - 1) {
+                    first -= 1;
+                }
+                while !is_key && last + 1 < states.len() && is_absent(last + 1) {
+                    last += 1;
+                }
+                self.depends(step, key, states, [first, last], !stretch.is_one);
+            }
             // Only somebody who did not commit can have taken it away.
             None => self.blame(Class::G1a, step, key, None),
         }
     }
 
-    /// The first and the last of `states` without a value that the transaction at hand can have seen.
-    fn when_absent(&self, states: &[State]) -> Option<[usize; 2]> {
-        let reader = self.order[self.node as usize - 1].1;
-        let own = states.partition_point(|state| state.node < self.node);
-        let times = |at: usize| match states[at].node {
+    /// From when to when whoever brought about a state ran.
+    fn times(&self, state: State) -> (u64, u64) {
+        match state.node {
             START => (0, 0),
             node => {
                 let each = self.order[node as usize - 1].1;
                 (each.begun, each.ended)
             }
-        };
-        let is_absent = |at: &usize| states[*at].version.is_none();
+        }
+    }
+
+    /// Whether a row moved inside a stretch while the transaction at hand ran.
+    fn moves(&self, states: &[State], is_absent: impl Fn(usize) -> bool) -> bool {
+        let reader = self.order[self.node as usize - 1].1;
+        (1..states.len()).any(|at| {
+            let (begun, ended) = self.times(states[at]);
+            ended >= reader.begun && begun <= reader.ended && !is_absent(at) && !is_absent(at - 1)
+        })
+    }
+
+    /// The first and the last of `states` without the key that the transaction at hand can have seen.
+    fn when_absent(
+        &self,
+        states: &[State],
+        is_absent: impl Fn(usize) -> bool,
+    ) -> Option<[usize; 2]> {
+        let reader = self.order[self.node as usize - 1].1;
+        let own = states.partition_point(|state| state.node < self.node);
+        let is_absent = |at: &usize| is_absent(*at);
         // Until what followed was over before the reader began, and from when it had begun before the
         // reader was over.
         let back = (0..own).rev();
-        let back = back.take_while(|&at| at + 1 == states.len() || times(at + 1).1 >= reader.begun);
-        let ahead = (own..states.len()).take_while(|&at| times(at).0 <= reader.ended);
+        let back = back.take_while(|&at| {
+            at + 1 == states.len() || self.times(states[at + 1]).1 >= reader.begun
+        });
+        let ahead = (own..states.len()).take_while(|&at| self.times(states[at]).0 <= reader.ended);
         let first = back.filter(is_absent).last();
         let first = first.or_else(|| ahead.clone().find(is_absent));
         let Some(first) = first else {
@@ -222,12 +358,26 @@ impl<'h> Build<'h> {
 
     /// Nothing depends on oneself, and everything on what was there before.
     fn add(&mut self, from: Node, edge: Edge) {
-        if from != START && edge.to != START && from != edge.to {
+        if from != START && edge.to != START && from != edge.to && self.counts(edge.kind) {
             self.edges.push((from, edge));
         }
     }
 
+    /// Whether a dependency of this kind, of the step at hand, is one that its transaction was promised.
+    fn counts(&self, kind: Kind) -> bool {
+        let needed = match kind {
+            Kind::Wrote | Kind::Earlier => return true,
+            Kind::Read | Kind::ReadRange => Kept::Briefly,
+            Kind::Overwrote => Kept::Rows,
+            Kind::Appeared => Kept::Range,
+        };
+        self.scope == Scope::All || self.kept >= needed
+    }
+
     fn blame(&mut self, class: Class, step: u16, key: u64, saw: Option<Version>) {
+        if self.scope == Scope::Promised && class != Class::Internal && self.kept == Kept::Dirty {
+            return;
+        }
         self.direct.push(Direct {
             class,
             reader: self.writer,
@@ -235,6 +385,23 @@ impl<'h> Build<'h> {
             key,
             saw,
         });
+    }
+}
+
+impl Stretch {
+    fn one(by: By, what: u64) -> Stretch {
+        Stretch {
+            by,
+            from: (what, 0),
+            to: (what, u64::MAX),
+            is_one: true,
+        }
+    }
+
+    /// Whether the row `key` stands in it while it has `version`.
+    fn has(&self, labels: &Labels, key: u64, version: Option<Version>) -> bool {
+        let position = version.and_then(|version| labels.position(self.by, key, version));
+        position.is_some_and(|position| self.from <= position && position <= self.to)
     }
 }
 

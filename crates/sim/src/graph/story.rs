@@ -34,13 +34,13 @@ fn why(edge: &Edge, one: usize, other: usize) -> String {
             format!("T{one} wrote key {key} in step {step}; T{other} read that in step {step_to}")
         }
         Kind::ReadRange => format!(
-            "T{one} took key {key} away in step {step}; the range that T{other} read in step {step_to} did not have it"
+            "T{one} took key {key} away in step {step}; what T{other} read in step {step_to} did not have it"
         ),
         Kind::Overwrote => format!(
             "T{one} read key {key} in step {step}; T{other} overwrote what it had read in step {step_to}"
         ),
         Kind::Appeared => format!(
-            "the range that T{one} read in step {step} had no key {key}; T{other} put it there in step {step_to}"
+            "what T{one} read in step {step} had no key {key}; T{other} put it there in step {step_to}"
         ),
         Kind::Earlier => format!("T{one} was acknowledged before T{other} began"),
     }

@@ -198,3 +198,106 @@ fn a_large_history_is_looked_at_in_no_time() {
     assert!(names(&text).is_empty());
     assert!(start.elapsed().as_secs() < 10);
 }
+
+#[test]
+fn a_row_that_comes_into_a_range_of_an_index_appears() {
+    let story = only(
+        "G2",
+        "start 1g1 2g9
+        A@1: groups 4..6; put 2g5
+        B@2: groups 4..6; put 1g5",
+    );
+    assert!(story.contains("T2 put it there"), "{story}");
+    only(
+        "PMP",
+        "start 1g1 2g9\nA@1: put 1g5; put 2g6\nB@2: groups 5..5; groups 6..6 2=A",
+    );
+    // A name that is asked for by itself is an item, and so is one that a write wants.
+    only(
+        "G2-item",
+        "start 1 2\nA@1: name 7=-; put 1n8\nB@2: name 8=-; put 2n7",
+    );
+    only("P4", "start 1\nA@1: insert 3n7\nB@2: insert 3n7");
+    only(
+        "G2-item",
+        "start 1 2 3n7\nA@1: name 7=-; get 1=S; put 2\nB@2: put 1; get 2=S\nC@3 0..1: delete 3",
+    );
+}
+
+#[test]
+fn a_row_that_moves_inside_a_range_changes_nothing_for_it() {
+    let within = "start 1g4 2g9
+        A@1: groups 3..6 1=S; put 2g8
+        B@2: get 2=S; put 1g5";
+    // It was read, too.
+    only("G2-item", within);
+    let outside = "start 1g4 2g9\nA@1: groups 5..6; put 2g8\nB@2: get 2=S; put 1g7";
+    assert!(names(outside).is_empty());
+    // It left, was gone for two transactions, and came back.
+    let back = "start 1g4
+        A@1 0..1: put 1g7
+        B@2 2..3: put 1g8
+        C@3 4..20: groups 3..5
+        D@4 5..19: put 1g3";
+    assert!(names(back).is_empty());
+}
+
+#[test]
+fn a_limit_ends_what_was_read_of_an_index_at_a_row() {
+    let past = "start 1g5 3g5\nA@1: groups 0..9 limit=1 1=S; put 3g7\nB@2: get 3=S; insert 2g5";
+    assert!(names(past).is_empty());
+    let before = "start 3g5 4g7\nA@1: groups 0..9 limit=1 3=S; put 4g8\nB@2: get 4=S; insert 2g5";
+    only("G2", before);
+}
+
+#[test]
+fn what_was_taken_back_was_never_written() {
+    assert!(names("start 1\nA@1: save; put 1; back 0; get 1=S\nB@2: get 1=S").is_empty());
+    only(
+        "G1b",
+        "start 1\nA@1: put 2; save; put 1; put 2; back 0\nB@2: get 2=A.3",
+    );
+    only(
+        "internal",
+        "start 1\nA@1: save; put 1; back 0; put 2; get 2=S",
+    );
+    only("internal", "start 1g1\nA@1: put 1g4; groups 3..5");
+    only(
+        "internal",
+        "start 1g4\nA@1: save; put 1g9; release 0; groups 3..5 1=S",
+    );
+}
+
+#[test]
+fn of_each_transaction_what_it_was_promised_counts() {
+    let promised = |text: &str| check_promised(&history(text)).names();
+    let skews = [
+        (
+            "rows",
+            "start 1 2\nA@1: get 1=S KEPT; put 2\nB@2: get 2=S KEPT; put 1",
+        ),
+        (
+            "range",
+            "start\nA@1: scan 0..9 KEPT; insert 3\nB@2: scan 0..9 KEPT; insert 4",
+        ),
+        ("brief", "start 1\nA@x: put 1\nB@1: get 1=A KEPT"),
+        (
+            "brief",
+            "start 1 2\nA@1: put 1; get 2=B KEPT\nB@2: put 2; get 1=A KEPT",
+        ),
+    ];
+    let kept = ["dirty", "brief", "rows", "range"];
+    for (least, skew) in skews {
+        let least = kept.iter().position(|each| *each == least).unwrap();
+        for (at, each) in kept.into_iter().enumerate() {
+            let word = if each == "range" { "" } else { each };
+            let text = skew.replace("KEPT", word);
+            assert_eq!(promised(&text).is_empty(), at < least, "{text}");
+        }
+    }
+    // Writes that are mixed are wrong at every level.
+    assert_eq!(
+        promised("start 1 2\nA@1: put 1; put 2\nB@2: put 1; put 2\norder 1 A B\norder 2 B A"),
+        ["G0"]
+    );
+}

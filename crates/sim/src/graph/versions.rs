@@ -1,6 +1,8 @@
 //! The versions of every key, in the order in which they followed each other.
 
-use crate::history::{History, Record, Step, Transaction, Version, Writer};
+use crate::history::{
+    By, History, Labels, Position, Record, Transaction, Version, Writer, effects,
+};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -26,6 +28,8 @@ pub(crate) struct Versions {
     keys: Vec<u64>,
     firsts: Vec<u32>,
     states: Vec<State>,
+    /// Which keys ever stood where, by name and by group.
+    stood: [Vec<(Position, u32)>; 2],
 }
 
 /// The nodes of transactions by who ran them.
@@ -62,25 +66,17 @@ impl Versions {
             )
         });
         let mut written: Vec<(u64, State)> = start.collect();
+        let mut wrote = Vec::new();
         for (&(record, transaction), node) in order.iter().zip(1..) {
-            for (step, number) in record.steps(transaction).iter().zip(0..) {
-                let (key, version) = match *step {
-                    Step::Put(key, version) | Step::Insert(key, version, true) => {
-                        (key, Some(version))
-                    }
-                    Step::Delete(key, true) => (key, None),
-                    Step::Get(..) | Step::Scan(_) | Step::Insert(..) | Step::Delete(..) => continue,
+            effects(record.steps(transaction), &mut wrote);
+            written.extend(wrote.iter().map(|&(step, key, version)| {
+                let state = State {
+                    node,
+                    step,
+                    version,
                 };
-                let step = number;
-                written.push((
-                    key,
-                    State {
-                        node,
-                        step,
-                        version,
-                    },
-                ));
-            }
+                (key, state)
+            }));
         }
         written.sort_by_key(|(key, state)| (*key, state.node, state.step));
         let mut versions = Versions::default();
@@ -91,7 +87,28 @@ impl Versions {
         for (key, writers) in &history.orders {
             versions.reorder(*key, writers.iter().filter_map(|writer| nodes.of(*writer)));
         }
+        if history.labels != Labels::None {
+            versions.stand(&history.labels);
+        }
         versions
+    }
+
+    /// Notes where each key ever stood.
+    fn stand(&mut self, labels: &Labels) {
+        self.stood = [By::Name, By::Group].map(|by| {
+            let stood = self.keys().flat_map(|index| {
+                let key = self.key(index);
+                let states = self.states(index).iter();
+                let versions = states.filter_map(|state| state.version);
+                let positions =
+                    versions.filter_map(move |version| labels.position(by, key, version));
+                positions.map(move |position| (position, index as u32))
+            });
+            let mut stood: Vec<(Position, u32)> = stood.collect();
+            stood.sort_unstable();
+            stood.dedup();
+            stood
+        });
     }
 
     /// Adds a key whose states are `written`, of each transaction only the last.
@@ -127,10 +144,24 @@ impl Versions {
         self.keys.binary_search(&key).ok()
     }
 
-    /// The indexes of the keys from `from` to `to`.
-    pub(crate) fn between(&self, from: u64, to: u64) -> Range<usize> {
-        let first = self.keys.partition_point(|&key| key < from);
-        first..first + self.keys[first..].partition_point(|&key| key <= to)
+    /// Puts the indexes of the keys that ever stood between two positions into `into`.
+    pub(crate) fn between(&self, by: By, from: Position, to: Position, into: &mut Vec<usize>) {
+        into.clear();
+        let stood = match by {
+            By::Key => {
+                let first = self.keys.partition_point(|&key| (key, 0) < from);
+                let past = self.keys.partition_point(|&key| (key, 0) <= to);
+                return into.extend(first..past);
+            }
+            By::Name => &self.stood[0],
+            By::Group => &self.stood[1],
+        };
+        let first = stood.partition_point(|(position, _)| *position < from);
+        let inside = stood[first..].iter();
+        let inside = inside.take_while(|(position, _)| *position <= to);
+        into.extend(inside.map(|(_, index)| *index as usize));
+        into.sort_unstable();
+        into.dedup();
     }
 
     pub(crate) fn key(&self, index: usize) -> u64 {

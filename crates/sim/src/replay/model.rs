@@ -1,0 +1,219 @@
+//! The rows and their indexes, as ordered maps, and what each step does to them when nobody else is there.
+
+use super::{Rows, told};
+use crate::history::{By, History, Kept, Labels, Position, Record, Scan, Step, Version, Written};
+use std::collections::BTreeMap;
+
+/// The rows, in all their orders.
+pub(super) struct Model<'h> {
+    pub(super) rows: Rows,
+    labels: &'h Labels,
+    names: BTreeMap<Position, u64>,
+    groups: BTreeMap<Position, u64>,
+    /// What the transaction at hand wrote over, and how much of that there was at each of its savepoints.
+    undo: Vec<(u64, Option<Version>)>,
+    saved: Vec<usize>,
+}
+
+impl<'h> Model<'h> {
+    pub(super) fn new(history: &'h History) -> Model<'h> {
+        let mut model = Model {
+            rows: Rows::new(),
+            labels: &history.labels,
+            names: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            undo: Vec::new(),
+            saved: Vec::new(),
+        };
+        for (&key, &version) in &history.start {
+            model.set(key, Some(version));
+        }
+        model
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.undo.clear();
+        self.saved.clear();
+    }
+
+    /// Gives `key` a version, or none. Returns what it had.
+    fn set(&mut self, key: u64, version: Option<Version>) -> Option<Version> {
+        let old = match version {
+            Some(version) => self.rows.insert(key, version),
+            None => self.rows.remove(&key),
+        };
+        if *self.labels != Labels::None {
+            for (by, index) in [(By::Name, &mut self.names), (By::Group, &mut self.groups)] {
+                let position = |version: Version| self.labels.position(by, key, version);
+                if let Some(position) = old.and_then(position) {
+                    index.remove(&position);
+                }
+                if let Some(position) = version.and_then(position) {
+                    index.insert(position, key);
+                }
+            }
+        }
+        old
+    }
+
+    fn write(&mut self, key: u64, version: Option<Version>) {
+        let old = self.set(key, version);
+        self.undo.push((key, old));
+    }
+
+    /// Does `step`, and says how its answer differs, as far as it was promised.
+    pub(super) fn differs(&mut self, record: &Record, step: &Step) -> Option<String> {
+        match *step {
+            Step::Get(key, saw, kept) => {
+                let right = self.rows.get(&key).copied();
+                (kept >= Kept::Rows && saw != right)
+                    .then(|| format!("alone, key {key} {}", told(right)))
+            }
+            Step::GetBy(name, saw, kept) => {
+                let row = self.names.get(&(name, 0));
+                let right = row.map(|&key| (key, self.rows[&key]));
+                (kept >= Kept::Rows && saw != right).then(|| {
+                    let right = right.map(|(key, version)| format!("row {key}, {version}"));
+                    let right = right.unwrap_or("nobody's".to_owned());
+                    format!("alone, name {name} is {right}")
+                })
+            }
+            Step::Scan(scan) => self.scan_differs(record, &scan),
+            Step::Put(key, version, end) => {
+                let right = self.may_be(key, version);
+                self.written_differs(key, version, end, right)
+            }
+            Step::Insert(key, version, end) => {
+                let right = match self.rows.contains_key(&key) {
+                    true => Written::Exists,
+                    false => self.may_be(key, version),
+                };
+                self.written_differs(key, version, end, right)
+            }
+            Step::Delete(key, existed) => {
+                let right = self.rows.get(&key).copied();
+                if right.is_some() {
+                    self.write(key, None);
+                }
+                (right.is_some() != existed).then(|| format!("alone, key {key} {}", told(right)))
+            }
+            Step::Save => {
+                self.saved.push(self.undo.len());
+                None
+            }
+            Step::Back(at) => {
+                let at = usize::from(at);
+                for (key, old) in self.undo.split_off(self.saved[at]).into_iter().rev() {
+                    self.set(key, old);
+                }
+                self.saved.truncate(at + 1);
+                None
+            }
+            Step::Release(at) => {
+                self.saved.truncate(usize::from(at));
+                None
+            }
+        }
+    }
+
+    /// What becomes of it if `key` is given `version`.
+    fn may_be(&self, key: u64, version: Version) -> Written {
+        let name = self.labels.position(By::Name, key, version);
+        let holder = name.and_then(|name| self.names.get(&name));
+        match holder.filter(|&&holder| holder != key) {
+            Some(&holder) => Written::Taken(holder),
+            None => Written::Done,
+        }
+    }
+
+    fn written_differs(
+        &mut self,
+        key: u64,
+        version: Version,
+        end: Written,
+        right: Written,
+    ) -> Option<String> {
+        if right == Written::Done {
+            self.write(key, Some(version));
+        }
+        let here = self.rows.get(&key).copied();
+        (end != right).then(|| match right {
+            Written::Taken(row) => format!("alone, row {row} has the name of {version}"),
+            _ => format!("alone, key {key} {}", told(here)),
+        })
+    }
+
+    fn scan_differs(&self, record: &Record, scan: &Scan) -> Option<String> {
+        let rows = record.rows(scan);
+        let right = match (scan.kept, scan.skips) {
+            (Kept::Dirty | Kept::Briefly, _) => return None,
+            (Kept::Range, false) => {
+                let right = self.select(scan);
+                if right == rows {
+                    return None;
+                }
+                right
+            }
+            // What was not found may have been there.
+            _ => {
+                if self.are_there(scan, rows) {
+                    return None;
+                }
+                self.select(scan)
+            }
+        };
+        let right: Vec<String> = right
+            .iter()
+            .map(|(key, saw)| format!("{key}={saw}"))
+            .collect();
+        Some(format!("alone, the range has {}", right.join(" ")))
+    }
+
+    /// What `scan` returns when nobody else is there.
+    fn select(&self, scan: &Scan) -> Vec<(u64, Version)> {
+        let most = usize::try_from(scan.limit).unwrap_or(usize::MAX);
+        let range = (scan.from, 0)..=(scan.to, u64::MAX);
+        match scan.by {
+            By::Key => {
+                let rows = self.rows.range(scan.from..=scan.to);
+                directed(rows, scan.reversed, most, |(&key, &version)| (key, version))
+            }
+            by => {
+                let index = match by {
+                    By::Name => &self.names,
+                    _ => &self.groups,
+                };
+                let found = |(_, &key): (&Position, &u64)| (key, self.rows[&key]);
+                directed(index.range(range), scan.reversed, most, found)
+            }
+        }
+    }
+
+    /// Whether all of `rows` are there, inside the range and in its order.
+    fn are_there(&self, scan: &Scan, rows: &[(u64, Version)]) -> bool {
+        let positions: Option<Vec<Position>> = rows
+            .iter()
+            .map(|&(key, version)| {
+                let is_there = self.rows.get(&key) == Some(&version);
+                let position = self.labels.position(scan.by, key, version)?;
+                let inside = (scan.from..=scan.to).contains(&position.0);
+                (is_there && inside).then_some(position)
+            })
+            .collect();
+        let in_order = |pair: &[Position]| (pair[0] < pair[1]) != scan.reversed;
+        positions.is_some_and(|positions| positions.windows(2).all(in_order))
+    }
+}
+
+/// The first `most` of `items`, or the last.
+fn directed<I: DoubleEndedIterator, T>(
+    items: I,
+    reversed: bool,
+    most: usize,
+    told: impl Fn(I::Item) -> T,
+) -> Vec<T> {
+    match reversed {
+        true => items.rev().take(most).map(told).collect(),
+        false => items.take(most).map(told).collect(),
+    }
+}
