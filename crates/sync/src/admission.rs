@@ -37,9 +37,10 @@
 //!
 //! # Orderings
 //!
-//! * O1  `free` and `length` lead to no memory: what a client does with its seat is ordered by the locks
-//!   that it takes. Relaxed.
-//! * O2  A place's word is read without the mutex before a sleep (Acquire), and written under it (Release).
+//! `free` and `length` lead to no memory, and what a client does with its seat is ordered by the locks that
+//! it takes: Relaxed.
+//!
+//! * O1  A place's word is read without the mutex before a sleep (Acquire), and written under it (Release).
 //!
 //! ```
 //! use foxton_sync::admission::{Admission, Claim};
@@ -80,7 +81,7 @@ struct Place {
 impl Place {
     /// Under the line's mutex.
     fn becomes(&self, word: u32) {
-        self.word.store(word, Ordering::Release); // O2
+        self.word.store(word, Ordering::Release); // O1
         self.thread.unpark();
     }
 }
@@ -135,12 +136,12 @@ impl Admission {
 
     /// Seats that nobody has at this moment.
     pub fn free(&self) -> u32 {
-        self.free.load(Ordering::Relaxed) // O1
+        self.free.load(Ordering::Relaxed)
     }
 
     /// How many stand in line at this moment.
     pub fn waiting(&self) -> usize {
-        self.length.load(Ordering::Relaxed) // O1
+        self.length.load(Ordering::Relaxed)
     }
 
     /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3).
@@ -175,14 +176,14 @@ impl Admission {
             self.hand_on();
             return;
         }
-        self.free.fetch_add(1, Ordering::Relaxed); // I1, O1
+        self.free.fetch_add(1, Ordering::Relaxed); // I1
     }
 
     /// Takes a free seat.
     #[inline]
     fn take(&self) -> bool {
         let fewer = |free: u32| free.checked_sub(1);
-        // O1
+
         let taken = self
             .free
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
@@ -196,7 +197,7 @@ impl Admission {
         match self.pop(&mut line) {
             Some(first) => first.becomes(SEATED),
             None => {
-                self.free.fetch_add(1, Ordering::Relaxed); // I1, O1
+                self.free.fetch_add(1, Ordering::Relaxed); // I1
             }
         }
     }
@@ -204,7 +205,7 @@ impl Admission {
     /// Takes the first out of the line; who is first then is told (I2).
     fn pop(&self, line: &mut VecDeque<Arc<Place>>) -> Option<Arc<Place>> {
         let first = line.pop_front();
-        self.length.store(line.len(), Ordering::Relaxed); // O1
+        self.length.store(line.len(), Ordering::Relaxed);
         if let Some(next) = line.front() {
             next.becomes(HEAD);
         }
@@ -220,15 +221,15 @@ impl Admission {
         {
             let mut line = shim::lock(&self.line);
             if line.is_empty() {
-                place.word.store(HEAD, Ordering::Release); // I2
+                place.word.store(HEAD, Ordering::Release); // O1, I2
             }
             line.push_back(place.clone());
-            self.length.store(line.len(), Ordering::Relaxed); // O1
+            self.length.store(line.len(), Ordering::Relaxed);
         }
         let mut watches = 0;
         loop {
             match place.word.load(Ordering::Acquire) {
-                // O2
+                // O1
                 SEATED => break claim.is_seated = true,
                 WAITING => thread::park(),
                 _ if self.step_in(&place, watches >= WATCHES, claim) => break,
