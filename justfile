@@ -77,6 +77,10 @@ calls most="40":
 fuzz target="restart" seconds="60":
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}} -max_len=4096
 
+# The same harm to files of Foxton, redb, LMDB and SQLite. Builds the last two from their sources, with a C compiler.
+peers *args="flips":
+    cargo run --release --manifest-path peers/Cargo.toml -- {{args}}
+
 # The benchmark; arguments go to `foxton bench`.
 bench *args="txbench":
     cargo run --release -- bench {{args}}
