@@ -8,6 +8,11 @@
 //! * I1  A closed berth takes nothing and has nothing: whoever comes back to it ends by itself.
 
 use foxton_sync::shim::{self, Mutex};
+use foxton_sync::site::{Component, Pattern, Site};
+
+/// A session and its transaction. A berth knows no worker, so who comes back to it counts, and who takes
+/// out of it.
+pub(crate) static BERTH: Site = Site::new(Component::Transaction, Pattern::Fixed, "session berth");
 
 /// See the [module](self).
 #[derive(Debug)]

@@ -32,6 +32,13 @@ use crate::index_table::{self, IndexRecord};
 use crate::limits::{FIRST_INDEX, MAX_TABLE_NAME_BYTES, MAX_TABLES};
 use crate::redo::TableRecord;
 
+/// Which indexes are kept with a table: asked by whoever finds that it has changed.
+static KEPT: Site = Site::new(
+    Component::Metadata,
+    Pattern::Unbounded,
+    "indexes of a table",
+);
+
 static LIST: Site = Site::new(Component::Metadata, Pattern::Unbounded, "catalog");
 
 /// A table: what it is called, what it maps, and its rows.
@@ -141,7 +148,8 @@ impl Kept {
         self.changes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self) -> Arc<IndexSet> {
+    pub(crate) fn set(&self, worker: &Worker) -> Arc<IndexSet> {
+        worker.account().passed(&KEPT);
         shim::lock(&self.set).clone()
     }
 
@@ -229,7 +237,12 @@ impl Catalog {
     }
 
     /// The index that `declared` says, if it is open and was declared so.
-    pub(crate) fn open_index(&self, declared: &IndexRecord) -> Result<Arc<OpenIndex>> {
+    pub(crate) fn open_index(
+        &self,
+        worker: &Worker,
+        declared: &IndexRecord,
+    ) -> Result<Arc<OpenIndex>> {
+        worker.account().passed(&LIST);
         let known = self.index(&declared.name);
         if let Some(known) = &known
             && !known.record.agrees(declared)

@@ -23,7 +23,7 @@ impl Checkpointer {
     pub(crate) fn start(engine: &Arc<Engine>) -> io::Result<Checkpointer> {
         let checkpoints = engine.checkpoints.clone();
         // There may be enough log already.
-        checkpoints.note(engine.log.durable());
+        checkpoints.note(&engine.workers.background_worker(), engine.log.durable());
         let (shared, engine) = (checkpoints.clone(), Arc::downgrade(engine));
         let thread = thread::Builder::new()
             .name("foxton-checkpoint".into())
@@ -32,7 +32,7 @@ impl Checkpointer {
                     let Some(engine) = engine.upgrade() else {
                         return;
                     };
-                    let worker = engine.workers.worker();
+                    let worker = engine.workers.background_worker();
                     // Whoever asks hears of what went wrong from `Database::checkpoints`; a log that
                     // has failed is everybody's business.
                     if let Err(Trouble::Failed(error)) = checkpoints.make_due(&engine.log, &worker)

@@ -16,7 +16,7 @@ use std::thread;
 
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
-use foxton_store::memory::{NewRecord, Next, Record};
+use foxton_store::memory::{NewRecord, Next, Record, VALUE};
 use foxton_sync::epoch::Guard;
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::Worker;
@@ -94,7 +94,7 @@ pub(crate) fn create(
             return Err(stored.differs_from(&record).into());
         }
     }
-    let set = table.kept.set();
+    let set = table.kept.set(&tx.state_mut().worker);
     if set.open.iter().any(|open| open.record.name == name) {
         return Ok(());
     }
@@ -165,6 +165,7 @@ impl Forgotten {
                 return;
             }
             for record in batch {
+                worker.account().passed(&VALUE);
                 if let Some(value) = record.swap(None) {
                     value.retire(&guard);
                 }

@@ -111,7 +111,7 @@ impl Database {
     /// All indexes that exist, by name.
     pub fn indexes(&self) -> Vec<IndexStats> {
         let engine = self.engine();
-        let worker = engine.workers.worker();
+        let worker = engine.workers.background_worker();
         let guard = worker.pin();
         let stats = |known: crate::catalog::Known| IndexStats {
             is_unique: known.record.is_unique(),

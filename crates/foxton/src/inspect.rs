@@ -143,8 +143,12 @@ pub struct Stats {
     pub tables: Vec<TableStats>,
     /// The secondary indexes.
     pub indexes: Vec<IndexStats>,
-    /// Critical sections passed, by component and pattern; empty without the feature `account`.
+    /// Critical sections passed by transactions and other calls, by component and pattern; empty without
+    /// the feature `account`.
     pub account: Account,
+    /// Critical sections passed by the engine's own threads (the flusher, the keeper, the maker of
+    /// checkpoints), and by who looks in as this does.
+    pub background_account: Account,
 }
 
 /// One table.
@@ -262,7 +266,7 @@ impl Database {
     /// How much there was of everything.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
-        let worker = engine.workers.worker();
+        let worker = engine.workers.background_worker();
         let count = |count: Count| engine.counters.sum(count as usize);
         let guard = worker.pin();
         let table = |table: &crate::catalog::OpenTable| TableStats {
@@ -292,6 +296,7 @@ impl Database {
                 .collect(),
             indexes: self.indexes(),
             account: engine.workers.account(),
+            background_account: engine.workers.background_account(),
         }
     }
 
@@ -299,7 +304,7 @@ impl Database {
     /// transaction runs; for tests.
     pub fn verify(&self) {
         let engine = self.engine();
-        let worker = engine.workers.worker();
+        let worker = engine.workers.background_worker();
         engine.locks.verify(&worker);
         let guard = worker.pin();
         for table in engine.catalog.tables() {
@@ -314,7 +319,7 @@ impl Database {
 
     fn snapshot(&self) -> Snapshot {
         let engine = self.engine();
-        engine.locks.inspect(&engine.workers.worker())
+        engine.locks.inspect(&engine.workers.background_worker())
     }
 
     fn describe(&self, name: Name, entry: &Entry) -> HeldLock {

@@ -35,7 +35,7 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 
 /// The desk, which tasks that wait and the keeper share.
-static DESK: Site = Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
+pub(crate) static DESK: Site = Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
 
 /// The keeper looks at its alarms at most this often.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
@@ -140,7 +140,7 @@ impl Keeper {
         desk.running
     }
 
-    /// Has the keeper's thread do `job`.
+    /// Has the keeper's thread do `job`. A worker may go with the job: the caller counts the [`DESK`].
     pub(crate) fn hand_over(&self, job: Job) {
         let mut desk = shim::lock(&self.0.desk);
         desk.jobs.push(job);
@@ -215,7 +215,7 @@ impl Shared {
         if due.is_empty() {
             return;
         }
-        let worker = self.workers.worker();
+        let worker = self.workers.background_worker();
         for ring in due {
             match ring {
                 Ring::TimeOut(ticket) => {

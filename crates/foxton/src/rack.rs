@@ -24,8 +24,10 @@ use foxton_sync::site::{Component, Pattern, Site};
 
 /// A place: the threads whose stacks lead there, few or one.
 static PLACE: Site = Site::new(Component::Transaction, Pattern::Fixed, "rack place");
-/// The overflow: every thread that found no place.
-static OVERFLOW: Site = Site::new(Component::Transaction, Pattern::Unbounded, "rack overflow");
+/// The overflow: every thread that found no place. Who finds nothing there either counts it with what it
+/// makes.
+pub(crate) static OVERFLOW: Site =
+    Site::new(Component::Transaction, Pattern::Unbounded, "rack overflow");
 
 /// Places in a rack; a power of two. A thread looks at `NEAR` of them.
 const PLACES: usize = 512;

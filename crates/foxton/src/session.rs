@@ -6,7 +6,7 @@ use std::sync::Arc;
 use foxton_lock::request::Label;
 
 use crate::asynchronous::AsyncTransaction;
-use crate::berth::Berth;
+use crate::berth::{BERTH, Berth};
 use crate::db::Database;
 use crate::engine::Engine;
 use crate::error::{Request, Result};
@@ -106,6 +106,9 @@ impl Session {
     fn state_mut(&mut self) -> Result<&mut State> {
         if self.state.is_none() {
             self.state = self.berth.take();
+            if let Some(state) = &self.state {
+                state.worker.account().passed(&BERTH);
+            }
         }
         let state = self.state.as_deref_mut().ok_or(Request::SessionBusy)?;
         // What was asked for before may have been forgotten while it waited.

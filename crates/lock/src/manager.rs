@@ -7,7 +7,7 @@ use crate::{
     owner::{Owner, Savepoint, Scan, WaitTicket},
     request::{Outcome, Patience, Reason, Reply},
 };
-use foxton_sync::worker::Worker;
+use foxton_sync::{park::WAKING, worker::Worker};
 use std::{
     fmt::Debug,
     task::{Context, Poll},
@@ -140,6 +140,7 @@ pub trait LockManager: Send + Sync + Debug {
         let wait = owner
             .wait_ticket()
             .expect("wait without a request that waits");
+        worker.account().passed(&WAKING);
         let slept = owner.record().parker.wait(wait.ticket, deadline);
         let verdict = slept.unwrap_or_else(|| {
             // Whether we end the wait or somebody else just did: it has ended now.

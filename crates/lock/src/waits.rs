@@ -34,6 +34,7 @@ use crate::{
 };
 use foxton_sync::{
     shim::{Mutex, lock},
+    site::{Component, Pattern, Site},
     worker::Worker,
 };
 use smallvec::SmallVec;
@@ -104,6 +105,9 @@ pub(crate) trait Graph {
     /// Ends the wait of a victim, and says whether it was this call that ended it.
     fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool;
 }
+
+/// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
+static WALK: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detection");
 
 /// Finds deadlocks and remembers the last of them.
 #[derive(Debug, Default)]
@@ -196,6 +200,7 @@ fn find_cycle(
     let mut open: Vec<usize> = Vec::new();
     let mut next = Some((0, first));
     loop {
+        worker.account().passed(&WALK);
         let mut again = None;
         if let Some((at, reach)) = next.take() {
             match absorb(

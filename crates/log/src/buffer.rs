@@ -39,6 +39,7 @@
 use std::fmt;
 
 use foxton_sync::latch;
+use foxton_sync::park::WAKING;
 use foxton_sync::ring::{Completion, Gap, Place, Ring, Taker};
 use foxton_sync::shim::Arc;
 use foxton_sync::worker::Worker;
@@ -185,7 +186,7 @@ struct Paper {
 impl Paper {
     /// Writes the record into its place and completes it.
     #[inline]
-    fn fill(&self, mut place: Place<'_>, draft: &Draft<'_>) -> Placed {
+    fn fill(&self, worker: &Worker, mut place: Place<'_>, draft: &Draft<'_>) -> Placed {
         let (begin, end) = (Lsn::new(place.at()), Lsn::new(place.end()));
         place.write(&self.seal.encode(begin, draft.header()));
         for part in draft.parts {
@@ -195,7 +196,9 @@ impl Paper {
         if zeros > 0 {
             place.write(&[0; 8][..zeros]);
         }
-        place.complete();
+        if place.complete() {
+            worker.account().passed(&WAKING);
+        }
         Placed::Done { begin, end }
     }
 }

@@ -55,6 +55,9 @@ static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log outpu
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
 
+/// Whether something has failed: looked at with the output, the sync, or the latch of those who wait.
+static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
+
 const NO_PADDING: [u8; 8] = [0; 8];
 
 /// The way out of the buffer. One thread at a time has it.
@@ -207,7 +210,7 @@ impl Core {
         if self.try_to_make_room(worker, framed)? {
             return Ok(false);
         }
-        let is_over = || self.buffer.has_room(worker, framed) || self.is_over();
+        let is_over = || self.buffer.has_room(worker, framed) || self.is_over(worker);
         let Some(waiting) = self.room.enter(worker, was_woken, is_over) else {
             return Ok(false);
         };
@@ -241,7 +244,7 @@ impl Core {
     /// A large record is written from where it lies, behind everything that is in the buffer.
     fn insert_large(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
         let drain = &mut *self.output(worker);
-        self.check()?;
+        self.look(worker)?;
         let gap = self.buffer.reserve(worker, draft.framed)?;
         let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
         let header = self.seal.encode(begin, draft.header());
@@ -264,7 +267,7 @@ impl Core {
     /// Writes out everything in the buffer that is complete, and at least up to `upto`, waiting for
     /// who has a place before it and has not copied yet.
     fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
-        self.check()?;
+        self.look(worker)?;
         loop {
             drain.taker.look();
             self.write_complete(worker, drain)?;
@@ -350,7 +353,7 @@ impl Core {
     fn sync_to(&self, worker: &Worker, segment: &Segment, end: Lsn) -> Result<(), LogError> {
         worker.account().passed(&SYNCING);
         let mut syncs = lock(&self.syncing); // I2
-        self.check()?;
+        self.look(worker)?;
         if self.durable() >= end {
             return Ok(());
         }
@@ -376,6 +379,7 @@ impl Core {
 
     /// Asks for a sync within the interval of the options, for what was committed *buffered*.
     pub(crate) fn sync_soon(&self, worker: &Worker) {
+        worker.account().passed(&DEMAND);
         // Relaxed: the caller has had the output, and `sync` clears this before it takes that.
         if self.is_due.load(Relaxed) || self.is_due.swap(true, Relaxed) {
             return;
@@ -395,6 +399,7 @@ impl Core {
 
     /// Keeps the first failure (I3), and returns it as everybody's error.
     pub(crate) fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
+        worker.account().passed(&FAILURE);
         let failure = lock(&self.failure)
             .get_or_insert_with(|| StdArc::new(failure))
             .clone();
@@ -419,6 +424,11 @@ impl Core {
         passed.map_err(|error| self.fail(worker, Failure::of("pass", point.name())(error)))
     }
 
+    fn look(&self, worker: &Worker) -> Result<(), LogError> {
+        worker.account().passed(&FAILURE);
+        self.check()
+    }
+
     pub(crate) fn check(&self) -> Result<(), LogError> {
         match &*lock(&self.failure) {
             Some(failure) => Err(LogError::Failed(failure.clone())),
@@ -427,7 +437,8 @@ impl Core {
     }
 
     /// Whether the log will get no further.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self, worker: &Worker) -> bool {
+        worker.account().passed(&FAILURE);
         // Relaxed: asked under the latch of the waiters, which `close` takes after it sets this.
         self.closed.load(Relaxed) || lock(&self.failure).is_some()
     }

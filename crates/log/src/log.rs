@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 
-use foxton_sync::park::{Parker, Ticket};
+use foxton_sync::park::{Parker, Ticket, WAKING};
 use foxton_sync::shim;
 use foxton_sync::worker::{Worker, Workers};
 
@@ -150,7 +150,7 @@ impl Log {
         let workers = options.workers.clone().unwrap_or_default();
         let core = Arc::new(Core::new(options, &identity, output));
         let flusher = {
-            let (core, worker) = (core.clone(), workers.worker());
+            let (core, worker) = (core.clone(), workers.background_worker());
             std::thread::Builder::new()
                 .name("foxton-log".to_owned())
                 .spawn(move || core.run_flusher(&worker))
@@ -333,11 +333,12 @@ impl Log {
             if waiters.far(reach) >= lsn {
                 return Ok(None);
             }
-            let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over()) else {
+            let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over(worker)) else {
                 let reached = waiters.far(reach) >= lsn;
                 return self.outcome(reached).map(|()| None);
             };
             self.core.request(worker, reach, lsn);
+            worker.account().passed(&WAKING);
             pending.0 = Some(wait);
         }
         Ok(pending.0.as_ref())

@@ -20,7 +20,7 @@
 
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::latch::{Kind, Latched};
-use foxton_sync::park::{Parker, Ticket, Verdict};
+use foxton_sync::park::{Parker, Ticket, Verdict, WAKING};
 use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
@@ -135,6 +135,7 @@ impl Waiters {
         });
         // Waking costs a system call for each: not under the latch.
         for waiter in over {
+            worker.account().passed(&WAKING);
             if let Some(wake) = waiter.parker.resolve(waiter.ticket, verdict) {
                 wake.wake();
             }

@@ -28,6 +28,6 @@ pub use cursor::Cursor;
 pub use index::insert::{InsertRefused, Next};
 pub use index::remove::RemoveRefused;
 pub use index::walk::{Place, Token};
-pub use record::{NewRecord, Record};
+pub use record::{NewRecord, Record, VALUE};
 pub use table::{SLOTS, Table};
 pub use value::ValueBlock;

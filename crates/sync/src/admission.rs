@@ -60,6 +60,18 @@ use std::time::{Duration, Instant};
 use crate::cache_line::CachePadded;
 use crate::clock;
 use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, Ordering, thread};
+use crate::site::{Component, Pattern, Site};
+
+/// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
+/// [`Admission::leave`] counts it.
+///
+/// ```
+/// use foxton_sync::{admission, worker::Workers};
+///
+/// let worker = Workers::new().worker();
+/// worker.account().passed(&admission::SEATS);
+/// ```
+pub static SEATS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "admission");
 
 /// How long a claim lasts while others wait.
 const TENURE: Duration = Duration::from_micros(500);

@@ -209,7 +209,7 @@ impl Ring {
 
     /// Makes known that the place from `at` to `end` is complete.
     #[inline]
-    fn complete(&self, at: u64, end: u64) {
+    fn complete(&self, at: u64, end: u64) -> bool {
         if self.is_delegated() {
             let units = (end - at) / ALIGNMENT;
             let mark = units.min(u64::from(LONG)) as u8;
@@ -223,9 +223,11 @@ impl Ring {
         }
         self.fence.light(); // I5
         // Relaxed: the fence orders it (I5).
-        if self.awaited.load(Ordering::Relaxed) == at {
+        let awaited = self.awaited.load(Ordering::Relaxed) == at;
+        if awaited {
             self.wake();
         }
+        awaited
     }
 
     #[cold]
@@ -321,16 +323,19 @@ impl Place<'_> {
         self.cursor = end;
     }
 
-    /// Makes the place known to be complete; with completion in turn, waits for those before it.
+    /// Makes the place known to be complete; with completion in turn, waits for those before it. Returns
+    /// whether the taker waited for it and was woken: a place knows no worker, so its caller counts that
+    /// ([`WAKING`](crate::park::WAKING)).
     ///
     /// # Panics
     ///
     /// If it is not filled to its end.
     #[inline]
-    pub fn complete(self) {
+    pub fn complete(self) -> bool {
         assert!(self.cursor == self.end, "the place is not filled");
-        self.ring.complete(self.at, self.end);
+        let woke = self.ring.complete(self.at, self.end);
         std::mem::forget(self);
+        woke
     }
 
     /// Leaves the place, unwritten, to whoever makes it again with [`Ring::place`].

@@ -22,6 +22,7 @@
 //! * I2  A row's site is written once and never changes.
 
 use std::fmt;
+use std::ptr;
 
 /// What a critical section is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,6 +144,9 @@ pub struct Passages {
     pub count: u64,
 }
 
+/// Whether passages are counted: the feature `account`.
+pub const COUNTING: bool = cfg!(feature = "account");
+
 /// Passages summed over workers: one entry for each site, the most passed first.
 ///
 /// Empty when the feature `account` is off.
@@ -165,6 +169,41 @@ impl Summary {
         });
         listed.map(|passages| passages.count).sum::<u64>()
             + self.rest[component as usize][pattern as usize]
+    }
+
+    /// What was passed since `before`, of the same workers.
+    ///
+    /// ```
+    /// use foxton_sync::site::{COUNTING, Component, Pattern, Site};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// static TAIL: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer tail");
+    ///
+    /// let workers = Workers::new();
+    /// let worker = workers.worker();
+    /// worker.account().passed_many(&TAIL, 2);
+    /// let before = workers.account();
+    /// worker.account().passed_many(&TAIL, 3);
+    /// let since = workers.account().since(&before);
+    /// assert_eq!(since.count(Component::Log, Pattern::Unbounded), if COUNTING { 3 } else { 0 });
+    /// ```
+    pub fn since(&self, before: &Summary) -> Summary {
+        let mut since = self.clone();
+        for passages in &mut since.sites {
+            let known = before.sites.iter();
+            let mut known = known.filter(|known| ptr::eq(known.site, passages.site));
+            let then = known.next().map_or(0, |known| known.count);
+            passages.count = passages.count.wrapping_sub(then);
+        }
+        since.sites.retain(|passages| passages.count > 0);
+        let most_first = |passages: &Passages| std::cmp::Reverse(passages.count);
+        since.sites.sort_by_key(most_first);
+        for (counts, then) in since.rest.iter_mut().zip(&before.rest) {
+            for (count, then) in counts.iter_mut().zip(then) {
+                *count = count.wrapping_sub(*then);
+            }
+        }
+        since
     }
 
     /// Adds what `account` counted.

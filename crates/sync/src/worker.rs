@@ -19,10 +19,20 @@ use std::hash::{BuildHasher, RandomState};
 /// Taking a worker, and giving it back.
 static REGISTRY: Site = Site::new(Component::Metadata, Pattern::Unbounded, "worker registry");
 
+/// For whom a worker works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// Whoever called.
+    Caller,
+    /// Nobody who waits for each step of it: threads of the engine's own, and those who look in.
+    Background,
+}
+
 #[derive(Debug, Default)]
 struct Registry {
-    // What others may read of a worker. It stays when the worker goes, and serves the next of its id.
-    accounts: Vec<Arc<Account>>,
+    // What others may read of a worker, for each side. It stays when the worker goes, and serves the next
+    // of its id on that side.
+    accounts: Vec<[Arc<Account>; 2]>,
     // The smallest free id goes first, so that ids stay dense.
     free: BinaryHeap<Reverse<u32>>,
 }
@@ -86,15 +96,37 @@ impl Workers {
 
     /// A worker of its own for the caller, with the smallest id that is free.
     pub fn worker(&self) -> Worker {
+        self.worker_for(Side::Caller)
+    }
+
+    /// As [`worker`](Self::worker), for a thread that works for the engine and not for one caller, or
+    /// for who only looks in. What it passes is counted apart, so that what a caller passes can be told
+    /// while others work.
+    ///
+    /// ```
+    /// use foxton_sync::site::{Component, Pattern, Site};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// static TAIL: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer tail");
+    ///
+    /// let workers = Workers::new();
+    /// workers.background_worker().account().passed(&TAIL);
+    /// assert_eq!(workers.account().count(Component::Log, Pattern::Unbounded), 0);
+    /// ```
+    pub fn background_worker(&self) -> Worker {
+        self.worker_for(Side::Background)
+    }
+
+    fn worker_for(&self, side: Side) -> Worker {
         let mut registry = lock(&self.0.registry);
         let id = match registry.free.pop() {
             Some(Reverse(id)) => id,
             None => {
-                registry.accounts.push(Arc::new(Account::default()));
+                registry.accounts.push(Default::default());
                 u32::try_from(registry.accounts.len() - 1).expect("fewer than 2^32 workers")
             }
         };
-        let account = registry.accounts[id as usize].clone();
+        let account = registry.accounts[id as usize][side as usize].clone();
         drop(registry);
         account.passed(&REGISTRY);
         let in_domain =
@@ -134,12 +166,21 @@ impl Workers {
         &self.0.hooks
     }
 
-    /// What all workers passed so far, those that are gone included. Empty without the feature
-    /// `account`.
+    /// What all workers of callers passed so far, those that are gone included. Empty without the
+    /// feature `account`.
     pub fn account(&self) -> Summary {
+        self.account_of(Side::Caller)
+    }
+
+    /// The same of all [background workers](Self::background_worker).
+    pub fn background_account(&self) -> Summary {
+        self.account_of(Side::Background)
+    }
+
+    fn account_of(&self, side: Side) -> Summary {
         let mut summary = Summary::default();
-        for account in &lock(&self.0.registry).accounts {
-            summary.add(account);
+        for accounts in &lock(&self.0.registry).accounts {
+            summary.add(&accounts[side as usize]);
         }
         summary
     }

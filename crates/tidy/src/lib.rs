@@ -24,6 +24,9 @@ pub mod ladder;
 /// One door to atomics, numbered orderings, and where `unsafe` may stand.
 pub mod memory;
 
+/// Where threads can meet, a site is declared.
+pub mod meetings;
+
 /// Leftovers, files nobody reaches, titles, references to nothing, paths of one machine.
 pub mod litter;
 
@@ -59,12 +62,13 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 11] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 12] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
         memory::numbered_orderings,
         memory::unsafe_in_its_place,
+        meetings::accounted,
         litter::leftovers,
         litter::ignored_tests,
         litter::unreached_files,

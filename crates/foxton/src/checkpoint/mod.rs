@@ -90,6 +90,7 @@ use std::time::{Duration, Instant};
 
 use foxton_log::{Log, Lsn};
 use foxton_sync::shim::{self, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 pub(crate) use maker::Maker;
@@ -139,6 +140,9 @@ pub struct CheckpointStats {
     /// If one is being made: how many bytes it has read, of how many.
     pub progress: Option<(u64, u64)>,
 }
+
+/// The bell: whose commit makes a checkpoint due rings it for the thread that makes them.
+static BELL: Site = Site::new(Component::Message, Pattern::Unbounded, "checkpoint due");
 
 /// Checkpoints of one open database.
 pub(crate) struct Checkpoints {
@@ -190,15 +194,16 @@ impl Checkpoints {
 
     /// Tells that the log has come to `end`.
     #[inline]
-    pub(crate) fn note(&self, end: Lsn) {
+    pub(crate) fn note(&self, worker: &Worker, end: Lsn) {
         // Relaxed: leads to no memory; whoever sees it late is followed by others.
         if end.bytes() >= self.due.load(Ordering::Relaxed) {
-            self.ring();
+            self.ring(worker);
         }
     }
 
     #[cold]
-    fn ring(&self) {
+    fn ring(&self, worker: &Worker) {
+        worker.account().passed(&BELL);
         self.due.store(u64::MAX, Ordering::Relaxed); // Relaxed: see `note`.
         shim::lock(&self.bell).rung = true;
         self.news.notify_all();

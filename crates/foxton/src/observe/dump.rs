@@ -103,7 +103,9 @@ impl Drop for Dumper {
 /// The dump, if some wait has lasted for `bound`.
 fn look(engine: &Weak<Engine>, bound: Duration) -> Option<WaitDump> {
     let engine = engine.upgrade()?;
-    let longest = engine.locks.longest_wait(&engine.workers.worker())?;
+    let longest = engine
+        .locks
+        .longest_wait(&engine.workers.background_worker())?;
     (longest >= bound).then(|| WaitDump {
         bound,
         longest,

@@ -35,7 +35,7 @@ impl Names<'_> {
 
 /// What goes on.
 pub(crate) fn picture(engine: &Engine) -> Picture {
-    let worker = engine.workers.worker();
+    let worker = engine.workers.background_worker();
     let stats = engine.locks.stats(&worker);
     // Beside the counts, so that rates are right.
     let open = engine.opened.elapsed();

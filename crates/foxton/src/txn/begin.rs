@@ -3,11 +3,13 @@
 use std::mem;
 use std::sync::Arc;
 
+use foxton_sync::admission::SEATS;
 use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
 
 use super::state::{Phase, State};
 use super::tenure::Tenure;
+use crate::berth::BERTH;
 use crate::engine::Engine;
 use crate::error::{Request, Result};
 use crate::options::Locking;
@@ -31,7 +33,11 @@ impl State {
                 state.worker.account().passed(site);
                 state
             }
-            Err(home) => Box::new(State::new(engine.clone(), home)),
+            Err(home) => {
+                let state = Box::new(State::new(engine.clone(), home));
+                state.worker.account().passed(&rack::OVERFLOW);
+                state
+            }
         };
         if engine.options.locking == Locking::Off {
             state.worker.account().passed(&ALONE);
@@ -44,6 +50,7 @@ impl State {
     #[inline]
     pub(crate) fn enter(&mut self) {
         if let Some(admission) = &self.engine.admission {
+            self.worker.account().passed(&SEATS);
             admission.enter(&mut self.claim);
         }
     }
@@ -52,6 +59,7 @@ impl State {
     #[inline]
     pub(super) fn leave(&mut self) {
         if let Some(admission) = &self.engine.admission {
+            self.worker.account().passed(&SEATS);
             admission.leave(&mut self.claim);
         }
     }
@@ -75,12 +83,14 @@ impl State {
         match state.tenure {
             Tenure::Usual => State::to_rack(state),
             Tenure::Alone => {
+                state.worker.account().passed(&ALONE);
                 *shim::lock(&state.engine.open) = false;
                 State::to_rack(state);
             }
             Tenure::Session(ref membership) => {
                 let (berth, label) = (membership.berth.clone(), membership.label.clone());
                 state.owner.set_label(label);
+                state.worker.account().passed(&BERTH);
                 if let Some(state) = berth.put(state) {
                     State::leave_session(state);
                 }

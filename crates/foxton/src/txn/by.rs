@@ -375,7 +375,7 @@ impl State {
             kind: index.kind(),
             version: index.own_version(),
         };
-        let open = self.engine.catalog.open_index(&declared)?;
+        let open = self.engine.catalog.open_index(&self.worker, &declared)?;
         let record = &table_of(&open.entries).record;
         check_types(record, &K::TYPE, &V::TYPE)?;
         self.read_by.push(MetIndex {

@@ -15,6 +15,7 @@ use super::state::{Phase, State};
 use crate::early::{self, Until};
 use crate::engine::Count;
 use crate::error::Result;
+use crate::keeper;
 use crate::options::Locking;
 use crate::planted::Fault;
 use crate::point;
@@ -113,7 +114,7 @@ impl State {
         match end {
             Ok(end) => {
                 *place = end;
-                engine.checkpoints.note(end);
+                engine.checkpoints.note(worker, end);
                 worker.hooks().pass(&point::LOGGED);
                 Ok(Until::as_promised(self.durability, end))
             }
@@ -288,6 +289,7 @@ impl Drop for Logged {
             return;
         };
         let (engine, until) = (state.engine.clone(), self.until);
+        state.worker.account().passed(&keeper::DESK);
         engine.keeper.hand_over(Box::new(move || {
             let reached = state.wait(until);
             // Nobody is there to be told of a failure; whoever comes next is.

@@ -31,7 +31,7 @@
 use std::sync::Arc;
 
 use foxton_lock::name::Name;
-use foxton_store::memory::ValueBlock;
+use foxton_store::memory::{VALUE, ValueBlock};
 
 use super::changes::GhostIf;
 use super::insert::Inserter;
@@ -69,7 +69,7 @@ impl State {
         let place = match known {
             Some(place) if self.tended[place].changes == changes => place,
             _ => {
-                let set = kept.set();
+                let set = kept.set(&self.worker);
                 let entries = set.open.iter().map(|index| index.entries.clone());
                 let places = entries.map(|entries| self.place_of(entries)).collect();
                 let tended = Tended {
@@ -280,6 +280,7 @@ impl State {
             let record = table.rows.get(&guard, key).expect("it was there");
             // It stays for as long as the guard, whoever owns it.
             before = record.value();
+            worker.account().passed(&VALUE);
             old = record.swap(block);
         }
         let id = table.record.id;
@@ -290,6 +291,7 @@ impl State {
             let entry_key = statement.key(entry);
             let swap = |block| {
                 let record = rows.get(&guard, entry_key);
+                worker.account().passed(&VALUE);
                 record.and_then(|record| record.swap(block))
             };
             let (old, ghost_if) = match entry.change {
@@ -332,6 +334,7 @@ impl State {
         for entry in statement.entries.iter().filter(added) {
             let key = statement.key(entry);
             let record = tables[entry.place].table.rows.get(&guard, key);
+            worker.account().passed(&VALUE);
             if let Some(value) = record.and_then(|record| record.swap(None)) {
                 value.retire(&guard);
             }

@@ -14,6 +14,7 @@ use super::step::{Step, done};
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::keeper;
 use crate::planted::Fault;
 use crate::point;
 
@@ -68,6 +69,7 @@ impl Inserter<'_> {
         match table.rows.insert(guard, record, Next::from(next)) {
             Ok(_) => {
                 if let Some(page) = self.filling.note(address, bytes) {
+                    self.worker.account().passed(&keeper::DESK);
                     engine.keeper.hand_over(Box::new(move || {
                         pages::gather(page);
                     }));

@@ -10,7 +10,7 @@
 //!   exclusively. They are removed at the end, however that is, and not before: the gap before such a key
 //!   may be locked by its name alone, for what we read since.
 
-use foxton_store::memory::Record;
+use foxton_store::memory::{Record, VALUE};
 
 use super::changes::GhostIf;
 use super::marks::Mark;
@@ -149,6 +149,7 @@ impl State {
         if is_planted && old.as_ref().is_some_and(|old| !record.may_take(old)) {
             return;
         }
+        worker.account().passed(&VALUE);
         if let Some(new) = record.swap(old) {
             new.retire(&guard);
         }

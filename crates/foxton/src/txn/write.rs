@@ -30,7 +30,7 @@
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::ValueBlock;
+use foxton_store::memory::{VALUE, ValueBlock};
 
 use super::insert::Inserter;
 use super::state::{Locker, State};
@@ -95,6 +95,7 @@ impl State {
                 let block = new.map(ValueBlock::new).transpose()?;
                 // It stays for as long as the guard, whoever owns it.
                 let before = record.value();
+                worker.account().passed(&VALUE);
                 let old = record.swap(block);
                 changes.note(index, (id, key), (before, new), old, patches);
                 return Ok(Step::Done(existed));

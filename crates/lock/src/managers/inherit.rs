@@ -161,7 +161,8 @@ impl Cell {
     }
 
     /// What is kept was looked through, and only this is left. By somebody who wants.
-    fn set_kept_modes(&self, modes: Set) {
+    fn set_kept_modes(&self, worker: &Worker, modes: Set) {
+        worker.account().passed(&CELL);
         let with_them = |state: u32| Some(state & !MODES | u32::from(modes.bits()));
         let set = self
             .state
@@ -257,7 +258,7 @@ impl<M: LockManager> Inherit<M> {
                 self.give_back(worker, record, entry);
             }
         }
-        self.cells[index].set_kept_modes(left);
+        self.cells[index].set_kept_modes(worker, left);
     }
 
     /// Takes over what an earlier transaction of the place left, if it suits what is asked for.

@@ -148,8 +148,9 @@ impl<W: World + 'static> Sharded<W> {
             return;
         }
         if self.own_thread {
+            worker.account().passed(&detect::BELL);
             self.inner.bell.ring(|| {
-                let (inner, worker) = (self.inner.clone(), worker.workers().worker());
+                let (inner, worker) = (self.inner.clone(), worker.workers().background_worker());
                 thread::spawn(move || {
                     while inner.bell.wait() {
                         inner.look(&worker);

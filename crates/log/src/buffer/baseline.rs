@@ -47,7 +47,7 @@ impl Insert for Baseline {
     fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
         self.turns.with(worker, |turn| {
             match turn.allocate(&paper.ring, draft.framed, 1) {
-                Ok(place) => paper.fill(place, draft),
+                Ok(place) => paper.fill(worker, place, draft),
                 Err(placed) => placed,
             }
         })

@@ -67,6 +67,7 @@ impl Consolidated {
     /// Asks for the whole group, and copies beside the others, the latch held.
     fn lead(
         &self,
+        worker: &Worker,
         turn: &mut Turn,
         seat: &mut Seat<'_>,
         paper: &Paper,
@@ -82,7 +83,7 @@ impl Consolidated {
                 return placed;
             }
         }
-        let placed = copy(seat, paper, draft);
+        let placed = copy(worker, seat, paper, draft);
         seat.until_alone();
         placed
     }
@@ -98,9 +99,9 @@ fn reason(placed: &Placed) -> Reason {
 
 /// Waits for the part of this seat and fills it. Who was refused in a group asks again alone, and is
 /// told why; so does who was deserted.
-fn copy(seat: &mut Seat<'_>, paper: &Paper, draft: &Draft<'_>) -> Placed {
+fn copy(worker: &Worker, seat: &mut Seat<'_>, paper: &Paper, draft: &Draft<'_>) -> Placed {
     match seat.part() {
-        Ok(place) => paper.fill(place, draft),
+        Ok(place) => paper.fill(worker, place, draft),
         Err(_) => Placed::Full,
     }
 }
@@ -108,7 +109,7 @@ fn copy(seat: &mut Seat<'_>, paper: &Paper, draft: &Draft<'_>) -> Placed {
 impl Insert for Consolidated {
     fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
         let alone = |turn: &mut Turn| match turn.allocate(&paper.ring, draft.framed, 1) {
-            Ok(place) => paper.fill(place, draft),
+            Ok(place) => paper.fill(worker, place, draft),
             Err(placed) => placed,
         };
         if let Some(placed) = self.turns.try_with(worker, alone) {
@@ -120,10 +121,11 @@ impl Insert for Consolidated {
             return self.turns.with(worker, alone);
         };
         if seat.is_first() {
-            self.turns
-                .with(worker, |turn| self.lead(turn, &mut seat, paper, draft))
+            self.turns.with(worker, |turn| {
+                self.lead(worker, turn, &mut seat, paper, draft)
+            })
         } else {
-            copy(&mut seat, paper, draft)
+            copy(worker, &mut seat, paper, draft)
         }
     }
 

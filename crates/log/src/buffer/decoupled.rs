@@ -55,7 +55,7 @@ impl Insert for Decoupled {
             .turns
             .with(worker, |turn| turn.allocate(&paper.ring, draft.framed, 1));
         match place {
-            Ok(place) => paper.fill(place, draft),
+            Ok(place) => paper.fill(worker, place, draft),
             Err(placed) => placed,
         }
     }

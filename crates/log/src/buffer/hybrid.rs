@@ -97,7 +97,7 @@ impl Hybrid {
     #[inline]
     fn fill(&self, worker: &Worker, paper: &Paper, place: Place<'_>, draft: &Draft<'_>) -> Placed {
         self.records.add(worker, 0, 1);
-        paper.fill(place, draft)
+        paper.fill(worker, place, draft)
     }
 
     fn together(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {

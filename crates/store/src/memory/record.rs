@@ -61,10 +61,22 @@
 use super::value::{self, Block, Origin, ValueBlock};
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use foxton_sync::site::{Component, Pattern, Site};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+
+/// A value exchanged for another: whoever writes a row meets there whoever wrote it before. A record knows
+/// no worker, so whoever calls [`Record::swap`] counts it.
+///
+/// ```
+/// use foxton_sync::worker::Workers;
+///
+/// let worker = Workers::new().worker();
+/// worker.account().passed(&foxton_store::memory::VALUE);
+/// ```
+pub static VALUE: Site = Site::new(Component::Latch, Pattern::Unbounded, "record value");
 
 /// What stands before the key.
 #[repr(C)]
@@ -143,6 +155,7 @@ impl Record {
     #[inline]
     pub fn swap(&self, new: Option<ValueBlock>) -> Option<ValueBlock> {
         let new = new.map_or(ptr::null_mut(), |block| self.adopt(block));
+        // Site: "record value".
         let old = self.header.value.swap(new, Ordering::AcqRel); // O1, O2
         let block = NonNull::new(old)?;
         let home = self.address();

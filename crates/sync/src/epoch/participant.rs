@@ -297,6 +297,12 @@ impl Guard<'_> {
         self.participant.hooks()
     }
 
+    /// Where passages under this guard are counted.
+    #[inline]
+    pub fn account(&self) -> &Account {
+        self.participant.account()
+    }
+
     /// Whether this guard pins `domain`: a guard of another domain protects nothing there.
     #[inline]
     pub fn pins(&self, domain: &Domain) -> bool {

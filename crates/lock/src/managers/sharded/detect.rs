@@ -30,6 +30,9 @@ use foxton_sync::{
 /// Several shards, latched together.
 static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
 
+/// The bell: who begins to wait rings it.
+pub(super) static BELL: Site = Site::new(Component::Message, Pattern::Unbounded, "lock detector");
+
 /// Between those who begin to wait and the thread that looks after them.
 #[derive(Debug, Default)]
 pub(super) struct Bell {

@@ -12,7 +12,11 @@ use foxton_sync::epoch::{Domain, Guard};
 use foxton_sync::hook::Hooks;
 use foxton_sync::latch::Version;
 use foxton_sync::shim::AtomicPtr;
+use foxton_sync::site::{Component, Pattern, Site};
 use std::ptr;
+
+/// A node that is about to be changed: its latch, asked for once.
+static NODE: Site = Site::new(Component::Latch, Pattern::Unbounded, "index node");
 
 /// The tree itself: where its root is, and in which domain its memory is reclaimed.
 pub(in crate::memory) struct Root<const N: usize> {
@@ -102,6 +106,7 @@ impl<'g, const N: usize> Pinned<'g, N> {
 
     /// Latches `node` if it still is at version `seen`. Never waits.
     pub(in crate::memory) fn hold(self, node: &'g Node<N>, seen: Version) -> Option<Hold<'g, N>> {
+        self.guard.account().passed(&NODE);
         // Lazily: a `Hold` gives the latch back when it is dropped.
         node.latch.try_lock(seen).then(|| Hold {
             node,

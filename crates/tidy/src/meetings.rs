@@ -1,0 +1,527 @@
+//! Where threads can meet, a site is declared: the account of communication does not rot.
+//!
+//! A place is a read-modify-write of an atomic, a mutex taken, or a queue between threads. It is accounted
+//! for if the function it stands in counts a passage (`passed(..)`), or if a comment names the site at
+//! which its callers count it:
+//!
+//! ```text
+//! // Site: "lock wait".
+//! let mut wait = lock(&self.wait);
+//! ```
+//!
+//! The site must exist. Files that know no worker stand in a list with how many places they have and who
+//! counts them; what no transaction passes stands in another, with the reason. An entry that does not agree
+//! with its file is a finding, too.
+
+use crate::{
+    Finding,
+    source::{self, Source},
+    tree::Tree,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The crates that transactions run through.
+const ACCOUNTED: [&str; 5] = ["sync", "lock", "log", "store", "foxton"];
+
+/// What an atomic, a mutex or a queue is asked for where threads meet: how the call begins.
+const CALLS: [&str; 13] = [
+    ".fetch_add(",
+    ".fetch_sub(",
+    ".fetch_or(",
+    ".fetch_and(",
+    ".fetch_xor(",
+    ".fetch_max(",
+    ".fetch_min(",
+    ".fetch_update(",
+    ".compare_exchange(",
+    ".compare_exchange_weak(",
+    ".lock()",
+    ".try_lock()",
+    "sync_channel(",
+];
+
+/// Functions that take a mutex, wherever they are called from.
+const TAKE_A_MUTEX: [&str; 2] = ["lock", "try_lock"];
+
+/// Files and folders that are not in the account, and why.
+const APART: &[(&str, &str)] = &[
+    ("crates/sync/src/shim.rs", "std under another name"),
+    (
+        "crates/sync/src/latch/",
+        "a latch is counted by `Latched` and its kin, with the site it was given",
+    ),
+    (
+        "crates/sync/src/hook.rs",
+        "where tests step in; not there without the feature `hooks`",
+    ),
+    (
+        "crates/sync/src/clock.rs",
+        "a clock that only tests set forward",
+    ),
+    ("crates/lock/src/inspect.rs", "who looks in"),
+    ("crates/foxton/src/observe/", "who looks in"),
+    (
+        "crates/foxton/src/backup/",
+        "a copy being made, beside transactions and without them",
+    ),
+    (
+        "crates/foxton/src/restart.rs",
+        "before the database is open",
+    ),
+    (
+        "crates/foxton/src/progress.rs",
+        "before the database is open",
+    ),
+    (
+        "crates/foxton/src/db.rs",
+        "the place where databases are opened",
+    ),
+    (
+        "crates/foxton/src/checkpoint/load.rs",
+        "before the database is open",
+    ),
+    (
+        "crates/store/src/recovery/",
+        "restart of pages, before the database is open",
+    ),
+    (
+        "crates/log/src/device/",
+        "stands for the operating system; called with \"log output\" or \"log sync\" held",
+    ),
+];
+
+/// Files whose places are counted by who calls them, since they know no worker: how many places there are,
+/// at which sites they are counted, and what of them is nobody's. One more in the file is a finding, so that
+/// whoever adds it looks whether it is counted.
+const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
+    (
+        "crates/sync/src/worker.rs",
+        2,
+        "\"worker registry\"; the accounts are added up by who looks in",
+    ),
+    (
+        "crates/sync/src/epoch/domain.rs",
+        5,
+        "\"epoch advance\", and \"worker registry\" when a worker comes or goes",
+    ),
+    (
+        "crates/sync/src/epoch/slot.rs",
+        4,
+        "\"worker registry\": a slot is taken and given back with its worker",
+    ),
+    (
+        "crates/sync/src/group.rs",
+        5,
+        "\"log buffer, group\", once for all that joining and leaving a group takes",
+    ),
+    (
+        "crates/sync/src/park.rs",
+        5,
+        "\"waking\", once by the sleeper and once by the waker; \"lock wait\" beside it",
+    ),
+    (
+        "crates/sync/src/ring.rs",
+        4,
+        "\"waking\" by who completes the place that the taker waits for; \"log output\" by the taker",
+    ),
+    (
+        "crates/sync/src/ring/front.rs",
+        3,
+        "\"log buffer, one word\"",
+    ),
+    (
+        "crates/lock/src/registry.rs",
+        14,
+        "\"lock wait\" for the wait and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
+    ),
+    ("crates/lock/src/remembered.rs", 9, "\"remembered locks\""),
+    (
+        "crates/lock/src/remembered/entry.rs",
+        2,
+        "none: its `lock` says what an entry locks",
+    ),
+    (
+        "crates/lock/src/waits.rs",
+        2,
+        "reports of deadlocks: \"lock detection\" was passed on the way",
+    ),
+    (
+        "crates/lock/src/managers/inherit.rs",
+        2,
+        "\"inherited locks\": when an owner is made, and by `verify`",
+    ),
+    (
+        "crates/lock/src/managers/direct.rs",
+        2,
+        "what revoking has cost: \"lock revocation\"",
+    ),
+    (
+        "crates/lock/src/managers/direct/escalate.rs",
+        1,
+        "how often a whole table was had: \"lock granule\" was passed for it",
+    ),
+    (
+        "crates/lock/src/managers/direct/granule.rs",
+        4,
+        "\"lock granule\", and \"lock revocation\" for what a walk sets; a granule becomes biased again once for each time it was revoked",
+    ),
+    (
+        "crates/lock/src/managers/sharded/detect.rs",
+        3,
+        "\"lock detector\" by who rings; the thread that hears is the other side",
+    ),
+    (
+        "crates/lock/src/managers/staged/flags.rs",
+        1,
+        "\"lock chain\"",
+    ),
+    (
+        "crates/lock/src/managers/staged/index.rs",
+        8,
+        "\"lock segments\"",
+    ),
+    (
+        "crates/lock/src/managers/staged/request.rs",
+        3,
+        "\"lock wait\" and \"lock chain\"; \"lock segments\" for a segment that nobody has had",
+    ),
+    (
+        "crates/lock/src/managers/staged/leaving.rs",
+        2,
+        "\"lock chain\", with the release",
+    ),
+    (
+        "crates/lock/src/managers/staged/word.rs",
+        1,
+        "\"lock chain\", with the request or the release",
+    ),
+    (
+        "crates/foxton/src/berth.rs",
+        2,
+        "\"session berth\", once coming back and once taken out",
+    ),
+    (
+        "crates/sync/src/admission.rs",
+        6,
+        "\"admission\", once going in and once going out",
+    ),
+    (
+        "crates/lock/src/managers/staged/stack.rs",
+        2,
+        "\"lock chain\", once for a request and once for its release",
+    ),
+    (
+        "crates/lock/src/managers/staged/tail.rs",
+        5,
+        "\"lock chain\", once for a request and once for its release",
+    ),
+    (
+        "crates/log/src/buffer/hybrid.rs",
+        2,
+        "why nothing more is taken: once the log is over",
+    ),
+    (
+        "crates/log/src/flush.rs",
+        2,
+        "how often there was a sync, asked by who looks in; whether there was a failure, asked once there was one",
+    ),
+    (
+        "crates/log/src/log.rs",
+        3,
+        "the flusher's thread, when the log is opened and closed",
+    ),
+    (
+        "crates/foxton/src/rack.rs",
+        2,
+        "\"rack overflow\", with what is made; and when the database is closed",
+    ),
+    (
+        "crates/foxton/src/catalog.rs",
+        12,
+        "\"catalog\" and \"indexes of a table\", while indexes are made and dropped, when the database is opened, and by who looks in",
+    ),
+    (
+        "crates/foxton/src/declare.rs",
+        2,
+        "threads that fill an index together, before anybody reads by it",
+    ),
+    (
+        "crates/foxton/src/keeper.rs",
+        6,
+        "\"keeper\"; the thread itself is the other side",
+    ),
+    (
+        "crates/foxton/src/checkpoint/mod.rs",
+        6,
+        "the thread that makes checkpoints, and who asks it for one; \"checkpoint due\" by whose commit makes one due",
+    ),
+    (
+        "crates/foxton/src/checkpoint/pace.rs",
+        3,
+        "what a checkpoint has come to: written by its thread",
+    ),
+];
+
+/// Every place where threads can meet is counted, or says at which site it is counted, or is apart.
+pub fn accounted(tree: &Tree) -> Vec<Finding> {
+    let sites = sites(tree);
+    let mut findings = Vec::new();
+    let (mut apart_used, mut elsewhere) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
+    for (name, path, source) in tree.sources() {
+        if !ACCOUNTED.contains(&name) {
+            continue;
+        }
+        for (at, call) in places(source) {
+            if let Some(entry) = APART
+                .iter()
+                .position(|(where_, _)| path.starts_with(where_))
+            {
+                apart_used.insert(entry);
+                continue;
+            }
+            let line = source.line(at);
+            match named_site(source, line) {
+                Some(site) if sites.contains(&site) => {}
+                Some(site) => {
+                    let what = format!("there is no site called \"{site}\"");
+                    findings.push(Finding::new(path, line, what));
+                }
+                None if counts(source, at) => {}
+                None if COUNTED_ELSEWHERE.iter().any(|(file, ..)| *file == path) => {
+                    *elsewhere.entry(path).or_default() += 1;
+                }
+                None => {
+                    let what = format!(
+                        "threads can meet at `{call}`, and no site is passed: count it, or say where \
+                         it is counted as `// Site: \"name\".`"
+                    );
+                    findings.push(Finding::new(path, line, what));
+                }
+            }
+        }
+    }
+    // A tree made up for a test need not have what the list has.
+    let whole = tree.source("crates/sync/src/site.rs").is_some();
+    for (entry, (path, _)) in APART.iter().enumerate() {
+        if whole && !apart_used.contains(&entry) {
+            findings.push(Finding::new(
+                path,
+                0,
+                "is in the list of what is apart, and nothing in it is",
+            ));
+        }
+    }
+    for &(path, listed, _) in COUNTED_ELSEWHERE.iter().filter(|_| whole) {
+        let found = elsewhere.get(path).copied().unwrap_or(0);
+        if found != listed {
+            let what = format!(
+                "{found} places where threads can meet are counted by the callers of this file, and \
+                 the list in crates/tidy/src/meetings.rs says {listed}: is each of them counted?"
+            );
+            findings.push(Finding::new(path, 0, what));
+        }
+    }
+    findings.extend(never_passed(tree));
+    findings
+}
+
+/// The offsets of the places in one file, and how the call begins.
+fn places(source: &Source) -> Vec<(usize, &'static str)> {
+    let code = &source.code;
+    let mut found = Vec::new();
+    for call in CALLS {
+        found.extend(code.match_indices(call).map(|(at, _)| (at, call)));
+    }
+    // Of a slice there is a `swap`, too; of an atomic it says how it is ordered.
+    let ordered = |at: usize| {
+        let rest = &code[at..];
+        let end = rest.find(')').unwrap_or(rest.len());
+        ["Relaxed", "Acquire", "Release", "AcqRel"]
+            .iter()
+            .any(|order| rest[..end].contains(order))
+    };
+    let swaps = code.match_indices(".swap(").filter(|&(at, _)| ordered(at));
+    found.extend(swaps.map(|(at, _)| (at, ".swap(")));
+    for name in TAKE_A_MUTEX {
+        let calls = source::words(code, name).filter(|&at| {
+            let before = code[..at].trim_end();
+            let is_call = code[at + name.len()..].starts_with("(&");
+            is_call && !before.ends_with("fn") && !before.ends_with('.')
+        });
+        found.extend(calls.map(|at| (at, name)));
+    }
+    found.retain(|&(at, _)| !source.is_test(at));
+    found.sort_unstable();
+    found
+}
+
+/// Whether the function around `at` counts a passage: the innermost that has a name.
+fn counts(source: &Source, at: usize) -> bool {
+    let code = &source.code;
+    let mut around = None;
+    for from in source::words(code, "fn") {
+        let Some(open) = code[from..].find(['{', ';']).map(|open| from + open) else {
+            continue;
+        };
+        let has_a_name = code[from + 3..].starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+        if has_a_name && code[open..].starts_with('{') {
+            let end = source::past_brace(code, open);
+            if (open..end).contains(&at) {
+                around = Some((open, end));
+            }
+        }
+    }
+    around.is_some_and(|(open, end)| {
+        let body = &code[open..end];
+        body.contains("passed(") || body.contains("passed_many(")
+    })
+}
+
+/// The site named in the comments beside the statement on `line`, or right above it.
+fn named_site(source: &Source, line: usize) -> Option<String> {
+    let comments: Vec<&str> = source.comments.split('\n').collect();
+    let code: Vec<&str> = source.code.split('\n').map(str::trim).collect();
+    let mut at = line - 1;
+    loop {
+        if let Some(name) = comments[at].split("Site: \"").nth(1) {
+            return name.split('"').next().map(str::to_owned);
+        }
+        // Up through the statement, and through the comments above it.
+        let above = at.checked_sub(1)?;
+        if code[above].ends_with([';', '{', '}', ',']) {
+            return None;
+        }
+        at = above;
+    }
+}
+
+/// The names of all sites that are declared.
+fn sites(tree: &Tree) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (_, _, source) in tree.sources() {
+        for (at, _) in source.code.match_indices("Site::new(") {
+            let end = at + source.code[at..].find(';').unwrap_or(0);
+            if let Some(name) = source.text[at..end].split('"').nth(1) {
+                names.insert(name.to_owned());
+            }
+        }
+    }
+    names
+}
+
+/// Sites that are declared and that nothing passes.
+fn never_passed(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (crate_, path, source) in tree.sources() {
+        if !ACCOUNTED.contains(&crate_) {
+            continue;
+        }
+        for at in source::words(&source.code, "static").filter(|&at| !source.is_test(at)) {
+            let rest = source.code[at + 6..].trim_start();
+            let Some((name, kind)) = rest.split_once(':') else {
+                continue;
+            };
+            if !kind.trim_start().starts_with("Site ") {
+                continue;
+            }
+            let is_public = source.code[..at].trim_end().ends_with(')')
+                || source.code[..at].trim_end().ends_with("pub");
+            let uses = |other: &Source| source::words(&other.code, name).count();
+            let passed = match is_public {
+                true => {
+                    tree.sources()
+                        .map(|(_, _, other)| uses(other))
+                        .sum::<usize>()
+                        > 1
+                }
+                false => {
+                    let folder = path.trim_end_matches(".rs").trim_end_matches("/mod");
+                    let near = tree.sources().filter(|(_, other, _)| {
+                        *other == path || other.starts_with(&format!("{folder}/"))
+                    });
+                    near.map(|(_, _, other)| uses(other)).sum::<usize>() > 1
+                }
+            };
+            if !passed {
+                let what = format!("the site {name} is declared and never passed");
+                findings.push(Finding::new(path, source.line(at), what));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let site = "static TAIL: Site = Site::new(Component::Log, Pattern::Unbounded, \"tail\");\nfn u() { w.passed(&TAIL); }\n";
+        let tree = Tree::from_files([("crates/log/src/a.rs", text), ("crates/log/src/b.rs", site)]);
+        accounted(&tree).iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn a_shared_counter_that_no_site_declares_is_found() {
+        let findings = told("fn count(&self) {\n    self.0.fetch_add(1, Relaxed);\n}\n");
+        assert_eq!(findings.len(), 1);
+        assert!(
+            findings[0].starts_with("crates/log/src/a.rs:2: threads can meet at `.fetch_add(`")
+        );
+        for call in [
+            "lock(&self.map).clear()",
+            "shim::lock(&self.map).clear()",
+            "self.0.swap(new, Ordering::AcqRel)",
+            "self\n        .0\n        .compare_exchange(a, b, Relaxed, Relaxed)",
+            "let (to, from) = sync_channel(1)",
+        ] {
+            assert_eq!(
+                told(&format!("fn f() {{\n    {call};\n}}\n")).len(),
+                1,
+                "{call}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_counted_where_it_stands_or_where_it_says_is_accounted_for() {
+        for body in [
+            "w.passed(&TAIL);\n    self.0.fetch_add(1, Relaxed);",
+            "// Site: \"tail\".\n    self.0.fetch_add(1, Relaxed);",
+            "self.0.fetch_add(1, Relaxed); // Site: \"tail\".",
+            "// Site: \"tail\".\n    let won = self.0\n        .fetch_add(1, Relaxed);",
+            "rows.swap(a, b);",
+        ] {
+            assert_eq!(
+                told(&format!("fn f() {{\n    {body}\n}}\n")),
+                [""; 0],
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mark_names_a_site_that_there_is_and_belongs_to_one_statement() {
+        let wrong =
+            told("fn f() {\n    // Site: \"tale\".\n    self.0.fetch_add(1, Relaxed);\n}\n");
+        assert_eq!(
+            wrong,
+            ["crates/log/src/a.rs:3: there is no site called \"tale\""]
+        );
+        let two = "fn f() {\n    // Site: \"tail\".\n    a.fetch_add(1, Relaxed);\n    b.fetch_add(1, Relaxed);\n}\n";
+        assert_eq!(told(two).len(), 1);
+        // Another function that counts does not count for this one.
+        let other = "fn f() {\n    a.fetch_add(1, Relaxed);\n}\nfn g() { w.passed(&TAIL); }\n";
+        assert_eq!(told(other).len(), 1);
+    }
+
+    #[test]
+    fn a_site_that_nothing_passes_is_found() {
+        let findings =
+            told("static HEAD: Site = Site::new(Component::Log, Pattern::Fixed, \"head\");\n");
+        assert_eq!(
+            findings,
+            ["crates/log/src/a.rs:1: the site HEAD is declared and never passed"]
+        );
+    }
+}
