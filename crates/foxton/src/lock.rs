@@ -187,7 +187,8 @@ impl LockWait {
     pub(crate) fn patience(self) -> Patience {
         match self {
             LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
-            LockWait::Refuse | LockWait::Skip => Patience::Refuse,
+            LockWait::Refuse => Patience::Refuse,
+            LockWait::Skip => Patience::Skip,
         }
     }
 }

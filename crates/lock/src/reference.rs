@@ -294,8 +294,12 @@ impl LockManager for Reference {
                 }
                 return Reply::Granted;
             }
-            if patience == Patience::Refuse {
-                return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
+            match patience {
+                Patience::Wait => {}
+                Patience::Skip => return owner.refuse_at_once(name, mode, Vec::new()),
+                Patience::Refuse => {
+                    return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
+                }
             }
             let Waiting { ticket, since, .. } = owner.prepare_wait(name, mode);
             queue.line.insert(

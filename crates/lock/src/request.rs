@@ -61,6 +61,9 @@ pub type Label = Cow<'static, str>;
 pub enum Patience {
     /// It is refused, and leaves no trace.
     Refuse,
+    /// The same, but who stood in the way is not told: for those who pass over what is locked, many
+    /// names in a row, and would not read it.
+    Skip,
     /// It waits in the queue.
     Wait,
 }

@@ -224,6 +224,32 @@ fn l3_a_refused_request_leaves_no_trace() {
 }
 
 #[test]
+fn l3_who_passes_over_leaves_no_trace_and_is_told_no_names() {
+    on_all(|t| {
+        let mut owners = ["a", "b", "c"].map(|label| t.owner(label));
+        let [a, b, c] = &mut owners;
+        t.granted(a, A, Mode::S);
+        t.granted(b, A, Mode::S);
+        for (owner, mode) in [(&mut *c, Mode::X), (&mut *a, Mode::X)] {
+            let patience = Patience::Skip;
+            let reply = t.locks.request(&t.worker, owner, A, mode, patience);
+            t.locks.verify(&t.worker);
+            let Reply::Refused(refusal) = reply else {
+                panic!("{reply:?}");
+            };
+            assert_eq!((refusal.reason, refusal.mode), (Reason::Busy, mode));
+            assert!(refusal.blockers.is_empty() && refusal.cycle.is_empty());
+            assert_eq!(t.shown(A), "a S, b S | ");
+        }
+        assert_eq!(a.held_mode(A), Some(Mode::S));
+        assert_eq!(t.locks.stats(&t.worker).busy, 2);
+        let reply = (t.locks).request(&t.worker, c, A, Mode::S, Patience::Skip);
+        assert!(matches!(reply, Reply::Granted), "nobody is in its way");
+        owners.iter_mut().for_each(|owner| t.release_all(owner));
+    });
+}
+
+#[test]
 fn l3_a_cancellation_after_the_grant_gives_it_back() {
     on_all(|t| {
         let mut owners = ["a", "b", "c"].map(|label| t.owner(label));

@@ -86,6 +86,12 @@ impl Conflict {
         }
     }
 
+    /// What was locked and is passed over: nobody asks by whom.
+    pub(crate) const PASSED_OVER: Conflict = Conflict {
+        reason: ConflictReason::Busy,
+        detail: None,
+    };
+
     pub(crate) const ENDED: Conflict = Conflict {
         reason: ConflictReason::Ended,
         detail: None,

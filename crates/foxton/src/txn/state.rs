@@ -20,7 +20,7 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
-use foxton_lock::request::{Patience, Refusal, Reply};
+use foxton_lock::request::{Patience, Reason, Refusal, Reply};
 use foxton_log::Lsn;
 use foxton_sync::admission::Claim;
 use foxton_sync::pages::Filling;
@@ -435,6 +435,9 @@ impl<'a> Locker<'a> {
 
     #[cold]
     fn refused(&self, refusal: Refusal) -> Error {
+        if self.patience == Patience::Skip && refusal.reason == Reason::Busy {
+            return Conflict::PASSED_OVER.into();
+        }
         // A refusal without a wait has no cycle: it is all about this table, or the one it leads to.
         Conflict::refused(refusal, |space| self.table.call(space)).into()
     }

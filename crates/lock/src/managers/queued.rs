@@ -107,7 +107,8 @@ type Identified = (OwnerId, Obstacle);
 
 /// What became of a request that could not be granted at once.
 enum Obstructed {
-    Busy(Box<SmallVec<[Identified; 4]>>),
+    /// With those in the way, if that is to be told.
+    Busy(Option<Box<SmallVec<[Identified; 4]>>>),
     Waiting(Box<(Waiting, Pending, Reach)>),
 }
 
@@ -268,10 +269,14 @@ impl<B: Buckets> Queued<B> {
             ..
         } = *asked;
         let place = owner.id().place();
-        if asked.patience == Patience::Refuse {
-            let position = head.position_of_next(converts.is_some());
-            let obstacles = self.identify(head.obstacles(place, mode, position));
-            return Obstructed::Busy(Box::new(obstacles));
+        match asked.patience {
+            Patience::Wait => {}
+            Patience::Skip => return Obstructed::Busy(None),
+            Patience::Refuse => {
+                let position = head.position_of_next(converts.is_some());
+                let obstacles = self.identify(head.obstacles(place, mode, position));
+                return Obstructed::Busy(Some(Box::new(obstacles)));
+            }
         }
         let waiting = owner.prepare_wait(name, mode);
         let held_slot = converts.map(|at| owner.held.at(at).slot);
@@ -307,7 +312,8 @@ impl<B: Buckets> Queued<B> {
     ) -> Reply {
         match obstructed {
             Obstructed::Busy(obstacles) => {
-                owner.refuse_at_once(name, mode, self.blockers(*obstacles))
+                let blockers = obstacles.map(|obstacles| self.blockers(*obstacles));
+                owner.refuse_at_once(name, mode, blockers.unwrap_or_default())
             }
             Obstructed::Waiting(wait) => {
                 let (waiting, pending, reach) = *wait;

@@ -149,8 +149,9 @@ impl<C: Chains> Staged<C> {
             self.chains.grant(&self.index, asked, request, awaited);
             return Decided::Granted;
         }
-        if patience == Patience::Refuse {
+        if patience != Patience::Wait {
             let obstacles = match line {
+                _ if patience == Patience::Skip => Default::default(),
                 Some(line) => {
                     let position = line.position_of_next(converts);
                     line.obstacles(&holders, asked.owner, mode, position)
