@@ -1,0 +1,240 @@
+//! Who goes before whom, by the order of grants alone: a writer waits for the readers before it, and for
+//! no other; where the order regards who is waited for, it is passed so often at most.
+//!
+//! One thread plays everybody, so that there is neither time nor chance in it.
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::{GapPart, KeyPart, Mode},
+    name::{KeyHasher, Name},
+    owner::Owner,
+    request::{Outcome, Patience, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::{
+    collections::VecDeque,
+    task::{Context, Poll, Waker},
+};
+
+const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
+const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
+/// How often a waiter is passed at most, where it may be.
+const PASSED: usize = 8;
+
+struct Table {
+    locks: Any,
+    worker: Worker,
+    hasher: KeyHasher,
+    _workers: Workers,
+}
+
+impl Table {
+    fn new(kind: Kind) -> Self {
+        let mut options = Options::tiny();
+        options.kind = kind;
+        let workers = Workers::with_seed(1);
+        Self {
+            locks: Any::new(&options),
+            worker: workers.worker(),
+            hasher: KeyHasher::new(1),
+            _workers: workers,
+        }
+    }
+
+    fn name(&self, key: u32) -> Name {
+        Name::key(1, &key.to_be_bytes(), &self.hasher)
+    }
+
+    /// An owner with what a key needs above it.
+    fn owner(&self) -> Owner {
+        let mut owner = self.locks.owner();
+        let table = Name::table(1);
+        let outcome = self
+            .locks
+            .try_lock(&self.worker, &mut owner, table, Mode::IX);
+        assert!(outcome.is_held());
+        owner
+    }
+
+    /// Whether it is granted at once; if not, it waits.
+    fn asks(&self, owner: &mut Owner, name: Name, mode: Mode) -> bool {
+        let patience = Patience::Wait;
+        let reply = (self.locks).request(&self.worker, owner, name, mode, patience);
+        self.locks.verify(&self.worker);
+        match reply {
+            Reply::Granted => true,
+            Reply::Waiting => false,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn is_granted(&self, owner: &mut Owner) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.locks.poll_wait(&self.worker, owner, &mut context) {
+            Poll::Pending => false,
+            Poll::Ready(Outcome::Granted) => true,
+            Poll::Ready(outcome) => panic!("{outcome:?}"),
+        }
+    }
+
+    fn end(&self, mut owner: Owner) {
+        self.locks.release_all(&self.worker, &mut owner);
+        self.locks.verify(&self.worker);
+    }
+}
+
+/// Readers come and go, so that there is always one; in between comes a writer.
+#[test]
+fn a_writer_waits_for_the_readers_before_it_and_for_no_other() {
+    for kind in Kind::ALL {
+        let table = Table::new(kind);
+        let hot = table.name(0);
+        let mut reading: VecDeque<Owner> = VecDeque::new();
+        for _ in 0..5 {
+            let mut reader = table.owner();
+            assert!(table.asks(&mut reader, hot, READ), "{kind}");
+            reading.push_back(reader);
+        }
+        let mut writer = table.owner();
+        assert!(!table.asks(&mut writer, hot, WRITE), "{kind}");
+        let mut late = Vec::new();
+        while let Some(first) = reading.pop_front() {
+            let mut reader = table.owner();
+            assert!(!table.asks(&mut reader, hot, READ), "{kind}: it was passed");
+            late.push(reader);
+            assert!(!table.is_granted(&mut writer), "{kind}: too early");
+            table.end(first);
+        }
+        assert!(
+            table.is_granted(&mut writer),
+            "{kind}: all before it are gone"
+        );
+        assert!(late.iter_mut().all(|reader| !table.is_granted(reader)));
+        table.end(writer);
+        for mut reader in late {
+            assert!(table.is_granted(&mut reader), "{kind}");
+            table.end(reader);
+        }
+        assert!(table.locks.inspect(&table.worker).queues.is_empty());
+    }
+}
+
+/// Readers and writers at random: nobody who conflicts with an earlier one goes before it.
+#[test]
+fn who_conflicts_goes_in_the_order_of_arrival() {
+    for kind in Kind::ALL {
+        for seed in 0..20 {
+            arrivals(kind, seed);
+        }
+    }
+}
+
+/// Somebody in the crowd, by when it came.
+struct Member {
+    came: usize,
+    writes: bool,
+    owner: Owner,
+}
+
+fn arrivals(kind: Kind, seed: u64) {
+    let (table, chance) = (Table::new(kind), Workers::with_seed(seed));
+    let chance = chance.worker();
+    let hot = table.name(0);
+    let (mut holding, mut waiting): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
+    for came in 0..200 {
+        let writes = chance.random_below(4) == 0;
+        let mut owner = table.owner();
+        let granted = table.asks(&mut owner, hot, if writes { WRITE } else { READ });
+        let member = Member {
+            came,
+            writes,
+            owner,
+        };
+        if granted {
+            holding.push(member);
+        } else {
+            waiting.push(member);
+        }
+        in_order(&holding, &waiting, kind);
+        // More come than go at first; at the end all go.
+        let leave = if came == 199 {
+            usize::MAX
+        } else {
+            chance.random_below(3) as usize
+        };
+        for _ in 0..leave {
+            if holding.is_empty() {
+                break;
+            }
+            let at = chance.random_below(holding.len() as u64) as usize;
+            table.end(holding.swap_remove(at).owner);
+            let (now, later) = waiting
+                .into_iter()
+                .map(|mut member| (table.is_granted(&mut member.owner), member))
+                .partition::<Vec<_>, _>(|(granted, _)| *granted);
+            holding.extend(now.into_iter().map(|(_, member)| member));
+            waiting = later.into_iter().map(|(_, member)| member).collect();
+            in_order(&holding, &waiting, kind);
+        }
+    }
+    assert!(
+        holding.is_empty() && waiting.is_empty(),
+        "{kind}: somebody is left"
+    );
+}
+
+fn in_order(holding: &[Member], waiting: &[Member], kind: Kind) {
+    for waiter in waiting {
+        let passed = holding
+            .iter()
+            .find(|holder| holder.came > waiter.came && (holder.writes || waiter.writes));
+        let by = passed.map(|holder| (holder.came, waiter.came));
+        assert!(
+            by.is_none(),
+            "{kind}: who came {by:?} went in the other order"
+        );
+    }
+}
+
+/// Readers for each of whom somebody waits elsewhere come after a writer for whom nobody waits. In the
+/// order of arrival it goes first all the same; in the other one it is passed eight times.
+#[test]
+fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
+    for kind in Kind::ALL {
+        let table = Table::new(kind);
+        let hot = table.name(0);
+        let mut first = table.owner();
+        assert!(table.asks(&mut first, hot, READ));
+        let mut writer = table.owner();
+        assert!(!table.asks(&mut writer, hot, WRITE));
+        let (mut passed, mut others) = (Vec::new(), Vec::new());
+        for number in 1..=3 * PASSED as u32 {
+            let (mut reader, mut behind) = (table.owner(), table.owner());
+            assert!(table.asks(&mut reader, table.name(number), WRITE));
+            let mut granted = table.asks(&mut reader, hot, READ);
+            assert!(!table.asks(&mut behind, table.name(number), READ));
+            granted = granted || table.is_granted(&mut reader);
+            if granted { &mut passed } else { &mut others }.push(reader);
+            others.push(behind);
+        }
+        let expected = match kind {
+            Kind::Sharded | Kind::ShardedWorld => PASSED,
+            _ => 0,
+        };
+        assert_eq!(passed.len(), expected, "{kind}");
+        passed.into_iter().for_each(|reader| table.end(reader));
+        assert!(
+            !table.is_granted(&mut writer),
+            "{kind}: one is still reading"
+        );
+        table.end(first);
+        assert!(table.is_granted(&mut writer), "{kind}");
+        table.end(writer);
+        for mut other in others {
+            assert!(table.is_granted(&mut other), "{kind}");
+            table.end(other);
+        }
+        assert!(table.locks.inspect(&table.worker).queues.is_empty());
+    }
+}
