@@ -45,15 +45,27 @@ mod restart;
 /// `foxton bench log-insert`.
 mod log_insert;
 
+/// `foxton bench queue`.
+mod queue;
+
+/// `foxton bench storm`.
+mod storm;
+
+/// `foxton bench fairness`.
+mod fairness;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use commit::Commit;
+use fairness::Fairness;
 use foxton_lab::{bench::workload, progress::Audience, workload::contract::Workload as _};
 use lock_cost::LockCost;
 use lock_only::LockOnly;
 use log_insert::LogInsert;
+use queue::Queue;
 use restart::Restart;
+use storm::StormArguments;
 use txbench::Txbench;
 
 pub(crate) use results::{command_line, judged, moment, tell};
@@ -129,6 +141,23 @@ pub(crate) enum Bench {
     /// is given, so that the buffer is measured and not a disk. Before, each buffer takes records of
     /// all sizes from many threads onto a device in memory, and the stream is read back.
     LogInsert(LogInsert),
+    /// A queue of jobs: 64 workers, each taking the first job that nobody else has, or waiting for it.
+    ///
+    /// A worker claims the first row of a table, sleeps as long as a job takes, deletes the row, notes it as
+    /// done and puts a new job at the end, in one transaction. Measured with locked rows passed over and
+    /// with the first one waited for, in turn; afterwards each job must have been done once, and none lost.
+    Queue(Queue),
+    /// Storms: every thread wants the same few rows, so that deadlocks are the rule.
+    ///
+    /// Readers of one row who then write it; the same, reading for update; and transactions that write
+    /// every row of a few in random order. Over every lock manager and victim policy. Each report of a
+    /// deadlock is compared with what its members held and awaited.
+    Storm(StormArguments),
+    /// Fairness: readers that never cease, and writers of the same row.
+    ///
+    /// Counts by whom a writer is passed while it waits, over every lock manager, and shows the longest
+    /// wait. Readers are plain, or others wait for them elsewhere, which some managers regard.
+    Fairness(Fairness),
 }
 
 /// Runs the experiment asked for.
@@ -141,5 +170,8 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::LockOnly(arguments) => lock_only::run(arguments),
         Bench::Restart(arguments) => restart::run(&arguments),
         Bench::LogInsert(arguments) => log_insert::run(arguments),
+        Bench::Queue(arguments) => queue::run(&arguments),
+        Bench::Storm(arguments) => storm::run(&arguments),
+        Bench::Fairness(arguments) => fairness::run(&arguments),
     }
 }

@@ -8,6 +8,8 @@ use std::{fmt, io, path::PathBuf};
 pub enum BenchError {
     /// The settings contradict each other or the machine; the text says what to change.
     Settings(String),
+    /// A check failed, so what was measured does not count; the text says which and where.
+    Failed(String),
     /// A file or directory could not be used.
     File {
         /// Which.
@@ -38,7 +40,7 @@ impl BenchError {
 impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BenchError::Settings(what) => f.write_str(what),
+            BenchError::Settings(what) | BenchError::Failed(what) => f.write_str(what),
             BenchError::File { path, cause } => {
                 write!(
                     f,

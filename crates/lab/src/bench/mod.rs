@@ -45,5 +45,14 @@ pub mod lock_only;
 /// Restarts, and what checkpoints cost.
 pub mod restart;
 
+/// A queue of jobs in a table, with locked ones passed over or waited for.
+pub mod queue;
+
+/// Who is passed by whom, and how often.
+pub mod fairness;
+
+/// Everybody at the same few names: progress, and whether each report of a deadlock is right.
+pub mod storm;
+
 /// The log buffer alone.
 pub mod log_insert;

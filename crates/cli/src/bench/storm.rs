@@ -1,0 +1,119 @@
+//! `foxton bench storm`: everybody at the same few names.
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::Args;
+use foxton::VictimPolicy;
+use foxton_lab::{
+    bench::storm::{self, Settings, Storm},
+    progress::Audience,
+    report::{
+        number::{duration_us, grouped},
+        table::Table,
+    },
+    system::Locks,
+};
+
+use crate::{
+    output::{say, show},
+    seconds::seconds,
+};
+
+/// The arguments of `bench storm`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench storm
+  foxton bench storm --storm every-row --rows 4 --locks direct
+      128 threads that want all of four rows in random order, over the default manager
+  foxton bench storm --storm convert,update --victim requester")]
+pub(crate) struct StormArguments {
+    /// Which, separated by commas: convert, update, every-row.
+    #[arg(long, value_delimiter = ',', default_values_t = Storm::ALL)]
+    pub(crate) storm: Vec<Storm>,
+    /// Lock managers, separated by commas; all if none is said.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) locks: Vec<Locks>,
+    /// Who of a deadlock gives way, separated by commas: least-work, youngest, requester.
+    #[arg(long, value_delimiter = ',', default_values_t = VictimPolicy::ALL)]
+    pub(crate) victim: Vec<VictimPolicy>,
+    /// Threads.
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) threads: u32,
+    /// Rows that every-row wants.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rows: u32,
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 0.3, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Times each is run.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) reps: u32,
+    /// Run who gave way again at once, and not after a random pause that grows.
+    #[arg(long)]
+    pub(crate) at_once: bool,
+    /// Seed of the orders.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Runs, checks, and shows a table.
+pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
+    let locks = match arguments.locks.as_slice() {
+        [] => storm::all_locks(),
+        some => some.to_vec(),
+    };
+    if locks.contains(&Locks::None) {
+        return Err("--locks none has no deadlocks: name lock managers".to_owned());
+    }
+    let settings = Settings {
+        locks,
+        victims: arguments.victim.clone(),
+        storms: arguments.storm.clone(),
+        threads: arguments.threads,
+        rows: arguments.rows,
+        window: Duration::from_secs_f64(arguments.seconds),
+        least: 1,
+        reps: arguments.reps,
+        at_once: arguments.at_once,
+        seed: arguments.seed,
+    };
+    let mut table = Table::new([
+        "storm",
+        "locks",
+        "victim",
+        "commits/s",
+        "deadlocks",
+        "a commit",
+        "most in a cycle",
+        "longest wait",
+    ]);
+    let (mut commits, mut deadlocks) = (0, 0);
+    let found = storm::run(&settings, Audience::here());
+    for found in found.map_err(|error| error.to_string())? {
+        commits += found.commits;
+        deadlocks += found.deadlocks;
+        table.row([
+            found.storm.to_string(),
+            found.locks,
+            found.victim.to_string(),
+            found.rate.told(grouped),
+            grouped(found.deadlocks as f64),
+            format!("{:.3}", found.deadlocks as f64 / found.commits as f64),
+            found.longest_cycle.to_string(),
+            duration_us(found.longest_wait.as_secs_f64() * 1e6),
+        ]);
+    }
+    show(&table.render());
+    say!(
+        "\n{} transactions by {} threads all committed. {} deadlocks, each with one victim that is in its \
+         cycle;\nwhat each report says was compared with what its members wrote down.",
+        grouped(commits as f64),
+        arguments.threads,
+        grouped(deadlocks as f64),
+    );
+    if cfg!(debug_assertions) {
+        eprintln!("note: built without optimisation, so these are not numbers to compare");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,336 @@
+//! Readers that come and go so that there is always one, and writers who want the same name.
+//!
+//! A writer should wait for the readers before it and for no other, however many come after. That is
+//! counted by what each thread knows: a reader that has the lock, and that asked for it when a certain
+//! writer's wait had begun, has passed that writer if the same wait still goes on. This needs no clock: while
+//! the reader has the name the writer cannot have it.
+//!
+//! Readers are *plain*, or *awaited*: then each takes one of a few other names first, alone, so
+//! that more of them wait for it there. An order that regards who is waited for puts those before the
+//! writers, and each writer may be passed eight times by that; in the order of arrival, never.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use foxton::LockManagerKind;
+use foxton_lock::{
+    any::Any,
+    manager::LockManager,
+    mode::{GapPart, KeyPart, Mode},
+    name::Name,
+    owner::Owner,
+    request::{Outcome, Patience, Reply},
+};
+use foxton_sync::{
+    shim::{AtomicU64, Ordering},
+    worker::{Worker, Workers},
+};
+
+use super::{alone, error::BenchError};
+use crate::{
+    progress::Audience,
+    random::Random,
+    system::{Locks, System},
+};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Lock managers, by the names of the command line.
+    pub locks: Vec<Locks>,
+    /// Threads that read.
+    pub readers: u32,
+    /// Threads that write.
+    pub writers: u32,
+    /// Time of each run.
+    pub window: Duration,
+    /// Turns of each writer at least.
+    pub least: u32,
+    /// Runs of each kind.
+    pub reps: u32,
+    /// Seed of the other names.
+    pub seed: u64,
+}
+
+/// One manager, and readers of one kind.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// The lock manager.
+    pub locks: String,
+    /// Whether others wait for the readers, too.
+    pub awaited: bool,
+    /// How often a writer may be passed in one wait.
+    pub bound: u64,
+    /// How often one was, at most.
+    pub passed: u64,
+    /// Waits of writers, and those in which they were passed.
+    pub waits: u64,
+    /// Waits in which somebody passed.
+    pub passed_waits: u64,
+    /// The longest wait of a writer, and of a reader for the same name.
+    pub longest_write: Duration,
+    /// The longest wait of a reader for the name that the writers want.
+    pub longest_read: Duration,
+    /// Reads of all runs.
+    pub reads: u64,
+    /// Writes of all runs.
+    pub writes: u64,
+}
+
+/// How often a waiter is passed at most, where the order regards who is waited for.
+const PASSED: u64 = 8;
+/// Longer than any machine needs: who waits so long is not waiting for readers.
+const GRACE: Duration = Duration::from_secs(300);
+/// Names that awaited readers take first.
+const SIDES: usize = 4;
+/// How often a reader gives the processor away while it reads.
+const PAUSES: u32 = 3;
+
+const TABLE: Name = Name::table(1);
+const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
+const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
+
+/// Runs readers of both kinds over every manager, in turn.
+///
+/// # Errors
+///
+/// If a writer was passed more often than it may be, or somebody waited for minutes.
+pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
+    let mut found: Vec<Found> = Vec::new();
+    for rep in 0..settings.reps {
+        let mut at = 0;
+        for awaited in [false, true] {
+            let kind = if awaited { "awaited" } else { "plain" };
+            let pass = rep + 1;
+            audience.say(&format!("{kind} readers, pass {pass} of {}", settings.reps));
+            for &locks in &settings.locks {
+                let system = System::new(locks, None);
+                let one = once(settings, &system, awaited, rep).map_err(|what| {
+                    BenchError::Failed(format!("{kind} readers over {system}: {what}"))
+                })?;
+                match found.get_mut(at) {
+                    Some(found) => found.add(&one),
+                    None => found.push(one),
+                }
+                at += 1;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn once(settings: &Settings, system: &System, awaited: bool, rep: u32) -> Result<Found, String> {
+    let locks = system.manager();
+    let regards = [LockManagerKind::Sharded, LockManagerKind::ShardedWorld];
+    let bound = if regards.contains(&locks.kind()) {
+        PASSED
+    } else {
+        0
+    };
+    let names = alone::names(0, 1 + SIDES);
+    let ring = Ring {
+        workers: Workers::with_seed(settings.seed),
+        writers: (0..settings.writers).map(|_| Watched::default()).collect(),
+        hot: names[0],
+        sides: names[1..].to_vec(),
+        locks,
+        end: Instant::now() + settings.window,
+    };
+    let mut found = thread::scope(|scope| {
+        let (ring, mut threads) = (&ring, Vec::new());
+        for number in 0..settings.readers {
+            let random = Random::seeded(&[settings.seed, rep.into(), number.into()]);
+            threads.push(scope.spawn(move || ring.reader(random, awaited, settings.least)));
+        }
+        for watched in &ring.writers {
+            threads.push(scope.spawn(move || ring.writer(watched, settings.least)));
+        }
+        let ended = threads.into_iter().map(|thread| thread.join());
+        let ended = ended.map(|found| found.expect("nobody panics here"));
+        ended.reduce(|sum, more| {
+            let mut sum = sum?;
+            sum.add(&more?);
+            Ok(sum)
+        })
+    })
+    .unwrap_or_else(|| Ok(Found::default()))?;
+    found.locks = system.manager_name();
+    (found.awaited, found.bound) = (awaited, bound);
+    match found.passed <= bound {
+        true => Ok(found),
+        false => Err(format!(
+            "a writer was passed {} times in one wait, and may be {bound} times",
+            found.passed
+        )),
+    }
+}
+
+impl Found {
+    fn add(&mut self, more: &Found) {
+        self.passed = self.passed.max(more.passed);
+        self.waits += more.waits;
+        self.passed_waits += more.passed_waits;
+        self.longest_write = self.longest_write.max(more.longest_write);
+        self.longest_read = self.longest_read.max(more.longest_read);
+        self.reads += more.reads;
+        self.writes += more.writes;
+    }
+}
+
+/// What a writer lets others know.
+#[derive(Debug, Default)]
+struct Watched {
+    /// Odd from the moment at which a wait has begun until it has ended; never the same twice.
+    moment: AtomicU64,
+    /// How often it was passed in the wait in progress.
+    passed: AtomicU64,
+}
+
+impl Watched {
+    // O1: who sees a moment (Acquire) that says that a wait goes on asks for the lock after whoever said so
+    // (Release) stood in its queue.
+    fn begins(&self) {
+        self.passed.store(0, Ordering::Relaxed); // Nobody counts before the next store is seen (O1).
+        self.moment.fetch_add(1, Ordering::Release); // O1
+    }
+
+    /// How often it was passed. The lock is held meanwhile, so nobody counts any more.
+    fn ends(&self) -> u64 {
+        self.moment.fetch_add(1, Ordering::Release);
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    fn moment(&self) -> u64 {
+        self.moment.load(Ordering::Acquire) // O1
+    }
+
+    /// The name is held by somebody who asked for it at `asked`.
+    fn held_by_other(&self, asked: u64) {
+        if asked % 2 == 1 && self.moment() == asked {
+            self.passed.fetch_add(1, Ordering::Relaxed); // Read once the lock has gone from us to it.
+        }
+    }
+}
+
+/// Readers and writers around one name.
+struct Ring {
+    locks: Any,
+    workers: Workers,
+    writers: Vec<Watched>,
+    hot: Name,
+    sides: Vec<Name>,
+    end: Instant,
+}
+
+impl Ring {
+    fn reader(&self, mut random: Random, awaited: bool, least: u32) -> Result<Found, String> {
+        let worker = self.workers.worker();
+        let (mut owner, mut found) = (self.locks.owner(), Found::default());
+        let mut asked = vec![0; self.writers.len()];
+        while found.reads < least.into() || Instant::now() < self.end {
+            owner.begin();
+            if awaited {
+                let side = random.uniform(0, self.sides.len() as u64 - 1) as usize;
+                self.take(&worker, &mut owner, TABLE, Mode::IX)?;
+                self.take(&worker, &mut owner, self.sides[side], WRITE)?;
+            } else {
+                self.take(&worker, &mut owner, TABLE, Mode::IS)?;
+            }
+            for (asked, writer) in asked.iter_mut().zip(&self.writers) {
+                *asked = writer.moment();
+            }
+            let waited = self.take(&worker, &mut owner, self.hot, READ)?;
+            for (&asked, writer) in asked.iter().zip(&self.writers) {
+                writer.held_by_other(asked);
+            }
+            found.longest_read = found.longest_read.max(waited);
+            (0..PAUSES).for_each(|_| thread::yield_now());
+            self.locks.release_all(&worker, &mut owner);
+            found.reads += 1;
+        }
+        Ok(found)
+    }
+
+    fn writer(&self, watched: &Watched, least: u32) -> Result<Found, String> {
+        let worker = self.workers.worker();
+        let (mut owner, mut found) = (self.locks.owner(), Found::default());
+        while found.writes < least.into() || Instant::now() < self.end {
+            owner.begin();
+            self.take(&worker, &mut owner, TABLE, Mode::IX)?;
+            let began = Instant::now();
+            let reply = (self.locks).request(&worker, &mut owner, self.hot, WRITE, Patience::Wait);
+            if matches!(reply, Reply::Waiting) {
+                watched.begins();
+                let outcome = self.locks.wait(&worker, &mut owner, Some(began + GRACE));
+                let passed = watched.ends();
+                granted(outcome)?;
+                found.waits += 1;
+                found.passed_waits += u64::from(passed > 0);
+                found.passed = found.passed.max(passed);
+            }
+            found.longest_write = found.longest_write.max(began.elapsed());
+            self.locks.release_all(&worker, &mut owner);
+            found.writes += 1;
+            thread::yield_now();
+        }
+        Ok(found)
+    }
+
+    /// Takes `name`, and says how long that took.
+    fn take(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+    ) -> Result<Duration, String> {
+        let began = Instant::now();
+        granted((self.locks).lock(worker, owner, name, mode, Some(began + GRACE)))?;
+        Ok(began.elapsed())
+    }
+}
+
+fn granted(outcome: Outcome) -> Result<(), String> {
+    outcome
+        .refusal()
+        .map_or(Ok(()), |refusal| Err(refusal.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_are_passed_as_often_as_they_may_be_over_every_manager() {
+        let settings = Settings {
+            locks: LockManagerKind::ALL.map(Locks::Manager).to_vec(),
+            readers: 8,
+            writers: 2,
+            window: Duration::ZERO,
+            least: 50,
+            reps: 1,
+            seed: 1,
+        };
+        let found = run(&settings, Audience::Nobody).unwrap();
+        assert_eq!(found.len(), 2 * LockManagerKind::ALL.len());
+        for found in found {
+            assert_eq!((found.reads, found.writes), (8 * 50, 2 * 50), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_passes_a_wait_that_goes_on_is_counted() {
+        let writer = Watched::default();
+        writer.held_by_other(writer.moment());
+        writer.begins();
+        let asked = writer.moment();
+        writer.held_by_other(asked);
+        writer.held_by_other(asked);
+        assert_eq!(writer.ends(), 2);
+        writer.begins();
+        writer.held_by_other(asked);
+        assert_eq!(writer.ends(), 0, "that wait is over");
+    }
+}

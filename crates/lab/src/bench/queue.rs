@@ -1,0 +1,280 @@
+//! A queue of jobs in a table: many workers, each taking the first job that nobody else has.
+//!
+//! A worker claims the first job, does it, deletes it, notes it as done and puts a new one at the end, all
+//! in one transaction. The claim is a read of the first row, locked exclusively: with *skip*, locked rows
+//! are passed over; without, the worker waits for the first one. Doing a job is sleeping, as a worker does
+//! that waits for somebody else's answer; a job of no time at all measures the claims alone.
+//!
+//! # What is checked
+//!
+//! Job `k` of a queue that began with `n` is followed by job `k + n`. So at any moment each remainder of
+//! `n` has one job in the queue, and those before it are done: a job that was lost, done twice or done
+//! without being noted leaves another picture. After each run every row is compared with that.
+
+use std::{
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use foxton::{Database, Durability, Lock, LockOptions, Table};
+
+use super::{error::BenchError, scratch::Scratch};
+use crate::{measure::spread::Spread, progress::Audience, system::System};
+
+const JOBS: Table<u64, u64> = Table::new("jobs");
+const DONE: Table<u64, u32> = Table::new("done");
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is compared.
+    pub systems: Vec<System>,
+    /// Threads that take jobs.
+    pub workers: u32,
+    /// Jobs in the queue, more than there are workers.
+    pub jobs: u64,
+    /// How long a job takes.
+    pub work: Vec<Duration>,
+    /// Time of each measurement.
+    pub window: Duration,
+    /// Times each point is measured, with and without passing over.
+    pub reps: u32,
+    /// What a commit waits for.
+    pub durability: Durability,
+    /// Where the databases are made; the system's place for temporary files if `None`.
+    pub directory: Option<PathBuf>,
+}
+
+/// One lock manager, and jobs of one length.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What it was.
+    pub system: String,
+    /// How long a job took.
+    pub work: Duration,
+    /// Jobs a second, passing over locked ones.
+    pub skipping: Spread,
+    /// The same, waiting for the first.
+    pub waiting: Spread,
+    /// The first divided by the second, pass by pass.
+    pub ratio: Spread,
+    /// Jobs that were compared with what should be there.
+    pub checked: u64,
+}
+
+/// Measures every system with jobs of every length, in turn with and without passing over.
+///
+/// # Errors
+///
+/// If the settings make no sense, the engine refuses, or a job was lost or done twice.
+pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
+    if settings.jobs <= settings.workers.into() {
+        let what = "more jobs than workers are needed, or some find none: say more with --jobs";
+        return Err(BenchError::Settings(what.to_owned()));
+    }
+    let mut found = Vec::new();
+    for &work in &settings.work {
+        for system in &settings.systems {
+            audience.say(&format!("jobs of {work:?} over {system}"));
+            found.push(point(settings, system, work)?);
+        }
+    }
+    Ok(found)
+}
+
+fn point(settings: &Settings, system: &System, work: Duration) -> Result<Found, BenchError> {
+    let (mut skipping, mut waiting, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut checked = 0;
+    for rep in 0..settings.reps {
+        let mut rate = |lock| {
+            let one = once(settings, system, work, lock)?;
+            checked += one.done;
+            Ok::<f64, BenchError>(one.done as f64 / one.took.as_secs_f64())
+        };
+        let (skip, wait) = (Lock::Exclusive.skip_locked(), Lock::Exclusive.into());
+        // In either order: a machine that gets slower favours neither.
+        let (skipped, waited) = match rep % 2 {
+            0 => (rate(skip)?, rate(wait)?),
+            _ => {
+                let waited = rate(wait)?;
+                (rate(skip)?, waited)
+            }
+        };
+        skipping.push(skipped);
+        waiting.push(waited);
+        ratios.push(skipped / waited.max(f64::MIN_POSITIVE));
+    }
+    Ok(Found {
+        system: system.to_string(),
+        work,
+        skipping: Spread::new(skipping),
+        waiting: Spread::new(waiting),
+        ratio: Spread::new(ratios),
+        checked,
+    })
+}
+
+/// One run.
+struct Once {
+    done: u64,
+    took: Duration,
+}
+
+fn once(
+    settings: &Settings,
+    system: &System,
+    work: Duration,
+    lock: LockOptions,
+) -> Result<Once, BenchError> {
+    let directory = settings.directory.as_deref();
+    let scratch = Scratch::new(system.clone(), settings.durability, directory, None)?;
+    let db = &scratch.db;
+    load(db, settings.jobs)?;
+    let begun = Instant::now();
+    let end = begun + settings.window;
+    let counts = thread::scope(|scope| {
+        let workers: Vec<_> = (0..settings.workers)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut done = 0;
+                    while done == 0 || Instant::now() < end {
+                        done += u64::from(job(db, settings.jobs, number, work, lock)?);
+                    }
+                    Ok::<u64, foxton::Error>(done)
+                })
+            })
+            .collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        let done = joined.map(|done| done.expect("a worker does not panic"));
+        done.collect::<foxton::Result<Vec<u64>>>()
+    });
+    let took = begun.elapsed();
+    let counts = counts.map_err(BenchError::engine("a job of the queue"))?;
+    let done = counts.iter().sum();
+    check(db, settings.jobs, &counts)?;
+    Ok(Once { done, took })
+}
+
+fn load(db: &Database, jobs: u64) -> Result<(), BenchError> {
+    let loaded = db.run(|tx| (0..jobs).try_for_each(|job| tx.put(&JOBS, &job, &job)));
+    loaded.map_err(BenchError::engine("loading the queue"))
+}
+
+/// Takes one job and does it; whether there was one.
+fn job(
+    db: &Database,
+    jobs: u64,
+    worker: u32,
+    work: Duration,
+    lock: LockOptions,
+) -> foxton::Result<bool> {
+    db.run(|tx| {
+        let Some((job, _)) = tx.range(&JOBS, ..).locked(lock).first()? else {
+            return Ok(false);
+        };
+        if !work.is_zero() {
+            thread::sleep(work);
+        }
+        tx.delete(&JOBS, &job)?;
+        tx.insert(&DONE, &job, &worker)?;
+        tx.insert(&JOBS, &(job + jobs), &job)?;
+        Ok(true)
+    })
+}
+
+/// Whether the rows are those that `counts` jobs of each worker leave.
+fn check(db: &Database, jobs: u64, counts: &[u64]) -> Result<(), BenchError> {
+    let read = db.run(|tx| {
+        let queued = tx.range(&JOBS, ..).collect()?;
+        Ok((queued, tx.range(&DONE, ..).collect()?))
+    });
+    let (queued, done) = read.map_err(BenchError::engine("reading the queue"))?;
+    let queued: Vec<u64> = queued.into_iter().map(|(job, _)| job).collect();
+    picture(&queued, &done, jobs, counts).map_err(BenchError::Failed)
+}
+
+/// The check itself, on what was read.
+fn picture(queued: &[u64], done: &[(u64, u32)], jobs: u64, counts: &[u64]) -> Result<(), String> {
+    let mut expected: Vec<u64> = Vec::new();
+    let mut remainders: Vec<u64> = queued.iter().map(|job| job % jobs).collect();
+    remainders.sort_unstable();
+    if !remainders.into_iter().eq(0..jobs) {
+        return Err("jobs are missing from the queue, or there are too many".to_owned());
+    }
+    for &job in queued {
+        expected.extend((job % jobs..job).step_by(jobs as usize));
+    }
+    expected.sort_unstable();
+    if !done
+        .iter()
+        .map(|&(job, _)| job)
+        .eq(expected.iter().copied())
+    {
+        return Err("a job left the queue and was not done, or was done and stayed".to_owned());
+    }
+    for (worker, &count) in (0..).zip(counts) {
+        let noted = done.iter().filter(|(_, by)| *by == worker).count() as u64;
+        if noted != count {
+            return Err(format!(
+                "worker {worker} did {count} jobs, and {noted} are noted"
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Locks;
+    use foxton::LockManagerKind;
+
+    #[test]
+    fn no_job_is_lost_or_done_twice_over_any_manager() {
+        let kinds = LockManagerKind::ALL.map(Locks::Manager);
+        let settings = Settings {
+            systems: System::all(&kinds, &[]),
+            workers: 16,
+            jobs: 20,
+            work: vec![Duration::ZERO],
+            window: Duration::from_millis(20),
+            reps: 1,
+            durability: Durability::None,
+            directory: None,
+        };
+        let found = run(&settings, Audience::Nobody).unwrap();
+        assert!(found.iter().all(|found| found.checked >= 2 * 16));
+    }
+
+    #[test]
+    fn a_job_that_is_lost_done_twice_or_not_noted_is_seen() {
+        let done = [(0, 7), (1, 7), (2, 8), (3, 7)];
+        let counts = [0, 0, 0, 0, 0, 0, 0, 3, 1];
+        assert_eq!(picture(&[4, 5, 6, 3 + 4], &done, 4, &counts), Ok(()));
+        let wrong = |queued: &[u64], done: &[(u64, u32)], counts: &[u64]| {
+            assert!(picture(queued, done, 4, counts).is_err());
+        };
+        wrong(&[4, 5, 6], &done, &counts);
+        wrong(&[4, 5, 6, 7, 8], &done, &counts);
+        wrong(&[4, 5, 6, 3], &done, &counts);
+        wrong(&[4, 5, 6, 7], &done[1..], &counts);
+        wrong(&[4, 5, 6, 7], &done, &[0, 0, 0, 0, 0, 0, 0, 3, 2]);
+    }
+
+    #[test]
+    fn fewer_jobs_than_workers_are_refused() {
+        let settings = Settings {
+            systems: Vec::new(),
+            workers: 64,
+            jobs: 64,
+            work: Vec::new(),
+            window: Duration::ZERO,
+            reps: 1,
+            durability: Durability::None,
+            directory: None,
+        };
+        let refused = run(&settings, Audience::Nobody).unwrap_err();
+        assert!(refused.to_string().contains("--jobs"));
+    }
+}

@@ -1,0 +1,330 @@
+//! Compares each report of a deadlock with what its members wrote down.
+//!
+//! A report is right if
+//!
+//! * J1  one of its members gave way, and that is who got the report;
+//! * J2  each member did wait for what the report says, and held so many locks meanwhile;
+//! * J3  each held, or awaited earlier, what the one before it in the cycle awaited, in the mode that is
+//!   told, and the two modes conflict;
+//! * J4  there was a moment at which all of them waited;
+//! * J5  the victim is the one that the policy means;
+//! * J6  no other report is of the same waits.
+//!
+//! A thread that waits does nothing else, so what it held during a wait is exactly what it had written
+//! down before. When a wait began is known to lie between two moments, so J4 takes the longest it can
+//! have been: no right report is called wrong.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use foxton::VictimPolicy;
+use foxton_lock::request::{Member, OwnerId};
+
+use super::{
+    Wrong,
+    journal::{Attempt, Journal, Wait},
+};
+
+/// What all reports together say.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    pub(super) commits: u64,
+    pub(super) reports: u64,
+    pub(super) longest_cycle: usize,
+    pub(super) longest_wait: Duration,
+}
+
+/// A wait, by who waited and when it was asked for.
+type WaitId = (OwnerId, u64);
+
+/// Looks at every report. `in_order`: who came first stands first.
+pub(super) fn judge(
+    journals: &[Journal],
+    policy: VictimPolicy,
+    in_order: bool,
+) -> Result<Judged, Wrong> {
+    let attempts = journals.iter().flat_map(|journal| &journal.attempts);
+    let by_owner: HashMap<OwnerId, &Attempt> = attempts
+        .clone()
+        .map(|attempt| (attempt.owner, attempt))
+        .collect();
+    let mut judged = Judged {
+        commits: journals.iter().map(|journal| journal.commits).sum(),
+        ..Judged::default()
+    };
+    let mut cycles = HashSet::new();
+    for attempt in attempts {
+        for wait in &attempt.waits {
+            judged.longest_wait = judged.longest_wait.max(wait.slept);
+            let Some(cycle) = &wait.cycle else {
+                continue;
+            };
+            let told = |what: String| {
+                let members: String = cycle.iter().map(|member| format!("\n  {member}")).collect();
+                Wrong(format!("a report is wrong: {what}:{members}"))
+            };
+            let mut waits =
+                report(cycle, (attempt, wait), &by_owner, (policy, in_order)).map_err(told)?;
+            waits.sort_unstable();
+            judged.reports += 1;
+            judged.longest_cycle = judged.longest_cycle.max(cycle.len());
+            if !cycles.insert(waits) {
+                return Err(told("another one is of the same waits".to_owned()));
+            }
+        }
+    }
+    Ok(judged)
+}
+
+/// The waits of a report that is right; or what is wrong.
+fn report(
+    cycle: &[Member],
+    (victim, wait): (&Attempt, &Wait),
+    by_owner: &HashMap<OwnerId, &Attempt>,
+    (policy, in_order): (VictimPolicy, bool),
+) -> Result<Vec<WaitId>, String> {
+    let chosen: Vec<&Member> = cycle.iter().filter(|member| member.victim).collect();
+    let [chosen] = chosen[..] else {
+        return Err(format!("{} gave way", chosen.len()));
+    };
+    if (chosen.owner, chosen.awaited) != (victim.owner, wait.awaited) {
+        return Err("it came to another one than gave way".to_owned());
+    }
+    let members: Vec<(&Attempt, &Wait)> = cycle
+        .iter()
+        .map(|member| known(member, by_owner))
+        .collect::<Result<_, _>>()?;
+    let distinct: HashSet<OwnerId> = cycle.iter().map(|member| member.owner).collect();
+    if distinct.len() != cycle.len() || cycle.len() < 2 {
+        return Err("somebody stands in it twice".to_owned());
+    }
+    for (at, member) in cycle.iter().enumerate() {
+        let next = (at + 1) % cycle.len();
+        edge(member, members[at], members[next], in_order)?;
+    }
+    let began = members.iter().map(|(_, wait)| wait.asked).max();
+    let ended = members.iter().map(|(_, wait)| wait.ended).min();
+    if began >= ended {
+        return Err("they did not all wait at one moment".to_owned());
+    }
+    by_policy(policy, cycle, &members)?;
+    Ok(members
+        .iter()
+        .map(|(attempt, wait)| (attempt.owner, wait.asked))
+        .collect())
+}
+
+/// What a member wrote down of its wait (J2).
+fn known<'a>(
+    member: &Member,
+    by_owner: &HashMap<OwnerId, &'a Attempt>,
+) -> Result<(&'a Attempt, &'a Wait), String> {
+    let attempt = by_owner.get(&member.owner).copied();
+    let attempt = attempt.ok_or_else(|| format!("{} never waited", member.owner))?;
+    let wait = attempt.wait_for(member.awaited);
+    let wait = wait.ok_or_else(|| format!("{} did not wait for that", member.owner))?;
+    let held = attempt.count_during(wait);
+    match member.lock_count == held {
+        true => Ok((attempt, wait)),
+        false => Err(format!("{} held {held} locks", member.owner)),
+    }
+}
+
+/// One edge (J3).
+fn edge(
+    member: &Member,
+    (_, wait): (&Attempt, &Wait),
+    (next, next_wait): (&Attempt, &Wait),
+    in_order: bool,
+) -> Result<(), String> {
+    let (name, mode) = member.awaited;
+    if member.behind.compatible(mode) {
+        return Err(format!("{} need not wait for {}", member.owner, next.owner));
+    }
+    if member.behind_holder {
+        return match next.held_during(next_wait, name) == Some(member.behind) {
+            true => Ok(()),
+            false => Err(format!("{} did not hold that", next.owner)),
+        };
+    }
+    if next_wait.awaited != (name, member.behind) {
+        return Err(format!("{} did not await that", next.owner));
+    }
+    // A conversion goes before those that came earlier.
+    let converts = next.held_during(next_wait, name).is_some();
+    match in_order && !converts && next_wait.asked > wait.stood {
+        false => Ok(()),
+        true => Err(format!("{} came later than {}", next.owner, member.owner)),
+    }
+}
+
+/// Whether the right one gave way (J5).
+fn by_policy(
+    policy: VictimPolicy,
+    cycle: &[Member],
+    members: &[(&Attempt, &Wait)],
+) -> Result<(), String> {
+    let all = || cycle.iter().zip(members);
+    let chosen = all().find(|(member, _)| member.victim);
+    let (victim, (attempt, wait)) = chosen.expect("looked at before");
+    // What there is to lose, as `VictimPolicy` says: doubled for each time it gave way.
+    let worth = |member: &Member, attempt: &Attempt| {
+        let factor = 1u64 << attempt.defeats.min(63);
+        (member.lock_count as u64 + 1).saturating_mul(factor)
+    };
+    let suits = match policy {
+        VictimPolicy::LeastWork => all().all(|(member, (other, _))| {
+            (worth(victim, attempt), victim.age) <= (worth(member, other), member.age)
+        }),
+        VictimPolicy::Youngest => all().all(|(member, (other, _))| {
+            (attempt.defeats, victim.age) <= (other.defeats, member.age)
+        }),
+        VictimPolicy::Requester => all().all(|(_, (_, other))| other.asked <= wait.stood),
+    };
+    match suits {
+        true => Ok(()),
+        false => Err(format!("by {policy} another one gives way")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::alone::names;
+    use foxton_lock::{
+        any::{Any, Options},
+        manager::LockManager,
+        mode::Mode,
+        request::{Outcome, Patience, Reason},
+    };
+    use foxton_sync::worker::Workers;
+    use std::task::{Context, Poll, Waker};
+
+    /// Two transactions that each have what the other wants, as they wrote it down: the one that gave
+    /// way, and the other.
+    fn deadlock() -> [Attempt; 2] {
+        let (locks, workers) = (Any::new(&Options::default()), Workers::with_seed(1));
+        let (worker, names) = (workers.worker(), names(0, 2));
+        let mut owners = [locks.owner(), locks.owner()];
+        let mut attempts = owners
+            .each_mut()
+            .map(|owner| Attempt::new(owner.begin(), 0));
+        for at in 0..2 {
+            let taken = locks.try_lock(&worker, &mut owners[at], names[at], Mode::X);
+            assert!(taken.is_held());
+            attempts[at].acquired.push((names[at], Mode::X));
+        }
+        for at in 0..2 {
+            let name = names[1 - at];
+            let _ = locks.request(&worker, &mut owners[at], name, Mode::X, Patience::Wait);
+            attempts[at].waits.push(Wait {
+                awaited: (name, Mode::X),
+                acquired: 1,
+                asked: at as u64,
+                stood: 2 + at as u64,
+                ended: 10,
+                slept: Duration::ZERO,
+                cycle: None,
+            });
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        let mut gave_way = 0;
+        for at in 0..2 {
+            if let Poll::Ready(Outcome::Refused(refusal)) =
+                locks.poll_wait(&worker, &mut owners[at], &mut context)
+            {
+                assert_eq!(refusal.reason, Reason::Deadlock);
+                attempts[at].waits[0].cycle = Some(refusal.cycle);
+                gave_way = at;
+            }
+        }
+        for owner in &mut owners {
+            locks.cancel(&worker, owner);
+            locks.release_all(&worker, owner);
+        }
+        attempts.swap(0, gave_way);
+        attempts
+    }
+
+    fn judged(attempts: &[Attempt]) -> Result<Judged, Wrong> {
+        let journal = Journal {
+            commits: 1,
+            attempts: attempts.to_vec(),
+        };
+        judge(&[journal], VictimPolicy::default(), true)
+    }
+
+    #[test]
+    fn a_deadlock_as_it_was_is_right() {
+        let judged = judged(&deadlock()).unwrap();
+        assert_eq!((judged.reports, judged.longest_cycle), (1, 2));
+    }
+
+    /// Each lie is seen, and told as what it is.
+    #[test]
+    fn a_report_that_differs_from_what_was_is_wrong() {
+        let wrong = |change: &dyn Fn(&mut [Attempt; 2]), what: &str| {
+            let mut attempts = deadlock();
+            change(&mut attempts);
+            let told = judged(&attempts).unwrap_err().to_string();
+            assert!(told.contains(what), "{told}\nbut not: {what}");
+        };
+        fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<Member> {
+            attempts[0].waits[0].cycle.as_mut().expect("it gave way")
+        }
+        wrong(
+            &|all| {
+                report(all)
+                    .iter_mut()
+                    .for_each(|member| member.victim = true)
+            },
+            "2 gave way",
+        );
+        wrong(
+            &|all| {
+                report(all)
+                    .iter_mut()
+                    .for_each(|member| member.victim = false)
+            },
+            "0 gave way",
+        );
+        let other = |all: &mut [Attempt; 2]| {
+            report(all)
+                .iter_mut()
+                .for_each(|member| member.victim = !member.victim);
+        };
+        wrong(&other, "it came to another one");
+        wrong(&|all| all[1].waits.clear(), "did not wait for that");
+        wrong(
+            &|all| report(all)[1].awaited.1 = Mode::S,
+            "did not wait for that",
+        );
+        wrong(
+            &|all| {
+                report(all)
+                    .iter_mut()
+                    .for_each(|member| member.lock_count = 7)
+            },
+            "held 1 locks",
+        );
+        wrong(&|all| all[1].acquired[0].1 = Mode::S, "did not hold that");
+        wrong(&|all| report(all)[0].behind = Mode::IS, "did not hold that");
+        wrong(
+            &|all| report(all)[0].behind_holder = false,
+            "did not await that",
+        );
+        wrong(&|all| all[1].waits[0].asked = 10, "at one moment");
+        wrong(&|all| all[0].waits[0].ended = 0, "at one moment");
+        wrong(
+            &|all| all[0].defeats = 3,
+            "by least-work another one gives way",
+        );
+        let twice = |all: &mut [Attempt; 2]| {
+            let wait = all[0].waits[0].clone();
+            all[0].waits.push(wait);
+        };
+        wrong(&twice, "another one is of the same waits");
+    }
+}

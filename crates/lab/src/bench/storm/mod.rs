@@ -1,0 +1,263 @@
+//! Storms: everybody at the same few names, so that deadlocks are the rule.
+//!
+//! | storm | a transaction |
+//! | --- | --- |
+//! | `convert` | reads one row shared, which all others do too, and then wants it exclusively |
+//! | `update` | the same, but reads it for update: then there is nothing to deadlock over |
+//! | `every-row` | wants each of a few rows exclusively, in random order |
+//!
+//! A transaction that was chosen to give way is run again with the same rows, and knows how often it was
+//! chosen; at once, or after a short random pause that grows, as `Database::run` has it. Between two locks the thread gives its processor away, so that few processors see what
+//! many would.
+//!
+//! # What is checked
+//!
+//! Each thread writes down what it held and awaited, and when by a clock that all share. Afterwards
+//! each report of a deadlock is compared with that. Then: all transactions were done, nobody
+//! is left in the manager, and it counted as many deadlocks as there were victims. Threads that do not
+//! come back are told of with who waits for whom.
+
+/// What each transaction held and awaited.
+mod journal;
+
+/// The threads.
+mod crew;
+
+/// Whether reports are right.
+mod judge;
+
+use std::{fmt, time::Duration};
+
+use foxton::{LockManagerKind, VictimPolicy};
+
+use super::error::BenchError;
+use crate::{
+    measure::spread::Spread,
+    progress::Audience,
+    system::{Locks, System},
+};
+
+/// What all transactions do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Storm {
+    /// Read one row shared, then write it.
+    Convert,
+    /// Read one row for update, then write it.
+    Update,
+    /// Write a few rows in random order.
+    EveryRow,
+}
+
+foxton_sync::named! {
+    Storm, "storm":
+    Convert = "convert",
+    Update = "update",
+    EveryRow = "every-row",
+}
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Lock managers, by the names of the command line.
+    pub locks: Vec<Locks>,
+    /// Who gives way.
+    pub victims: Vec<VictimPolicy>,
+    /// Which storms.
+    pub storms: Vec<Storm>,
+    /// Threads, each with one transaction after another.
+    pub threads: u32,
+    /// Rows that `every-row` wants.
+    pub rows: u32,
+    /// Time of each run.
+    pub window: Duration,
+    /// Transactions of each thread at least, however long they take.
+    pub least: u32,
+    /// Runs of each kind.
+    pub reps: u32,
+    /// Whether who gave way is run again at once, without a pause.
+    pub at_once: bool,
+    /// Seed of the orders.
+    pub seed: u64,
+}
+
+/// What came of one storm over one manager under one policy.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The lock manager.
+    pub locks: String,
+    /// Who gave way.
+    pub victim: VictimPolicy,
+    /// Which storm.
+    pub storm: Storm,
+    /// Commits a second over the runs.
+    pub rate: Spread,
+    /// Commits of all runs.
+    pub commits: u64,
+    /// Deadlocks of all runs, each with one victim and a report that is right.
+    pub deadlocks: u64,
+    /// The most members that a cycle had.
+    pub longest_cycle: usize,
+    /// The longest wait.
+    pub longest_wait: Duration,
+}
+
+/// What a check did not find as it should be.
+#[derive(Debug)]
+pub struct Wrong(String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The managers that are compared if nobody says which: all.
+pub fn all_locks() -> Vec<Locks> {
+    LockManagerKind::ALL.map(Locks::Manager).to_vec()
+}
+
+/// Runs every storm over every manager under every policy, in turn.
+///
+/// # Errors
+///
+/// If a check failed: then the text says which storm it was, and what was wrong.
+pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
+    let mut found: Vec<Found> = Vec::new();
+    let mut rates: Vec<Vec<f64>> = Vec::new();
+    for rep in 0..settings.reps {
+        let mut at = 0;
+        for &storm in &settings.storms {
+            audience.say(&format!("{storm}, pass {} of {}", rep + 1, settings.reps));
+            for &locks in &settings.locks {
+                for &victim in &settings.victims {
+                    let system = System::new(locks, None).with_victim(victim);
+                    let once = once(settings, &system, (storm, victim), rep.into());
+                    let (rate, one) = once.map_err(|Wrong(what)| {
+                        let run = format!("{storm} over {system} with victim {victim}");
+                        BenchError::Failed(format!("{run}: {what}"))
+                    })?;
+                    if rep == 0 {
+                        found.push(one);
+                        rates.push(vec![rate]);
+                    } else {
+                        found[at].add(&one);
+                        rates[at].push(rate);
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+    for (found, rates) in found.iter_mut().zip(rates) {
+        found.rate = Spread::new(rates);
+    }
+    Ok(found)
+}
+
+/// One run: commits a second, and the rest.
+fn once(
+    settings: &Settings,
+    system: &System,
+    (storm, victim): (Storm, VictimPolicy),
+    rep: u64,
+) -> Result<(f64, Found), Wrong> {
+    let crew = crew::Crew {
+        storm,
+        threads: settings.threads,
+        rows: settings.rows,
+        window: settings.window,
+        least: settings.least,
+        at_once: settings.at_once,
+        seed: [settings.seed, rep],
+    };
+    let came = crew::run(crew, system.manager())?;
+    let judged = judge::judge(&came.journals, victim, !reorders(system))?;
+    if judged.reports != came.counted {
+        let (reports, counted) = (judged.reports, came.counted);
+        let what = format!("{reports} transactions gave way, and the manager counted {counted}");
+        return Err(Wrong(what));
+    }
+    if storm == Storm::Update && judged.reports > 0 {
+        let what = format!("{} deadlocks among readers for update", judged.reports);
+        return Err(Wrong(what));
+    }
+    let found = Found {
+        locks: system.manager_name(),
+        victim,
+        storm,
+        rate: Spread::default(),
+        commits: judged.commits,
+        deadlocks: judged.reports,
+        longest_cycle: judged.longest_cycle,
+        longest_wait: judged.longest_wait,
+    };
+    Ok((judged.commits as f64 / came.took.as_secs_f64(), found))
+}
+
+/// Whether later requests may be put before earlier ones.
+fn reorders(system: &System) -> bool {
+    matches!(
+        system.manager().kind(),
+        LockManagerKind::Sharded | LockManagerKind::ShardedWorld
+    )
+}
+
+impl Found {
+    fn add(&mut self, more: &Found) {
+        self.commits += more.commits;
+        self.deadlocks += more.deadlocks;
+        self.longest_cycle = self.longest_cycle.max(more.longest_cycle);
+        self.longest_wait = self.longest_wait.max(more.longest_wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(storms: &[Storm], victims: &[VictimPolicy], threads: u32, least: u32) -> Settings {
+        Settings {
+            locks: all_locks(),
+            victims: victims.to_vec(),
+            storms: storms.to_vec(),
+            threads,
+            rows: 4,
+            window: Duration::ZERO,
+            least,
+            reps: 1,
+            at_once: true,
+            seed: 1,
+        }
+    }
+
+    /// Every storm, over every manager and under every policy: all transactions are done, and each report
+    /// is right.
+    #[test]
+    fn few_threads_get_through_every_storm() {
+        let settings = settings(&Storm::ALL, &VictimPolicy::ALL, 4, 20);
+        for found in run(&settings, Audience::Nobody).unwrap() {
+            assert_eq!(found.commits, 4 * 20, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn readers_who_write_the_same_row_end_each_other_whatever_the_policy() {
+        let storms = [Storm::Convert, Storm::Update];
+        let settings = settings(&storms, &VictimPolicy::ALL, 48, 2);
+        let found = run(&settings, Audience::Nobody).unwrap();
+        assert!(found.iter().all(|found| found.commits == 48 * 2));
+        let converts = found.iter().filter(|found| found.storm == Storm::Convert);
+        let deadlocks: u64 = converts.map(|found| found.deadlocks).sum();
+        assert!(deadlocks > 0, "a storm without one");
+    }
+
+    /// By the usual policy: who gave way often does so no more. `requester` has no such memory, and with so
+    /// many threads, run again at once, needs thousands of deadlocks for a commit.
+    #[test]
+    fn far_more_threads_than_processors_each_get_every_row() {
+        let settings = settings(&[Storm::EveryRow], &[VictimPolicy::default()], 32, 2);
+        let found = run(&settings, Audience::Nobody).unwrap();
+        assert!(found.iter().all(|found| found.commits == 32 * 2));
+        assert!(found.iter().any(|found| found.deadlocks > 0));
+    }
+}
