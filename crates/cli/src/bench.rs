@@ -30,6 +30,9 @@ mod sysbench;
 /// `foxton bench private-insert`.
 mod private_insert;
 
+/// `foxton bench tpcc`.
+mod tpcc;
+
 /// `foxton bench commit`.
 mod commit;
 
@@ -101,6 +104,7 @@ workloads! {
     Smallbank in smallbank,
     Sysbench in sysbench,
     PrivateInsert in private_insert,
+    Tpcc in tpcc,
 }
 
 /// The experiments.

@@ -137,6 +137,7 @@ fn help_teaches_with_examples() {
         &["bench", "smallbank", "--help"],
         &["bench", "sysbench", "--help"],
         &["bench", "private-insert", "--help"],
+        &["bench", "tpcc", "--help"],
         &["bench", "lock-cost", "--help"],
         &["bench", "log-insert", "--help"],
         &["bench", "lock-only", "--help"],

@@ -27,6 +27,9 @@ pub mod tatp;
 /// Rows found through an index.
 pub mod secondary;
 
+/// A wholesale supplier: TPC-C.
+pub mod tpcc;
+
 /// One table with an index, scanned and changed.
 pub mod wisconsin;
 

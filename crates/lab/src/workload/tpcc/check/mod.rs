@@ -1,0 +1,174 @@
+//! The conditions of consistency, on a quiet database: the twelve of TPC-C's clause 3.3.2, and eight
+//! stronger ones that draw initial values again from the load's seed and know what was acknowledged.
+//!
+//! | | of | must hold |
+//! |---|---|---|
+//! | 1 | a warehouse | its ytd is the sum of its districts' |
+//! | 2 | a district | its next order follows its last one, and the last that waits for delivery, if any |
+//! | 3 | a district | orders that wait have numbers without holes |
+//! | 4 | a district | it has as many lines as its orders say, and none without an order |
+//! | 5 | an order | it has no carrier exactly if it waits for delivery |
+//! | 6 | an order | it has as many lines as it says |
+//! | 7 | a line | it has no date of delivery exactly if its order has no carrier |
+//! | 8 | a warehouse | its ytd is the sum of what was paid there |
+//! | 9 | a district | its ytd is the sum of what was paid there |
+//! | 10 | a customer | the balance is what was delivered less what was paid |
+//! | 11 | a district | as many orders do not wait as were delivered, before the beginning and since |
+//! | 12 | a customer | balance and payments together are what was delivered |
+//! | 13 | a district | orders are numbered without holes; all together, one for each acknowledged |
+//! | 14 | the history | a row for each customer and each payment acknowledged, and their sum |
+//! | 15 | stock | what was ordered of it, in how many lines, how many of them remote, as the lines say |
+//! | 16 | stock | 10 to 100, and the initial quantity less what was ordered, modulo 91 |
+//! | 17 | a customer | payments as the history has them; lines numbered from 1; deliveries as acknowledged |
+//! | 18 | a line | its amount is its quantity at the item's price; an order is local if its lines are |
+//! | 19 | an index | exactly the entries that follow from its table |
+//! | 20 | after a crash | what was acknowledged is there: [`acknowledged`](survived::acknowledged) |
+//!
+//! Nothing is locked: the database is quiet.
+
+/// The history, warehouses and districts: what was paid.
+mod paid;
+
+/// Stock against the lines that took from it.
+mod stock;
+
+/// Orders, lines and customers of one district.
+mod district;
+
+/// Secondary indexes against their tables.
+mod index;
+
+/// What must be there after a crash.
+pub mod survived;
+
+use std::fmt;
+
+use foxton::{
+    Database, Isolation, Table, Transaction,
+    codec::{Key, Value},
+};
+
+use super::{Scale, acknowledged::Sums, row::Head};
+
+/// A condition that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Which, 1 to 20.
+    pub condition: u8,
+    /// Where, and what there is instead.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "condition {}: {}", self.condition, self.what)
+    }
+}
+
+/// Faults of one condition that are kept; of a table gone wrong everywhere, a few will do.
+const KEPT_OF_EACH: usize = 5;
+/// Faults that are told.
+const TOLD: usize = 5;
+
+/// What does not hold, so far.
+#[derive(Debug, Default)]
+pub(super) struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// Notes a fault of `condition`, unless `holds`. A row is named as its table names it.
+    fn expect(&mut self, condition: u8, holds: bool, what: impl FnOnce() -> String) {
+        let known = |faults: &[Fault]| {
+            faults
+                .iter()
+                .filter(|fault| fault.condition == condition)
+                .count()
+        };
+        if !holds && known(&self.0) < KEPT_OF_EACH {
+            let what = what();
+            self.0.push(Fault { condition, what });
+        }
+    }
+}
+
+/// Evaluates conditions 1 to 19. `seed` is the load's; `sums` is what was acknowledged, or `None` after a
+/// crash, when nobody knows: 13, 14 and 17 then leave it out.
+///
+/// # Errors
+///
+/// What could not be read.
+pub fn faults(
+    db: &Database,
+    scale: Scale,
+    seed: u64,
+    sums: Option<&Sums>,
+) -> Result<Vec<Fault>, String> {
+    let mut faults = Faults::default();
+    let mut tx = db.begin().map_err(|error| error.to_string())?;
+    tx.set_isolation(Isolation::ReadUncommitted);
+    let paid = paid::Paid::read(&mut tx, scale, sums, &mut faults)?;
+    let mut ordered = stock::Ordered::new(&mut tx, scale)?;
+    let mut totals = district::Totals::default();
+    for key in scale.all_districts() {
+        let of = district::Of {
+            scale,
+            key,
+            paid: &paid,
+        };
+        district::check(&mut tx, of, &mut ordered, &mut totals, &mut faults)?;
+    }
+    totals.check(sums, &mut faults);
+    paid.check(&mut tx, scale, &mut faults)?;
+    ordered.check(&mut tx, seed, &mut faults)?;
+    index::check(db, &mut tx, scale, &mut faults)?;
+    Ok(faults.0)
+}
+
+/// As [`faults`], for a person.
+///
+/// # Errors
+///
+/// What does not hold: the first few, each with its row.
+pub fn check(db: &Database, scale: Scale, seed: u64, sums: Option<&Sums>) -> Result<(), String> {
+    let faults = faults(db, scale, seed, sums)?;
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<String> = faults.iter().take(TOLD).map(Fault::to_string).collect();
+    let more = match faults.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Err(told.join("; ") + &more)
+}
+
+/// Calls `take` with each key and row of a range, as numbers.
+fn each<K, H>(
+    tx: &mut Transaction,
+    table: &Table<K, [u8]>,
+    range: impl std::ops::RangeBounds<K>,
+    mut take: impl FnMut(K, H, &[u8]),
+) -> Result<(), String>
+where
+    K: Key<Owned = K> + fmt::Debug,
+    H: Head,
+{
+    let mut wrong = None;
+    let read =
+        tx.range(table, range)
+            .for_each_bytes(|key, row| match (K::decode(key), H::read(row)) {
+                (Ok(key), Some(head)) => take(key, head, row),
+                (key, _) => {
+                    wrong.get_or_insert_with(|| {
+                        let key = key.map_or_else(|_| "?".to_owned(), |key| format!("{key:?}"));
+                        format!("row {key} of {} makes no sense: {row:?}", table.name())
+                    });
+                }
+            });
+    read.map_err(|error| format!("{} cannot be read: {error}", table.name()))?;
+    wrong.map_or(Ok(()), Err)
+}
+
+/// A row as faults name it.
+fn named<K: fmt::Debug, V: Value + ?Sized>(table: &Table<K, V>, key: K) -> String {
+    format!("row {key:?} of {}", table.name())
+}

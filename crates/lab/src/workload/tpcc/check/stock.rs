@@ -1,0 +1,107 @@
+//! Stock against the lines that took from it (conditions 15, 16), and the prices of items.
+
+use foxton::Transaction;
+
+use super::{Faults, each, named};
+use crate::workload::tpcc::{
+    ITEMS, STOCK, Scale,
+    load::initial_quantity,
+    row::{Item, OrderLine, Stock},
+};
+
+/// What new orders took of one item in one warehouse.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Taken {
+    quantity: i64,
+    lines: u32,
+    remote: u32,
+}
+
+/// What new orders took.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    scale: Scale,
+    /// Cents, by item.
+    prices: Vec<i64>,
+    taken: Vec<Taken>,
+}
+
+impl Ordered {
+    /// Nothing yet; prices are read.
+    pub(super) fn new(tx: &mut Transaction, scale: Scale) -> Result<Ordered, String> {
+        let mut prices = vec![0; scale.items as usize];
+        each(tx, &ITEMS, .., |key, item: Item, _| {
+            if let Some(price) = prices.get_mut((key as usize).wrapping_sub(1)) {
+                *price = item.price;
+            }
+        })?;
+        Ok(Ordered {
+            scale,
+            prices,
+            taken: vec![Taken::default(); scale.warehouses as usize * scale.items as usize],
+        })
+    }
+
+    /// Adds a line of a new order of `warehouse`. Its price, or `None` if there is no such item or
+    /// warehouse.
+    pub(super) fn add(&mut self, warehouse: u32, line: &OrderLine) -> Option<i64> {
+        let index = self.index((line.supply, line.item))?;
+        let taken = &mut self.taken[index];
+        taken.quantity += i64::from(line.quantity);
+        taken.lines += 1;
+        taken.remote += u32::from(line.supply != warehouse);
+        self.prices
+            .get((line.item as usize).wrapping_sub(1))
+            .copied()
+    }
+
+    fn index(&self, (warehouse, item): (u32, u32)) -> Option<usize> {
+        let known = (1..=self.scale.warehouses).contains(&warehouse)
+            && (1..=self.scale.items).contains(&item);
+        known.then(|| (warehouse as usize - 1) * self.scale.items as usize + item as usize - 1)
+    }
+
+    /// Conditions 15 and 16.
+    pub(super) fn check(
+        &self,
+        tx: &mut Transaction,
+        seed: u64,
+        faults: &mut Faults,
+    ) -> Result<(), String> {
+        let mut count = 0;
+        each(tx, &STOCK, .., |key, stock: Stock, _| {
+            count += 1;
+            let says = Taken {
+                quantity: stock.ytd,
+                lines: stock.orders,
+                remote: stock.remote,
+            };
+            let taken = self.index(key).map(|index| self.taken[index]);
+            faults.expect(15, taken == Some(says), || {
+                format!("{} says {says:?}, the lines {taken:?}", named(&STOCK, key))
+            });
+            let initial = initial_quantity(seed, key.0, key.1);
+            let left = left(initial, stock.ytd);
+            faults.expect(16, left == stock.quantity, || {
+                let (row, quantity) = (named(&STOCK, key), stock.quantity);
+                format!(
+                    "{row} has {quantity}; {initial} less {}, filled up, are {left}",
+                    stock.ytd
+                )
+            });
+        })?;
+        faults.expect(15, count == self.taken.len(), || {
+            format!(
+                "{} has {count} rows, not {}",
+                STOCK.name(),
+                self.taken.len()
+            )
+        });
+        Ok(())
+    }
+}
+
+/// What there is in 10..=100 that is `initial` less what was ordered, modulo 91: there is one.
+fn left(initial: i32, ordered: i64) -> i32 {
+    10 + (i64::from(initial) - 10 - ordered).rem_euclid(91) as i32
+}
