@@ -22,7 +22,7 @@
 //! | 17 | a customer | payments as the history has them; lines numbered from 1; deliveries as acknowledged |
 //! | 18 | a line | its amount is its quantity at the item's price; an order is local if its lines are |
 //! | 19 | an index | exactly the entries that follow from its table |
-//! | 20 | after a crash | what was acknowledged is there: [`acknowledged`](survived::acknowledged) |
+//! | 20 | after a crash | what was acknowledged is there: [`acknowledged`](crate::workload::tpcc::check::survived::acknowledged) |
 //!
 //! Nothing is locked: the database is quiet.
 
