@@ -81,6 +81,7 @@ impl Shelf {
                 Err(error) => {
                     counts.refused += 1;
                     refused(orders, number, begun, &error)?;
+                    remove(&orders.backups().path(number))?;
                 }
             }
         }
@@ -153,6 +154,14 @@ fn holds_something(path: &Path) -> io::Result<bool> {
                 Ok(known || name? != "lock")
             })
         }
+    }
+}
+
+/// Half a backup, of which there would soon be many: their device is small.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
