@@ -74,38 +74,47 @@ impl State {
         state.seen.forget();
         state.scan.seen.forget();
         state.shrink();
-        State::go_home(state);
-    }
-
-    /// Puts what a transaction without changes worked with where it belongs.
-    #[inline]
-    fn go_home(mut state: Box<State>) {
-        match state.tenure {
-            Tenure::Usual => State::to_rack(state),
-            Tenure::Alone => {
-                state.worker.account().passed(&ALONE);
-                *shim::lock(&state.engine.open) = false;
-                State::to_rack(state);
-            }
-            Tenure::Session(ref membership) => {
-                let (berth, label) = (membership.berth.clone(), membership.label.clone());
-                state.owner.set_label(label);
-                state.worker.account().passed(&BERTH);
-                if let Some(state) = berth.put(state) {
-                    State::leave_session(state);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn to_rack(state: Box<State>) {
-        // A closed rack gives it back, and it goes.
+        let Some(state) = State::stays(state) else {
+            return;
+        };
+        // The one way to the rack, and so a part of what every transaction ends with. A closed rack gives
+        // it back, and it goes.
         drop(rack::put(
             state,
             |state| &state.home,
             |state, site| state.worker.account().passed(site),
         ));
+    }
+
+    /// What goes to the rack, if it does not go back to its session.
+    #[inline(always)]
+    fn stays(state: Box<State>) -> Option<Box<State>> {
+        match state.tenure {
+            Tenure::Usual => Some(state),
+            Tenure::Alone => {
+                state.worker.account().passed(&ALONE);
+                *shim::lock(&state.engine.open) = false;
+                Some(state)
+            }
+            Tenure::Session(_) => {
+                State::back_to_session(state);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn back_to_session(mut state: Box<State>) {
+        let Tenure::Session(membership) = &state.tenure else {
+            return;
+        };
+        let (berth, label) = (membership.berth.clone(), membership.label.clone());
+        state.owner.set_label(label);
+        state.worker.account().passed(&BERTH);
+        if let Some(state) = berth.put(state) {
+            State::leave_session(state);
+        }
     }
 
     /// Gives back everything that the session holds, and belongs to nobody.
@@ -114,7 +123,7 @@ impl State {
         state.withdraw();
         state.tenure = Tenure::Usual;
         state.release_all();
-        State::to_rack(state);
+        State::put_away(state);
     }
 
     /// Rolls back what has not ended, and ends it.
