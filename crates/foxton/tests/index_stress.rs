@@ -25,7 +25,7 @@ impl Random {
 fn options(kind: LockManagerKind) -> Options {
     let mut options = Options::tiny();
     (options.lock_manager, options.lock_buckets) = (kind, 64);
-    (options.lock_threads, options.lock_wait) = (true, std::time::Duration::from_secs(60));
+    (options.lock_threads, options.lock_wait) = (true, std::time::Duration::from_secs(600));
     options.indexes.add(&BY_VALUE).add(&BY_OWN_VALUE);
     options
 }

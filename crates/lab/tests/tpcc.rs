@@ -3,7 +3,7 @@
 //!
 //! Clients run a fixed number of transactions, so that nothing here depends on time.
 
-use std::{num::NonZeroU8, thread};
+use std::{num::NonZeroU8, thread, time::Duration};
 
 use foxton::{
     Database, Index, Indexes, Isolation, LockInheritance, LockManagerKind, Options, Table,
@@ -32,6 +32,8 @@ const SEED: u64 = 3;
 fn loaded(scale: Scale, change: impl FnOnce(&mut Options)) -> Database {
     let mut options = Options::tiny();
     declare(&mut options.indexes);
+    // How long a wait takes is the machine's affair.
+    options.lock_wait = Duration::from_secs(600);
     change(&mut options);
     let db = Database::in_memory(options).unwrap();
     let progress = Audience::Nobody.count("", 0, "");
