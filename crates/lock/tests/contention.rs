@@ -226,7 +226,7 @@ fn shards_are_latched_together_once_for_a_deadlock() {
             }
         });
         let deadlocks = locks.stats(&workers.worker()).deadlocks;
-        let account = workers.account();
+        let account = workers.background_account();
         let sites = account.sites().iter();
         let cycles: u64 = sites
             .filter(|passages| passages.site.name == "lock cycle")
