@@ -25,6 +25,7 @@ account:
     cargo test -p foxton-sync --features account
     cargo test -p foxton --features account --test account
     cargo test -p foxton-lock --features account --test contention
+    cargo test -p foxton-lab --features account --test critical_sections
 
 # Races and failures at named points of the engine.
 hooks:

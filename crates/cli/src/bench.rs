@@ -42,6 +42,9 @@ mod lock_cost;
 /// `foxton bench lock-only`.
 mod lock_only;
 
+/// `foxton bench critical-sections`.
+mod critical_sections;
+
 /// `foxton bench restart`.
 mod restart;
 
@@ -61,6 +64,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use commit::Commit;
+use critical_sections::CriticalSections;
 use fairness::Fairness;
 use foxton_lab::{bench::workload, progress::Audience, workload::contract::Workload as _};
 use lock_cost::LockCost;
@@ -162,6 +166,12 @@ pub(crate) enum Bench {
     /// Counts by whom a writer is passed while it waits, over every lock manager, and shows the longest
     /// wait. Readers are plain, or others wait for them elsewhere, which some managers regard.
     Fairness(Fairness),
+    /// The places where a transaction could meet others, counted, for each design of the engine.
+    ///
+    /// Each transaction is run a thousand times over each design, from one latch over all locks to the
+    /// default, and every latch, shared read-modify-write and queue on its way is counted. It needs a
+    /// program that counts: cargo run --release --features account -- bench critical-sections.
+    CriticalSections(CriticalSections),
 }
 
 /// Runs the experiment asked for.
@@ -170,6 +180,7 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Txbench(arguments) => txbench::run(arguments),
         Bench::Workload(workload) => run_workload(workload),
         Bench::Commit(arguments) => commit::run(arguments),
+        Bench::CriticalSections(arguments) => critical_sections::run(arguments),
         Bench::LockCost(arguments) => lock_cost::run(arguments),
         Bench::LockOnly(arguments) => lock_only::run(arguments),
         Bench::Restart(arguments) => restart::run(&arguments),

@@ -300,6 +300,14 @@ impl Database {
         }
     }
 
+    /// Critical sections passed so far: by transactions and other calls, and by the engine's own threads
+    /// and who looks in. Both empty without the feature `account`. Looking here passes none, where
+    /// [`stats`](Self::stats) visits every part of the engine.
+    pub fn accounts(&self) -> (Account, Account) {
+        let workers = &self.engine().workers;
+        (workers.account(), workers.background_account())
+    }
+
     /// Panics if an invariant of the locks or of a table is broken. Slow, and only while no
     /// transaction runs; for tests.
     pub fn verify(&self) {

@@ -100,6 +100,15 @@ impl System {
         System { victim, ..self }
     }
 
+    /// The same, but every lock on a table goes from one transaction to the next, hot or not: with one
+    /// client none is.
+    pub(crate) fn always_inheriting(self) -> System {
+        System {
+            inherit: LockInheritance::Always,
+            ..self
+        }
+    }
+
     /// What sets this apart beyond manager and latch: the victim policy, the log buffer and the admission, where
     /// they are not the usual ones.
     pub fn note(&self) -> String {
@@ -200,6 +209,11 @@ impl System {
         } else {
             "-".to_owned()
         }
+    }
+
+    /// The log buffer's name for results.
+    pub fn log_buffer_name(&self) -> String {
+        self.log_buffer.to_string()
     }
 
     /// No locking at all.

@@ -24,6 +24,13 @@ pub enum BenchError {
         /// What the engine said.
         cause: foxton::Error,
     },
+    /// A transaction did not end as it must, or a check failed.
+    Wrong {
+        /// What was being done.
+        doing: String,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 impl BenchError {
@@ -49,6 +56,7 @@ impl fmt::Display for BenchError {
                 )
             }
             BenchError::Engine { doing, cause } => write!(f, "{doing}: {cause}"),
+            BenchError::Wrong { doing, what } => write!(f, "{doing}: {what}"),
         }
     }
 }

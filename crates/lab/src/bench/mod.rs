@@ -24,6 +24,9 @@ pub mod txbench;
 /// Any workload over a sweep of clients.
 pub mod workload;
 
+/// How often a transaction passes a place where it could meet others.
+pub mod critical_sections;
+
 /// What a commit costs, and how many share a sync.
 pub mod commit;
 

@@ -31,6 +31,9 @@ pub mod timed;
 /// The processor-overlap model: 003-table3.
 pub mod overlap;
 
+/// Critical sections of a transaction: 002-fig3, 002-fig11.
+pub mod sections;
+
 /// Inserting into the log: 002-fig15.
 pub mod log_insert;
 
@@ -87,6 +90,16 @@ pub const ALL: &[Listed] = &[
         id: "000-fig16",
         sentence: "one transaction that never ends: throughput, processor time and memory over time",
         run: stalled::figure_16,
+    },
+    Listed {
+        id: "002-fig3",
+        sentence: "critical sections of one simple transaction, from the baseline to the default",
+        run: sections::figure_3,
+    },
+    Listed {
+        id: "002-fig11",
+        sentence: "critical sections of the benchmarks' transactions, for every design",
+        run: sections::figure_11,
     },
     Listed {
         id: "002-fig14",

@@ -24,5 +24,8 @@ pub mod run;
 /// Points and curves: throughput over the number of clients.
 pub mod curve;
 
+/// What one transaction passes that others might have to wait for.
+pub mod anatomy;
+
 /// What was sampled while a run went on.
 pub mod timeline;

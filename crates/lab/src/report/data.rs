@@ -17,7 +17,12 @@ use crate::measure::{
 
 /// The array of objects.
 pub fn json(findings: &Findings) -> String {
-    let records = Value::Array(records(findings).into_iter().map(Value::Object).collect());
+    records_json(records(findings))
+}
+
+/// The array of these objects.
+pub fn records_json(records: Vec<Map<String, Value>>) -> String {
+    let records = Value::Array(records.into_iter().map(Value::Object).collect());
     // Serialising plain values into memory cannot fail.
     serde_json::to_string_pretty(&records).expect("values serialise") + "\n"
 }
@@ -27,11 +32,14 @@ pub fn csv(findings: &Findings) -> String {
     lines(&records(findings))
 }
 
+/// These objects, one line each.
+pub fn records_csv(records: &[Map<String, Value>]) -> String {
+    lines(records)
+}
+
 /// The points of every panel of a figure.
 pub fn sheet_json(sheet: &Sheet) -> String {
-    let records = sheet_records(sheet);
-    let records = Value::Array(records.into_iter().map(Value::Object).collect());
-    serde_json::to_string_pretty(&records).expect("values serialise") + "\n"
+    records_json(sheet_records(sheet))
 }
 
 /// The same, one line for each point.

@@ -1,6 +1,7 @@
 //! The pictures of an experiment.
 
 use super::{
+    bars::Bars,
     chart::{Chart, Dot, Line, Scale},
     findings::Findings,
     number::{duration_us, grouped, short},
@@ -18,7 +19,26 @@ pub struct Figure {
     /// The file's name without its ending.
     pub name: String,
     /// The picture.
-    pub chart: Chart,
+    pub chart: Picture,
+}
+
+/// A picture of one kind or another.
+#[derive(Debug, Clone)]
+pub enum Picture {
+    /// Lines.
+    Lines(Chart),
+    /// Stacked bars.
+    Bars(Bars),
+}
+
+impl Picture {
+    /// As an SVG document that stands alone or inside a page.
+    pub fn svg(&self) -> String {
+        match self {
+            Picture::Lines(chart) => chart.svg(),
+            Picture::Bars(bars) => bars.svg(),
+        }
+    }
 }
 
 /// Every picture worth drawing of these findings.
@@ -27,11 +47,11 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
         figures.push(Figure {
             name: "throughput".into(),
-            chart: throughput(findings),
+            chart: Picture::Lines(throughput(findings)),
         });
         figures.push(Figure {
             name: "latency".into(),
-            chart: latency(findings),
+            chart: Picture::Lines(latency(findings)),
         });
         let deadlocks = |point: &Point| point.tally().of(Outcome::Deadlock) > 0;
         if findings
@@ -41,22 +61,22 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
         {
             figures.push(Figure {
                 name: "deadlocks".into(),
-                chart: deadlocks_by_clients(findings),
+                chart: Picture::Lines(deadlocks_by_clients(findings)),
             });
         }
     }
     if !findings.timelines.is_empty() {
         figures.push(Figure {
             name: "throughput-over-time".into(),
-            chart: over_time(findings),
+            chart: Picture::Lines(over_time(findings)),
         });
         figures.push(Figure {
             name: "memory-over-time".into(),
-            chart: memory_over_time(findings),
+            chart: Picture::Lines(memory_over_time(findings)),
         });
         figures.push(Figure {
             name: "kernel-over-time".into(),
-            chart: kernel_over_time(findings),
+            chart: Picture::Lines(kernel_over_time(findings)),
         });
     }
     figures

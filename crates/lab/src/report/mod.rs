@@ -12,6 +12,9 @@ pub mod sketch;
 /// Line charts as SVG.
 pub mod chart;
 
+/// Stacked bars as SVG.
+pub mod bars;
+
 /// Everything one experiment found.
 pub mod findings;
 
@@ -36,6 +39,7 @@ use std::{
 };
 
 use findings::Findings;
+use serde_json::{Map, Value};
 use sheet::Sheet;
 
 /// A directory that is filled.
@@ -102,6 +106,25 @@ pub fn write_sheet(sheet: &Sheet, directory: &Path) -> io::Result<Vec<PathBuf>> 
     filled.put("tables.json", data::tables_json(sheet))?;
     filled.put("tables.csv", data::tables_csv(sheet))?;
     Ok(filled.written)
+}
+
+/// As [`write_sheet`], with these objects as `results.json` and `results.csv`: for what is not measured over
+/// clients.
+///
+/// # Errors
+///
+/// If the directory or a file cannot be written.
+pub fn write_records(
+    sheet: &Sheet,
+    records: Vec<Map<String, Value>>,
+    directory: &Path,
+) -> io::Result<Vec<PathBuf>> {
+    let mut written = write_sheet(sheet, directory)?;
+    let mut filled = Filled::new(directory)?;
+    filled.put("results.csv", data::records_csv(&records))?;
+    filled.put("results.json", data::records_json(records))?;
+    written.append(&mut filled.written);
+    Ok(written)
 }
 
 /// Made-up findings for the tests of the reports.

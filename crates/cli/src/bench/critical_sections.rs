@@ -1,0 +1,87 @@
+//! `foxton bench critical-sections`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use foxton::Durability;
+use foxton_lab::{
+    bench::critical_sections::{self, Case, Settings, design::Design, tell},
+    progress::Audience,
+    report::{self, terminal},
+};
+
+use super::results::{self, command_line, moment};
+use crate::output::show;
+
+/// The arguments of `bench critical-sections`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cargo run --release --features account -- bench critical-sections
+  cargo run --release --features account -- bench critical-sections --designs baseline,default --mpl 1,2")]
+pub(crate) struct CriticalSections {
+    /// Designs to compare, separated by commas: global, baseline, inheritance, consolidated, staged,
+    /// sharded, direct, default. Without this: all of them.
+    #[arg(long, value_delimiter = ',', value_parser = Design::find)]
+    designs: Vec<Design>,
+    /// Workloads, separated by commas; a wrong name lists them. Without this: all of them.
+    #[arg(long, value_delimiter = ',')]
+    workloads: Vec<Case>,
+    /// Executions of each transaction that are counted, by all clients together.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    executions: u32,
+    /// Numbers of clients, separated by commas. The pictures show the fewest.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    mpl: Vec<u32>,
+    /// Rows of each table of txbench, and about of the others.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(200..=10_000_000))]
+    rows: u32,
+    /// What a commit waits for: sync, buffered or none.
+    #[arg(long, default_value_t = Durability::Sync)]
+    durability: Durability,
+    /// Seed of loads and clients.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the databases lie while transactions run; by default the system's directory for temporary
+    /// files. They are removed afterwards.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Where the results go [default: results/critical-sections-TIME].
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: CriticalSections) -> Result<ExitCode, String> {
+    let settings = Settings {
+        designs: match arguments.designs {
+            none if none.is_empty() => Design::all(),
+            some => some,
+        },
+        workloads: arguments.workloads,
+        executions: arguments.executions,
+        mpls: arguments.mpl,
+        rows: arguments.rows,
+        durability: arguments.durability,
+        directory: arguments.dir,
+        seed: arguments.seed,
+    };
+    let counted = critical_sections::run(&settings, Audience::here());
+    let counted = counted.map_err(|error| error.to_string())?;
+    let command = command_line();
+    let sheet = tell::sheet(&settings, &counted, &command);
+    show(&terminal::sheet(&sheet));
+    let records = tell::records(&settings, &counted, &command);
+    let name = format!("critical-sections-{}", moment(&sheet.machine));
+    let directory = arguments
+        .out
+        .unwrap_or_else(|| Path::new("results").join(name));
+    results::tell(
+        report::write_records(&sheet, records, &directory),
+        &directory,
+    )?;
+    // Not judged: counts are the same however a program was compiled.
+    Ok(ExitCode::SUCCESS)
+}

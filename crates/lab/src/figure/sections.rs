@@ -1,0 +1,247 @@
+//! Critical sections of a transaction: figures 3 and 11 of document 002.
+//!
+//! The bars of the document have no numbers but those that its text says; they stand beside ours. Only a
+//! program that counts can make these figures.
+
+use foxton::Durability;
+use foxton_sync::site::{Component, Pattern};
+
+use super::{beside, request::Request};
+use crate::{
+    bench::{
+        critical_sections::{
+            self, Case, Counted, Settings,
+            design::{DEFAULT, Design},
+            tell,
+        },
+        error::BenchError,
+    },
+    measure::machine::Machine,
+    progress::Audience,
+    report::{bars::amount, findings::Block, sheet::Sheet, table::Table},
+};
+
+/// What the document ran.
+const EXECUTIONS: u32 = 1_000;
+const ROWS: u32 = 10_000;
+/// The transaction of figure 3.
+const SIMPLE: &str = "UpdateLocation";
+/// The designs of figure 3 and what came of them here.
+const FEW: [&str; 5] = ["baseline", "inheritance", "consolidated", "direct", DEFAULT];
+/// The workloads of figure 11.
+const BENCHMARKS: [Case; 2] = [Case::Tatp, Case::Tpcb];
+
+/// One simple transaction.
+pub(super) fn figure_3(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let settings = settings(request, &FEW, vec![Case::Tatp]);
+    let mut counted = critical_sections::run(&settings, audience)?;
+    counted.retain(|one| one.transaction == SIMPLE);
+    let mut beside = vec![document(&DOCUMENT_3), shape(&counted)];
+    beside.extend(tell::blocks(&counted));
+    Ok(Sheet {
+        id: "002-fig3",
+        title: "Critical sections of one simple transaction".to_owned(),
+        source: format!("{}, Figure 3 and section 3.1", beside::SCALING),
+        expect: "About a seventh of the document's from the start, and fewer unbounded ones from design to \
+                 design."
+            .to_owned(),
+        notes: vec![WHY_FEWER.to_owned()],
+        beside,
+        pictures: tell::pictures(&counted),
+        panels: Vec::new(),
+        settings: tell::listed(&settings),
+        machine: Machine::here(),
+        command: request.command.clone(),
+    })
+}
+
+/// The transactions of the benchmarks.
+pub(super) fn figure_11(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let all = Design::all();
+    let names: Vec<&str> = all.iter().map(|design| design.name).collect();
+    let settings = settings(request, &names, BENCHMARKS.to_vec());
+    let mut counted = critical_sections::run(&settings, audience)?;
+    counted.retain(|one| one.transaction != SIMPLE);
+    let mut beside = vec![document(&DOCUMENT_11), shape(&counted)];
+    beside.extend(tell::blocks(&counted));
+    Ok(Sheet {
+        id: "002-fig11",
+        title: "Critical sections of the benchmarks' transactions".to_owned(),
+        source: format!("{}, Figure 11 and section 8.2", beside::SCALING),
+        expect: "Fewer unbounded ones with locks inherited, and again with inserts into the log that are \
+                 combined; the least where what is only read is remembered and not locked. The document's \
+                 last four bars divide the data among threads; nothing here does that."
+            .to_owned(),
+        notes: vec![WHY_FEWER.to_owned()],
+        beside,
+        pictures: tell::pictures(&counted),
+        panels: Vec::new(),
+        settings: tell::listed(&settings),
+        machine: Machine::here(),
+        command: request.command.clone(),
+    })
+}
+
+const WHY_FEWER: &str = "The document's engine keeps its rows in pages. For each of them it also latches the \
+    page, and pins and finds its frame in the buffer pool; it looks up metadata for each access, keeps a list of \
+    transactions, and takes more than one log record and several latches for each. Here rows stay where they \
+    are in memory, the index is read without writing anything shared, a worker remembers the tables it has \
+    met, nobody keeps a list of transactions, and a commit is one record. So ours begin lower for what is \
+    absent, and not because the same would be done with less; what is comparable are locks and log.";
+
+fn settings(request: &Request, designs: &[&str], workloads: Vec<Case>) -> Settings {
+    let chosen = Design::all().into_iter();
+    Settings {
+        designs: chosen
+            .filter(|design| designs.contains(&design.name))
+            .collect(),
+        workloads,
+        executions: EXECUTIONS,
+        mpls: match request.mpls.as_slice() {
+            [] => vec![1],
+            some => some.to_vec(),
+        },
+        rows: request.rows.unwrap_or(ROWS),
+        durability: Durability::Sync,
+        directory: request.directory.clone(),
+        seed: 1,
+    }
+}
+
+/// What the text of the document says of figure 3: the bars themselves have no numbers.
+const DOCUMENT_3: [[&str; 3]; 3] = [
+    [
+        "Shore-MT as released",
+        "about 70, of them unscalable about 60",
+        "baseline",
+    ],
+    [
+        "where they are",
+        "almost half are locks, then log, metadata, page latches, buffer pool",
+        "baseline",
+    ],
+    [
+        "with locks inherited and composable log inserts",
+        "shape: a large number fewer, most of the log's are cooperative",
+        "consolidated",
+    ],
+];
+
+/// The same of figure 11.
+const DOCUMENT_11: [[&str; 3]; 5] = [
+    [
+        "Shore-MT as released",
+        "the bars have no numbers",
+        "baseline",
+    ],
+    [
+        "with locks inherited",
+        "unscalable more than 20 % fewer; little on TPC-C",
+        "inheritance",
+    ],
+    [
+        "with composable log inserts, too",
+        "unscalable a further 5.5 % fewer on TATP, 12 % on TPC-B, 6.6 % on TPC-C",
+        "consolidated",
+    ],
+    [
+        "transactions divided among partitions (DORA)",
+        "half of all, unscalable 55 % fewer",
+        "-",
+    ],
+    [
+        "trees and buffer pools divided, too (PLP, OBP)",
+        "unscalable another 70 and 93 % fewer on TATP, 85 and 96 % on TPC-B: over 99 % gone",
+        "-",
+    ],
+];
+
+fn document(rows: &[[&str; 3]]) -> Block {
+    let mut table = Table::new(["in the document", "it shows", "here"]);
+    rows.iter()
+        .for_each(|row| table.row(row.map(str::to_owned)));
+    Block {
+        title: "What the document shows".to_owned(),
+        note: "From the text; the bars have no numbers.".to_owned(),
+        table,
+    }
+}
+
+/// Whether each step of the document goes the same way here, in words.
+fn shape(counted: &[Counted]) -> Block {
+    let mut table = Table::new([
+        "transaction",
+        "unbounded, step by step",
+        "of them locks",
+        "shape",
+    ]);
+    for name in tell::transactions(counted) {
+        let of = |design: &str| {
+            let found = counted
+                .iter()
+                .find(|one| one.design.name == design && one.name() == name);
+            found.map(|one| &one.own)
+        };
+        let (Some(baseline), Some(inherited), Some(combined), Some(default)) = (
+            of("baseline"),
+            of("inheritance"),
+            of("consolidated"),
+            of(DEFAULT),
+        ) else {
+            continue;
+        };
+        let unbounded =
+            [baseline, inherited, combined, default].map(|own| own.of_pattern(Pattern::Unbounded));
+        let locks = baseline.of(Component::Lock, Pattern::Unbounded) / unbounded[0].max(1e-9);
+        table.row([
+            name.clone(),
+            unbounded.map(amount).join(", "),
+            format!("{:.0} %", locks * 100.0),
+            verdict(unbounded),
+        ]);
+    }
+    Block {
+        title: "Whether the shape is the document's".to_owned(),
+        note: "Step by step: baseline, with locks inherited, with the log combined, the default. Of them locks: \
+               of the baseline's, where the document has almost half."
+            .to_owned(),
+        table,
+    }
+}
+
+/// In a sentence: unbounded critical sections of the baseline, with locks inherited, with the log combined, and of
+/// the default.
+fn verdict([baseline, inherited, combined, default]: [f64; 4]) -> String {
+    let fewer = |from: f64, to: f64| {
+        let less = (1.0 - to / from.max(1e-9)) * 100.0;
+        let word = if less < 0.0 { "more" } else { "fewer" };
+        format!("{:.0} % {word}", less.abs())
+    };
+    let steps = format!(
+        "inheriting {}, combining {}, the default {} than the baseline",
+        fewer(baseline, inherited),
+        fewer(inherited, combined),
+        fewer(baseline, default)
+    );
+    match (inherited < baseline, combined < inherited) {
+        (true, true) => format!("reproduced: {steps}"),
+        (false, true) => format!("not by inheriting: {steps}"),
+        (true, false) => format!("not by combining: {steps}"),
+        (false, false) => format!("not reproduced: {steps}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_is_said_as_it_is() {
+        assert!(verdict([10.0, 8.0, 7.0, 5.0]).starts_with("reproduced: inheriting 20 % fewer"));
+        assert!(
+            verdict([10.0, 9.0, 8.0, 11.0]).ends_with("the default 10 % more than the baseline")
+        );
+        assert!(verdict([10.0, 11.0, 9.0, 5.0]).starts_with("not by inheriting"));
+        assert!(verdict([10.0, 8.0, 8.0, 5.0]).starts_with("not by combining"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Critical sections, counted and told: a run that is tiny, and what a program says that does not count.
+
+use foxton::Durability;
+use foxton_lab::{
+    bench::critical_sections::{Settings, design::Design, run},
+    progress::Audience,
+};
+#[cfg(feature = "account")]
+use {
+    foxton_lab::bench::critical_sections::{Case, tell},
+    foxton_sync::site::{Component, Pattern},
+};
+
+fn settings(designs: &[&str]) -> Settings {
+    Settings {
+        designs: designs
+            .iter()
+            .map(|name| Design::find(name).unwrap())
+            .collect(),
+        workloads: Vec::new(),
+        executions: 20,
+        mpls: vec![1, 2],
+        rows: 400,
+        durability: Durability::Buffered,
+        directory: None,
+        seed: 1,
+    }
+}
+
+#[cfg(not(feature = "account"))]
+#[test]
+fn a_program_that_does_not_count_says_what_to_type() {
+    let error = run(&settings(&["default"]), Audience::Nobody).unwrap_err();
+    let words = "cargo run --release --features account -- bench critical-sections";
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[cfg(feature = "account")]
+#[test]
+fn each_transaction_over_each_design_is_one_object_whose_parts_add_up() {
+    let settings = settings(&["baseline", "default"]);
+    let counted = run(&settings, Audience::Nobody).unwrap();
+    let records = tell::records(&settings, &counted, "command");
+    let names = tell::transactions(&counted).len();
+    assert!(names > Case::ALL.len());
+    assert_eq!(records.len(), 2 * names);
+    for record in &records {
+        let number = |name: &str| record[name].as_f64().unwrap();
+        let parts = ["unbounded", "cooperative", "fixed"].map(number);
+        assert!((parts.iter().sum::<f64>() - number("total")).abs() < 1e-2);
+        let components = record["components"].as_object().unwrap();
+        let of = |part: &serde_json::Value| part["unbounded"].as_f64().unwrap();
+        let sum: f64 = components.values().map(of).sum();
+        assert!((sum - parts[0]).abs() < 1e-2, "{record:?}");
+        assert_eq!(record["with_more_clients"].as_array().unwrap().len(), 1);
+    }
+    // Eleven locks, each asked for and given back; one record of the log.
+    let of = |transaction: &str, component| {
+        let found = counted.iter().find(|one| {
+            (one.design.name, one.transaction, one.mpl) == ("baseline", transaction, 1)
+        });
+        found.unwrap().own.of(component, Pattern::Unbounded)
+    };
+    assert_eq!(of("read", Component::Lock), 22.0);
+    assert_eq!(of("book", Component::Log), 1.0);
+    let sheet = tell::sheet(&settings, &counted, "command");
+    assert_eq!(sheet.pictures.len(), names);
+}
