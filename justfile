@@ -25,7 +25,7 @@ account:
     cargo test -p foxton-sync --features account
     cargo test -p foxton --features account --test account
     cargo test -p foxton-lock --features account --test contention
-    cargo test -p foxton-lab --features account --test critical_sections
+    cargo test -p foxton-lab --features account --test critical_sections --test figures
 
 # Races and failures at named points of the engine.
 hooks:
