@@ -113,8 +113,8 @@ impl Random {
     ///
     /// If `count` is more than there are.
     pub fn choose<'a, T>(&mut self, count: usize, all: &'a mut [T]) -> &'a mut [T] {
-        let last = all.len() as u64 - 1;
         for at in 0..count {
+            let last = all.len() as u64 - 1;
             all.swap(at, self.uniform(at as u64, last) as usize);
         }
         &mut all[..count]

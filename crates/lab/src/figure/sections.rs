@@ -36,23 +36,15 @@ pub(super) fn figure_3(request: &Request, audience: Audience) -> Result<Sheet, B
     let settings = settings(request, &FEW, vec![Case::Tatp]);
     let mut counted = critical_sections::run(&settings, audience)?;
     counted.retain(|one| one.transaction == SIMPLE);
-    let mut beside = vec![document(&DOCUMENT_3), shape(&counted)];
-    beside.extend(tell::blocks(&counted));
-    Ok(Sheet {
+    let told = Told {
         id: "002-fig3",
-        title: "Critical sections of one simple transaction".to_owned(),
-        source: format!("{}, Figure 3 and section 3.1", beside::SCALING),
+        title: "Critical sections of one simple transaction",
+        place: "Figure 3 and section 3.1",
         expect: "About a seventh of the document's from the start, and fewer unbounded ones from design to \
-                 design."
-            .to_owned(),
-        notes: vec![WHY_FEWER.to_owned()],
-        beside,
-        pictures: tell::pictures(&counted),
-        panels: Vec::new(),
-        settings: tell::listed(&settings),
-        machine: Machine::here(),
-        command: request.command.clone(),
-    })
+                 design.",
+        document: document(&DOCUMENT_3),
+    };
+    Ok(sheet(told, &settings, &counted, request))
 }
 
 /// The transactions of the benchmarks.
@@ -62,24 +54,45 @@ pub(super) fn figure_11(request: &Request, audience: Audience) -> Result<Sheet, 
     let settings = settings(request, &names, BENCHMARKS.to_vec());
     let mut counted = critical_sections::run(&settings, audience)?;
     counted.retain(|one| one.transaction != SIMPLE);
-    let mut beside = vec![document(&DOCUMENT_11), shape(&counted)];
-    beside.extend(tell::blocks(&counted));
-    Ok(Sheet {
+    let told = Told {
         id: "002-fig11",
-        title: "Critical sections of the benchmarks' transactions".to_owned(),
-        source: format!("{}, Figure 11 and section 8.2", beside::SCALING),
+        title: "Critical sections of the benchmarks' transactions",
+        place: "Figure 11 and section 8.2",
         expect: "Fewer unbounded ones with locks inherited, and again with inserts into the log that are \
                  combined; the least where what is only read is remembered and not locked. The document's \
-                 last four bars divide the data among threads; nothing here does that."
-            .to_owned(),
+                 last four bars divide the data among threads; nothing here does that.",
+        document: document(&DOCUMENT_11),
+    };
+    Ok(sheet(told, &settings, &counted, request))
+}
+
+/// What is said of a figure.
+struct Told {
+    id: &'static str,
+    title: &'static str,
+    /// Where in the document.
+    place: &'static str,
+    expect: &'static str,
+    /// What the document has.
+    document: Block,
+}
+
+fn sheet(told: Told, settings: &Settings, counted: &[Counted], request: &Request) -> Sheet {
+    let mut beside = vec![told.document, shape(counted)];
+    beside.extend(tell::blocks(counted));
+    Sheet {
+        id: told.id,
+        title: told.title.to_owned(),
+        source: format!("{}, {}", beside::SCALING, told.place),
+        expect: told.expect.to_owned(),
         notes: vec![WHY_FEWER.to_owned()],
         beside,
-        pictures: tell::pictures(&counted),
+        pictures: tell::pictures(counted),
         panels: Vec::new(),
-        settings: tell::listed(&settings),
+        settings: tell::listed(settings),
         machine: Machine::here(),
         command: request.command.clone(),
-    })
+    }
 }
 
 const WHY_FEWER: &str = "The document's engine keeps its rows in pages. For each of them it also latches the \

@@ -104,15 +104,6 @@ pub fn is_original(data: &[u8]) -> bool {
     data.windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
 }
 
-/// 1..`count` in a random order, each order as likely.
-pub fn permutation(random: &mut Random, count: u32) -> Vec<u32> {
-    let mut numbers: Vec<u32> = (1..=count).collect();
-    for last in (1..numbers.len()).rev() {
-        numbers.swap(last, random.uniform(0, last as u64) as usize);
-    }
-    numbers
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,13 +184,5 @@ mod tests {
         let zip = zip(&mut random);
         assert!(zip.len() == 9 && zip.ends_with(b"11111"));
         assert!(digits(&mut random, 16).iter().all(u8::is_ascii_digit));
-    }
-
-    #[test]
-    fn a_permutation_has_every_number_once() {
-        let mut numbers = permutation(&mut Random::seeded(&[9]), 3_000);
-        assert_ne!(numbers[..5], [1, 2, 3, 4, 5]);
-        numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(1..=3_000));
     }
 }

@@ -124,7 +124,7 @@ impl Loader {
             }),
             &Part::Orders(warehouse, district, ref some) => {
                 let mut random = of_row(self.seed, "who", [warehouse, u32::from(district), 0]);
-                let customers = draw::permutation(&mut random, self.scale.customers);
+                let customers = random.permutation(self.scale.customers);
                 all(some, |number| {
                     let customer = customers[number as usize - 1];
                     self.order(tx, (warehouse, district, number), customer)
@@ -150,12 +150,8 @@ impl Loader {
             tax: random.uniform(0, 2_000) as u32,
             ytd: self.scale.warehouse_ytd(),
         };
-        let name = draw::letters_and_digits(random, 6, 10);
-        let address = address(random);
-        let texts: Vec<&[u8]> = std::iter::once(&name)
-            .chain(&address)
-            .map(Vec::as_slice)
-            .collect();
+        let texts = name_and_address(random);
+        let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
         tx.insert(&WAREHOUSES, &warehouse, &row(&head, &texts))?;
         Ok(1)
     }
@@ -184,12 +180,8 @@ impl Loader {
             ytd: self.scale.district_ytd(),
             next_order: self.scale.customers + 1,
         };
-        let name = draw::letters_and_digits(random, 6, 10);
-        let address = address(random);
-        let texts: Vec<&[u8]> = std::iter::once(&name)
-            .chain(&address)
-            .map(Vec::as_slice)
-            .collect();
+        let texts = name_and_address(random);
+        let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
         tx.insert(&DISTRICTS, &key, &row(&head, &texts))?;
         Ok(1)
     }
@@ -287,6 +279,13 @@ impl Loader {
         }
         Ok(1 + u64::from(head.lines) + u64::from(!is_delivered))
     }
+}
+
+/// Of a warehouse or a district.
+fn name_and_address(random: &mut Random) -> Vec<Vec<u8>> {
+    let mut texts = vec![draw::letters_and_digits(random, 6, 10)];
+    texts.extend(address(random));
+    texts
 }
 
 /// Streets, city, state and zip.

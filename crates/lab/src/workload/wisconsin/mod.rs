@@ -1,8 +1,9 @@
 //! wisconsin: one table of 208-byte tuples with an index, and scans, fetches, inserts and deletes of
 //! it, one operation in each transaction (document 003, section 2).
 //!
-//! The engine has no secondary indexes yet, so the one over `unique1` is a table of its own, kept and
-//! read by the transactions: each tuple reached by it is asked for by its key.
+//! The index over `unique1` is a table of its own, kept and read by the transactions, and not one of the
+//! engine's secondary indexes: each tuple reached by it is asked for by its key, so that what is counted for a
+//! tuple is the same whichever way leads to it.
 
 /// A tuple, and what the load puts into it.
 pub mod tuple;
@@ -29,8 +30,10 @@ const ROWS_A_TRANSACTION: usize = 500;
 ///
 /// What the engine refused.
 pub fn load(db: &Database, rows: u32, seed: u64) -> foxton::Result<()> {
-    let order = permutation(rows, seed);
-    let all: Vec<(u32, u32)> = (0..rows).zip(order).collect();
+    let mut random = Random::seeded(&[seed, u64::from_be_bytes(*b"wisconsn")]);
+    let order = random.permutation(rows);
+    let from_0 = order.into_iter().map(|number| number - 1);
+    let all: Vec<(u32, u32)> = (0..rows).zip(from_0).collect();
     for chunk in all.chunks(ROWS_A_TRANSACTION) {
         db.run(|tx| {
             tx.set_durability(Durability::None);
@@ -42,27 +45,4 @@ pub fn load(db: &Database, rows: u32, seed: u64) -> foxton::Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// The numbers below `count` in a random order.
-fn permutation(count: u32, seed: u64) -> Vec<u32> {
-    let mut random = Random::seeded(&[seed, u64::from_be_bytes(*b"wisconsn")]);
-    let mut numbers: Vec<u32> = (0..count).collect();
-    for at in (1..numbers.len()).rev() {
-        numbers.swap(at, random.uniform(0, at as u64) as usize);
-    }
-    numbers
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_permutation_has_every_number_once() {
-        let mut numbers = permutation(1_000, 7);
-        assert_ne!(numbers, (0..1_000).collect::<Vec<_>>());
-        numbers.sort_unstable();
-        assert_eq!(numbers, (0..1_000).collect::<Vec<_>>());
-    }
 }
