@@ -73,10 +73,12 @@ pub struct Options {
     pub locking: Locking,
     /// How many transactions are at work at once; others wait at their beginning, when nobody can wait for
     /// them yet. Where many more threads than processors update the same rows, some two for each
-    /// processor keep the throughput of few clients; see [`foxton_sync::admission`]. A transaction
-    /// that waits for the log does not count, nor do those of tasks. A program that begins a transaction while
-    /// its thread has another one open may wait longer than it needs to: 10 ms for each that is before it.
-    /// Default 0: all.
+    /// processor keep most of the throughput of few clients; see [`foxton_sync::admission`].
+    ///
+    /// A transaction that waits for the log does not count, nor do those of tasks and sessions. One that waits
+    /// for a row, or for its program, does: where all seats are with such, others are let in one every 10 ms,
+    /// however idle the processors. So this is not for programs whose transactions wait for people or for the
+    /// network, nor for threads with several transactions open. Default 0: all.
     pub admission: u32,
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.

@@ -10,13 +10,15 @@
 //! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
 //! them and, for as long as the tenure lasts, comes back past the line. After its tenure it hands the seat to
-//! the first of the line and stands behind.
+//! the first of the line and stands behind; if it comes back too late, who joins the line next, and that may
+//! be itself, sees to it that the first has the seat.
 //!
 //! # State
 //!
 //! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
 //! word says whether it is waiting, at the head, or seated; `length`, how many they are. The word is changed
-//! under the line's mutex only. A `Claim` is its client's own.
+//! under the line's mutex only. A `Claim` belongs to whom it is lent to: one
+//! thread at a time.
 //!
 //! # Invariants
 //!
@@ -101,6 +103,7 @@ impl Place {
 /// See the [module](self).
 pub struct Admission {
     tenure: Duration,
+    watch: Duration,
     free: CachePadded<AtomicU32>,
     length: CachePadded<AtomicUsize>,
     line: Mutex<VecDeque<Arc<Place>>>,
@@ -140,6 +143,7 @@ impl Admission {
     pub fn with_tenure(seats: u32, tenure: Duration) -> Admission {
         Admission {
             tenure,
+            watch: WATCH,
             free: CachePadded::new(AtomicU32::new(seats)),
             length: CachePadded::new(AtomicUsize::new(0)),
             line: Mutex::new(VecDeque::new()),
@@ -156,46 +160,50 @@ impl Admission {
         self.length.load(Ordering::Relaxed)
     }
 
-    /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3).
+    /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3). Says how often it
+    /// passed what all share.
     ///
     /// # Panics
     ///
     /// If the claim has a seat.
     #[inline]
-    pub fn enter(&self, claim: &mut Claim) {
+    pub fn enter(&self, claim: &mut Claim) -> u64 {
         assert!(!claim.is_seated, "entered twice");
-        if (claim.since.is_some() || self.waiting() == 0) && self.take() {
+        if (self.waiting() == 0 || self.has_tenure(claim)) && self.take() {
             claim.is_seated = true;
             claim.since.get_or_insert_with(clock::now);
-            return;
+            return 1;
         }
-        self.stand_in_line(claim);
+        1 + self.stand_in_line(claim)
     }
 
-    /// Leaves the seat, if the claim has one. Where others wait and the tenure is over, the first of
-    /// them has it then.
+    /// Whether it was seated so lately that it may come back past those who wait.
+    fn has_tenure(&self, claim: &Claim) -> bool {
+        claim
+            .since
+            .is_some_and(|since| since.elapsed() < self.tenure)
+    }
+
+    /// Leaves the seat, and says whether the claim had one. Where others wait and the tenure is over, the
+    /// first of them has it then.
     #[inline]
-    pub fn leave(&self, claim: &mut Claim) {
-        if !std::mem::take(&mut claim.is_seated) {
-            return;
+    pub fn leave(&self, claim: &mut Claim) -> bool {
+        let was_seated = std::mem::take(&mut claim.is_seated);
+        if was_seated {
+            if self.waiting() > 0 && !self.has_tenure(claim) {
+                claim.since = None;
+                self.hand_on();
+            } else {
+                self.free.fetch_add(1, Ordering::Relaxed); // I1
+            }
         }
-        if self.waiting() > 0
-            && claim
-                .since
-                .is_none_or(|since| since.elapsed() >= self.tenure)
-        {
-            claim.since = None;
-            self.hand_on();
-            return;
-        }
-        self.free.fetch_add(1, Ordering::Relaxed); // I1
+        was_seated
     }
 
     /// Takes a free seat.
     #[inline]
     fn take(&self) -> bool {
         let fewer = |free: u32| free.checked_sub(1);
-
         let taken = self
             .free
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
@@ -224,34 +232,47 @@ impl Admission {
         first
     }
 
+    /// Waits; says how often it passed the line.
     #[cold]
-    fn stand_in_line(&self, claim: &mut Claim) {
+    fn stand_in_line(&self, claim: &mut Claim) -> u64 {
         let place = Arc::new(Place {
             word: AtomicU32::new(WAITING),
             thread: thread::current(),
         });
-        {
-            let mut line = shim::lock(&self.line);
-            if line.is_empty() {
-                place.word.store(HEAD, Ordering::Release); // O1, I2
-            }
-            line.push_back(place.clone());
-            self.length.store(line.len(), Ordering::Relaxed);
-        }
+        self.join(&place);
         let mut watches = 0;
         loop {
             match place.word.load(Ordering::Acquire) {
                 // O1
                 SEATED => break claim.is_seated = true,
                 WAITING => thread::park(),
-                _ if self.step_in(&place, watches >= WATCHES, claim) => break,
                 _ => {
-                    thread::park_timeout(WATCH);
+                    thread::park_timeout(self.watch);
                     watches += 1;
+                    if self.step_in(&place, watches >= WATCHES, claim) {
+                        break;
+                    }
                 }
             }
         }
         claim.since = claim.is_seated.then(clock::now);
+        1 + u64::from(watches)
+    }
+
+    /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
+    /// the first, perhaps to itself.
+    fn join(&self, place: &Arc<Place>) {
+        let mut line = shim::lock(&self.line);
+        if line.is_empty() {
+            place.word.store(HEAD, Ordering::Release); // O1, I2
+        }
+        line.push_back(place.clone());
+        self.length.store(line.len(), Ordering::Relaxed);
+        if self.take()
+            && let Some(first) = self.pop(&mut line)
+        {
+            first.becomes(SEATED);
+        }
     }
 
     /// The head takes a seat that is free, or goes in without if it is out of patience. Says whether it
@@ -274,60 +295,138 @@ impl Admission {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread::{self as threads, JoinHandle};
 
-    /// One who stands in line, and tells when it is in.
-    fn wait_behind(admission: &std::sync::Arc<Admission>) -> mpsc::Receiver<bool> {
-        let (tell, told) = mpsc::channel();
-        let (behind, there) = (admission.clone(), admission.waiting());
-        std::thread::spawn(move || {
+    /// Those in line, first come first: whom to tell that it may leave, and its thread.
+    type Line = Vec<(Sender<()>, JoinHandle<()>)>;
+
+    /// One seat; the head of the line never looks by itself, so that everything here follows from what is
+    /// called.
+    fn one_seat(tenure: Duration) -> Arc<Admission> {
+        let mut admission = Admission::with_tenure(1, tenure);
+        admission.watch = Duration::MAX;
+        Arc::new(admission)
+    }
+
+    /// One who stands in line, tells its number when it has a seat, and keeps that until it is told to leave;
+    /// then its tenure is over.
+    fn waiter(
+        admission: &Arc<Admission>,
+        (number, seated): (u32, &Sender<u32>),
+    ) -> (Sender<()>, JoinHandle<()>) {
+        let (go, gone) = mpsc::channel();
+        let (behind, seated, there) = (admission.clone(), seated.clone(), admission.waiting());
+        let thread = threads::spawn(move || {
             let mut claim = Claim::default();
             behind.enter(&mut claim);
-            tell.send(claim.is_seated()).unwrap();
+            assert!(claim.is_seated());
+            seated.send(number).unwrap();
+            gone.recv().unwrap();
+            claim.since = None;
             behind.leave(&mut claim);
         });
         while admission.waiting() == there {
-            std::thread::yield_now();
+            threads::yield_now();
         }
-        told
+        (go, thread)
+    }
+
+    fn two_in_line(admission: &Arc<Admission>) -> (Line, Receiver<u32>) {
+        let (tell, told) = mpsc::channel();
+        let line = [1, 2].map(|number| waiter(admission, (number, &tell)));
+        (line.into(), told)
+    }
+
+    /// Who is seated next. Minutes without one are a seat that was lost.
+    fn next(told: &Receiver<u32>) -> u32 {
+        told.recv_timeout(Duration::from_mins(2)).unwrap()
+    }
+
+    fn all_leave(admission: &Admission, line: Line, told: &Receiver<u32>) {
+        for (number, (go, thread)) in (1..).zip(line) {
+            assert_eq!(next(told), number, "first come, first seated");
+            assert_eq!(admission.free(), 0);
+            go.send(()).unwrap();
+            thread.join().unwrap();
+        }
+        assert_eq!((admission.free(), admission.waiting()), (1, 0));
     }
 
     #[test]
     fn while_its_tenure_lasts_a_claim_comes_back_past_the_line() {
-        let admission = std::sync::Arc::new(Admission::with_tenure(1, Duration::MAX));
-        let mut claim = Claim::default();
+        let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
         admission.enter(&mut claim);
-        // Whether the one in line finds the seat free in between or not: both end.
-        let told = wait_behind(&admission);
+        let (line, told) = two_in_line(&admission);
+        assert!(admission.leave(&mut claim));
+        assert_eq!((admission.free(), admission.waiting()), (1, 2));
+        assert_eq!(admission.enter(&mut claim), 1);
+        assert!(claim.is_seated() && told.try_recv().is_err());
+        assert_eq!((admission.free(), admission.waiting()), (0, 2));
+        claim.since = None;
         admission.leave(&mut claim);
-        admission.enter(&mut claim);
-        admission.leave(&mut claim);
-        told.recv().unwrap();
+        all_leave(&admission, line, &told);
     }
 
     #[test]
-    fn after_its_tenure_it_hands_the_seat_to_the_first_and_stands_behind() {
-        let admission = std::sync::Arc::new(Admission::with_tenure(1, Duration::ZERO));
-        let mut claim = Claim::default();
+    fn after_its_tenure_it_hands_the_seat_to_the_first() {
+        let (admission, mut claim) = (one_seat(Duration::ZERO), Claim::default());
         admission.enter(&mut claim);
-        let told = wait_behind(&admission);
-        admission.leave(&mut claim);
-        assert!(claim.since.is_none());
-        told.recv().unwrap();
+        let (line, told) = two_in_line(&admission);
+        assert!(admission.leave(&mut claim));
+        assert!(!claim.is_seated() && !admission.leave(&mut claim));
+        assert_eq!((admission.free(), admission.waiting()), (0, 1));
+        all_leave(&admission, line, &told);
+    }
+
+    #[test]
+    fn who_comes_back_too_late_stands_behind_and_the_first_has_the_seat() {
+        let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
         admission.enter(&mut claim);
+        let (line, told) = two_in_line(&admission);
         admission.leave(&mut claim);
-        assert_eq!(admission.waiting(), 0);
+        // Long ago.
+        claim.since = None;
+        let behind = admission.clone();
+        let late = threads::spawn(move || {
+            behind.enter(&mut claim);
+            claim
+        });
+        assert_eq!(next(&told), 1);
+        while admission.waiting() < 2 {
+            threads::yield_now();
+        }
+        let mut line = line.into_iter();
+        let (go, thread) = line.next().unwrap();
+        go.send(()).unwrap();
+        thread.join().unwrap();
+        assert_eq!(next(&told), 2);
+        let (go, thread) = line.next().unwrap();
+        go.send(()).unwrap();
+        thread.join().unwrap();
+        let mut claim = late.join().unwrap();
+        assert!(claim.is_seated());
+        admission.leave(&mut claim);
+        assert_eq!((admission.free(), admission.waiting()), (1, 0));
     }
 
     #[test]
     fn who_waits_for_one_that_waits_for_it_goes_in_without_a_seat() {
-        let admission = std::sync::Arc::new(Admission::new(1));
-        let mut claim = Claim::default();
+        let (admission, mut claim) = (Arc::new(Admission::new(1)), Claim::default());
         admission.enter(&mut claim);
         // Nobody leaves until they are all in.
-        let told: Vec<_> = (0..3).map(|_| wait_behind(&admission)).collect();
-        for told in told {
-            assert!(!told.recv().unwrap());
+        let line: Vec<_> = (0..3)
+            .map(|_| {
+                let admission = admission.clone();
+                threads::spawn(move || {
+                    let mut claim = Claim::default();
+                    admission.enter(&mut claim);
+                    claim.is_seated()
+                })
+            })
+            .collect();
+        for one in line {
+            assert!(!one.join().unwrap());
         }
         admission.leave(&mut claim);
         assert_eq!((admission.free(), admission.waiting()), (1, 0));

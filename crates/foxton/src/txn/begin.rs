@@ -50,17 +50,18 @@ impl State {
     #[inline]
     pub(crate) fn enter(&mut self) {
         if let Some(admission) = &self.engine.admission {
-            self.worker.account().passed(&SEATS);
-            admission.enter(&mut self.claim);
+            let passed = admission.enter(&mut self.claim);
+            self.worker.account().passed_many(&SEATS, passed);
         }
     }
 
     /// Gives its seat to others: it has no locks any more.
     #[inline]
     pub(super) fn leave(&mut self) {
-        if let Some(admission) = &self.engine.admission {
+        if let Some(admission) = &self.engine.admission
+            && admission.leave(&mut self.claim)
+        {
             self.worker.account().passed(&SEATS);
-            admission.leave(&mut self.claim);
         }
     }
 
