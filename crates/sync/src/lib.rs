@@ -32,6 +32,9 @@ pub mod asymmetric;
 /// Values kept from sharing a cache line.
 pub mod cache_line;
 
+/// Transactions of the processor, where it has any.
+pub mod htm;
+
 /// Large pages for memory that has filled up.
 pub mod pages;
 

@@ -1,0 +1,167 @@
+//! The instructions themselves, where there are any.
+//!
+//! Each is a block of assembly that may read and write all memory as far as the compiler knows, so that
+//! nothing is moved across (I4 of the module).
+
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+mod real {
+    use crate::htm::NotAvailable;
+    use std::arch::{asm, x86_64};
+
+    /// Leaf 7 of `cpuid`: `ebx`.
+    const HLE: u32 = 1 << 4;
+    const RTM: u32 = 1 << 11;
+
+    /// That the processor shows RTM, so that its instructions are defined.
+    #[derive(Debug, Clone, Copy)]
+    pub(in crate::htm) struct Rtm(());
+
+    /// That the processor shows HLE, so that `xtest` is defined.
+    #[derive(Debug, Clone, Copy)]
+    pub(in crate::htm) struct Hle(());
+
+    fn shows(feature: u32) -> Result<(), NotAvailable> {
+        const FEATURES: u32 = 7;
+        let (deepest, _) = x86_64::__get_cpuid_max(0);
+        let shown = deepest >= FEATURES && x86_64::__cpuid_count(FEATURES, 0).ebx & feature != 0;
+        shown.then_some(()).ok_or(NotAvailable::Processor)
+    }
+
+    /// Whether the caller is in a transaction.
+    ///
+    /// # Safety
+    ///
+    /// The processor shows RTM or HLE.
+    #[inline(always)]
+    unsafe fn is_inside() -> bool {
+        let inside: u8;
+        // SAFETY: the instruction is defined where either is shown, and writes flags only.
+        unsafe { asm!("xtest", "setnz {}", out(reg_byte) inside, options(nostack)) }
+        inside != 0
+    }
+
+    impl Rtm {
+        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+            shows(RTM).map(Self)
+        }
+
+        /// All ones once a transaction has begun, or the status of its abort.
+        #[inline(always)]
+        pub(in crate::htm) fn begin(self) -> u32 {
+            let status: u32;
+            // SAFETY: `self` shows that the instruction is defined. An abort comes back to the label
+            // with everything but `eax` as it was (I1), and `eax` is an output.
+            unsafe {
+                asm!(
+                    "mov eax, -1",
+                    "xbegin 2f",
+                    "2:",
+                    out("eax") status,
+                    options(nostack)
+                );
+            }
+            status
+        }
+
+        /// Ends what was begun last.
+        ///
+        /// # Safety
+        ///
+        /// The caller is inside a transaction.
+        #[inline(always)]
+        pub(in crate::htm) unsafe fn end(self) {
+            // SAFETY: the caller is inside; outside it would be a fault.
+            unsafe { asm!("xend", options(nostack)) }
+        }
+
+        /// Aborts with `CODE`; outside a transaction it does nothing.
+        #[inline(always)]
+        pub(in crate::htm) fn abort<const CODE: u8>(self) {
+            // SAFETY: defined, as `self` shows; what it undoes did not happen (I1).
+            unsafe { asm!("xabort {code}", code = const CODE, options(nostack)) }
+        }
+
+        #[inline(always)]
+        pub(in crate::htm) fn is_inside(self) -> bool {
+            // SAFETY: `self` shows RTM.
+            unsafe { is_inside() }
+        }
+    }
+
+    impl Hle {
+        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+            shows(HLE).map(Self)
+        }
+
+        /// Whether a latch taken and given back with the prefixes was elided this time.
+        pub(in crate::htm) fn elides(self) -> bool {
+            let mut flag = 0u32;
+            let taken = 1u32;
+            let inside: u8;
+            // SAFETY: the flag is a local; `self` shows that `xtest` is defined.
+            unsafe {
+                asm!(
+                    "xacquire xchg dword ptr [{flag}], {taken:e}",
+                    "xtest",
+                    "setnz {inside}",
+                    "xrelease mov dword ptr [{flag}], 0",
+                    flag = in(reg) &raw mut flag,
+                    taken = inout(reg) taken => _,
+                    inside = out(reg_byte) inside,
+                    options(nostack)
+                );
+            }
+            inside != 0
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+mod real {
+    use crate::htm::NotAvailable;
+
+    /// There is none: nobody has a value of this type.
+    #[derive(Debug, Clone, Copy)]
+    pub(in crate::htm) enum Rtm {}
+
+    /// There is none: nobody has a value of this type.
+    #[derive(Debug, Clone, Copy)]
+    pub(in crate::htm) enum Hle {}
+
+    impl Rtm {
+        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+            Err(NotAvailable::Build)
+        }
+
+        pub(in crate::htm) fn begin(self) -> u32 {
+            match self {}
+        }
+
+        /// # Safety
+        ///
+        /// None: it is never called.
+        pub(in crate::htm) unsafe fn end(self) {
+            match self {}
+        }
+
+        pub(in crate::htm) fn abort<const CODE: u8>(self) {
+            match self {}
+        }
+
+        pub(in crate::htm) fn is_inside(self) -> bool {
+            match self {}
+        }
+    }
+
+    impl Hle {
+        pub(in crate::htm) fn shown() -> Result<Self, NotAvailable> {
+            Err(NotAvailable::Build)
+        }
+
+        pub(in crate::htm) fn elides(self) -> bool {
+            match self {}
+        }
+    }
+}
+
+pub(super) use real::{Hle, Rtm};
