@@ -31,6 +31,9 @@ pub mod segment;
 /// The segments as one stream.
 mod stream;
 
+/// Where the log ended when it was closed.
+pub mod mark;
+
 /// Reading a log, and saying how it ends.
 pub mod reader;
 

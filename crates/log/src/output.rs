@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
+use crate::mark;
 use crate::record::{CLOSED, HEADER_BYTES, Header, Seal};
 use crate::segment::{self, Segment};
 
@@ -96,14 +97,17 @@ impl Output {
     }
 
     /// Writes the record that says the log was closed, cuts off the space that was reserved
-    /// behind it, and syncs. Everything before must be durable.
+    /// behind it, and syncs; then leaves the [`mark`]. Everything before must be durable.
     pub(crate) fn write_closed(&mut self, seal: Seal, sync: Sync<'_>) -> Result<(), Halt> {
+        let durable = self.at;
         self.write(&closed(seal, self.at), sync)?;
         self.segment
             .file
             .set_len(self.segment.offset_of(self.at))
             .map_err(Failure::of("shorten", &segment::name(self.segment.first)))?;
-        sync(&self.segment, self.at).map_err(Halt::Told)
+        sync(&self.segment, self.at).map_err(Halt::Told)?;
+        // Not behind the record itself: that is written again when the log is opened.
+        Ok(mark::write(&*self.device, &self.identity, durable)?)
     }
 }
 

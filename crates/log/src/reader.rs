@@ -15,6 +15,7 @@
 //!   that to be durable: damage;
 //! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
 //! * a checkpoint was made of the log beyond it, and so of durable bytes: damage;
+//! * the log was closed beyond it, as the [`mark`] says: damage;
 //! * anything else may have been on its way when the power went: a torn end. A good record
 //!   behind `x` is not enough for damage, since a device may write a later sector first.
 //!
@@ -32,9 +33,10 @@ use std::fmt;
 use crate::device::Device;
 use crate::error::{Damage, Failure, OpenError};
 use crate::lsn::Lsn;
+use crate::mark;
 use crate::record::{CLOSED, FIRST_OWN_KIND, Flaw, RecordView, Seal};
 use crate::segment::Extent;
-use crate::stream::{Rest, Stream, catalogue};
+use crate::stream::{Rest, Stream, catalogue, damaged};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +139,11 @@ pub(crate) fn find<E>(
     start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
 ) -> Result<Found, OpenError<E>> {
+    let durable = start.durable.max(mark::read(device, identity)?);
     let (segments, leftovers) = catalogue(device, identity, start.from)?;
+    if segments.is_empty() && durable > start.from {
+        return Err(damaged(start.from, Damage::Missing));
+    }
     let mut stream = Stream::over(device, segments);
     let seal = Seal::new(identity);
     let (mut at, mut records, mut closed_at) = (start.from, 0, None);
@@ -162,7 +168,7 @@ pub(crate) fn find<E>(
         tail.add(&mut stream, at, end)?;
         at = end;
     };
-    let rest = stream.search(seal, at, flaw, start.durable)?;
+    let rest = stream.search(seal, at, flaw, durable)?;
     let ended = match (rest, closed_at) {
         (Rest::Damaged, _) => return Err(stream.corruption(at, Damage::Record(flaw)).into()),
         (Rest::Nothing, Some(_)) => Ended::Closed,

@@ -41,6 +41,7 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::error::Failure;
 use crate::lsn::Lsn;
+use crate::mark;
 use crate::output::{Output, closed, create, tell};
 use crate::reader::Found;
 use crate::record::Seal;
@@ -58,6 +59,7 @@ pub(crate) fn prepare(
 ) -> Result<(Output, u64), Failure> {
     let (from, end) = (found.from, found.summary.end);
     let last = remove_behind(&*device, found.segments, &found.leftovers, end)?;
+    mark::create(&*device)?;
     let (segment, rewritten) = match (last, found.closed_at) {
         (None, _) => (create(&*device, &identity, Lsn::ZERO, capacity)?, 0),
         (Some(last), Some(lsn)) if lsn >= last.first => {

@@ -113,7 +113,7 @@ pub(crate) fn durable<'d, E>(
 }
 
 /// What is wrong with the segment that begins, or should, at `lsn`.
-fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
+pub(crate) fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
     Corruption {
         file: segment::name(lsn),
         offset: 0,

@@ -273,8 +273,9 @@ impl DeviceFile for PanickingFile {
         self.0.write_at(bytes, offset)
     }
     fn sync(&self) -> io::Result<()> {
+        // While it is opened, the mark and the first segment are made.
         assert!(
-            self.1.calls(Call::SyncDir) == 0,
+            self.1.calls(Call::SyncDir) < 2,
             "this panic is part of the test"
         );
         self.0.sync()

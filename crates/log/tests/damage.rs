@@ -9,7 +9,7 @@ mod support;
 use std::sync::Arc;
 
 use foxton_log::device::memory::{Contents, MemoryDevice};
-use foxton_log::{Damage, Ended, Log, LogOptions, OpenError};
+use foxton_log::{Damage, Ended, Log, LogOptions, OpenError, mark};
 use foxton_sync::worker::Workers;
 
 use support::{Entry, IDENTITY, Random, Refused, open, open_as, read};
@@ -46,21 +46,30 @@ fn log_of(identity: [u8; 16], seed: u64, close: bool) -> (Files, Vec<Entry>) {
     }
 }
 
+/// The segments in order, and then the mark.
 fn files(device: &MemoryDevice) -> Files {
     let bytes = |contents: Contents| {
         let mut bytes = vec![0; contents.len() as usize];
         contents.read(&mut bytes, 0);
         bytes
     };
-    device
+    let mut files: Files = device
         .files()
         .into_iter()
         .map(|(name, contents)| (name, bytes(contents)))
-        .collect()
+        .collect();
+    files.sort_by_key(|(name, _)| name == mark::FILE);
+    files
 }
 
 fn device(files: Files) -> MemoryDevice {
     MemoryDevice::with_files(files.into_iter().map(|(name, bytes)| (name, bytes.into())))
+}
+
+/// Without the mark that closing left.
+fn segments(mut files: Files) -> Files {
+    assert_eq!(files.pop().unwrap().0, mark::FILE);
+    files
 }
 
 /// Reads a damaged log and returns the error; panics if what is found is wrong.
@@ -92,8 +101,8 @@ fn a_flipped_bit_anywhere_in_a_closed_log_is_an_error_or_does_no_harm() {
         }
     }
     println!("{errors} errors, {harmless} harmless");
-    // Harmless is damage to the closing record alone.
-    assert_eq!(harmless, 24);
+    // Harmless is damage to the closing record alone, and to the mark alone.
+    assert_eq!(harmless, 24 + files.last().unwrap().1.len());
 }
 
 #[test]
@@ -158,7 +167,7 @@ fn a_flipped_bit_in_a_segment_that_has_a_successor_is_damage_whatever_its_record
             "byte {at}"
         );
     }
-    let mut torn = files.clone();
+    let mut torn = segments(files);
     torn.last_mut().unwrap().1[4096 + 500] ^= 2;
     assert!(matches!(
         read(&self::device(torn)).unwrap().0.ended,
@@ -169,7 +178,7 @@ fn a_flipped_bit_in_a_segment_that_has_a_successor_is_damage_whatever_its_record
 #[test]
 fn a_lost_segment_is_missed() {
     let (files, inserted) = log(true);
-    for index in 0..files.len() - 1 {
+    for index in 0..files.len() - 2 {
         let mut lost = files.clone();
         let (name, _) = lost.remove(index);
         let error = read_damaged(lost, &inserted, &name).expect("an error");
@@ -181,6 +190,24 @@ fn a_lost_segment_is_missed() {
             (Damage::Missing, &name)
         );
     }
+}
+
+#[test]
+fn segments_lost_from_the_end_are_missed_as_long_as_the_mark_is_there() {
+    let (files, inserted) = log(true);
+    let segments = segments(files.clone());
+    for kept in 0..segments.len() {
+        let mut lost = files.clone();
+        lost.drain(kept..segments.len());
+        let error = read_damaged(lost.clone(), &inserted, "the last").expect("an error");
+        assert!(matches!(error, OpenError::Corrupt(_)), "{kept}: {error}");
+        lost.pop();
+        let (summary, found) = read(&device(lost)).unwrap();
+        assert_eq!(found, inserted[..found.len()]);
+        assert_ne!(summary.ended, Ended::Closed);
+    }
+    let (summary, found) = read(&device(segments)).unwrap();
+    assert_eq!((found, summary.ended), (inserted, Ended::Closed));
 }
 
 #[test]
@@ -220,16 +247,16 @@ fn sectors_that_changed_places_are_refused() {
 #[test]
 fn a_shortened_segment_is_noticed_unless_only_the_closing_record_is_gone() {
     let (files, inserted) = log(true);
-    for index in 0..files.len() {
+    let last = files.len() - 2;
+    for index in 0..=last {
         let length = files[index].1.len();
-        let is_last = index + 1 == files.len();
+        let is_last = index == last;
         for keep in (0..length).rev().step_by(if is_last { 1 } else { 97 }) {
             let mut short = files.clone();
             short[index].1.truncate(keep);
             match read(&device(short)) {
-                // With the closing record gone nothing tells that there was more.
-                Ok((summary, found)) if is_last => {
-                    assert_eq!(found, inserted[..found.len()]);
+                Ok((summary, found)) if is_last && keep + 24 >= length => {
+                    assert_eq!(found, inserted);
                     assert_ne!(summary.ended, Ended::Closed);
                 }
                 Ok((summary, _)) => panic!("segment {index} cut at {keep}: {summary}"),

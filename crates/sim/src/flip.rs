@@ -4,10 +4,9 @@
 //! Either opening refuses, and says that something is wrong, or everything is there. What may not
 //! happen is wrong data, a panic, or no answer.
 //!
-//! One thing is not damage in the eyes of a log: its end, if nothing behind says that it was closed. A
-//! record there that makes no sense may be one that a power cut tore. So a log that was not closed may
-//! come back shorter, whole up to some commit; and one that was, if the harm is large enough to take the
-//! closing record as well. One byte is not.
+//! One thing is not damage in the eyes of a log: its end, if it was not closed. A record there that makes
+//! no sense may be one that a power cut tore. So a log that was not closed may come back shorter, whole up to
+//! some commit. One that was closed may not.
 
 use crate::{
     ledger::{Contents, Expectation, Expectations, Number, Scale, check, is_abandoned, mix},
@@ -160,12 +159,12 @@ impl Original {
     /// Wrong data, an error that names nothing, or a panic.
     pub fn harm(&self, harm: Harm, seed: u64) -> Result<Answer, Failure> {
         let files = self.harmed(harm, seed);
-        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(harm, files)));
+        let answer = catch_unwind(AssertUnwindSafe(|| self.answer(files)));
         let answer = answer.unwrap_or_else(|_| Err("it panicked".to_owned()));
         answer.map_err(|what| Failure { harm, seed, what })
     }
 
-    fn answer(&self, harm: Harm, files: Files) -> Result<Answer, String> {
+    fn answer(&self, files: Files) -> Result<Answer, String> {
         let files = files.into_iter();
         let device = MemoryDevice::with_files(files.map(|(name, bytes)| (name, bytes.into())));
         let told = |error: foxton::Error| format!("{} ({error})", error.code());
@@ -178,7 +177,7 @@ impl Original {
         if found == self.contents {
             return Ok(Answer::Whole);
         }
-        if self.closed && matches!(harm, Harm::Bit | Harm::Byte) {
+        if self.closed {
             let lost = |number: &&Number| !found.history.contains_key(number);
             let lost = self.contents.history.keys().filter(lost).count();
             return Err(format!("it is not what it was: {lost} commits lost"));
