@@ -19,6 +19,7 @@ Kills a process that runs a TPC-B-like load, and looks for every commit it was t
   --cycles N    kills [100]
   --seed N      what is drawn from [the number of this process]
   --clients N   threads of the process [8]
+  --transactions N  the most that it begins before it dies [200]
   --backups yes it takes backups meanwhile; what is left of each is looked at, too
   --folder DIR  where its databases lie [a new one under the system's temporary folder]";
 
@@ -26,7 +27,18 @@ fn main() -> Outcome {
     if let Some(status) = victim::taken() {
         process::exit(status);
     }
-    let arguments = Arguments::read(0, &["cycles", "seed", "folder", "clients", "backups"], HELP)?;
+    let arguments = Arguments::read(
+        0,
+        &[
+            "cycles",
+            "seed",
+            "folder",
+            "clients",
+            "transactions",
+            "backups",
+        ],
+        HELP,
+    )?;
     let cycles: u64 = arguments.get("cycles", 100)?;
     let seed: u64 = arguments.get("seed", u64::from(std::process::id()))?;
     let folder: Option<PathBuf> = arguments.find("folder")?;
@@ -39,6 +51,7 @@ fn main() -> Outcome {
     let start = Instant::now();
     let plan = Plan {
         clients: arguments.get("clients", 8)?,
+        transactions: arguments.get("transactions", 200)?,
         backups: (arguments.get("backups", "no".to_owned())? == "yes").then_some(Honesty::Honest),
         ..Plan::new(cycles, seed)
     };

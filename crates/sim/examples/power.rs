@@ -12,7 +12,7 @@ use foxton_sim::{
     loop_mount::{FileSystem, PowerCut},
     victim::{self, Honesty},
 };
-use std::{env, fs, path::PathBuf, process, time::Duration, time::Instant};
+use std::{env, fs, path::PathBuf, process, time::Instant};
 
 const HELP: &str = "\
 Kills a process under load, cuts the power of the file system below it, and looks for every commit.
@@ -21,7 +21,7 @@ Kills a process under load, cuts the power of the file system below it, and look
   --count N     power cuts [100]
   --seed N      what is drawn from [the number of this process]
   --clients N   threads of the process [8]
-  --life MS     the longest that a process lives, in milliseconds [80]
+  --transactions N  the most that a process begins before it dies [200]
   --backups yes the process takes backups meanwhile; what is left of each is looked at, too
   --sync no     the control: nothing is synced, and that must be noticed
   --folder DIR  where images lie [a new one under the system's temporary folder]";
@@ -31,7 +31,14 @@ fn main() -> Outcome {
         process::exit(status);
     }
     let known = [
-        "fs", "count", "seed", "clients", "life", "sync", "folder", "backups",
+        "fs",
+        "count",
+        "seed",
+        "clients",
+        "transactions",
+        "sync",
+        "folder",
+        "backups",
     ];
     let arguments = Arguments::read(0, &known, HELP)?;
     let system: FileSystem = arguments.get("fs", FileSystem::Ext4)?;
@@ -55,7 +62,7 @@ fn main() -> Outcome {
     let plan = Plan {
         clients: arguments.get("clients", 8)?,
         backups: (arguments.get("backups", "no".to_owned())? == "yes").then_some(Honesty::Honest),
-        life: Duration::from_millis(arguments.get("life", 80)?),
+        transactions: arguments.get("transactions", 200)?,
         honesty: if is_control {
             Honesty::Unsynced
         } else {

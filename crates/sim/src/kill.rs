@@ -22,10 +22,16 @@ use std::{
     error, fmt, fs, io,
     os::unix::process::ExitStatusExt,
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
+
+/// Who dies young lives at most so long: about as long as opening takes.
+pub const YOUTH: Duration = Duration::from_millis(20);
+
+/// A victim that takes so long to begin what it is let live for is stuck.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -36,8 +42,9 @@ pub struct Plan {
     pub seed: u64,
     /// Clients of a victim.
     pub clients: u32,
-    /// A victim lives at most so long.
-    pub life: Duration,
+    /// A victim is killed when it has begun at most so many transactions. Every fourth dies young, in
+    /// [`YOUTH`], whatever it has done.
+    pub transactions: u64,
     /// Cycles until a new database begins.
     pub fresh: u64,
     /// Whether the victims tell the truth.
@@ -49,12 +56,11 @@ pub struct Plan {
 impl Plan {
     /// `cycles` kills with what is usual for the rest.
     pub fn new(cycles: u64, seed: u64) -> Plan {
-        let life = Duration::from_millis(150);
         Plan {
             cycles,
             seed,
             clients: 8,
-            life,
+            transactions: 200,
             fresh: 20,
             honesty: Honesty::Honest,
             backups: None,
@@ -226,7 +232,7 @@ fn one(
     (expected, shelf, summary): (&mut Expectations, &mut Shelf, &mut Summary),
 ) -> Result<(), Any> {
     let before = slots(orders)?;
-    kill(orders, command, lifetime(plan, cycle))?;
+    kill(orders, command, &Death::of(plan, cycle), &before)?;
     ground.cut()?;
     let after = slots(orders)?;
     let known = Known {
@@ -278,14 +284,55 @@ pub(crate) fn look(
     Ok(())
 }
 
-/// Lets the victim live for `life` and kills it.
-fn kill(orders: &Orders, mut command: Command, life: Duration) -> Result<(), Any> {
+/// When a victim dies.
+enum Death {
+    /// So long after it was started.
+    After(Duration),
+    /// When it has begun so many transactions.
+    Having(u64),
+}
+
+impl Death {
+    /// That of the victim of `cycle`: every fourth dies young.
+    fn of(plan: &Plan, cycle: u64) -> Death {
+        let draw = mix(mix(plan.seed) ^ cycle);
+        if draw.is_multiple_of(4) {
+            Death::After(YOUTH.mul_f64((mix(draw) >> 11) as f64 / (1u64 << 53) as f64))
+        } else {
+            Death::Having(1 + mix(draw) % plan.transactions.max(1))
+        }
+    }
+
+    /// Waits until then, or until `victim` is dead anyhow.
+    fn wait(&self, orders: &Orders, before: &[Slot], victim: &mut Child) -> Result<(), Any> {
+        let begun = |slots: &[Slot]| slots.iter().map(|slot| slot.begun).sum::<u64>();
+        let count = match *self {
+            Death::After(life) => {
+                thread::sleep(life);
+                return Ok(());
+            }
+            Death::Having(count) => begun(before) + count,
+        };
+        let start = Instant::now();
+        while begun(&slots(orders)?) < count && victim.try_wait()?.is_none() {
+            if start.elapsed() > PATIENCE {
+                victim.kill()?;
+                return Err(format!("the victim does not get on, for {PATIENCE:?}").into());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// Lets the victim live for as long as it may, and kills it.
+fn kill(orders: &Orders, mut command: Command, death: &Death, before: &[Slot]) -> Result<(), Any> {
     orders.give(&mut command);
     let mut victim = command
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    thread::sleep(life);
+    death.wait(orders, before, &mut victim)?;
     victim.kill()?;
     let output = victim.wait_with_output()?;
     match output.status.signal() {
@@ -299,17 +346,6 @@ fn kill(orders: &Orders, mut command: Command, life: Duration) -> Result<(), Any
             .into())
         }
     }
-}
-
-/// How long the victim of `cycle` lives: every fourth dies young.
-fn lifetime(plan: &Plan, cycle: u64) -> Duration {
-    let draw = mix(mix(plan.seed) ^ cycle);
-    let most = if draw.is_multiple_of(4) {
-        plan.life / 8
-    } else {
-        plan.life
-    };
-    most.mul_f64((mix(draw) >> 11) as f64 / (1u64 << 53) as f64)
 }
 
 /// What is noted of each client.

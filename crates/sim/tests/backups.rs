@@ -8,7 +8,7 @@ use foxton_sim::{
     kill::{Failure, Plan, Summary, run},
     victim::Honesty,
 };
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command};
 
 fn kills(name: &str, plan: &Plan) -> Result<Summary, Failure> {
     let folder = format!("foxton-backups-{name}-{}", std::process::id());
@@ -24,7 +24,7 @@ fn kills(name: &str, plan: &Plan) -> Result<Summary, Failure> {
 fn killed_while_backups_are_taken_each_is_whole_or_refused_and_the_database_is_whole() {
     let plan = Plan {
         fresh: 12,
-        life: Duration::from_millis(200),
+        transactions: 400,
         backups: Some(Honesty::Honest),
         ..Plan::new(15, 5)
     };
@@ -35,7 +35,7 @@ fn killed_while_backups_are_taken_each_is_whole_or_refused_and_the_database_is_w
 #[test]
 fn a_backup_that_is_said_to_be_done_before_it_is_is_found_out() {
     let plan = Plan {
-        life: Duration::from_millis(600),
+        transactions: 400,
         backups: Some(Honesty::Early),
         ..Plan::new(1_000, 6)
     };
