@@ -8,7 +8,8 @@
 //! * I1  A name has at most one live entry, and above [`LINEAR`] entries the index has exactly the
 //!   live ones.
 //! * I2  Entries are in the order of acquisition, and `order` grows along them, unless `is_mixed`. A released
-//!   entry stays as a dead one until those after it go, so positions do not move between releases.
+//!   entry stays as a dead one until those after it go, so positions do not move between releases, and the
+//!   last one is live.
 //! * I3  `seen` has the bit of every hash that was pushed since the list was cleared. Most names
 //!   asked for are new, and learn that from one bit.
 
@@ -101,6 +102,14 @@ impl Held {
     #[inline]
     pub(crate) fn next_order(&self) -> u32 {
         self.next_order
+    }
+
+    /// The order of what was acquired last of all that is held; 0 if nothing is.
+    pub(crate) fn greatest_order(&self) -> u32 {
+        match self.is_mixed {
+            false => self.entries.last().map_or(0, |last| last.order), // I2
+            true => self.iter().map(|entry| entry.order).max().unwrap_or(0),
+        }
     }
 
     /// How much was acquired.
@@ -292,9 +301,8 @@ impl Held {
     ///
     /// If some of it has not.
     pub(crate) fn rewind(&mut self, since: u32) -> u32 {
-        let kept = self.iter().map(|entry| entry.order).max().unwrap_or(0);
         assert!(
-            kept < since.max(1),
+            self.greatest_order() < since.max(1),
             "begin with locks held: release_since comes first"
         );
         let acquired = self.next_order.saturating_sub(since.max(FIRST_ORDER));

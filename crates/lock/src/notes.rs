@@ -93,6 +93,9 @@ pub(crate) struct Notes {
     before: AtomicU32,
     /// The order of the latest savepoint.
     saved: AtomicU32,
+    /// What was acquired before it is kept from one transaction to the next. There is a savepoint, if it is
+    /// not 0.
+    kept: u32,
     orders: Vec<u32>,
 }
 
@@ -111,6 +114,7 @@ impl Default for Notes {
             indexed: 0,
             before: AtomicU32::new(NO_SAVEPOINT),
             saved: AtomicU32::new(0),
+            kept: 0,
             orders: Vec::new(),
         }
     }
@@ -316,6 +320,19 @@ impl Notes {
         self.set_gate(CLOSED);
     }
 
+    /// What was acquired before `order`, with so many entries in the list, is kept; 0 is before everything.
+    pub(crate) fn keep(&mut self, order: u32, entries: u32) {
+        if order != 0 {
+            self.save(order, entries);
+        }
+        self.kept = order;
+    }
+
+    /// What was acquired before this is kept.
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept
+    }
+
     /// Whether entries need orders.
     pub(crate) fn is_saved(&self) -> bool {
         self.before.load(Ordering::Relaxed) != NO_SAVEPOINT
@@ -385,6 +402,7 @@ impl Notes {
         self.indexed = 0;
         self.before.store(NO_SAVEPOINT, Ordering::Relaxed);
         self.saved.store(0, Ordering::Relaxed);
+        self.kept = 0;
         self.orders = Vec::new();
         self.set_gate(self.home);
     }

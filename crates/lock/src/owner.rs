@@ -261,6 +261,8 @@ impl Owner {
         if self.held.is_timed() {
             self.count_ended_holds();
         }
+        self.notes.keep(since, self.list.len());
+        self.rest();
         self.defeats = 0;
         self.escalated = Escalated::none(self.id);
         self.registry.begin(&self.record, self.id);
@@ -295,6 +297,34 @@ impl Owner {
         let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
         let remembered = indices.flat_map(|(list, index)| list.locks(index));
         remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
+    }
+
+    /// Keeps what is held now from one transaction to the next, until it is given back by name, or all
+    /// is: a transaction ends with `release_since` the moment returned, and the next begins with
+    /// [`begin_keeping`](Self::begin_keeping) it. Earlier savepoints are void.
+    ///
+    /// # Panics
+    ///
+    /// If something is awaited.
+    pub fn keep(&mut self) -> Savepoint {
+        self.assert_idle();
+        let kept = self.savepoint();
+        self.notes.keep(kept.order(), self.list.len());
+        self.rest();
+        kept
+    }
+
+    /// Notes that no transaction runs, if this one has come to nothing: it awaits nothing, and holds nothing
+    /// but what is kept.
+    pub(crate) fn rest(&self) {
+        let record = self.record();
+        // Another's record, if it stands in for another.
+        if record.active_since() == u64::MAX || self.stands_in {
+            return;
+        }
+        if self.pending.is_none() && self.held.greatest_order() < self.notes.kept().max(1) {
+            record.run_no_more();
+        }
     }
 
     /// How many locks are held.
@@ -368,9 +398,7 @@ impl Owner {
     /// This moment, for `release_since`.
     pub fn savepoint(&self) -> Savepoint {
         let order = self.held.next_order();
-        if let Some(list) = self.remembered() {
-            self.notes.save(order, list.len());
-        }
+        self.notes.save(order, self.list.len());
         Savepoint(order)
     }
 
@@ -458,6 +486,7 @@ impl Owner {
         if verdict != GRANTED {
             let refusal = refusal.expect("who refuses says why first");
             self.record().counters.count_refusal(refusal.reason);
+            self.rest();
             return Outcome::Refused(refusal);
         }
         let at = self.note_granted(&pending);
@@ -530,6 +559,7 @@ impl Owner {
 
     fn refuse(&self, refusal: Refusal) -> Reply {
         self.record().counters.count_refusal(refusal.reason);
+        self.rest();
         Reply::Refused(Box::new(refusal))
     }
 

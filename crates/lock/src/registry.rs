@@ -149,9 +149,9 @@ pub(crate) struct Spare {
 pub(crate) struct Record {
     id: AtomicU64,
     spare: AtomicU64,
-    /// When the running transaction took its first lock, where a manager wants to know; on that
-    /// manager's own clock.
-    pub(crate) active_since: AtomicU64,
+    /// When the running transaction first asked for something, where a manager wants to know; on that
+    /// manager's own clock. `u64::MAX`: none runs.
+    active_since: AtomicU64,
     begun_nanos: AtomicU64,
     pub(crate) parker: Parker,
     wait: Mutex<Wait>,
@@ -179,6 +179,24 @@ impl Record {
             ledger: Mutex::default(),
             remembered: OnceLock::new(),
         }
+    }
+
+    /// When the running transaction began. `u64::MAX`: none runs.
+    pub(crate) fn active_since(&self) -> u64 {
+        // Relaxed, here and below: it says how long to be patient. What keeps anybody from harm is the epoch.
+        self.active_since.load(Ordering::Relaxed)
+    }
+
+    /// A transaction runs, from `now` on if none did.
+    pub(crate) fn run_since(&self, now: impl FnOnce() -> u64) {
+        if self.active_since() == u64::MAX {
+            self.active_since.store(now(), Ordering::Relaxed);
+        }
+    }
+
+    /// None runs.
+    pub(crate) fn run_no_more(&self) {
+        self.active_since.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// Who has the place. Exact for whoever found a request of the place under its latch (I2): the

@@ -13,7 +13,7 @@ use foxton_lock::{
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Reason},
+    request::{Outcome, Patience, Reason, Reply},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -36,18 +36,25 @@ fn grown(kind: Kind, stalls: bool) -> [usize; 2] {
     let workers = Workers::with_seed(1);
     let sleeping = workers.worker();
     let _reads_rows = stalls.then(|| sleeping.pin());
-    grown_beside(kind, stalls, &workers, &sleeping)
+    grown_beside(kind, &workers, &sleeping, |locks, sleeper| {
+        if stalls {
+            take(locks, &sleeping, sleeper, 1);
+        }
+    })
 }
 
-fn grown_beside(kind: Kind, stalls: bool, workers: &Workers, sleeping: &Worker) -> [usize; 2] {
+fn grown_beside(
+    kind: Kind,
+    workers: &Workers,
+    sleeping: &Worker,
+    before: impl FnOnce(&Any, &mut Owner),
+) -> [usize; 2] {
     let mut options = Options::default();
     // In the document's form each chain keeps a few that are obsolete: few chains, soon all warm.
     (options.kind, options.bucket_count) = (kind, 1024);
     let locks = Any::new(&options);
     let mut sleeper = locks.owner();
-    if stalls {
-        take(&locks, sleeping, &mut sleeper, 1);
-    }
+    before(&locks, &mut sleeper);
     let mut others = [(); OTHERS].map(|()| (workers.worker(), locks.owner()));
     let transactions = LOCKS / (1 + KEYS as usize);
     let mut bytes = [0; 2];
@@ -68,7 +75,7 @@ fn grown_beside(kind: Kind, stalls: bool, workers: &Workers, sleeping: &Worker) 
     locks.release_all(sleeping, &mut sleeper);
     locks.verify(sleeping);
     assert!(locks.inspect(sleeping).queues.is_empty());
-    println!("{kind}, stalls {stalls}: {bytes:?}");
+    println!("{kind}: {bytes:?}");
     bytes
 }
 
@@ -90,6 +97,91 @@ fn under_the_older_rule_memory_grows_for_as_long_as_it_stalls() {
     let [early, late] = grown(Kind::StagedOldest, true);
     assert!(late > 4 * early, "{early} to {late}");
     assert!(late > 40 * LOCKS, "{late} bytes");
+}
+
+/// Names that nobody else asks for.
+const KEPT: Name = Name::advisory(1 << 40);
+const OTHER: Name = Name::advisory(2 << 40);
+
+/// What an owner has done, of whom no transaction runs any more, though it was never told to release all.
+type Done = fn(&Any, &Worker, &mut Owner);
+
+fn keep(locks: &Any, worker: &Worker, owner: &mut Owner) {
+    assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
+    owner.keep();
+}
+
+/// Asks for what somebody else holds, who lets go of it afterwards.
+fn beside_a_holder(locks: &Any, worker: &Worker, ask: impl FnOnce()) {
+    let mut holder = locks.owner();
+    assert!(
+        locks
+            .try_lock(worker, &mut holder, OTHER, Mode::X)
+            .is_held()
+    );
+    ask();
+    locks.release_all(worker, &mut holder);
+}
+
+const DONE: &[(&str, Done)] = &[
+    ("a session keeps a lock", keep),
+    ("a transaction of it has ended", |locks, worker, owner| {
+        assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
+        let kept = owner.keep();
+        owner.begin_keeping(kept);
+        take(locks, worker, owner, 1);
+        locks.release_since(worker, owner, kept);
+    }),
+    (
+        "another has only made it stronger",
+        |locks, worker, owner| {
+            assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
+            let kept = owner.keep();
+            assert!(locks.try_lock(worker, owner, KEPT, Mode::X).is_held());
+            owner.begin_keeping(kept);
+        },
+    ),
+    ("all was given back, one by one", |locks, worker, owner| {
+        keep(locks, worker, owner);
+        for name in [TABLE, OTHER] {
+            assert!(locks.try_lock(worker, owner, name, Mode::S).is_held());
+        }
+        assert!(locks.release(worker, owner, TABLE));
+        assert!(locks.release(worker, owner, OTHER));
+    }),
+    ("it was refused all it asked for", |locks, worker, owner| {
+        beside_a_holder(locks, worker, || {
+            let outcome = locks.try_lock(worker, owner, OTHER, Mode::S);
+            assert_eq!(outcome.refusal().expect("held").reason, Reason::Busy);
+        });
+    }),
+    ("it waited in vain", |locks, worker, owner| {
+        beside_a_holder(locks, worker, || {
+            let now = Some(std::time::Instant::now());
+            let outcome = locks.lock(worker, owner, OTHER, Mode::S, now);
+            assert_eq!(outcome.refusal().expect("held").reason, Reason::TimedOut);
+        });
+    }),
+    ("it waits no more", |locks, worker, owner| {
+        beside_a_holder(locks, worker, || {
+            let reply = locks.request(worker, owner, OTHER, Mode::S, Patience::Wait);
+            assert!(matches!(reply, Reply::Waiting));
+            locks.cancel(worker, owner);
+        });
+    }),
+];
+
+#[test]
+fn under_the_older_rule_memory_waits_for_nobody_of_whom_no_transaction_runs() {
+    for (what, done) in DONE {
+        let workers = Workers::with_seed(1);
+        let sleeping = workers.worker();
+        let [early, late] =
+            grown_beside(Kind::StagedOldest, &workers, &sleeping, |locks, sleeper| {
+                done(locks, &sleeping, sleeper)
+            });
+        assert_eq!(early, late, "{what}");
+    }
 }
 
 const LIMIT: u32 = 10_000;

@@ -88,7 +88,7 @@ impl State {
 
     fn note_number(&mut self, wanted: Wanted, had: bool) -> bool {
         if had {
-            let kept = self.owner.savepoint();
+            let kept = self.owner.keep();
             let membership = self.membership();
             membership.kept = kept;
             let held = &mut membership.held;

@@ -45,6 +45,8 @@ impl<C: Chains> Staged<C> {
             owner.re_asks += 1;
             return Reply::Held;
         }
+        // A transaction that has asked for nothing else may go up with what is kept from those before it.
+        self.note_running(owner);
         let asked = Asked {
             name: held.name,
             hash: held.hash,
@@ -69,6 +71,14 @@ impl<C: Chains> Staged<C> {
                 self.contend(worker, owner, asked, Some(at), request, patience)
             }
             Err(Stopped::Full) => owner.refuse_for_room(asked.name, asked.mode),
+        }
+    }
+
+    /// Notes that a transaction runs, where somebody wants to know.
+    #[inline]
+    pub(super) fn note_running(&self, owner: &Owner) {
+        if self.index.asks_who_runs() {
+            owner.record().run_since(|| self.index.moment());
         }
     }
 

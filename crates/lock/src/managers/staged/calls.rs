@@ -15,7 +15,7 @@ use crate::{
     request::{Member, Patience, Reason, Reply},
     waits::{Graph, Reach, Way},
 };
-use foxton_sync::{shim::Ordering, worker::Worker};
+use foxton_sync::worker::Worker;
 use std::{collections::HashSet, time::Duration};
 
 impl<C: Chains> LockManager for Staged<C> {
@@ -46,11 +46,7 @@ impl<C: Chains> LockManager for Staged<C> {
             mode,
             replaces: None,
         };
-        if self.index.asks_who_runs() && owner.held.len() == 0 {
-            let since = &owner.record().active_since;
-            // Relaxed: what keeps anybody from harm is the epoch.
-            since.store(self.index.moment(), Ordering::Relaxed);
-        }
+        self.note_running(owner);
         let id = owner.id();
         match self
             .chains
@@ -118,6 +114,7 @@ impl<C: Chains> LockManager for Staged<C> {
             }
         }
         owner.record().end_wait();
+        owner.rest();
     }
 
     fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
@@ -133,6 +130,7 @@ impl<C: Chains> LockManager for Staged<C> {
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
         self.give_back(worker, &entry, &mut retired, &mut wakes);
+        owner.rest();
         true
     }
 
@@ -143,6 +141,7 @@ impl<C: Chains> LockManager for Staged<C> {
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
             self.give_back(worker, &entry, &mut retired, &mut wakes);
         }
+        owner.rest();
     }
 
     #[inline]
@@ -155,9 +154,7 @@ impl<C: Chains> LockManager for Staged<C> {
             self.give_back(worker, entry, &mut retired, &mut wakes);
         }
         if self.index.asks_who_runs() {
-            let since = &owner.record().active_since;
-            // Relaxed: as when it was set.
-            since.store(u64::MAX, Ordering::Relaxed);
+            owner.record().run_no_more();
         }
         owner.forget_held();
     }

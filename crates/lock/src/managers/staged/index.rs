@@ -61,7 +61,11 @@
 //! takes a segment for itself, and the next 64 of its locks touch nothing shared to get a request.
 //!
 //! The older rule (*oldest*) lets a segment go only when every transaction that runs has begun after the
-//! segment died. Epochs are kept as well, so it is only more patient, never less safe.
+//! segment died. Epochs are kept as well, so it is only more patient, never less safe. A transaction runs
+//! from its first request until it neither awaits nor holds anything of its own: who was refused all that it
+//! asked for runs no more, and what a session keeps between its transactions (`Owner::keep`) is nobody's who
+//! runs. A lock that is held needs no transaction to keep its request from being used again: its flag is
+//! set, so its segment has not died.
 
 use super::{
     flags::Done,
@@ -453,9 +457,8 @@ impl Index {
 
     /// When the oldest transaction that runs began.
     fn oldest_running(&self) -> u64 {
-        // Relaxed: see `moment`.
-        let since = |record: &crate::registry::Record| record.active_since.load(Ordering::Relaxed);
-        self.registry.records().map(since).min().unwrap_or(u64::MAX)
+        let since = self.registry.records().map(|record| record.active_since());
+        since.min().unwrap_or(u64::MAX)
     }
 
     /// Collects requests that have been unlinked, or were never linked.
