@@ -378,3 +378,6 @@ impl LockManager for Any {
         deadlocks stats verify
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod orders;

@@ -10,6 +10,8 @@
 //! * I2  Entries are in the order of acquisition, and `order` grows along them, unless `is_mixed`. A released
 //!   entry stays as a dead one until those after it go, so positions do not move between releases, and the
 //!   last one is live.
+//!   Orders are used up by what is given back, too: beyond [`LAST_ORDER`] they are given anew, as low as
+//!   savepoints allow.
 //! * I3  `seen` has the bit of every hash that was pushed since the list was cleared. Most names
 //!   asked for are new, and learn that from one bit.
 
@@ -24,6 +26,9 @@ const KEPT: usize = 4096;
 
 /// 0 is before everything.
 const FIRST_ORDER: u32 = 1;
+/// From this order on what is held is numbered anew before more is asked for. Half of all, so that nothing
+/// that one request does, nor a sum of two counts, comes to the end of them.
+pub(crate) const LAST_ORDER: u32 = if cfg!(test) { 1000 } else { 1 << 31 };
 
 /// One held lock.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +71,7 @@ pub(crate) struct Held {
     seen: [u64; 4],
     index: HashTable<u32>,
     /// Those that had to be waited for, and since when they are held.
-    timed: Vec<(u32, Name, Instant)>,
+    timed: Vec<(Name, Instant)>,
     /// Those of them that were given back early, and how long they were held.
     ended: Vec<(Name, Duration)>,
 }
@@ -126,13 +131,9 @@ impl Held {
 
     /// Has the hold of the lock at `at`, which was waited for, measured from `since`.
     pub(crate) fn time(&mut self, at: usize, since: Instant) {
-        let Entry { order, name, .. } = self.entries[at];
-        if self
-            .timed
-            .iter()
-            .all(|timed| (timed.0, timed.1) != (order, name))
-        {
-            self.timed.push((order, name, since));
+        let name = self.entries[at].name;
+        if self.timed.iter().all(|timed| timed.0 != name) {
+            self.timed.push((name, since)); // I1
         }
     }
 
@@ -147,16 +148,15 @@ impl Held {
         let ended = std::mem::take(&mut self.ended).into_iter();
         let now = Instant::now();
         let open = std::mem::take(&mut self.timed).into_iter();
-        ended.chain(open.map(move |(_, name, since)| (name, now.saturating_duration_since(since))))
+        ended.chain(open.map(move |(name, since)| (name, now.saturating_duration_since(since))))
     }
 
     #[cold]
     fn end_timed(&mut self, entry: &Entry) {
-        let is_it =
-            |timed: &mut (u32, Name, Instant)| (timed.0, timed.1) == (entry.order, entry.name);
+        let is_it = |timed: &mut (Name, Instant)| timed.0 == entry.name;
         let ended = self.timed.extract_if(.., is_it);
         self.ended
-            .extend(ended.map(|(_, name, since)| (name, since.elapsed())));
+            .extend(ended.map(|(name, since)| (name, since.elapsed())));
     }
 
     /// Where `name` is in the list.
@@ -285,13 +285,41 @@ impl Held {
 
     /// Removes the last entry if it was acquired at `since` or later.
     pub(crate) fn pop_since(&mut self, since: u32) -> Option<Entry> {
+        self.unmix();
+        let last = *self.entries.last()?;
+        (last.order >= since).then(|| self.remove(self.entries.len() - 1))
+    }
+
+    /// Whether orders come to their end.
+    #[inline(always)]
+    pub(crate) fn is_worn(&self) -> bool {
+        self.next_order >= LAST_ORDER
+    }
+
+    /// Numbers anew what was acquired at `since` or later, with as little in between as there may be, and
+    /// says how many orders that brought.
+    pub(crate) fn renumber(&mut self, since: u32) -> u32 {
+        self.unmix();
+        let mut next = since.max(FIRST_ORDER);
+        let later = self
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.live && entry.order >= since);
+        for entry in later {
+            entry.order = next;
+            next += 1;
+        }
+        self.compact(); // Dead ones have no place in the new order.
+        std::mem::replace(&mut self.next_order, next) - next
+    }
+
+    /// Sorts what came in late to where its order says (I2).
+    fn unmix(&mut self) {
         if self.is_mixed {
             self.entries.sort_by_key(|entry| entry.order);
             self.compact();
             self.is_mixed = false;
         }
-        let last = *self.entries.last()?;
-        (last.order >= since).then(|| self.remove(self.entries.len() - 1))
     }
 
     /// Goes back to where the order was at `since`, and says how much was acquired from there on, all of
@@ -443,6 +471,15 @@ mod tests {
             if random(500) == 0 {
                 held.clear();
                 plain.clear();
+            }
+            if held.is_worn() {
+                let place = random(60) as usize;
+                let since = plain.get(place).map_or(1, |entry| entry.1);
+                held.renumber(since);
+                let later = plain.iter_mut().filter(|entry| entry.1 >= since);
+                later
+                    .zip(since..)
+                    .for_each(|(entry, order)| entry.1 = order);
             }
             if step % 16 == 0 {
                 held.verify();

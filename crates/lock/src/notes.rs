@@ -333,6 +333,17 @@ impl Notes {
         self.kept
     }
 
+    /// The order of the latest savepoint; 0 if there is none.
+    pub(crate) fn saved(&self) -> u32 {
+        self.saved.load(Ordering::Relaxed)
+    }
+
+    /// Dates anew what was acquired at `since` or later, all of it as acquired then.
+    pub(crate) fn date_anew(&mut self, since: u32) {
+        let orders = self.orders.iter_mut();
+        orders.for_each(|order| *order = (*order).min(since));
+    }
+
     /// Whether entries need orders.
     pub(crate) fn is_saved(&self) -> bool {
         self.before.load(Ordering::Relaxed) != NO_SAVEPOINT

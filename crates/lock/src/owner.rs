@@ -9,6 +9,9 @@
 //! * I1  While a wait is in progress nothing is requested, released or begun; `settle` or a
 //!   cancellation ends it first.
 
+/// What is kept, and since when.
+mod keep;
+
 use crate::{
     held::{Entry, Held},
     mode::Mode,
@@ -234,40 +237,6 @@ impl Owner {
         self.id
     }
 
-    /// Begins the next transaction of an owner that keeps what it had acquired before `kept`: of age zero,
-    /// without defeats, and with the id and the label that it has, by which others know it as the holder of
-    /// that.
-    ///
-    /// For locks that outlive transactions. The owner is one in the wait-for graph whatever it waits for,
-    /// so a circle is found that goes through what it keeps and through what the transaction asks for.
-    ///
-    /// # Panics
-    ///
-    /// If something acquired since is held (`release_since` comes first), or something is awaited.
-    pub fn begin_keeping(&mut self, kept: Savepoint) {
-        self.assert_idle();
-        let since = kept.order();
-        let is_before = |list: &Remembered| {
-            let last = list.len().checked_sub(1);
-            last.is_none_or(|last| self.notes.order_of(last) < since)
-        };
-        assert!(
-            self.remembered().is_none_or(is_before),
-            "begin with locks held: release_since comes first"
-        );
-        // Orders begin again where they were: they would end some day.
-        let acquired = u64::from(self.held.rewind(since)) + u64::from(self.notes.count_anew());
-        self.count_acquired(acquired);
-        if self.held.is_timed() {
-            self.count_ended_holds();
-        }
-        self.notes.keep(since, self.list.len());
-        self.rest();
-        self.defeats = 0;
-        self.escalated = Escalated::none(self.id);
-        self.registry.begin(&self.record, self.id);
-    }
-
     /// Who this is, until the next `begin`.
     #[inline]
     pub fn id(&self) -> OwnerId {
@@ -297,34 +266,6 @@ impl Owner {
         let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
         let remembered = indices.flat_map(|(list, index)| list.locks(index));
         remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
-    }
-
-    /// Keeps what is held now from one transaction to the next, until it is given back by name, or all
-    /// is: a transaction ends with `release_since` the moment returned, and the next begins with
-    /// [`begin_keeping`](Self::begin_keeping) it. Earlier savepoints are void.
-    ///
-    /// # Panics
-    ///
-    /// If something is awaited.
-    pub fn keep(&mut self) -> Savepoint {
-        self.assert_idle();
-        let kept = self.savepoint();
-        self.notes.keep(kept.order(), self.list.len());
-        self.rest();
-        kept
-    }
-
-    /// Notes that no transaction runs, if this one has come to nothing: it awaits nothing, and holds nothing
-    /// but what is kept.
-    pub(crate) fn rest(&self) {
-        let record = self.record();
-        // Another's record, if it stands in for another.
-        if record.active_since() == u64::MAX || self.stands_in {
-            return;
-        }
-        if self.pending.is_none() && self.held.greatest_order() < self.notes.kept().max(1) {
-            record.run_no_more();
-        }
     }
 
     /// How many locks are held.
@@ -393,13 +334,6 @@ impl Owner {
     /// asking whether one [`covers`](Self::covers).
     pub fn note_whole_table(&mut self) {
         self.escalated.granted = self.id;
-    }
-
-    /// This moment, for `release_since`.
-    pub fn savepoint(&self) -> Savepoint {
-        let order = self.held.next_order();
-        self.notes.save(order, self.list.len());
-        Savepoint(order)
     }
 
     /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.

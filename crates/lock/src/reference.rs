@@ -272,6 +272,9 @@ impl LockManager for Reference {
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
+        if !owner.has_room() {
+            return owner.refuse_for_room(name, mode);
+        }
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
             let place = owner.id().place();

@@ -300,6 +300,9 @@ impl<M: LockManager> Inherit<M> {
     ) -> Reply {
         owner.assert_usable(self.registry());
         mode.assert_suits(&name);
+        if !owner.has_room() {
+            return owner.refuse_for_room(name, mode);
+        }
         self.want_no_more(worker, owner);
         let held = owner.held_mode(name);
         let may_be_left = owner.left_behind > 0 && held.is_none();

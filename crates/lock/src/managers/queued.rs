@@ -161,6 +161,9 @@ impl<B: Buckets> Queued<B> {
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
+        if !owner.has_room() {
+            return owner.refuse_for_room(name, mode);
+        }
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
             return self.request_again(worker, owner, at, mode, patience, wait_began);

@@ -46,6 +46,7 @@ impl Direct {
         let last = owner.list().len() - 1;
         owner.notes.uncount();
         if self.settle_doubt(worker, owner, last, name, mode) {
+            owner.has_room(); // It has one order less, and may come this way each time.
             return Reply::Granted;
         }
         self.request_slowly(worker, owner, name, mode, patience)
@@ -65,7 +66,9 @@ impl Direct {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        let plain = owner.notes.is_open_to(self.home) && name.class() == Class::Key;
+        let plain = owner.notes.is_open_to(self.home)
+            && name.class() == Class::Key
+            && !owner.held.is_worn();
         if plain && mode.is_weak(Class::Key) {
             let near = name.near_hash();
             let granule = self.key_granule(near);
@@ -152,6 +155,9 @@ impl Direct {
     ) -> Reply {
         owner.assert_usable(&self.real.registry);
         mode.assert_suits(&name);
+        if !owner.has_room() {
+            return owner.refuse_for_room(name, mode);
+        }
         owner.notes.open();
         if self.escalation.is_due(owner) {
             self.escalate(worker, owner, name.parent().unwrap_or(name)); // D14
@@ -454,7 +460,8 @@ impl Direct {
             }
         }
         // A key that may be held by itself is asked for by itself (I2 of `notes`).
-        if owner.notes.may_have_single(hash) || !granule.invites(|| Some(self.moment())) {
+        let alone = owner.notes.may_have_single(hash) || owner.held.is_worn();
+        if alone || !granule.invites(|| Some(self.moment())) {
             return self.request(worker, owner, name, mode, patience);
         }
         let bits = Bits::one(at, mode);
@@ -521,6 +528,9 @@ impl Direct {
         let reach = high.base.wrapping_sub(low.base);
         if low.origin != high.origin || first > last || reach >= 64 * MOST_COVERED {
             return false;
+        }
+        if owner.held.is_worn() {
+            return false; // Who asks for one of them gets new orders.
         }
         let mut block = low;
         loop {

@@ -74,6 +74,7 @@ impl Direct {
         let Found::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
             return false;
         };
+        owner.count_in_time();
         if let Some(slot) = self.take_back(worker, owner, (index, hash), name) {
             let mut wakes = Wakes::new();
             self.give_back_converted(worker, (name, slot, mode), &mut wakes);

@@ -34,6 +34,9 @@ impl<C: Chains> LockManager for Staged<C> {
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
+        if !owner.has_room() {
+            return owner.refuse_for_room(name, mode);
+        }
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
             return self.request_again(worker, owner, at, mode, patience);

@@ -1,0 +1,233 @@
+//! Orders of acquisition do not come to an end: here, where there are a thousand of them.
+//!
+//! Every manager, with and without inheritance; locks that are remembered where one remembers, and locks
+//! that never are. What is counted is counted once, whatever is numbered anew.
+
+use super::{Any, Inheritance, Kind, Options};
+use crate::{
+    held::LAST_ORDER,
+    manager::LockManager,
+    mode::Mode,
+    name::{KeyHasher, Name},
+    owner::{Owner, Savepoint},
+    request::Reason,
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::time::Duration;
+
+const ROUNDS: u64 = 3 * LAST_ORDER as u64;
+
+struct Stage {
+    what: String,
+    asked: Asked,
+    locks: Any,
+    worker: Worker,
+    owner: Owner,
+    taken: u64,
+}
+
+/// What is locked, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Remembered, where something is.
+    Shared,
+    /// Never remembered.
+    Exclusive,
+    /// Keys that are shared, and not remembered, since somebody had them exclusively a moment ago.
+    Revoked,
+    /// Tables that are left to the next transaction.
+    Inherited,
+}
+
+/// Plays on every manager, however it is asked, and looks at what is left and at what was counted.
+fn on_every_stage(play: impl Fn(&mut Stage)) {
+    for kind in Kind::ALL {
+        for asked in [
+            Asked::Shared,
+            Asked::Exclusive,
+            Asked::Revoked,
+            Asked::Inherited,
+        ] {
+            let mut stage = Stage::new(kind, asked);
+            play(&mut stage);
+            let what = &stage.what;
+            let used = stage.owner.savepoint().order();
+            assert!(used <= LAST_ORDER + 1, "{what}: {used}");
+            stage.locks.verify(&stage.worker);
+            stage.locks.release_all(&stage.worker, &mut stage.owner);
+            let left = stage.locks.inspect(&stage.worker);
+            assert!(left.queues.is_empty(), "{what}");
+            let counted = stage.locks.stats(&stage.worker).acquisitions;
+            assert_eq!(counted, stage.taken, "{what}");
+        }
+    }
+}
+
+impl Stage {
+    fn new(kind: Kind, asked: Asked) -> Self {
+        let mut options = Options::tiny();
+        options.kind = kind;
+        if asked == Asked::Inherited {
+            options.inherit = Inheritance::Always;
+        }
+        // What was revoked once stays so.
+        options.hold_off = Duration::from_secs(3600);
+        let locks = Any::new(&options);
+        let mut stage = Self {
+            what: format!("{kind}, {asked:?}"),
+            asked,
+            worker: Workers::with_seed(1).worker(),
+            owner: locks.owner(),
+            locks,
+            taken: 0,
+        };
+        if asked == Asked::Revoked {
+            stage.revoke();
+        }
+        stage
+    }
+
+    /// Somebody has keys of every granule exclusively, for a moment.
+    fn revoke(&mut self) {
+        let mut other = self.locks.owner();
+        for number in 0..64 {
+            let name = self.name(1_000_000 + number);
+            let outcome = self.locks.try_lock(&self.worker, &mut other, name, Mode::X);
+            assert!(outcome.is_held());
+            self.taken += 1;
+        }
+        self.locks.release_all(&self.worker, &mut other);
+    }
+
+    fn name(&self, number: u64) -> Name {
+        match self.asked {
+            Asked::Inherited => Name::table(number as u32),
+            // Each in a block of its own.
+            _ => Name::key(1, &(64 * number).to_be_bytes(), &KeyHasher::new(1)),
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        match self.asked {
+            Asked::Exclusive => Mode::X,
+            _ => Mode::S,
+        }
+    }
+
+    fn lock(&mut self, number: u64) {
+        let (name, mode) = (self.name(number), self.mode());
+        let outcome = self
+            .locks
+            .try_lock(&self.worker, &mut self.owner, name, mode);
+        assert!(outcome.is_held(), "{}: {outcome:?}", self.what);
+        self.taken += 1;
+    }
+
+    fn unlock(&mut self, number: u64) {
+        let name = self.name(number);
+        assert!(self.locks.release(&self.worker, &mut self.owner, name));
+    }
+
+    fn release_since(&mut self, since: Savepoint) {
+        self.locks
+            .release_since(&self.worker, &mut self.owner, since);
+    }
+
+    #[track_caller]
+    fn holds(&self, numbers: &[u64]) {
+        let mut held: Vec<Name> = self.owner.held().map(|(name, _)| name).collect();
+        held.sort();
+        let mut expected: Vec<Name> = numbers.iter().map(|&at| self.name(at)).collect();
+        expected.sort();
+        assert_eq!(held, expected, "{}", self.what);
+    }
+}
+
+#[test]
+fn a_session_locks_and_unlocks_for_as_long_as_it_likes() {
+    on_every_stage(|stage| {
+        stage.lock(1);
+        let mut kept = stage.owner.keep();
+        for _ in 0..ROUNDS {
+            stage.owner.begin_keeping(kept);
+            stage.lock(2);
+            kept = stage.owner.keep();
+            stage.unlock(2);
+        }
+        stage.owner.begin_keeping(kept);
+        stage.lock(3);
+        stage.release_since(kept);
+        stage.holds(&[1]);
+    });
+}
+
+#[test]
+fn also_if_it_goes_from_hand_to_hand() {
+    on_every_stage(|stage| {
+        stage.lock(0);
+        for number in 1..ROUNDS {
+            let kept = stage.owner.keep();
+            stage.owner.begin_keeping(kept);
+            stage.lock(number);
+            stage.owner.keep();
+            stage.unlock(number - 1);
+        }
+        stage.holds(&[ROUNDS - 1]);
+    });
+}
+
+#[test]
+fn savepoints_are_as_good_as_they_were() {
+    on_every_stage(|stage| {
+        stage.lock(1);
+        let first = stage.owner.savepoint();
+        (10..20).for_each(|number| stage.lock(number));
+        let second = stage.owner.savepoint();
+        (20..30).for_each(|number| stage.lock(number));
+        for round in 0..ROUNDS {
+            stage.lock(100 + round % 40);
+            if round >= 20 {
+                stage.unlock(100 + (round - 20) % 40);
+            }
+        }
+        stage.release_since(second);
+        let left: Vec<u64> = [1].into_iter().chain(10..20).collect();
+        stage.holds(&left);
+        stage.release_since(first);
+        stage.holds(&[1]);
+    });
+}
+
+#[test]
+fn a_transaction_reads_for_a_moment_as_often_as_it_likes() {
+    on_every_stage(|stage| {
+        stage.lock(1);
+        for round in 0..ROUNDS {
+            stage.lock(2 + round % 3);
+            stage.unlock(2 + round % 3);
+        }
+        stage.holds(&[1]);
+    });
+}
+
+#[test]
+fn who_holds_as_many_as_there_are_is_refused_the_next() {
+    on_every_stage(|stage| {
+        if stage.asked == Asked::Shared {
+            return; // What is remembered can share an order.
+        }
+        let all: Vec<u64> = (1..u64::from(LAST_ORDER)).collect();
+        all.iter().for_each(|&number| stage.lock(number));
+        for number in [0, 5000] {
+            let name = stage.name(number);
+            let refused = stage
+                .locks
+                .try_lock(&stage.worker, &mut stage.owner, name, Mode::X);
+            let refusal = refused.refusal().expect("no order is left");
+            assert_eq!(refusal.reason, Reason::Full, "{}", stage.what);
+        }
+        stage.holds(&all);
+        stage.unlock(1);
+        stage.lock(0);
+    });
+}
