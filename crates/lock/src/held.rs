@@ -143,6 +143,12 @@ impl Held {
         !self.timed.is_empty() || !self.ended.is_empty()
     }
 
+    /// Whether the hold of some measured lock has ended.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
     /// Takes the measured holds, all of which end now or have ended.
     pub(crate) fn take_timed(&mut self) -> impl Iterator<Item = (Name, Duration)> {
         let ended = std::mem::take(&mut self.ended).into_iter();

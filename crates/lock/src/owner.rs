@@ -243,8 +243,12 @@ impl Owner {
         self.id
     }
 
-    /// Names the transaction for people: refusals, reports and `inspect` will say so.
+    /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended before is
+    /// counted under the name that it had then.
     pub fn set_label(&mut self, label: impl Into<Label>) {
+        if self.held.has_ended() {
+            self.count_ended_holds();
+        }
         self.record().set_label(self.id, label.into());
     }
 

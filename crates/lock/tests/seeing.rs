@@ -94,6 +94,32 @@ fn a_hold_ends_when_its_lock_is_given_back_and_not_with_the_transaction() {
 }
 
 #[test]
+fn a_hold_is_counted_under_the_label_that_its_lock_was_given_back_with() {
+    on_every_manager(|locks, worker| {
+        let (mut one, mut session) = (labelled(locks, "one"), labelled(locks, "session"));
+        hand_over(locks, worker, &mut one, &mut session, Name::advisory(1));
+        let kept = session.keep();
+        for label in ["first", "second"] {
+            session.begin_keeping(kept);
+            session.set_label(label);
+            hand_over(locks, worker, &mut one, &mut session, key(1));
+            locks.release_since(worker, &mut session, kept);
+            // Between transactions it is a session again.
+            session.set_label("session");
+        }
+        locks.release_all(worker, &mut session);
+        let mut labels = locks.stats(worker).labels;
+        labels.sort_by(|one, other| one.0.cmp(&other.0));
+        let holds: Vec<(&str, u64)> = labels
+            .iter()
+            .map(|(label, usage)| (label.as_ref(), usage.holds))
+            .collect();
+        let once_each = [("first", 1), ("second", 1), ("session", 1)];
+        assert_eq!(holds, once_each, "{:?}", locks.kind());
+    });
+}
+
+#[test]
 fn a_wait_that_was_refused_is_counted_with_its_reason_and_holds_nothing() {
     on_every_manager(|locks, worker| {
         let (mut one, mut other) = (labelled(locks, "one"), labelled(locks, "other"));
