@@ -10,6 +10,9 @@
 /// Random numbers that can be drawn again.
 pub mod random;
 
+/// Threads that begin together, or not at all.
+pub mod threads;
+
 /// Outcomes, latencies, resources, the machine, the spread.
 pub mod measure;
 

@@ -101,10 +101,32 @@ impl Random {
     /// The numbers 1 ..= `count` in a random order.
     pub fn permutation(&mut self, count: u32) -> Vec<u32> {
         let mut numbers: Vec<u32> = (1..=count).collect();
-        for at in (1..numbers.len()).rev() {
-            numbers.swap(at, self.uniform(0, at as u64) as usize);
-        }
+        self.shuffle(&mut numbers);
         numbers
+    }
+
+    /// Brings `all` into a random order, each order as likely as another.
+    pub fn shuffle<T>(&mut self, all: &mut [T]) {
+        for at in (1..all.len()).rev() {
+            all.swap(at, self.uniform(0, at as u64) as usize);
+        }
+    }
+
+    /// A place in `weights`: each is drawn as often as its weight says beside the others.
+    ///
+    /// # Panics
+    ///
+    /// If no weight is above 0.
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+        let all = weights.iter().map(|&weight| u64::from(weight)).sum();
+        let mut left = self.uniform(1, all);
+        let here = |&weight: &u32| {
+            let is = left <= u64::from(weight);
+            left = left.saturating_sub(u64::from(weight));
+            is
+        };
+        let place = weights.iter().position(here);
+        place.expect("the weights add up to what was drawn from")
     }
 
     /// So many of `all`, each subset of that size as likely as another, put first and in random order.
@@ -246,6 +268,28 @@ mod tests {
         assert_ne!(numbers, (1..=1_000).collect::<Vec<_>>());
         numbers.sort_unstable();
         assert_eq!(numbers, (1..=1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_order_is_as_likely() {
+        let (mut random, mut counts) = (Random::seeded(&[3]), std::collections::BTreeMap::new());
+        for _ in 0..60_000 {
+            let mut three = [1, 2, 3];
+            random.shuffle(&mut three);
+            *counts.entry(three).or_insert(0) += 1;
+        }
+        let fair = |&count: &i32| (9_500..10_500).contains(&count);
+        assert!(counts.len() == 6 && counts.values().all(fair), "{counts:?}");
+    }
+
+    #[test]
+    fn a_place_is_drawn_as_often_as_its_weight_says_and_never_without_one() {
+        let (mut random, mut counts) = (Random::seeded(&[2]), [0u32; 4]);
+        for _ in 0..100_000 {
+            counts[random.weighted(&[0, 3, 0, 7])] += 1;
+        }
+        assert_eq!((counts[0], counts[2]), (0, 0));
+        assert!((29_000..31_000).contains(&counts[1]), "{counts:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is compared: one configuration of the engine.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use foxton_lock::any::Any;
 
@@ -62,6 +62,11 @@ impl Locks {
 fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
 }
+
+/// How long a lock is waited for. Nothing measured here is to end by time: a wait of seconds behind a thousand
+/// clients is slow, and is to be seen as slow and not as an error. A client that nobody wakes is told of
+/// as one that did not come back, long before, with who waits for whom.
+pub const LOCK_WAIT: Duration = Duration::from_secs(3_600);
 
 /// One configuration of the engine, compared with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,6 +252,7 @@ impl System {
             Locking::Off
         };
         options.durability = durability;
+        options.lock_wait = LOCK_WAIT;
         options
     }
 }
@@ -260,6 +266,19 @@ impl fmt::Display for System {
         match self.note().as_str() {
             "" => Ok(()),
             note => write!(f, ", {note}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_gives_up_waiting_before_a_run_is_given_up() {
+        for locks in Locks::usual() {
+            let options = System::new(locks, None).options(Durability::Buffered);
+            assert!(options.lock_wait > 4 * crate::bench::runs::GRACE);
         }
     }
 }

@@ -52,9 +52,6 @@ pub(crate) fn run(arguments: &Fairness) -> Result<ExitCode, String> {
         [] => storm::all_locks(),
         some => some.to_vec(),
     };
-    if locks.contains(&Locks::None) {
-        return Err("--locks none has nobody wait: name lock managers".to_owned());
-    }
     let settings = Settings {
         locks,
         readers: arguments.readers,

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Customers. The benchmark has 1,000,000.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
     pub(crate) customers: u32,
-    /// Choose nine of ten customers among the first hundred.
+    /// Choose nine of ten customers among the first hundred, of more than a hundred.
     #[arg(long)]
     pub(crate) hotspot: bool,
     /// Note what each transaction changed, and compare every balance with it afterwards. Takes memory for

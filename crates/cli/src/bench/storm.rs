@@ -38,12 +38,12 @@ pub(crate) struct StormArguments {
     #[arg(long, value_delimiter = ',', default_values_t = VictimPolicy::ALL)]
     pub(crate) victim: Vec<VictimPolicy>,
     /// Threads.
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(storm::MOST_THREADS)))]
     pub(crate) threads: u32,
     /// Rows that every-row wants.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(storm::MOST_ROWS)))]
     pub(crate) rows: u32,
-    /// Seconds of each run.
+    /// Seconds of each run, 3600 at most.
     #[arg(long, default_value_t = 0.3, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// Times each is run.
@@ -63,9 +63,6 @@ pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
         [] => storm::all_locks(),
         some => some.to_vec(),
     };
-    if locks.contains(&Locks::None) {
-        return Err("--locks none has no deadlocks: name lock managers".to_owned());
-    }
     let settings = Settings {
         locks,
         victims: arguments.victim.clone(),

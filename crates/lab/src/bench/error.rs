@@ -2,12 +2,25 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use crate::{report::number::bytes, threads::NotStarted};
+
 /// Why an experiment could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BenchError {
     /// The settings contradict each other or the machine; the text says what to change.
     Settings(String),
+    /// The databases need more memory than is free.
+    Memory {
+        /// How many databases there are at once.
+        databases: usize,
+        /// Bytes that each takes, about.
+        each: u64,
+        /// Bytes that programs could still have.
+        free: u64,
+    },
+    /// The system would not start so many threads.
+    Threads(NotStarted),
     /// A check failed, so what was measured does not count; the text says which and where.
     Failed(String),
     /// A file or directory could not be used.
@@ -48,6 +61,18 @@ impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BenchError::Settings(what) | BenchError::Failed(what) => f.write_str(what),
+            BenchError::Memory {
+                databases,
+                each,
+                free,
+            } => write!(
+                f,
+                "{databases} databases of {} each need more memory than is free, {}: compare fewer at \
+                 once, or use fewer rows",
+                bytes(*each),
+                bytes(*free)
+            ),
+            BenchError::Threads(not_started) => write!(f, "{not_started}"),
             BenchError::File { path, cause } => {
                 write!(
                     f,
@@ -62,3 +87,9 @@ impl fmt::Display for BenchError {
 }
 
 impl std::error::Error for BenchError {}
+
+impl From<NotStarted> for BenchError {
+    fn from(error: NotStarted) -> BenchError {
+        BenchError::Threads(error)
+    }
+}

@@ -33,6 +33,7 @@ use crate::{
     progress::Audience,
     random::Random,
     system::{Locks, System},
+    threads,
 };
 
 /// What is measured.
@@ -98,18 +99,16 @@ const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
 ///
 /// If a writer was passed more often than it may be, or somebody waited for minutes.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
+    settings.sound().map_err(BenchError::Settings)?;
     let mut found: Vec<Found> = Vec::new();
     for rep in 0..settings.reps {
         let mut at = 0;
         for awaited in [false, true] {
-            let kind = if awaited { "awaited" } else { "plain" };
-            let pass = rep + 1;
+            let (kind, pass) = (kind(awaited), rep + 1);
             audience.say(&format!("{kind} readers, pass {pass} of {}", settings.reps));
             for &locks in &settings.locks {
                 let system = System::new(locks, None);
-                let one = once(settings, &system, awaited, rep).map_err(|what| {
-                    BenchError::Failed(format!("{kind} readers over {system}: {what}"))
-                })?;
+                let one = once(settings, &system, awaited, rep)?;
                 match found.get_mut(at) {
                     Some(found) => found.add(&one),
                     None => found.push(one),
@@ -121,10 +120,45 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchE
     Ok(found)
 }
 
-fn once(settings: &Settings, system: &System, awaited: bool, rep: u32) -> Result<Found, String> {
+fn kind(awaited: bool) -> &'static str {
+    if awaited { "awaited" } else { "plain" }
+}
+
+impl Settings {
+    /// Whether they agree with each other.
+    fn sound(&self) -> Result<(), String> {
+        if self.locks.contains(&Locks::None) {
+            return Err("--locks none has nobody wait: name lock managers".to_owned());
+        }
+        match self.readers > 0 && self.writers > 0 {
+            true => Ok(()),
+            false => {
+                Err("nobody passes anybody: say 1 or more with --readers and --writers".to_owned())
+            }
+        }
+    }
+}
+
+/// What a thread does.
+enum Role<'a> {
+    /// Reads, with this generator; whether others are to wait for it, too.
+    Reader(Random, bool),
+    /// Writes, and lets others know of its waits.
+    Writer(&'a Watched),
+}
+
+fn once(
+    settings: &Settings,
+    system: &System,
+    awaited: bool,
+    rep: u32,
+) -> Result<Found, BenchError> {
+    let kind = kind(awaited);
+    let failed = |what| BenchError::Failed(format!("{kind} readers over {system}: {what}"));
     let locks = system.manager();
     let regards = [LockManagerKind::Sharded, LockManagerKind::ShardedWorld];
-    let bound = if regards.contains(&locks.kind()) {
+    // Where nobody waits for a reader, no order puts one before a writer.
+    let bound = if awaited && regards.contains(&locks.kind()) {
         PASSED
     } else {
         0
@@ -135,35 +169,30 @@ fn once(settings: &Settings, system: &System, awaited: bool, rep: u32) -> Result
         writers: (0..settings.writers).map(|_| Watched::default()).collect(),
         hot: names[0],
         sides: names[1..].to_vec(),
+        writing: AtomicU64::new(settings.writers.into()),
         locks,
         end: Instant::now() + settings.window,
     };
-    let mut found = thread::scope(|scope| {
-        let (ring, mut threads) = (&ring, Vec::new());
-        for number in 0..settings.readers {
-            let random = Random::seeded(&[settings.seed, rep.into(), number.into()]);
-            threads.push(scope.spawn(move || ring.reader(random, awaited, settings.least)));
-        }
-        for watched in &ring.writers {
-            threads.push(scope.spawn(move || ring.writer(watched, settings.least)));
-        }
-        let ended = threads.into_iter().map(|thread| thread.join());
-        let ended = ended.map(|found| found.expect("nobody panics here"));
-        ended.reduce(|sum, more| {
-            let mut sum = sum?;
-            sum.add(&more?);
-            Ok(sum)
-        })
-    })
-    .unwrap_or_else(|| Ok(Found::default()))?;
+    let ring = &ring;
+    let readers = (0..settings.readers).map(|number| {
+        let random = Random::seeded(&[settings.seed, rep.into(), number.into()]);
+        Role::Reader(random, awaited)
+    });
+    let writers = ring.writers.iter().map(Role::Writer);
+    let role = |role| move || ring.play(role, settings.least);
+    let (ended, ()) = threads::together(readers.chain(writers).map(role).collect(), || ())?;
+    let mut found = Found::default();
+    for one in ended {
+        found.add(&one.map_err(failed)?);
+    }
     found.locks = system.manager_name();
     (found.awaited, found.bound) = (awaited, bound);
     match found.passed <= bound {
         true => Ok(found),
-        false => Err(format!(
+        false => Err(failed(format!(
             "a writer was passed {} times in one wait, and may be {bound} times",
             found.passed
-        )),
+        ))),
     }
 }
 
@@ -214,8 +243,22 @@ impl Watched {
     }
 }
 
+/// When it goes, a writer is done, or has failed: readers need not go on for it.
+struct Done<'a>(&'a AtomicU64);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed); // Nothing else is known by it.
+    }
+}
+
 /// Readers and writers around one name.
+///
+/// The writers go on until each has waited, so that there is something to be counted; the readers until
+/// all writers have done with it, so that there is somebody to wait for.
 struct Ring {
+    /// Writers that have not done with it.
+    writing: AtomicU64,
     locks: Any,
     workers: Workers,
     writers: Vec<Watched>,
@@ -225,11 +268,26 @@ struct Ring {
 }
 
 impl Ring {
+    fn play(&self, role: Role<'_>, least: u32) -> Result<Found, String> {
+        match role {
+            Role::Reader(random, awaited) => self.reader(random, awaited, least),
+            Role::Writer(watched) => {
+                let _done = Done(&self.writing);
+                self.writer(watched, least)
+            }
+        }
+    }
+
+    /// Whether some writer still needs somebody to wait for.
+    fn is_awaited(&self) -> bool {
+        self.writing.load(Ordering::Relaxed) > 0 // Nothing else is known by it.
+    }
+
     fn reader(&self, mut random: Random, awaited: bool, least: u32) -> Result<Found, String> {
         let worker = self.workers.worker();
         let (mut owner, mut found) = (self.locks.owner(), Found::default());
         let mut asked = vec![0; self.writers.len()];
-        while found.reads < least.into() || Instant::now() < self.end {
+        while found.reads < least.into() || self.is_awaited() || Instant::now() < self.end {
             owner.begin();
             if awaited {
                 let side = random.uniform(0, self.sides.len() as u64 - 1) as usize;
@@ -256,7 +314,7 @@ impl Ring {
     fn writer(&self, watched: &Watched, least: u32) -> Result<Found, String> {
         let worker = self.workers.worker();
         let (mut owner, mut found) = (self.locks.owner(), Found::default());
-        while found.writes < least.into() || Instant::now() < self.end {
+        while found.writes < least.into() || found.waits == 0 || Instant::now() < self.end {
             owner.begin();
             self.take(&worker, &mut owner, TABLE, Mode::IX)?;
             let began = Instant::now();
@@ -316,7 +374,34 @@ mod tests {
         let found = run(&settings, Audience::Nobody).unwrap();
         assert_eq!(found.len(), 2 * LockManagerKind::ALL.len());
         for found in found {
-            assert_eq!((found.reads, found.writes), (8 * 50, 2 * 50), "{found:?}");
+            assert!(found.reads >= 8 * 50 && found.writes >= 2 * 50, "{found:?}");
+            // Both writers have waited: a bound on what nobody met would hold of anything.
+            assert!(found.waits >= 2, "{found:?}");
+            let regards = found.locks == "sharded" || found.locks == "sharded:world";
+            let bound = if found.awaited && regards { PASSED } else { 0 };
+            assert_eq!(found.bound, bound, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn settings_that_measure_nothing_are_refused() {
+        let settings = |locks, readers, writers| Settings {
+            locks: vec![locks],
+            readers,
+            writers,
+            window: Duration::ZERO,
+            least: 1,
+            reps: 1,
+            seed: 1,
+        };
+        let refused = [
+            (settings(Locks::None, 1, 1), "--locks none"),
+            (settings(Locks::Default, 0, 1), "--readers"),
+            (settings(Locks::Default, 1, 0), "--writers"),
+        ];
+        for (settings, words) in refused {
+            let refused = run(&settings, Audience::Nobody).unwrap_err();
+            assert!(matches!(&refused, BenchError::Settings(what) if what.contains(words)));
         }
     }
 

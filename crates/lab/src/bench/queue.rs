@@ -20,7 +20,12 @@ use std::{
 use foxton::{Database, Durability, Lock, LockOptions, Table};
 
 use super::{error::BenchError, scratch::Scratch};
-use crate::{measure::spread::Spread, progress::Audience, system::System};
+use crate::{
+    measure::spread::Spread,
+    progress::Audience,
+    system::{LOCK_WAIT, System},
+    threads,
+};
 
 const JOBS: Table<u64, u64> = Table::new("jobs");
 const DONE: Table<u64, u32> = Table::new("done");
@@ -46,6 +51,33 @@ pub struct Settings {
     pub directory: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Whether they agree with each other.
+    fn sound(&self) -> Result<(), String> {
+        if self.workers == 0 {
+            return Err("nobody works: say 1 or more with --workers".to_owned());
+        }
+        if self.jobs <= self.workers.into() {
+            let what = "more jobs than workers are needed, or some find none: say more with --jobs";
+            return Err(what.to_owned());
+        }
+        if !self.systems.iter().all(System::is_locking) {
+            return Err("--locks none has nobody claim a job: name lock managers".to_owned());
+        }
+        // Who waits for the first job comes after all others who do.
+        let longest = self.work.iter().max().copied().unwrap_or_default();
+        match longest.saturating_mul(self.workers) < LOCK_WAIT {
+            true => Ok(()),
+            false => Err(format!(
+                "the last of {} workers would wait longer for a job than the {} minutes after which a \
+                 lock is given up: say fewer with --workers, or shorter jobs with --work",
+                self.workers,
+                LOCK_WAIT.as_secs() / 60
+            )),
+        }
+    }
+}
+
 /// One lock manager, and jobs of one length.
 #[derive(Debug, Clone)]
 pub struct Found {
@@ -69,10 +101,7 @@ pub struct Found {
 ///
 /// If the settings make no sense, the engine refuses, or a job was lost or done twice.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
-    if settings.jobs <= settings.workers.into() {
-        let what = "more jobs than workers are needed, or some find none: say more with --jobs";
-        return Err(BenchError::Settings(what.to_owned()));
-    }
+    settings.sound().map_err(BenchError::Settings)?;
     let mut found = Vec::new();
     for &work in &settings.work {
         for system in &settings.systems {
@@ -133,22 +162,18 @@ fn once(
     load(db, settings.jobs)?;
     let begun = Instant::now();
     let end = begun + settings.window;
-    let counts = thread::scope(|scope| {
-        let workers: Vec<_> = (0..settings.workers)
-            .map(|number| {
-                scope.spawn(move || {
-                    let mut done = 0;
-                    while done == 0 || Instant::now() < end {
-                        done += u64::from(job(db, settings.jobs, number, work, lock)?);
-                    }
-                    Ok::<u64, foxton::Error>(done)
-                })
-            })
-            .collect();
-        let joined = workers.into_iter().map(|worker| worker.join());
-        let done = joined.map(|done| done.expect("a worker does not panic"));
-        done.collect::<foxton::Result<Vec<u64>>>()
-    });
+    let work = |number: u32| {
+        move || {
+            let mut done = 0;
+            while done == 0 || Instant::now() < end {
+                done += u64::from(job(db, settings.jobs, number, work, lock)?);
+            }
+            Ok::<u64, foxton::Error>(done)
+        }
+    };
+    let workers = (0..settings.workers).map(work).collect();
+    let (counts, ()) = threads::together(workers, || ())?;
+    let counts: foxton::Result<Vec<u64>> = counts.into_iter().collect();
     let took = begun.elapsed();
     let counts = counts.map_err(BenchError::engine("a job of the queue"))?;
     let done = counts.iter().sum();
@@ -263,18 +288,33 @@ mod tests {
     }
 
     #[test]
-    fn fewer_jobs_than_workers_are_refused() {
-        let settings = Settings {
-            systems: Vec::new(),
+    fn settings_that_contradict_each_other_are_refused_with_what_to_say_instead() {
+        let sound = Settings {
+            systems: System::all(&[Locks::Default], &[]),
             workers: 64,
-            jobs: 64,
-            work: Vec::new(),
+            jobs: 65,
+            work: vec![Duration::from_secs(50), Duration::ZERO],
             window: Duration::ZERO,
             reps: 1,
             durability: Durability::None,
             directory: None,
         };
-        let refused = run(&settings, Audience::Nobody).unwrap_err();
-        assert!(refused.to_string().contains("--jobs"));
+        assert_eq!(sound.sound(), Ok(()));
+        let refused = |settings: Settings, words: &str| {
+            let refused = run(&settings, Audience::Nobody).unwrap_err();
+            assert!(matches!(&refused, BenchError::Settings(what) if what.contains(words)));
+        };
+        let with = |change: &dyn Fn(&mut Settings)| {
+            let mut settings = sound.clone();
+            change(&mut settings);
+            settings
+        };
+        refused(with(&|it| it.jobs = 64), "--jobs");
+        refused(with(&|it| it.workers = 0), "--workers");
+        refused(
+            with(&|it| it.systems.push(System::without_locking())),
+            "--locks none",
+        );
+        refused(with(&|it| it.work.push(Duration::from_secs(57))), "--work");
     }
 }

@@ -7,7 +7,6 @@
 
 use std::{
     path::Path,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -16,7 +15,7 @@ use hdrhistogram::Histogram;
 use tempfile::TempDir;
 
 use super::error::BenchError;
-use crate::{progress::Audience, random::Random};
+use crate::{progress::Audience, random::Random, threads};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 const VALUE_BYTES: usize = 100;
@@ -195,18 +194,13 @@ fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window
         Ok(times)
     };
     let mut all = Histogram::<u64>::new(3).expect("three digits are few enough");
-    thread::scope(|scope| {
-        let client = &client;
-        let clients: Vec<_> = (0..settings.clients)
-            .map(|number| scope.spawn(move || client(number)))
-            .collect();
-        for client in clients {
-            let times = client.join().expect("clients do not panic");
-            let added = all.add(times.map_err(told("updating"))?);
-            added.expect("both grow as they must");
-        }
-        Ok::<(), BenchError>(())
-    })?;
+    let client = &client;
+    let clients = (0..settings.clients).map(|number| move || client(number));
+    let (times, ()) = threads::together(clients.collect(), || ())?;
+    for times in times {
+        let added = all.add(times.map_err(told("updating"))?);
+        added.expect("both grow as they must");
+    }
     let took = begun.elapsed().as_secs_f64();
     Ok(Window {
         checkpoints: (every < u64::MAX).then(|| db.checkpoints().made - before),

@@ -6,7 +6,7 @@ use foxton::Durability;
 use serde_json::{Value, json};
 
 use super::error::BenchError;
-use crate::{driver::Plan, measure::machine, report::number::bytes, system::System};
+use crate::{driver::Plan, measure::machine, system::System};
 
 /// What is compared, at which points, for how long, where.
 #[derive(Debug, Clone)]
@@ -35,9 +35,32 @@ pub struct Runs {
 
 // Generous: behind an over-saturated queue latch, a thousand clients on two cores take a minute for
 // the transactions they are in.
-const GRACE: Duration = Duration::from_secs(300);
+pub(crate) const GRACE: Duration = Duration::from_secs(300);
 // A row beside its bytes: header, key, its share of the index, slack in the allocator.
 const BYTES_BESIDE_A_ROW: u64 = 250;
+
+/// Whether so many databases, of so many rows of so many bytes each, fit into the memory that is `free`; where
+/// nobody knows that, they do.
+///
+/// # Errors
+///
+/// If they do not.
+pub(super) fn room(
+    databases: usize,
+    rows: u64,
+    row_bytes: u64,
+    free: Option<u64>,
+) -> Result<(), BenchError> {
+    let each = rows.saturating_mul(row_bytes + BYTES_BESIDE_A_ROW);
+    match free {
+        Some(free) if each.saturating_mul(databases as u64) > free => Err(BenchError::Memory {
+            databases,
+            each,
+            free,
+        }),
+        _ => Ok(()),
+    }
+}
 
 impl Runs {
     /// The same with its points in order, or what is wrong with it. Each system's tables have so
@@ -54,18 +77,13 @@ impl Runs {
         if runs.window.is_zero() {
             return refuse("--seconds 0 measures nothing: say 0.1 or more");
         }
-        let each = rows * (row_bytes + BYTES_BESIDE_A_ROW);
-        let wanted = each * runs.systems.len() as u64;
-        match machine::available_bytes() {
-            Some(free) if wanted > free => Err(BenchError::Settings(format!(
-                "{} databases of {} each need more memory than is free, {}: compare fewer at once, \
-                 or use fewer rows",
-                runs.systems.len(),
-                bytes(each),
-                bytes(free)
-            ))),
-            _ => Ok(runs),
-        }
+        room(
+            runs.systems.len(),
+            rows,
+            row_bytes,
+            machine::available_bytes(),
+        )?;
+        Ok(runs)
     }
 
     /// The directory in which the socket of the database of `system` is, if others may look: one
@@ -104,5 +122,21 @@ impl Runs {
             ("seconds", json!(self.window.as_secs_f64())),
             ("reps", json!(self.reps)),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_that_do_not_fit_are_refused_together_and_nobody_overflows() {
+        let each = 1_000 * (100 + BYTES_BESIDE_A_ROW);
+        assert!(room(2, 1_000, 100, Some(2 * each)).is_ok());
+        assert!(room(2, u64::MAX, 100, None).is_ok());
+        for (databases, rows) in [(3, 1_000), (1, u64::MAX)] {
+            let refused = room(databases, rows, 100, Some(2 * each)).unwrap_err();
+            assert!(matches!(refused, BenchError::Memory { free, .. } if free == 2 * each));
+        }
     }
 }

@@ -36,8 +36,11 @@ pub fn run(
     runs: &Runs,
     audience: Audience,
 ) -> Result<Findings, BenchError> {
+    workload.sound().map_err(BenchError::Settings)?;
     let size = workload.size();
-    let runs = &runs.tidied(size.rows, size.row_bytes)?;
+    let clients = runs.mpls.iter().max().copied().unwrap_or(0);
+    let rows = size.rows.saturating_add(workload.added_by(clients));
+    let runs = &runs.tidied(rows, size.row_bytes)?;
     let machine = Machine::here();
     let subject = |system: &System| Prepared::new(workload, system, runs, audience);
     let mut subjects = runs
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
     use crate::{
         system::Locks,
-        workload::tpcb::{HISTORY, Scale, Tpcb},
+        workload::tpcb::{Choice, HISTORY, Scale, Tpcb},
     };
 
     #[test]
@@ -256,6 +259,7 @@ mod tests {
                 branches: 2,
                 accounts_a_branch: 10,
             },
+            choice: Choice::Remote,
             seed: 1,
         };
         for keep in [false, true] {
@@ -299,7 +303,11 @@ mod tests {
             branches: 1,
             accounts_a_branch: 10,
         };
-        let bank = Tpcb { scale, seed: 1 };
+        let bank = Tpcb {
+            scale,
+            choice: Choice::Remote,
+            seed: 1,
+        };
         let progress = Audience::Nobody.count("", 0, "");
         let mut loaded = bank.load(&db, 1, &progress).unwrap();
         let all = Arc::new(Mutex::new(Tally::new(bank.kinds())));

@@ -49,6 +49,8 @@ pub struct Ended {
     pub deadlocks: u32,
     /// Attempts before the last whose lock wait timed out.
     pub timeouts: u32,
+    /// Parts of it that were left out because there was nothing to do, where the workload has such.
+    pub skipped: u32,
     /// What went wrong, if the outcome is [`Outcome::Error`].
     pub failure: Option<Box<str>>,
 }
@@ -61,9 +63,19 @@ impl Ended {
             outcome: Outcome::Ok,
             deadlocks: 0,
             timeouts: 0,
+            skipped: 0,
             failure: None,
         }
     }
+}
+
+/// What was left out because there was nothing to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skips {
+    /// Transactions that left something out.
+    pub transactions: u64,
+    /// What they left out, in all.
+    pub parts: u64,
 }
 
 /// Outcomes counted by type of transaction.
@@ -71,6 +83,8 @@ impl Ended {
 pub struct Tally {
     kinds: &'static [&'static str],
     counts: Vec<[u64; 6]>,
+    /// What was left out.
+    pub skips: Skips,
     /// The first error met, in words.
     pub failure: Option<Box<str>>,
 }
@@ -81,6 +95,7 @@ impl Tally {
         Tally {
             kinds,
             counts: vec![[0; 6]; kinds.len()],
+            skips: Skips::default(),
             failure: None,
         }
     }
@@ -91,6 +106,8 @@ impl Tally {
         counts[ended.outcome as usize] += 1;
         counts[Outcome::Deadlock as usize] += u64::from(ended.deadlocks);
         counts[Outcome::Timeout as usize] += u64::from(ended.timeouts);
+        self.skips.transactions += u64::from(ended.skipped > 0);
+        self.skips.parts += u64::from(ended.skipped);
         if self.failure.is_none() {
             self.failure = ended.failure;
         }
@@ -106,6 +123,8 @@ impl Tally {
                 *mine += theirs;
             }
         }
+        self.skips.transactions += other.skips.transactions;
+        self.skips.parts += other.skips.parts;
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);
         }
@@ -117,6 +136,12 @@ impl Tally {
             .iter()
             .map(|counts| counts[outcome as usize])
             .sum()
+    }
+
+    /// Attempts of one type, by its place among the names, that ended so; 0 if nothing was ever counted.
+    pub fn of_kind(&self, kind: usize, outcome: Outcome) -> u64 {
+        let counts = self.counts.get(kind);
+        counts.map_or(0, |counts| counts[outcome as usize])
     }
 
     /// The counters of each type, in the order of [`Outcome::ALL`].
@@ -155,6 +180,7 @@ mod tests {
         });
         tally.count(Ended {
             outcome: Outcome::Error,
+            skipped: 3,
             failure: Some("disk full".into()),
             ..Ended::ok(0)
         });
@@ -162,10 +188,20 @@ mod tests {
             (tally.committed(), tally.aborts(), tally.attempts()),
             (2, 3, 6)
         );
+        let of =
+            |kind| [Outcome::Ok, Outcome::Deadlock, Outcome::Error].map(|o| tally.of_kind(kind, o));
+        assert_eq!((of(0), of(1)), ([1, 0, 1], [1, 2, 0]));
         let mut sum = Tally::default();
         sum.add(&tally);
         sum.add(&tally);
         assert_eq!((sum.committed(), sum.aborts(), sum.attempts()), (4, 6, 12));
-        assert_eq!(sum.failure.as_deref(), Some("disk full"));
+        let skips = Skips {
+            transactions: 2,
+            parts: 6,
+        };
+        assert_eq!(
+            (sum.skips, sum.failure.as_deref()),
+            (skips, Some("disk full"))
+        );
     }
 }

@@ -28,8 +28,22 @@ pub trait Workload: Send + Sync {
     /// The types of transaction its clients run, as they are named in results.
     fn kinds(&self) -> &'static [&'static str];
 
+    /// Whether its settings agree with each other. Asked before anything is loaded.
+    ///
+    /// # Errors
+    ///
+    /// What contradicts what, and what to say instead.
+    fn sound(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// How much the load makes.
     fn size(&self) -> Size;
+
+    /// Rows that so many clients add at least, however short the run: there must be memory for these, too.
+    fn added_by(&self, _clients: u32) -> u64 {
+        0
+    }
 
     /// Whether the data grow while clients run. If so, they are loaded anew for each measurement, so
     /// that a later point has no more to go through than an earlier one.

@@ -57,12 +57,15 @@ pub fn in_parallel<P: Send>(
         Ok(())
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        let ends: Vec<_> = workers
+        // This thread writes, too: where the system has no more threads to give, the load takes longer.
+        let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads.max(1)).filter_map(other).collect();
+        let own = work();
+        let ends: Vec<_> = others
             .into_iter()
             .map(|worker| worker.join().expect("loading does not panic"))
             .collect();
-        ends.into_iter().collect()
+        ends.into_iter().chain([own]).collect()
     })
 }
 

@@ -101,17 +101,7 @@ struct Plan {
 
 impl Secondary {
     /// This variant of it.
-    ///
-    /// # Panics
-    ///
-    /// If a scan reads more rows than there are, or none.
     pub fn new(shape: Shape) -> Secondary {
-        assert!(
-            (1..=shape.subscribers).contains(&shape.size),
-            "a scan reads 1 to {} rows, not {}",
-            shape.subscribers,
-            shape.size
-        );
         let workload = u64::from_be_bytes(*b"secondry");
         let of_alternative = Random::seeded(&[shape.seed, workload]).permutation(shape.subscribers);
         Secondary {
@@ -226,6 +216,18 @@ impl Workload for Secondary {
 
     fn kinds(&self) -> &'static [&'static str] {
         KINDS
+    }
+
+    fn sound(&self) -> Result<(), String> {
+        let Shape {
+            subscribers, size, ..
+        } = self.plan.shape;
+        match (1..=subscribers).contains(&size) {
+            true => Ok(()),
+            false => Err(format!(
+                "of {subscribers} subscribers a scan reads 1 to {subscribers}, not {size}: say so with --size"
+            )),
+        }
     }
 
     fn size(&self) -> Size {
@@ -367,6 +369,21 @@ mod tests {
             let what = loaded.check(&db, &tally).unwrap_err();
             assert!(what.contains("row 7 of secondary_subscriber"), "{what}");
         }
+    }
+
+    #[test]
+    fn a_scan_of_more_rows_than_there_are_is_refused_before_anything_is_loaded() {
+        let sound = |size| {
+            let shape = Shape {
+                subscribers: 10,
+                size,
+                scattered: false,
+                seed: 1,
+            };
+            Secondary::new(shape).sound()
+        };
+        assert!(sound(1).is_ok() && sound(10).is_ok());
+        assert!(sound(0).is_err() && sound(11).unwrap_err().contains("--size"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The threads of a storm.
 
 use std::{
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -23,7 +23,11 @@ use super::{
     Storm, Wrong,
     journal::{Attempt, Begun, Clock, Journal},
 };
-use crate::{bench::alone, random::Random};
+use crate::{
+    bench::alone,
+    random::Random,
+    threads::{Gate, NotStarted},
+};
 
 /// Who is sent into the storm.
 #[derive(Debug, Clone)]
@@ -64,8 +68,19 @@ const LONGEST_PAUSE_MICROS: u64 = 20_000;
 /// After the window, without anybody coming back: far longer than any machine needs.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// Sends the crew in, and waits for all.
-pub(super) fn run(crew: Crew, locks: Any) -> Result<Came, Wrong> {
+/// Those who are on their way.
+pub(super) struct Out {
+    world: Arc<World>,
+    journals: Receiver<Result<Journal, Wrong>>,
+    begun: Instant,
+}
+
+/// Sends the crew in.
+///
+/// # Errors
+///
+/// If the system does not start so many threads; then nobody has gone.
+pub(super) fn send(crew: Crew, locks: Any) -> Result<Out, NotStarted> {
     let workers = Workers::with_seed(crew.seed[0]);
     let world = Arc::new(World {
         names: alone::names(0, crew.rows as usize),
@@ -74,43 +89,67 @@ pub(super) fn run(crew: Crew, locks: Any) -> Result<Came, Wrong> {
         workers,
         clock: Clock::default(),
     });
-    let (send, receive) = mpsc::channel();
-    let begun = Instant::now();
-    let end = begun + world.crew.window;
-    for number in 0..world.crew.threads {
+    let (send, journals) = mpsc::channel();
+    let gate = Arc::new(Gate::default());
+    let wanted = world.crew.threads;
+    for number in 0..wanted {
         let (world, send, worker) = (world.clone(), send.clone(), world.workers.worker());
+        let own_gate = gate.clone();
         // Not scoped: if one hangs, the others' run ends nevertheless, and tells.
-        thread::spawn(move || {
-            let journal = world.client(&worker, number, end);
-            // Nobody listens any more only after somebody else hung.
-            let _ = send.send(journal);
-        });
-    }
-    drop(send);
-    let mut journals = Vec::new();
-    for _ in 0..world.crew.threads {
-        match receive.recv_timeout(world.crew.window + GRACE) {
-            Ok(journal) => journals.push(journal?),
-            Err(RecvTimeoutError::Timeout) => return Err(world.hangs()),
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Wrong("a thread of the storm has panicked".to_owned()));
+        let body = move || {
+            if own_gate.wait() {
+                let journal = world.client(&worker, number, Instant::now() + world.crew.window);
+                // Nobody listens any more only after somebody else hung.
+                let _ = send.send(journal);
             }
+        };
+        if let Err(cause) = thread::Builder::new().spawn(body) {
+            gate.open(false);
+            return Err(NotStarted {
+                started: number as usize,
+                wanted: wanted as usize,
+                cause,
+            });
         }
     }
-    let took = begun.elapsed();
-    let worker = world.workers.worker();
-    world.locks.verify(&worker);
-    let left = world.locks.inspect(&worker);
-    if !left.queues.is_empty() {
-        return Err(Wrong(format!(
-            "after all have ended there is left:\n{left}"
-        )));
-    }
-    Ok(Came {
+    let begun = Instant::now();
+    gate.open(true);
+    Ok(Out {
+        world,
         journals,
-        took,
-        counted: world.locks.stats(&worker).deadlocks,
+        begun,
     })
+}
+
+impl Out {
+    /// Waits for all.
+    pub(super) fn come_back(self) -> Result<Came, Wrong> {
+        let world = self.world;
+        let mut journals = Vec::new();
+        for _ in 0..world.crew.threads {
+            match self.journals.recv_timeout(world.crew.window + GRACE) {
+                Ok(journal) => journals.push(journal?),
+                Err(RecvTimeoutError::Timeout) => return Err(world.hangs()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Wrong("a thread of the storm has panicked".to_owned()));
+                }
+            }
+        }
+        let took = self.begun.elapsed();
+        let worker = world.workers.worker();
+        world.locks.verify(&worker);
+        let left = world.locks.inspect(&worker);
+        if !left.queues.is_empty() {
+            return Err(Wrong(format!(
+                "after all have ended there is left:\n{left}"
+            )));
+        }
+        Ok(Came {
+            journals,
+            took,
+            counted: world.locks.stats(&worker).deadlocks,
+        })
+    }
 }
 
 impl World {
@@ -129,9 +168,7 @@ impl World {
             Storm::Update => vec![(TABLE, Mode::IX), (first, READ_FOR_UPDATE), (first, WRITE)],
             Storm::EveryRow => {
                 let mut names = self.names.clone();
-                for left in (1..names.len()).rev() {
-                    names.swap(left, random.uniform(0, left as u64) as usize);
-                }
+                random.shuffle(&mut names);
                 let rows = names.into_iter().map(|name| (name, WRITE));
                 std::iter::once((TABLE, Mode::IX)).chain(rows).collect()
             }

@@ -122,6 +122,7 @@ pub fn all_locks() -> Vec<Locks> {
 ///
 /// If a check failed: then the text says which storm it was, and what was wrong.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchError> {
+    settings.sound().map_err(BenchError::Settings)?;
     let mut found: Vec<Found> = Vec::new();
     let mut rates: Vec<Vec<f64>> = Vec::new();
     for rep in 0..settings.reps {
@@ -131,11 +132,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchE
             for &locks in &settings.locks {
                 for &victim in &settings.victims {
                     let system = System::new(locks, None).with_victim(victim);
-                    let once = once(settings, &system, (storm, victim), rep.into());
-                    let (rate, one) = once.map_err(|Wrong(what)| {
-                        let run = format!("{storm} over {system} with victim {victim}");
-                        BenchError::Failed(format!("{run}: {what}"))
-                    })?;
+                    let (rate, one) = once(settings, &system, (storm, victim), rep.into())?;
                     if rep == 0 {
                         found.push(one);
                         rates.push(vec![rate]);
@@ -154,13 +151,46 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchE
     Ok(found)
 }
 
+/// Threads of the largest storm. Each is a thread of the system.
+pub const MOST_THREADS: u32 = 4_096;
+/// Rows of the largest storm: every transaction of `every-row` locks them all, one after the other.
+pub const MOST_ROWS: u32 = 10_000;
+/// The longest run: each thread keeps notes of all that it waited for.
+pub const LONGEST: Duration = Duration::from_secs(3_600);
+
+impl Settings {
+    /// Whether they agree with each other, and are within what a storm can be.
+    fn sound(&self) -> Result<(), String> {
+        if self.locks.contains(&Locks::None) {
+            return Err("--locks none has no deadlocks: name lock managers".to_owned());
+        }
+        let within = |name: &str, number: u32, most: u32| match (1..=most).contains(&number) {
+            true => Ok(()),
+            false => Err(format!("{name} {number} is no storm: say 1 to {most}")),
+        };
+        within("--threads", self.threads, MOST_THREADS)?;
+        within("--rows", self.rows, MOST_ROWS)?;
+        within("--reps", self.reps, u32::MAX)?;
+        if self.window > LONGEST {
+            let seconds = LONGEST.as_secs();
+            return Err(format!(
+                "a storm keeps notes of every wait: say {seconds} or less with --seconds"
+            ));
+        }
+        match self.window.is_zero() && self.least == 0 {
+            true => Err("nobody runs anything: say more than 0 with --seconds".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
 /// One run: commits a second, and the rest.
 fn once(
     settings: &Settings,
     system: &System,
     (storm, victim): (Storm, VictimPolicy),
     rep: u64,
-) -> Result<(f64, Found), Wrong> {
+) -> Result<(f64, Found), BenchError> {
     let crew = crew::Crew {
         storm,
         threads: settings.threads,
@@ -170,7 +200,20 @@ fn once(
         at_once: settings.at_once,
         seed: [settings.seed, rep],
     };
-    let came = crew::run(crew, system.manager())?;
+    let came = crew::send(crew, system.manager())?.come_back();
+    let found = came.and_then(|came| judged(system, (storm, victim), &came));
+    found.map_err(|Wrong(what)| {
+        let run = format!("{storm} over {system} with victim {victim}");
+        BenchError::Failed(format!("{run}: {what}"))
+    })
+}
+
+/// Whether what came back is right, and what it comes to.
+fn judged(
+    system: &System,
+    (storm, victim): (Storm, VictimPolicy),
+    came: &crew::Came,
+) -> Result<(f64, Found), Wrong> {
     let judged = judge::judge(&came.journals, victim, !reorders(system))?;
     if judged.reports != came.counted {
         let (reports, counted) = (judged.reports, came.counted);
@@ -238,6 +281,26 @@ mod tests {
         for found in run(&settings, Audience::Nobody).unwrap() {
             assert_eq!(found.commits, 4 * 10, "{found:?}");
         }
+    }
+
+    #[test]
+    fn storms_that_are_none_are_refused_with_what_to_say_instead() {
+        let sound = settings(&[Storm::Convert], &[VictimPolicy::default()], 1, 1);
+        assert_eq!(sound.sound(), Ok(()));
+        let refused = |change: &dyn Fn(&mut Settings), words: &str| {
+            let mut settings = sound.clone();
+            change(&mut settings);
+            let refused = run(&settings, Audience::Nobody).unwrap_err();
+            assert!(matches!(&refused, BenchError::Settings(what) if what.contains(words)));
+        };
+        refused(&|it| it.locks = vec![Locks::None], "--locks none");
+        refused(&|it| it.threads = 0, "--threads");
+        refused(&|it| it.threads = MOST_THREADS + 1, "--threads");
+        refused(&|it| it.rows = 0, "--rows");
+        refused(&|it| it.rows = MOST_ROWS + 1, "--rows");
+        refused(&|it| it.reps = 0, "--reps");
+        refused(&|it| it.least = 0, "--seconds");
+        refused(&|it| it.window = LONGEST * 2, "--seconds");
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The client: one table after another, a batch of rows in each transaction.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use foxton::{Database, Table};
+use foxton::{Database, MAX_TABLES, Table};
 
 use super::{PrivateInsert, name, row};
 use crate::{
@@ -12,24 +15,94 @@ use crate::{
         outcome::{Ended, Outcome},
     },
     random::Random,
+    report::number::bytes,
     workload::attempt::until_committed,
 };
 
 /// The types of transaction, as they are named in results.
 pub const KINDS: &[&str] = &["insert"];
 
-/// Free memory below which no client begins another table.
+/// Memory that is left to others.
 const LEAST_FREE_BYTES: u64 = 512 << 20;
+/// What a row takes in memory, with all that is beside its bytes.
+const BYTES_A_ROW: u64 = 350;
 
 /// Rows acknowledged, by table. A client takes a table's number when it begins it, and says how many rows
 /// it has when it ends it: they meet here once for thousands of rows.
 #[derive(Debug, Default)]
-pub struct Filled(Vec<u32>);
+pub struct Filled {
+    rows: Vec<u32>,
+    /// Tables begun and not ended.
+    open: u64,
+}
+
+/// Why no client begins another table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// This one and those that were begun, each filled, would need more memory than is free.
+    Memory {
+        /// Bytes that programs could still have.
+        free: u64,
+        /// Bytes that the tables may still need, and what is left to others.
+        wanted: u64,
+    },
+    /// A database takes no more tables than these.
+    Tables(usize),
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Full::Memory { free, wanted } => write!(
+                f,
+                "memory is nearly full: {} are free, and the tables begun may need {} (measure for a \
+                 shorter time, or put fewer rows in each table with --rows)",
+                bytes(*free),
+                bytes(*wanted)
+            ),
+            Full::Tables(count) => write!(
+                f,
+                "a database has no more than {count} tables, and all are full: measure for a shorter \
+                 time, or put more rows in each with --rows"
+            ),
+        }
+    }
+}
 
 impl Filled {
     /// Rows acknowledged of each table.
     pub fn rows(&self) -> &[u32] {
-        &self.0
+        &self.rows
+    }
+
+    /// The number of another table, which takes so many rows at most, while this much memory is free;
+    /// where nobody knows that, there is enough.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for it. What tables that were begun have of their rows is not known here: they
+    /// are taken for empty.
+    pub fn begin(&mut self, rows: u32, free: Option<u64>) -> Result<usize, Full> {
+        let each = u64::from(rows) * BYTES_A_ROW;
+        let wanted = each
+            .saturating_mul(self.open + 1)
+            .saturating_add(LEAST_FREE_BYTES);
+        if let Some(free) = free.filter(|&free| free < wanted) {
+            return Err(Full::Memory { free, wanted });
+        }
+        let number = self.rows.len();
+        if number >= MAX_TABLES {
+            return Err(Full::Tables(number));
+        }
+        self.rows.push(0);
+        self.open += 1;
+        Ok(number)
+    }
+
+    /// The table of this number has so many rows, and gets no more.
+    fn end(&mut self, number: usize, rows: u32) {
+        self.rows[number] = rows;
+        self.open -= 1;
     }
 }
 
@@ -73,23 +146,16 @@ impl PrivateInsertClient {
     }
 
     /// The table to go on with; another one if the last is full.
-    fn table(&mut self) -> Result<Own, String> {
+    fn table(&mut self) -> Result<Own, Full> {
         if let Some(own) = self.own.take() {
             if own.rows < self.workload.rows {
                 return Ok(own);
             }
             self.finish(&own);
         }
-        if machine::available_bytes().is_some_and(|free| free < LEAST_FREE_BYTES) {
-            return Err("memory is nearly full: measure for a shorter time".to_owned());
-        }
-        let mut filled = self.filled();
-        let number = filled.0.len();
-        let table = name::table(number).ok_or(format!(
-            "a database has no more than {number} tables, and all are full: measure for a shorter \
-             time, or put more rows in each with --rows"
-        ))?;
-        filled.0.push(0);
+        let free = machine::available_bytes();
+        let number = self.filled().begin(self.workload.rows, free)?;
+        let table = name::table(number).ok_or(Full::Tables(number))?;
         Ok(Own {
             number,
             table,
@@ -98,7 +164,7 @@ impl PrivateInsertClient {
     }
 
     fn finish(&self, own: &Own) {
-        self.filled().0[own.number] = own.rows;
+        self.filled().end(own.number, own.rows);
     }
 }
 
@@ -109,7 +175,7 @@ impl Client for PrivateInsertClient {
             Err(full) => {
                 return Ended {
                     outcome: Outcome::Error,
-                    failure: Some(full.into()),
+                    failure: Some(full.to_string().into()),
                     ..Ended::ok(0)
                 };
             }
@@ -136,5 +202,43 @@ impl Drop for PrivateInsertClient {
         if let Some(own) = self.own.take() {
             self.finish(&own);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_begun_only_where_it_and_those_begun_could_be_filled() {
+        let mut filled = Filled::default();
+        let (rows, each) = (1_000_000, 1_000_000 * BYTES_A_ROW);
+        let room_for = |tables: u64| Some(LEAST_FREE_BYTES + tables * each);
+        assert_eq!(filled.begin(rows, room_for(1)), Ok(0));
+        let full = filled.begin(rows, room_for(1)).unwrap_err();
+        let wanted = LEAST_FREE_BYTES + 2 * each;
+        assert_eq!(
+            full,
+            Full::Memory {
+                free: wanted - each,
+                wanted
+            }
+        );
+        assert_eq!(filled.begin(rows, room_for(2)), Ok(1));
+        // A table that is full takes no more.
+        filled.end(0, rows);
+        assert_eq!(filled.begin(rows, room_for(2)), Ok(2));
+        assert_eq!(filled.begin(rows, None), Ok(3));
+        assert_eq!(filled.rows(), [rows, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_more_tables_are_begun_than_a_database_takes() {
+        let mut filled = Filled::default();
+        for number in 0..MAX_TABLES {
+            assert_eq!(filled.begin(1, None), Ok(number));
+            filled.end(number, 1);
+        }
+        assert_eq!(filled.begin(1, None), Err(Full::Tables(MAX_TABLES)));
     }
 }

@@ -70,6 +70,22 @@ impl Workload for PrivateInsert {
         client::KINDS
     }
 
+    fn sound(&self) -> Result<(), String> {
+        if self.rows == 0 || self.batch == 0 {
+            return Err("a table of no rows, or a transaction of none, inserts nothing: say 1 or more with \
+                        --rows and --batch"
+                .to_owned());
+        }
+        match self.batch <= self.rows {
+            true => Ok(()),
+            false => Err(format!(
+                "a transaction of {} rows is more than a table of {} takes: say fewer with --batch, or more \
+                 with --rows",
+                self.batch, self.rows
+            )),
+        }
+    }
+
     fn size(&self) -> Size {
         // Nothing is loaded.
         Size {
@@ -80,6 +96,10 @@ impl Workload for PrivateInsert {
 
     fn grows(&self) -> bool {
         true
+    }
+
+    fn added_by(&self, clients: u32) -> u64 {
+        u64::from(clients) * u64::from(self.rows)
     }
 
     fn load(
@@ -95,7 +115,7 @@ impl Workload for PrivateInsert {
     }
 
     fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
-        let rows = point.tps().median() * f64::from(self.batch);
+        let rows = point.tps().median() * self.rows_a_transaction();
         vec![
             ("records_per_second", json!(rows)),
             (
@@ -103,6 +123,13 @@ impl Workload for PrivateInsert {
                 json!(rows / f64::from(point.mpl)),
             ),
         ]
+    }
+}
+
+impl PrivateInsert {
+    /// Rows that a transaction inserts on average: the last one into a table takes what is left.
+    fn rows_a_transaction(&self) -> f64 {
+        f64::from(self.rows) / f64::from(self.rows.div_ceil(self.batch))
     }
 }
 
@@ -122,5 +149,45 @@ impl Loaded for Tables {
 
     fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
         check::check(db, self.workload.seed, &self.filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::measure::{outcome::Ended, run::Run};
+
+    fn inserts(rows: u32, batch: u32) -> PrivateInsert {
+        PrivateInsert {
+            rows,
+            batch,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn records_a_second_are_those_of_whole_tables_where_batches_do_not_divide_them() {
+        for (rows, batch, transactions) in [(1_000, 100, 10), (250, 100, 3), (1, 1, 1), (7, 7, 1)] {
+            let mut tally = Tally::new(client::KINDS);
+            (0..transactions).for_each(|_| tally.count(Ended::ok(0)));
+            let mut point = Point::new(1);
+            point.runs.push(Run {
+                tally,
+                window: Duration::from_secs(1),
+                ..Run::default()
+            });
+            let facts = inserts(rows, batch).facts(&point);
+            assert_eq!(facts[0], ("records_per_second", json!(f64::from(rows))));
+        }
+    }
+
+    #[test]
+    fn a_transaction_of_more_rows_than_a_table_has_is_refused() {
+        assert_eq!(inserts(10, 10).sound(), Ok(()));
+        let what = inserts(10, 11).sound().unwrap_err();
+        assert!(what.contains("--batch") && what.contains("11"), "{what}");
+        assert!(inserts(0, 0).sound().is_err() && inserts(1, 0).sound().is_err());
     }
 }

@@ -6,7 +6,7 @@ use foxton::{Database, Isolation, Table, codec::Value};
 
 use super::{
     ACCOUNTS, BY_NAME, CHECKING, SAVINGS, Smallbank, customer,
-    procedure::{CHECK, DEPOSIT, KINDS, PENALTY, SAVED, row_of},
+    procedure::{CHECK, DEPOSIT, PENALTY, SAVED, row_of},
 };
 use crate::{
     measure::outcome::{Outcome, Tally},
@@ -29,11 +29,7 @@ pub struct Moved {
 impl Moved {
     /// What all clients have reported.
     pub fn of(ended: &Tally, penalised: &Mutex<u64>) -> Moved {
-        let count = |kind: usize| {
-            let mut kinds = ended.by_kind();
-            let counts = kinds.find(|(name, _)| *name == KINDS[kind]);
-            counts.map_or(0, |(_, counts)| counts[Outcome::Ok as usize])
-        };
+        let count = |kind| ended.of_kind(kind, Outcome::Ok);
         Moved {
             deposits: count(1),
             saved: count(2),

@@ -6,7 +6,7 @@ use crate::random::{Random, normal::CutNormal};
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 64;
 /// Customers that are hot, if any are.
-const HOT: u32 = 100;
+pub const HOT: u32 = 100;
 const HOT_PERCENT: u32 = 90;
 
 /// What is in an account at the beginning, in cents: a normal distribution, cut at two deviations.

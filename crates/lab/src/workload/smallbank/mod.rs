@@ -1,7 +1,9 @@
 //! smallbank: customers with a savings and a checking account, and six short transactions.
 //!
-//! Two of them can each read what the other writes without writing the same: where that goes unnoticed, a
-//! customer is not charged who should be. So it separates serializable from nearly so.
+//! Where locks are too weak, a customer can be charged for a check that both accounts together covered, as a
+//! balance told before the check was written says: write-check read savings before transact-savings paid in,
+//! and that balance was told after it. It takes those three, and no two of them: transact-savings reads
+//! nothing that write-check writes.
 
 /// Customers, and what the load gives them.
 pub mod customer;
@@ -91,6 +93,22 @@ impl Workload for Smallbank {
         procedure::KINDS
     }
 
+    fn sound(&self) -> Result<(), String> {
+        if self.customers < 2 {
+            return Err(
+                "one customer has nobody to pay to: say 2 or more with --customers".to_owned(),
+            );
+        }
+        match self.hotspot && self.customers <= customer::HOT {
+            false => Ok(()),
+            true => Err(format!(
+                "--hotspot is the first {} customers, and there are no others: say more with --customers, \
+                 or leave it out",
+                customer::HOT
+            )),
+        }
+    }
+
     fn size(&self) -> Size {
         Size {
             rows: 3 * u64::from(self.customers),
@@ -147,5 +165,26 @@ impl Loaded for Bank {
     fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
         let moved = check::Moved::of(ended, &self.penalised);
         check::check(db, &self.workload, &moved, self.ledger.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hot_spot_is_a_part_of_the_customers_and_payments_have_two() {
+        let sound = |customers, hotspot| {
+            let bank = Smallbank {
+                customers,
+                hotspot,
+                ledger: false,
+                seed: 1,
+            };
+            bank.sound()
+        };
+        assert!(sound(2, false).is_ok() && sound(101, true).is_ok());
+        assert!(sound(100, true).unwrap_err().contains("--hotspot"));
+        assert!(sound(1, false).unwrap_err().contains("--customers"));
     }
 }

@@ -18,7 +18,7 @@ pub const KINDS: &[&str] = &[
     "send-payment",
 ];
 /// How many of a hundred are of each type.
-const WEIGHTS: [u64; 6] = [15, 15, 15, 15, 15, 25];
+const WEIGHTS: [u32; 6] = [15, 15, 15, 15, 15, 25];
 
 /// Cents paid in to checking.
 pub const DEPOSIT: i64 = 130;
@@ -51,18 +51,12 @@ pub enum Procedure {
 impl Procedure {
     /// Draws one.
     pub fn draw(random: &mut Random, bank: &Smallbank) -> Procedure {
-        let mut left = random.uniform(0, WEIGHTS.iter().sum::<u64>() - 1);
-        let kind = WEIGHTS.iter().position(|&weight| {
-            let is = left < weight;
-            left = left.saturating_sub(weight);
-            is
-        });
-        match kind {
-            Some(0) => Procedure::Balance(customer::one(random, bank)),
-            Some(1) => Procedure::DepositChecking(customer::one(random, bank)),
-            Some(2) => Procedure::TransactSavings(customer::one(random, bank)),
-            Some(3) => Procedure::Amalgamate(customer::two(random, bank)),
-            Some(4) => Procedure::WriteCheck(customer::one(random, bank)),
+        match random.weighted(&WEIGHTS) {
+            0 => Procedure::Balance(customer::one(random, bank)),
+            1 => Procedure::DepositChecking(customer::one(random, bank)),
+            2 => Procedure::TransactSavings(customer::one(random, bank)),
+            3 => Procedure::Amalgamate(customer::two(random, bank)),
+            4 => Procedure::WriteCheck(customer::one(random, bank)),
             _ => Procedure::SendPayment(customer::two(random, bank)),
         }
     }
@@ -308,7 +302,7 @@ mod tests {
             seed: 1,
         };
         let mut random = Random::seeded(&[9]);
-        let mut counts = [0u64; 6];
+        let mut counts = [0u32; 6];
         for _ in 0..20_000 {
             counts[Procedure::draw(&mut random, &bank).kind()] += 1;
         }
