@@ -4,13 +4,13 @@
 use foxton::{Database, Options, Transaction};
 use foxton_lab::{
     driver::Client,
-    measure::outcome::Tally,
+    measure::outcome::{Ended, Outcome, Tally},
     progress::Audience,
     workload::{
         contract::{Loaded, Workload},
         tatp::{
-            ACCESS_INFOS, CALL_FORWARDINGS, SPECIAL_FACILITIES, SUBSCRIBERS, Shape, Tatp,
-            client::KINDS,
+            ACCESS_INFOS, CALL_FORWARDINGS, Mix, SPECIAL_FACILITIES, SUBSCRIBERS, Shape, Tatp,
+            client::{DELETE, KINDS},
             initial::{access_infos, facilities, forwarding, subscriber},
         },
     },
@@ -27,7 +27,11 @@ fn shape() -> Shape {
 
 /// A database that was loaded and used, and what its client reported.
 fn used() -> (Database, Box<dyn Loaded>, Tally) {
-    let workload = Tatp::new(shape());
+    used_by(shape())
+}
+
+fn used_by(shape: Shape) -> (Database, Box<dyn Loaded>, Tally) {
+    let workload = Tatp::new(shape);
     let mut options = Options::tiny();
     workload.indexes(&mut options.indexes);
     let db = Database::in_memory(options).unwrap();
@@ -160,6 +164,31 @@ fn a_transaction_that_was_not_reported_is_missed() {
         what.contains("were loaded, 0 inserted and 0 deleted"),
         "{what}"
     );
+}
+
+#[test]
+fn more_deletes_than_there_were_rows_are_told_of() {
+    let (db, mut loaded, mut tally) = used();
+    (0..1_000).for_each(|_| tally.count(Ended::ok(DELETE)));
+    let what = loaded.check(&db, &tally).unwrap_err();
+    assert!(what.contains("inserted and 10"), "{what}");
+}
+
+#[test]
+fn each_transaction_can_be_run_alone() {
+    for kind in 0..KINDS.len() {
+        let mix = Mix::Alone(kind);
+        let (db, mut loaded, tally) = used_by(Shape { mix, ..shape() });
+        let ran: u64 = Outcome::ALL
+            .map(|outcome| tally.of_kind(kind, outcome))
+            .iter()
+            .sum();
+        assert_eq!(
+            (ran, tally.attempts()),
+            (TRANSACTIONS.into(), TRANSACTIONS.into())
+        );
+        assert_eq!(loaded.check(&db, &tally), Ok(()), "{mix}");
+    }
 }
 
 #[test]

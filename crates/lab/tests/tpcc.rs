@@ -18,7 +18,7 @@ use foxton_lab::{
         ORDER_LINES, ORDERS, ORDERS_BY_CUSTOMER, STOCK, Scale, WAREHOUSES,
         acknowledged::{Acknowledged, Event, Sums},
         check::{Fault, faults, survived},
-        client::{KINDS, Manner, Mix, TpccClient},
+        client::{DELIVERY, KINDS, Manner, Mix, TpccClient},
         load::{declare, load},
         row::{
             CUSTOMER_FIRST, CUSTOMER_LAST, Customer, District, Head, Item, Order, OrderLine,
@@ -266,6 +266,21 @@ fn wrong_warehouses_districts_customers_and_payments_are_named() {
     });
     let nobody = (0, 7);
     planted.expect(14, "tpcc_history has", (&HISTORY, nobody), |_| None);
+    // Where no district is, and behind the last customer of one.
+    let some = planted
+        .db
+        .run(|tx| tx.get(&CUSTOMERS, &CUSTOMER_KEY))
+        .unwrap();
+    for key in [(0, 1, 1), (1, 3, 1), (3, 1, 1), (2, 1, 31)] {
+        let row = format!("row {key:?} of tpcc_customer");
+        planted.expect(17, &row, (&CUSTOMERS, key), |_| some.clone());
+    }
+    planted.expect(
+        19,
+        "tpcc_customer_by_name has",
+        (&CUSTOMERS, (3, 1, 1)),
+        |_| some.clone(),
+    );
 }
 
 #[test]
@@ -310,6 +325,28 @@ fn wrong_orders_lines_and_stock_are_named() {
         |_| None,
     );
     planted.expect(13, &order((2, 2, 5)), (&ORDERS, (2, 2, 5)), |_| None);
+    // Where no district is.
+    let (_, some) = planted.find(&ORDERS, |_, _: &Order| true);
+    for key in [(0, 1, 1), (1, 3, 1), (3, 1, 1)] {
+        planted.expect(13, &order(key), (&ORDERS, key), |_| Some(row(&some, &[])));
+        let key = (key.0, key.1, key.2, 1);
+        let (_, some) = planted.find(&ORDER_LINES, |_, _: &OrderLine| true);
+        planted.expect(4, &line(key), (&ORDER_LINES, key), |_| {
+            Some(row(&some, &[]))
+        });
+    }
+    // Of nobody, delivered and not.
+    for key in [(1, 1, 2), (1, 1, 29)] {
+        for nobody in [0, loaded + 1] {
+            planted.expect_head(17, &order(key), (&ORDERS, key), |row: &mut Order| {
+                row.customer = nobody;
+            });
+        }
+    }
+    planted.expect(18, "row 8 of tpcc_item is gone", (&ITEMS, 8), |_| None);
+    let (_, some) = planted.find(&ITEMS, |_, _: &Item| true);
+    let one_more = "row 101 of tpcc_item should not";
+    planted.expect(18, one_more, (&ITEMS, 101), |_| Some(row(&some, &[])));
 
     let is_new = |key: &(u32, u8, u32, u8), _: &OrderLine| key.2 > loaded;
     let (key, _) = planted.find(&ORDER_LINES, is_new);
@@ -362,6 +399,47 @@ fn a_hole_among_the_orders_that_wait_is_named() {
     let place = format!("row {hole:?} of tpcc_new_order");
     let named = |fault: &Fault| fault.condition == 3 && fault.what.contains(&place);
     assert!(faults.iter().any(named), "{faults:?}");
+}
+
+#[test]
+fn an_order_that_waits_where_no_district_is_is_named() {
+    let planted = Planted::new();
+    planted
+        .db
+        .run(|tx| tx.insert(&NEW_ORDERS, &(1, 3, 5), &()))
+        .unwrap();
+    let faults = planted.faults();
+    let place = "row (1, 3, 5) of tpcc_new_order";
+    let named = |fault: &Fault| fault.condition == 5 && fault.what.contains(place);
+    assert!(faults.iter().any(named), "{faults:?}");
+}
+
+#[test]
+fn districts_with_nothing_to_deliver_are_counted_one_by_one() {
+    let scale = Scale::tiny(1);
+    for delivery_batch in [false, true] {
+        let db = loaded(scale, |_| ());
+        // All that waits in the first district goes; the second has its nine.
+        let delivered = |tx: &mut foxton::Transaction| {
+            let waiting = tx.range(&NEW_ORDERS, (1, 1, 0)..(1, 2, 0)).collect()?;
+            waiting
+                .iter()
+                .try_for_each(|(key, ())| tx.delete(&NEW_ORDERS, key).map(drop))
+        };
+        db.run(delivered).unwrap();
+        let manner = Manner {
+            delivery_batch,
+            ..Manner::usual(Mix::Delivery)
+        };
+        let (tally, sums) = run(&db, scale, manner, 1, 9 + 3);
+        let of = |outcome| tally.of_kind(DELIVERY, outcome);
+        assert_eq!((of(Outcome::Ok), of(Outcome::Miss)), (9, 3));
+        assert_eq!(
+            (tally.skips.transactions, tally.skips.parts),
+            (12, 9 + 3 * 2)
+        );
+        assert_eq!(sums.deliveries, 9);
+    }
 }
 
 #[test]

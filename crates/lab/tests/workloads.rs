@@ -16,7 +16,7 @@ use foxton_lab::{
         smallbank::Smallbank,
         sysbench::{Sysbench, choice::Choice},
         tatp::{self, Tatp},
-        tpcb::{Scale, Tpcb},
+        tpcb::{self, Scale, Tpcb},
         ycsb::{Ycsb, mix::Mix},
     },
 };
@@ -158,25 +158,30 @@ fn private_insert_is_right_over_every_lock_manager() {
 
 #[test]
 fn tpcb_is_right_over_every_lock_manager() {
-    let bank = |branches, accounts_a_branch| Tpcb {
+    let bank = |choice, branches, accounts_a_branch| Tpcb {
         scale: Scale {
             branches,
             accounts_a_branch,
         },
+        choice,
         seed: 1,
     };
-    over_everything(&[bank(2, 50), bank(1, 20)]);
+    let mut banks = vec![bank(tpcb::Choice::Remote, 1, 20)];
+    banks.extend(tpcb::Choice::ALL.map(|choice| bank(choice, 2, 50)));
+    over_everything(&banks);
 }
 
 #[test]
 fn tatp_is_right_over_every_lock_manager() {
-    let all = tatp::Mix::ALL.map(|mix| {
-        Tatp::new(tatp::Shape {
-            subscribers: 100,
-            mix,
-            ..tatp::Shape::usual()
+    let all: Vec<Tatp> = tatp::Mix::all()
+        .map(|mix| {
+            Tatp::new(tatp::Shape {
+                subscribers: 100,
+                mix,
+                ..tatp::Shape::usual()
+            })
         })
-    });
+        .collect();
     // A victim of a deadlock is not run again.
     each_in_turn(&all[..1], |workload, system, mpl| {
         run(workload, system, mpl);

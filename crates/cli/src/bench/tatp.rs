@@ -16,7 +16,9 @@ use super::sweep::Sweep;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Mixes: full; read (the three that only read, 35 : 10 : 35); read-update (with the two updates,
-35 : 10 : 35 : 2 : 14); single (UpdateLocation alone).
+35 : 10 : 35 : 2 : 14). Or one transaction alone: GetSubscriberData, GetNewDestination, GetAccessData,
+UpdateSubscriberData, UpdateLocation (or single), InsertCallForwarding, DeleteCallForwarding. Inserts
+alone, and deletes alone, soon have nothing left to do.
 
 Subscribers are drawn unevenly: 1 % of them take 35 to 39 % of the transactions.
 
@@ -25,7 +27,7 @@ Examples:
       every lock manager, 1 to 512 clients, all seven transactions, on 100,000 subscribers
   foxton bench tatp --subscribers 640000 --mix read-update --locks default,global
       as document 000 may have run it
-  foxton bench tatp --mix single --mpl 1,64 --uniform
+  foxton bench tatp --mix UpdateLocation --mpl 1,64 --uniform
       nothing but updates through the index, spread evenly
   foxton bench tatp --subscribers 10000 --mpl 1,4 --seconds 0.3 --reps 1
       a quick look")]
@@ -33,7 +35,7 @@ pub(crate) struct Arguments {
     /// Subscribers. The benchmark's scale factor counts them in 100,000s; a subscriber has 9.75 rows.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=50_000_000))]
     pub(crate) subscribers: u32,
-    /// Which transactions: full, read, read-update, single.
+    /// Which transactions: full, read, read-update, or the name of one.
     #[arg(long, default_value_t = Mix::Full)]
     pub(crate) mix: Mix,
     /// Draw every subscriber as often as any other.

@@ -1,7 +1,7 @@
 //! `foxton bench tpcb`.
 
 use clap::Args;
-use foxton_lab::workload::tpcb::{Scale, Tpcb};
+use foxton_lab::workload::tpcb::{Choice, Scale, Tpcb};
 
 use super::sweep::Sweep;
 
@@ -15,6 +15,8 @@ Examples:
   foxton bench tpcb
   foxton bench tpcb --branches 1 --mpl 1,8,64 --seconds 1
       every transaction updates the same row
+  foxton bench tpcb --local --branches 100
+      as document 002 is likely to have run it
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
@@ -24,6 +26,13 @@ pub(crate) struct Arguments {
     /// Accounts of each branch. The benchmark has 100,000.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) accounts: u32,
+    /// Book to accounts of the teller's own branch only, not 15 of a hundred to another's.
+    #[arg(long, conflicts_with = "pgbench")]
+    pub(crate) local: bool,
+    /// As pgbench has it: teller, branch and account are drawn each for itself, and amounts are 50.00 at
+    /// most. Branches are then not the sum of their tellers, which is not checked.
+    #[arg(long)]
+    pub(crate) pgbench: bool,
     #[command(flatten)]
     pub(crate) sweep: Sweep,
 }
@@ -34,6 +43,11 @@ impl Arguments {
             scale: Scale {
                 branches: self.branches,
                 accounts_a_branch: self.accounts,
+            },
+            choice: match (self.local, self.pgbench) {
+                (true, _) => Choice::Local,
+                (_, true) => Choice::Pgbench,
+                _ => Choice::Remote,
             },
             seed: self.sweep.seed,
         }

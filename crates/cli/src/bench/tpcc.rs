@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
     /// Warehouses. Clients are dealt out over them in turn.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) warehouses: u32,
-    /// Which transactions: full, or no-payment for NewOrder and Payment alone.
+    /// Which transactions: full; no-payment for NewOrder and Payment; or one alone: new-order, payment,
+    /// order-status, delivery, stock-level.
     #[arg(long, default_value_t = Mix::Full)]
     pub(crate) mix: Mix,
     /// NewOrders come to stock in the order of its keys and not as drawn, so that they do not deadlock

@@ -12,7 +12,7 @@ use crate::{
     progress::{Audience, Progress},
     report::{findings::Block, number::grouped, sheet::Sheet, table::Table},
     workload::{
-        tpcb::{Scale, Tpcb},
+        tpcb::{Choice, Scale, Tpcb},
         txbench::Shape,
     },
 };
@@ -122,6 +122,7 @@ impl Outcomes {
                 branches: 10,
                 accounts_a_branch: request.rows.map_or(10_000, |rows| rows.min(10_000)),
             },
+            choice: Choice::Remote,
             seed: 1,
         };
         for system in &runs.systems {

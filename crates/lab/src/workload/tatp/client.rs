@@ -25,6 +25,8 @@ pub const KINDS: &[&str] = &[
     "DeleteCallForwarding",
 ];
 
+/// The place of UpdateLocation among [`KINDS`].
+pub const UPDATE_LOCATION: usize = 4;
 /// The place of inserts among [`KINDS`].
 pub const INSERT: usize = 5;
 /// The place of deletes among [`KINDS`].
@@ -55,24 +57,12 @@ impl TatpClient {
         let random = Random::seeded(&[shape.seed, workload, u64::from(number)]);
         TatpClient { db, shape, random }
     }
-
-    fn draw_kind(&mut self) -> usize {
-        let weights = self.shape.mix.weights();
-        let all: u32 = weights.iter().sum();
-        let mut left = self.random.uniform(1, u64::from(all)) as u32;
-        let drawn = weights.iter().position(|&weight| {
-            let here = left <= weight;
-            left = left.saturating_sub(weight);
-            here
-        });
-        drawn.expect("the weights add up to what was drawn from")
-    }
 }
 
 impl Client for TatpClient {
     fn transaction(&mut self) -> Ended {
-        let kind = self.draw_kind();
         let TatpClient { db, shape, random } = self;
+        let kind = random.weighted(&shape.mix.weights());
         let named = (KINDS, kind);
         let subscriber = draw_subscriber(random, shape);
         // A type of access, or of service: whichever this transaction needs.
@@ -91,7 +81,7 @@ impl Client for TatpClient {
                     update_subscriber_data(tx, of_type, (bit, data_a))
                 })
             }
-            4 => {
+            UPDATE_LOCATION => {
                 let location = initial::location(random);
                 once(db, named, |tx| update_location(tx, subscriber, location))
             }

@@ -69,13 +69,21 @@ pub enum Mix {
     Read,
     /// These and the two updates.
     ReadUpdate,
-    /// The update of a location by number, nothing else.
-    Single,
+    /// One of them and nothing else: its place among [`client::KINDS`].
+    Alone(usize),
 }
 
 impl Mix {
-    /// Every mix.
-    pub const ALL: [Mix; 4] = [Mix::Full, Mix::Read, Mix::ReadUpdate, Mix::Single];
+    /// The update of a location by number, nothing else: what document 002 counts critical sections of.
+    pub const UPDATE_LOCATION: Mix = Mix::Alone(client::UPDATE_LOCATION);
+
+    /// Every mix, and every transaction alone.
+    pub fn all() -> impl Iterator<Item = Mix> {
+        let alone = (0..client::KINDS.len()).map(Mix::Alone);
+        [Mix::Full, Mix::Read, Mix::ReadUpdate]
+            .into_iter()
+            .chain(alone)
+    }
 
     /// How often each transaction is run, in the order of [`client::KINDS`], relative to the others.
     pub fn weights(self) -> [u32; client::KINDS.len()] {
@@ -83,7 +91,7 @@ impl Mix {
             Mix::Full => [35, 10, 35, 2, 14, 2, 2],
             Mix::Read => [35, 10, 35, 0, 0, 0, 0],
             Mix::ReadUpdate => [35, 10, 35, 2, 14, 0, 0],
-            Mix::Single => [0, 0, 0, 0, 1, 0, 0],
+            Mix::Alone(kind) => std::array::from_fn(|at| u32::from(at == kind)),
         }
     }
 }
@@ -94,16 +102,23 @@ impl fmt::Display for Mix {
             Mix::Full => "full",
             Mix::Read => "read",
             Mix::ReadUpdate => "read-update",
-            Mix::Single => "single",
+            Mix::Alone(kind) => client::KINDS[*kind],
         })
     }
 }
 
 impl FromStr for Mix {
     type Err = String;
+    /// By its name; `single` is UpdateLocation.
     fn from_str(text: &str) -> Result<Mix, String> {
-        let found = Mix::ALL.into_iter().find(|mix| mix.to_string() == text);
-        found.ok_or_else(|| format!("\"{text}\" is no mix: say full, read, read-update or single"))
+        if text == "single" {
+            return Ok(Mix::UPDATE_LOCATION);
+        }
+        let found = Mix::all().find(|mix| mix.to_string() == text);
+        found.ok_or_else(|| {
+            let names: Vec<String> = Mix::all().map(|mix| mix.to_string()).collect();
+            format!("\"{text}\" is no mix: say one of {}", names.join(", "))
+        })
     }
 }
 
@@ -162,10 +177,18 @@ impl Workload for Tatp {
         let shape = &self.shape;
         let subscribers = grouped(f64::from(shape.subscribers));
         let uniform = if shape.uniform { "-uniform" } else { "" };
+        let (pad, padded) = match shape.pad {
+            true => ("-padded", ", rows padded"),
+            false => ("", ""),
+        };
+        let what = match shape.mix {
+            Mix::Alone(_) => shape.mix.to_string(),
+            _ => format!("{} mix", shape.mix),
+        };
         About {
             name: "tatp",
-            variant: format!("{}-{}{uniform}", shape.mix, shape.subscribers),
-            title: format!("tatp, {} mix, {subscribers} subscribers", shape.mix),
+            variant: format!("{}-{}{uniform}{pad}", shape.mix, shape.subscribers),
+            title: format!("tatp, {what}, {subscribers} subscribers{padded}"),
             description: description(shape),
             checked:
                 "after each run all rows are those of the load but for what transactions change, \
@@ -232,13 +255,19 @@ fn description(shape: &Shape) -> String {
         false => "some far more often than others",
     };
     let mix = match shape.mix {
-        Mix::Full => "Of a hundred transactions 80 read, 16 update, 2 insert and 2 delete",
-        Mix::Read => "All transactions read",
-        Mix::ReadUpdate => "Of six transactions five read and one updates",
-        Mix::Single => "Every transaction finds a subscriber by number and updates its location",
+        Mix::Full => {
+            "Of a hundred transactions 80 read, 16 update, 2 insert and 2 delete".to_owned()
+        }
+        Mix::Read => "All transactions read".to_owned(),
+        Mix::ReadUpdate => "Of six transactions five read and one updates".to_owned(),
+        Mix::Alone(kind) => format!("Every transaction is of the type {}", client::KINDS[kind]),
+    };
+    let bytes = match shape.pad {
+        true => "rows of 100 and 50 bytes",
+        false => "rows of 57, 15, 13 and 22 bytes",
     };
     format!(
-        "A register of {subscribers} telephone subscribers, drawn {drawn}, in four tables with a \
+        "A register of {subscribers} telephone subscribers, drawn {drawn}, in four tables of {bytes} with a \
          unique index. {mix}. Transactions per second count those that ended as planned, whether they \
          found something or not (MQTh); an insert that is refused and a deadlock are not counted and \
          not run again."
@@ -282,14 +311,34 @@ mod tests {
             (Mix::Full, 4, 14.0),
             (Mix::Read, 0, 43.75),
             (Mix::ReadUpdate, 3, 2.083),
-            (Mix::Single, 4, 100.0),
+            (Mix::UPDATE_LOCATION, 4, 100.0),
+            (Mix::Alone(6), 6, 100.0),
         ];
         for (mix, kind, expected) in shares {
             assert!((share(mix, kind) - expected).abs() < 0.001, "{mix}");
         }
-        for mix in Mix::ALL {
+        assert_eq!(Mix::all().count(), 3 + client::KINDS.len());
+        for mix in Mix::all() {
             assert_eq!(mix.to_string().parse(), Ok(mix));
         }
-        assert!("half".parse::<Mix>().is_err());
+        assert_eq!("single".parse(), Ok(Mix::UPDATE_LOCATION));
+        let told = "half".parse::<Mix>().unwrap_err();
+        assert!(told.contains("read-update, GetSubscriberData"), "{told}");
+    }
+
+    #[test]
+    fn what_is_measured_says_how_rows_were_padded() {
+        let about = |pad| {
+            let about = Tatp::new(Shape {
+                pad,
+                ..Shape::usual()
+            })
+            .about();
+            (about.variant, about.title, about.description)
+        };
+        let (plain, padded) = (about(false), about(true));
+        assert_ne!(plain.0, padded.0);
+        assert!(padded.1.contains("padded") && padded.2.contains("100 and 50 bytes"));
+        assert!(!plain.1.contains("padded") && plain.2.contains("57, 15, 13 and 22"));
     }
 }

@@ -72,11 +72,59 @@ impl Scale {
     }
 }
 
+/// Whose account a teller books to, and what a transaction does beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// As the benchmark says: of a hundred accounts 85 are of the teller's branch, 15 of another.
+    Remote,
+    /// All accounts are of the teller's branch: what document 002 is likely to have run.
+    Local,
+    /// As pgbench has it: teller, branch and account are drawn each for itself, the account's balance is read
+    /// again after it is written, and history comes last.
+    Pgbench,
+}
+
+foxton_sync::named! {
+    Choice, "choice of accounts":
+    Remote = "remote",
+    Local = "local",
+    Pgbench = "pgbench",
+}
+
+impl Choice {
+    /// What stands behind the variant's name.
+    fn suffix(self) -> String {
+        match self {
+            Choice::Remote => String::new(),
+            _ => format!("-{self}"),
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Choice::Remote => {
+                "A transaction adds an amount to an account, its teller and the teller's branch, and writes \
+                 a row of history; 15 of a hundred accounts are of another branch."
+            }
+            Choice::Local => {
+                "A transaction adds an amount to an account, its teller and the teller's branch, and writes \
+                 a row of history; all accounts are of the teller's branch."
+            }
+            Choice::Pgbench => {
+                "As in pgbench: a transaction adds an amount to an account, a teller and a branch, each \
+                 drawn for itself, reads the account's balance in between, and writes a row of history."
+            }
+        }
+    }
+}
+
 /// The workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Tpcb {
     /// How many rows there are.
     pub scale: Scale,
+    /// Whose accounts.
+    pub choice: Choice,
     /// Seed of the clients.
     pub seed: u64,
 }
@@ -86,20 +134,29 @@ impl Workload for Tpcb {
         let scale = self.scale;
         About {
             name: "tpcb",
-            variant: format!("{}-branches", scale.branches),
-            title: format!("tpcb, {} branches", scale.branches),
+            variant: format!("{}-branches{}", scale.branches, self.choice.suffix()),
+            title: match self.choice {
+                Choice::Remote => format!("tpcb, {} branches", scale.branches),
+                choice => format!("tpcb, {} branches, {choice}", scale.branches),
+            },
             description: format!(
-                "{} branches of ten tellers and {} accounts. A transaction adds an amount to an \
-                 account, its teller and the teller's branch, and writes a row of history.",
-                scale.branches, scale.accounts_a_branch
+                "{} branches of ten tellers and {} accounts. {}",
+                scale.branches,
+                scale.accounts_a_branch,
+                self.choice.description()
             ),
-            checked:
-                "after each run every balance is the sum of its history, every branch the sum \
-                      of its tellers, and history has a row for each acknowledged commit."
-                    .to_owned(),
+            checked: format!(
+                "after each run every balance is the sum of its history{}, and history has a row for each \
+                 acknowledged commit.",
+                match self.choice {
+                    Choice::Pgbench => "",
+                    _ => ", every branch the sum of its tellers",
+                }
+            ),
             settings: vec![
                 ("branches", json!(scale.branches)),
                 ("accounts", json!(scale.accounts())),
+                ("choice", json!(self.choice.to_string())),
                 ("isolation", json!("serializable")),
                 ("seed", json!(self.seed)),
             ],
@@ -110,10 +167,31 @@ impl Workload for Tpcb {
         client::KINDS
     }
 
+    fn sound(&self) -> Result<(), String> {
+        let Scale {
+            branches,
+            accounts_a_branch: accounts,
+        } = self.scale;
+        if branches == 0 || accounts == 0 {
+            return Err("a bank has a branch, and a branch an account: say 1 or more".to_owned());
+        }
+        // Numbers of tellers and of accounts are u32.
+        let each = accounts.max(TELLERS_A_BRANCH);
+        match branches.checked_mul(each) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{branches} branches of {accounts} accounts are more than 4,294,967,295: say fewer"
+            )),
+        }
+    }
+
     fn size(&self) -> Size {
         let scale = self.scale;
         Size {
-            rows: u64::from(scale.branches + scale.tellers() + scale.accounts()),
+            rows: [scale.branches, scale.tellers(), scale.accounts()]
+                .map(u64::from)
+                .iter()
+                .sum(),
             row_bytes: row::BALANCE_BYTES as u64,
         }
     }
@@ -135,11 +213,11 @@ impl Workload for Tpcb {
 
 impl Loaded for Tpcb {
     fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
-        let client = client::TpcbClient::new(db.clone(), self.scale, self.seed, number);
+        let client = client::TpcbClient::new(db.clone(), self, number);
         Box::new(client)
     }
 
     fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
-        check::check(db, self.scale, Some(ended.of(Outcome::Ok)))
+        check::check(db, self.scale, self.choice, Some(ended.of(Outcome::Ok)))
     }
 }

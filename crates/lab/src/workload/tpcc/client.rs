@@ -30,7 +30,8 @@ pub const KINDS: &[&str] = &[
 pub const NEW_ORDER: usize = 0;
 const PAYMENT: usize = 1;
 const ORDER_STATUS: usize = 2;
-const DELIVERY: usize = 3;
+/// The place of Delivery among them.
+pub const DELIVERY: usize = 3;
 const STOCK_LEVEL: usize = 4;
 
 /// Which transactions, and how often.
@@ -40,32 +41,41 @@ pub enum Mix {
     Full,
     /// NewOrders and Payments, each as likely.
     NewOrderPayment,
+    /// NewOrders alone.
+    NewOrder,
+    /// Payments alone.
+    Payment,
+    /// Order-Statuses alone.
+    OrderStatus,
+    /// Deliveries alone: with nobody to order, there is soon nothing left to deliver.
+    Delivery,
+    /// Stock-Levels alone.
+    StockLevel,
 }
 
 foxton_sync::named! {
     Mix, "mix":
     Full = "full",
     NewOrderPayment = "no-payment",
+    NewOrder = "new-order",
+    Payment = "payment",
+    OrderStatus = "order-status",
+    Delivery = "delivery",
+    StockLevel = "stock-level",
 }
 
 impl Mix {
-    /// Of a hundred, by kind.
-    fn weights(self) -> [u64; 5] {
+    /// How often each kind comes beside the others: of a hundred, or alone.
+    fn weights(self) -> [u32; 5] {
         match self {
             Mix::Full => [45, 43, 4, 4, 4],
             Mix::NewOrderPayment => [50, 50, 0, 0, 0],
+            Mix::NewOrder => [1, 0, 0, 0, 0],
+            Mix::Payment => [0, 1, 0, 0, 0],
+            Mix::OrderStatus => [0, 0, 1, 0, 0],
+            Mix::Delivery => [0, 0, 0, 1, 0],
+            Mix::StockLevel => [0, 0, 0, 0, 1],
         }
-    }
-
-    fn draw(self, random: &mut Random) -> usize {
-        let mut drawn = random.uniform(1, 100);
-        let weights = self.weights();
-        let mut kind = 0;
-        while drawn > weights[kind] {
-            drawn -= weights[kind];
-            kind += 1;
-        }
-        kind
     }
 }
 
@@ -210,7 +220,8 @@ impl TpccClient {
         })
     }
 
-    /// A miss if no district had anything to deliver.
+    /// A miss if no district had anything to deliver; otherwise those that had nothing are skipped, and how
+    /// many that were is told (clause 2.7.4.2).
     fn delivery(&mut self) -> Ended {
         let carrier = self.random.uniform(1, 10) as u8;
         let carrier = NonZeroU8::new(carrier).unwrap_or(NonZeroU8::MIN);
@@ -224,7 +235,8 @@ impl TpccClient {
             ..Ended::ok(DELIVERY)
         };
         for districts in districts.chunks(together) {
-            let ended = self.deliver(districts, carrier);
+            let (ended, skipped) = self.deliver(districts, carrier);
+            all.skipped += skipped;
             all.deadlocks += ended.deadlocks;
             all.timeouts += ended.timeouts;
             match ended.outcome {
@@ -240,8 +252,8 @@ impl TpccClient {
         all
     }
 
-    /// In one transaction.
-    fn deliver(&mut self, districts: &[u8], carrier: NonZeroU8) -> Ended {
+    /// In one transaction. Also says how many of the districts had nothing to deliver.
+    fn deliver(&mut self, districts: &[u8], carrier: NonZeroU8) -> (Ended, u32) {
         let home = self.home;
         let mut delivered = Vec::with_capacity(districts.len());
         let ended = until_committed(&self.db, (KINDS, DELIVERY), &mut self.random, |tx| {
@@ -256,12 +268,16 @@ impl TpccClient {
                 End::Done
             })
         });
+        let skipped = match ended.outcome {
+            Outcome::Ok | Outcome::Miss => (districts.len() - delivered.len()) as u32,
+            _ => 0,
+        };
         if ended.outcome == Outcome::Ok {
             for order in delivered {
                 self.saw(&Event::Delivery { order });
             }
         }
-        ended
+        (ended, skipped)
     }
 
     fn stock_level(&mut self) -> Ended {
@@ -276,7 +292,7 @@ impl TpccClient {
 
 impl Client for TpccClient {
     fn transaction(&mut self) -> Ended {
-        match self.manner.mix.draw(&mut self.random) {
+        match self.random.weighted(&self.manner.mix.weights()) {
             NEW_ORDER => self.new_order(),
             PAYMENT => self.payment(),
             ORDER_STATUS => self.order_status(),
@@ -300,10 +316,10 @@ mod tests {
     fn a_mix_has_its_shares() {
         let mut random = Random::seeded(&[21]);
         for mix in Mix::ALL {
-            let mut counts = [0u64; 5];
-            (0..100_000).for_each(|_| counts[mix.draw(&mut random)] += 1);
+            let mut counts = [0u32; 5];
+            (0..100_000).for_each(|_| counts[random.weighted(&mix.weights())] += 1);
             for (count, weight) in counts.into_iter().zip(mix.weights()) {
-                let expected = weight * 1_000;
+                let expected = weight * 100_000 / mix.weights().iter().sum::<u32>();
                 assert!(
                     count.abs_diff(expected) <= 500 && (weight > 0 || count == 0),
                     "{mix}: {counts:?}"

@@ -13,25 +13,19 @@ const C_ITEM: u64 = 7_911;
 
 const _: () = assert!(matches!(C_RUN - C_LOAD, 65..=95 | 97..=111 | 113..=119));
 
-/// NU(a, low, high, c): non-uniform, both ends included; `a` is all ones in binary.
-pub fn non_uniform(random: &mut Random, a: u64, (low, high): (u64, u64), c: u64) -> u64 {
-    let drawn = random.uniform(0, a) | random.uniform(low, high);
-    (drawn + c) % (high - low + 1) + low
-}
-
 /// The number of a customer, 1..`customers`.
 pub fn customer(random: &mut Random, customers: u32) -> u32 {
-    non_uniform(random, 1_023, (1, u64::from(customers)), C_CUSTOMER) as u32
+    random.non_uniform(1_023, 1, u64::from(customers), C_CUSTOMER) as u32
 }
 
 /// The number of an item, 1..`items`.
 pub fn item(random: &mut Random, items: u32) -> u32 {
-    non_uniform(random, 8_191, (1, u64::from(items)), C_ITEM) as u32
+    random.non_uniform(8_191, 1, u64::from(items), C_ITEM) as u32
 }
 
 /// The number of a last name, 0..`names` - 1; `c` is [`C_LOAD`] or [`C_RUN`].
 pub fn name(random: &mut Random, names: u32, c: u64) -> u32 {
-    non_uniform(random, 255, (0, u64::from(names - 1)), c) as u32
+    random.non_uniform(255, 0, u64::from(names - 1), c) as u32
 }
 
 const SYLLABLES: [&str; 10] = [

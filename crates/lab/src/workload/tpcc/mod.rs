@@ -50,6 +50,9 @@ pub mod acknowledged;
 /// The client that runs one transaction after another.
 pub mod client;
 
+/// Deliveries that found districts with nothing to deliver.
+mod skips;
+
 /// The conditions of consistency.
 pub mod check;
 
@@ -60,10 +63,11 @@ use super::contract::{About, Loaded, Size, Workload};
 use crate::{
     driver::Client,
     measure::{
-        curve::Point,
+        curve::{Curve, Point},
         outcome::{Outcome, Tally},
     },
     progress::Progress,
+    report::findings::Block,
 };
 use acknowledged::Acknowledged;
 use client::{Manner, Mix, NEW_ORDER, TpccClient};
@@ -239,6 +243,11 @@ impl Workload for Tpcc {
                           Order-Statuses, Deliveries and Stock-Levels"
             }
             Mix::NewOrderPayment => "half of the transactions are NewOrders, half Payments",
+            Mix::NewOrder => "NewOrders and nothing else",
+            Mix::Payment => "Payments and nothing else",
+            Mix::OrderStatus => "Order-Statuses and nothing else",
+            Mix::Delivery => "Deliveries and nothing else",
+            Mix::StockLevel => "Stock-Levels and nothing else",
         };
         About {
             name: "tpcc",
@@ -292,16 +301,21 @@ impl Workload for Tpcc {
 
     fn facts(&self, point: &Point) -> Vec<(&'static str, Value)> {
         let (tally, minutes) = (point.tally(), minutes(point));
-        let new_orders = tally.by_kind().nth(NEW_ORDER).map(|(_, counts)| *counts);
-        let counts = new_orders.unwrap_or_default();
-        let [ok, rule] = [Outcome::Ok, Outcome::Rule].map(|outcome| counts[outcome as usize]);
+        let [ok, rule] =
+            [Outcome::Ok, Outcome::Rule].map(|outcome| tally.of_kind(NEW_ORDER, outcome));
         vec![
             (
                 "new_orders_per_minute_unpaced",
                 json!((ok + rule) as f64 / minutes),
             ),
             ("new_orders_rolled_back", json!(rule)),
+            ("deliveries_with_skips", json!(tally.skips.transactions)),
+            ("districts_skipped", json!(tally.skips.parts)),
         ]
+    }
+
+    fn blocks(&self, curves: &[Curve]) -> Vec<Block> {
+        skips::block(curves).into_iter().collect()
     }
 }
 

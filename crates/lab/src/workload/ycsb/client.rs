@@ -7,7 +7,8 @@ use foxton::Database;
 use super::{
     Ycsb,
     mix::Chooser,
-    operation::{KINDS, Operation},
+    operation::{KINDS, Known, Operation},
+    order::Order,
     record::RECORD_BYTES,
     sequence::Sequence,
 };
@@ -28,20 +29,27 @@ pub struct YcsbClient {
     workload: Ycsb,
     chooser: Chooser,
     sequence: Arc<Sequence>,
+    order: Arc<Order>,
     random: Random,
     operations: Vec<Operation>,
     read: Vec<u8>,
 }
 
 impl YcsbClient {
-    /// Client `number` of a database whose records are those of `sequence`.
-    pub fn new(db: Database, workload: Ycsb, sequence: Arc<Sequence>, number: u32) -> YcsbClient {
+    /// Client `number` of a database whose records are those of `sequence`, loaded in this order.
+    pub fn new(
+        db: Database,
+        workload: Ycsb,
+        (sequence, order): (Arc<Sequence>, Arc<Order>),
+        number: u32,
+    ) -> YcsbClient {
         let name = u64::from_be_bytes(*b"____ycsb");
         YcsbClient {
             db,
             workload,
             chooser: Chooser::new(workload.mix, u64::from(workload.records)),
             sequence,
+            order,
             random: Random::seeded(&[workload.seed, name, u64::from(number), 1]),
             operations: Vec::new(),
             read: Vec::with_capacity(RECORD_BYTES),
@@ -60,11 +68,15 @@ impl Client for YcsbClient {
             [alone] => (KINDS, alone.kind()),
             _ => (BATCH, 0),
         };
-        let (operations, read, seed) = (&self.operations, &mut self.read, self.workload.seed);
+        let (operations, read) = (&self.operations, &mut self.read);
+        let known = Known {
+            seed: self.workload.seed,
+            order: &self.order,
+        };
         let ended = until_committed(&self.db, kind, &mut self.random, |tx| {
             operations
                 .iter()
-                .try_for_each(|operation| operation.run(tx, seed, read))
+                .try_for_each(|operation| operation.run(tx, known, read))
         });
         if ended.outcome == Outcome::Ok {
             for operation in operations {

@@ -7,6 +7,9 @@ pub mod record;
 /// Which records there are.
 pub mod sequence;
 
+/// The keys loaded, in their order.
+pub mod order;
+
 /// What is done to a record.
 pub mod operation;
 
@@ -35,6 +38,7 @@ use crate::{
 };
 use client::YcsbClient;
 use mix::Mix;
+use order::Order;
 use sequence::Sequence;
 
 /// The records by their keys.
@@ -72,10 +76,12 @@ impl Workload for Ycsb {
                 self.records,
                 self.mix.description()
             ),
-            checked: "every read finds its record while clients run; afterwards the records are \
+            checked:
+                "every record read is whole while clients run, and a scan comes by every record \
+                      loaded; afterwards the records are \
                       those loaded and those inserted, each field of each has 100 bytes, and where \
                       nothing is updated they are the bytes that were written."
-                .to_owned(),
+                    .to_owned(),
             settings: vec![
                 ("mix", json!(self.mix.to_string())),
                 ("records", json!(self.records)),
@@ -121,6 +127,11 @@ impl Workload for Ycsb {
         Ok(Box::new(Records {
             workload: *self,
             sequence: Arc::new(Sequence::new(u64::from(self.records))),
+            // Only a scan asks for it.
+            order: Arc::new(Order::of(match self.mix {
+                Mix::E => u64::from(self.records),
+                _ => 0,
+            })),
         }))
     }
 
@@ -135,11 +146,13 @@ impl Workload for Ycsb {
 struct Records {
     workload: Ycsb,
     sequence: Arc<Sequence>,
+    order: Arc<Order>,
 }
 
 impl Loaded for Records {
     fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
-        let client = YcsbClient::new(db.clone(), self.workload, self.sequence.clone(), number);
+        let records = (self.sequence.clone(), self.order.clone());
+        let client = YcsbClient::new(db.clone(), self.workload, records, number);
         Box::new(client)
     }
 

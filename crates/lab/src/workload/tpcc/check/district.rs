@@ -226,7 +226,16 @@ impl OfLines<'_> {
                     lines.len()
                 )
             });
-        let is_new = number > self.of.scale.customers;
+        let customers = self.of.scale.customers;
+        self.faults
+            .expect(17, (1..=customers).contains(&order.customer), || {
+                format!(
+                    "{} is of customer {}, who does not exist",
+                    row(),
+                    order.customer
+                )
+            });
+        let is_new = number > customers;
         let local = lines.iter().all(|(_, line)| line.supply == w);
         self.faults
             .expect(18, !is_new || local == (order.all_local == 1), || {

@@ -22,10 +22,15 @@ pub(super) fn check(
     scale: Scale,
     faults: &mut Faults,
 ) -> Result<(), String> {
+    let (mut names, mut customers) = (0, 0);
     for key in scale.all_districts() {
-        by_name(tx, key, faults)?;
-        by_customer(tx, key, faults)?;
+        names += by_name(tx, key, faults)?;
+        customers += by_customer(tx, key, faults)?;
     }
+    let all = tx.range_by(&CUSTOMERS_BY_NAME, ..).count();
+    no_more(CUSTOMERS_BY_NAME.name(), names, all, faults)?;
+    let all = tx.range_by(&ORDERS_BY_CUSTOMER, ..).count();
+    no_more(ORDERS_BY_CUSTOMER.name(), customers, all, faults)?;
     let findings = db
         .check_indexes()
         .map_err(|error| format!("indexes cannot be read: {error}"))?;
@@ -35,7 +40,26 @@ pub(super) fn check(
     Ok(())
 }
 
-fn by_name(tx: &mut Transaction, (w, d): DistrictKey, faults: &mut Faults) -> Result<(), String> {
+/// Whether the entries of all districts are all entries.
+fn no_more(
+    index: &str,
+    met: usize,
+    all: foxton::Result<u64>,
+    faults: &mut Faults,
+) -> Result<(), String> {
+    let all = all.map_err(|error| unreadable(index, &error))?;
+    faults.expect(19, all == met as u64, || {
+        format!("{index} has {all} entries, of districts that exist {met}")
+    });
+    Ok(())
+}
+
+/// How many entries there are.
+fn by_name(
+    tx: &mut Transaction,
+    (w, d): DistrictKey,
+    faults: &mut Faults,
+) -> Result<usize, String> {
     let mut expected = Vec::new();
     each(
         tx,
@@ -55,14 +79,15 @@ fn by_name(tx: &mut Transaction, (w, d): DistrictKey, faults: &mut Faults) -> Re
         .for_each(|(_, _, last, first), key, _| found.push((last, first, key)))
         .map_err(|error| unreadable(CUSTOMERS_BY_NAME.name(), &error))?;
     compare(CUSTOMERS_BY_NAME.name(), (w, d), &expected, &found, faults);
-    Ok(())
+    Ok(found.len())
 }
 
+/// How many entries there are.
 fn by_customer(
     tx: &mut Transaction,
     (w, d): DistrictKey,
     faults: &mut Faults,
-) -> Result<(), String> {
+) -> Result<usize, String> {
     let mut expected: Vec<(u32, NumberKey)> = Vec::new();
     each(
         tx,
@@ -78,7 +103,7 @@ fn by_customer(
         .for_each(|(_, _, customer), key, _| found.push((customer, key)))
         .map_err(|error| unreadable(ORDERS_BY_CUSTOMER.name(), &error))?;
     compare(ORDERS_BY_CUSTOMER.name(), (w, d), &expected, &found, faults);
-    Ok(())
+    Ok(found.len())
 }
 
 fn unreadable(index: &str, error: &foxton::Error) -> String {

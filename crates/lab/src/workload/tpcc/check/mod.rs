@@ -6,8 +6,8 @@
 //! | 1 | a warehouse | its ytd is the sum of its districts' |
 //! | 2 | a district | its next order follows its last one, and the last that waits for delivery, if any |
 //! | 3 | a district | orders that wait have numbers without holes |
-//! | 4 | a district | it has as many lines as its orders say, and none without an order |
-//! | 5 | an order | it has no carrier exactly if it waits for delivery |
+//! | 4 | a district | it has as many lines as its orders say, and none without an order; no line is elsewhere |
+//! | 5 | an order | it has no carrier exactly if it waits for delivery; none waits elsewhere |
 //! | 6 | an order | it has as many lines as it says |
 //! | 7 | a line | it has no date of delivery exactly if its order has no carrier |
 //! | 8 | a warehouse | its ytd is the sum of what was paid there |
@@ -15,12 +15,12 @@
 //! | 10 | a customer | the balance is what was delivered less what was paid |
 //! | 11 | a district | as many orders do not wait as were delivered, before the beginning and since |
 //! | 12 | a customer | balance and payments together are what was delivered |
-//! | 13 | a district | orders are numbered without holes; all together, one for each acknowledged |
+//! | 13 | a district | orders are numbered without holes; all together, one for each acknowledged, and none elsewhere |
 //! | 14 | the history | a row for each customer and each payment acknowledged, and their sum |
 //! | 15 | stock | what was ordered of it, in how many lines, how many of them remote, as the lines say |
 //! | 16 | stock | 10 to 100, and the initial quantity less what was ordered, modulo 91 |
-//! | 17 | a customer | payments as the history has them; lines numbered from 1; deliveries as acknowledged |
-//! | 18 | a line | its amount is its quantity at the item's price; an order is local if its lines are |
+//! | 17 | a customer | payments as the history has them; lines numbered from 1; deliveries as acknowledged; who orders is there, and nobody is elsewhere |
+//! | 18 | a line | its amount is its quantity at the item's price; an order is local if its lines are; all items are there and no others |
 //! | 19 | an index | exactly the entries that follow from its table |
 //! | 20 | after a crash | what was acknowledged is there: [`acknowledged`](crate::workload::tpcc::check::survived::acknowledged) |
 //!
@@ -34,6 +34,9 @@ mod stock;
 
 /// Orders, lines and customers of one district.
 mod district;
+
+/// Rows outside of all districts.
+mod elsewhere;
 
 /// Secondary indexes against their tables.
 mod index;
@@ -106,7 +109,7 @@ pub fn faults(
     let mut tx = db.begin().map_err(|error| error.to_string())?;
     tx.set_isolation(Isolation::ReadUncommitted);
     let paid = paid::Paid::read(&mut tx, scale, sums, &mut faults)?;
-    let mut ordered = stock::Ordered::new(&mut tx, scale)?;
+    let mut ordered = stock::Ordered::new(&mut tx, scale, &mut faults)?;
     let mut totals = district::Totals::default();
     for key in scale.all_districts() {
         let of = district::Of {
@@ -117,6 +120,7 @@ pub fn faults(
         district::check(&mut tx, of, &mut ordered, &mut totals, &mut faults)?;
     }
     totals.check(sums, &mut faults);
+    elsewhere::check(&mut tx, scale, &mut faults)?;
     paid.check(&mut tx, scale, &mut faults)?;
     ordered.check(&mut tx, seed, &mut faults)?;
     index::check(db, &mut tx, scale, &mut faults)?;

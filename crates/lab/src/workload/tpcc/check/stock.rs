@@ -21,20 +21,34 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct Ordered {
     scale: Scale,
-    /// Cents, by item.
-    prices: Vec<i64>,
+    /// Cents, by item; `None` of one that is gone.
+    prices: Vec<Option<i64>>,
     taken: Vec<Taken>,
 }
 
 impl Ordered {
-    /// Nothing yet; prices are read.
-    pub(super) fn new(tx: &mut Transaction, scale: Scale) -> Result<Ordered, String> {
-        let mut prices = vec![0; scale.items as usize];
+    /// Nothing yet; prices are read, and all items must be there (condition 18).
+    pub(super) fn new(
+        tx: &mut Transaction,
+        scale: Scale,
+        faults: &mut Faults,
+    ) -> Result<Ordered, String> {
+        let mut prices = vec![None; scale.items as usize];
         each(tx, &ITEMS, .., |key, item: Item, _| {
-            if let Some(price) = prices.get_mut((key as usize).wrapping_sub(1)) {
-                *price = item.price;
+            let place = prices.get_mut((key as usize).wrapping_sub(1));
+            faults.expect(18, place.is_some(), || {
+                let row = named(&ITEMS, key);
+                format!("{row} should not be there: items are 1 to {}", scale.items)
+            });
+            if let Some(price) = place {
+                *price = Some(item.price);
             }
         })?;
+        for (number, price) in (1u32..).zip(&prices) {
+            faults.expect(18, price.is_some(), || {
+                format!("{} is gone", named(&ITEMS, number))
+            });
+        }
         Ok(Ordered {
             scale,
             prices,
@@ -50,9 +64,7 @@ impl Ordered {
         taken.quantity += i64::from(line.quantity);
         taken.lines += 1;
         taken.remote += u32::from(line.supply != warehouse);
-        self.prices
-            .get((line.item as usize).wrapping_sub(1))
-            .copied()
+        *self.prices.get((line.item as usize).wrapping_sub(1))?
     }
 
     fn index(&self, (warehouse, item): (u32, u32)) -> Option<usize> {
