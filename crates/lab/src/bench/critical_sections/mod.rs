@@ -1,7 +1,9 @@
 //! How often a transaction passes a place where it could meet others, for each design of the engine.
 //!
-//! Each transaction is run so many times over each design, and what its client's own workers passed
-//! meanwhile is divided by that number. The engine's threads are counted apart: what they pass is shared
+//! Each transaction is run over each design until so many have committed, and what its client's own workers
+//! passed meanwhile is divided by that number. An attempt that did not commit (it fell to a deadlock, or the
+//! workload rolls it back) is no execution, and what it passed is on the account of those that did: it makes the
+//! average larger, never smaller, and how many there were stands beside it. The engine's threads are counted apart: what they pass is shared
 //! by all transactions that come meanwhile, and depends on how many that are. Before it counts, each
 //! client runs a while, so that tables were met, buffers have their size, and locks that only the load made
 //! real are remembered again.
@@ -16,8 +18,7 @@ pub mod tell;
 
 use std::{
     path::PathBuf,
-    sync::{Barrier, Mutex, PoisonError},
-    thread,
+    sync::Barrier,
     time::{Duration, Instant},
 };
 
@@ -28,19 +29,21 @@ use foxton_sync::site::COUNTING;
 use super::{
     error::BenchError,
     loaded::{Load, Loaded},
-    runs::Runs,
+    runs::{Runs, room},
     sweep::Subject,
     workload::Prepared,
 };
 use crate::{
     driver::Client,
-    measure::{anatomy::Anatomy, outcome::Outcome},
+    measure::{anatomy::Anatomy, machine, outcome::Outcome},
     progress::Audience,
+    threads::{self, NotStarted},
     workload::{
         contract::Workload,
         tatp::{self, Mix, Tatp},
-        tpcb::{Scale, Tpcb},
-        txbench::Shape,
+        tpcb::{Choice, Scale, Tpcb},
+        tpcc::{self, Tpcc, client::Manner},
+        txbench::{Shape, TABLES, row::ROW_BYTES},
     },
 };
 
@@ -55,7 +58,8 @@ pub struct Settings {
     pub executions: u32,
     /// Numbers of clients.
     pub mpls: Vec<u32>,
-    /// Rows of each table of txbench; tpcb has a tenth of that in accounts of each branch.
+    /// Rows of each table of txbench, and about as many items of tpcc; tpcb has a tenth of that in accounts of
+    /// each branch, and tpcc in customers of each district.
     pub rows: u32,
     /// What a commit waits for.
     pub durability: Durability,
@@ -74,6 +78,8 @@ pub enum Case {
     Tatp,
     /// Three balances and a row of history.
     Tpcb,
+    /// An order and a payment, each as often, and each alone.
+    Tpcc,
 }
 
 foxton_sync::named! {
@@ -81,6 +87,7 @@ foxton_sync::named! {
     Txbench = "txbench",
     Tatp = "tatp",
     Tpcb = "tpcb",
+    Tpcc = "tpcc",
 }
 
 /// One transaction over one design.
@@ -94,10 +101,12 @@ pub struct Counted {
     pub transaction: &'static str,
     /// Clients that ran it side by side.
     pub mpl: u32,
-    /// How often it ran.
+    /// How many committed.
     pub executions: u64,
-    /// Attempts that were ended and made again, because of a deadlock or a wait that was too long.
+    /// Attempts beside these that fell to a deadlock or to a wait that was too long.
     pub repeated: u64,
+    /// Attempts beside these that the workload rolled back.
+    pub refused: u64,
     /// What one of them passed on average.
     pub own: Anatomy,
     /// What the engine's threads passed meanwhile, divided alike.
@@ -117,13 +126,12 @@ impl Counted {
 ///
 /// If the program does not count, a database cannot be made, or a transaction fails.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Counted>, BenchError> {
+    settings.sound().map_err(BenchError::Settings)?;
+    settings.room(machine::available_bytes())?;
     if !COUNTING {
         return Err(BenchError::Settings(NOT_COUNTING.to_owned()));
     }
-    let cases = match settings.workloads.as_slice() {
-        [] => Case::ALL.to_vec(),
-        some => some.to_vec(),
-    };
+    let cases = settings.cases();
     let steps = settings.designs.len() * cases.len();
     let progress = audience.count("counting", steps as u64, "workloads");
     let mut counted = Vec::new();
@@ -179,28 +187,114 @@ fn count_case(
                 )?;
             }
         }
-        Case::Tatp => {
-            for (transaction, mix) in [("UpdateLocation", Mix::Single), ("full mix", Mix::Full)] {
-                let tatp = Tatp::new(tatp::Shape {
-                    subscribers: settings.rows,
-                    mix,
-                    seed: settings.seed,
-                    ..tatp::Shape::usual()
-                });
-                count_workload(settings, design, (case, transaction), &tatp, counted)?;
+        _ => {
+            for (transaction, workload) in case.workloads(settings) {
+                let workload = workload.as_ref();
+                count_workload(settings, design, (case, transaction), workload, counted)?;
             }
-        }
-        Case::Tpcb => {
-            let scale = Scale {
-                branches: 10,
-                accounts_a_branch: (settings.rows / 10).max(1),
-            };
-            let seed = settings.seed;
-            let what = (case, "book");
-            count_workload(settings, design, what, &Tpcb { scale, seed }, counted)?;
         }
     }
     Ok(())
+}
+
+impl Case {
+    /// Its transactions, each with the workload that runs nothing else. Those of txbench share their tables, and
+    /// are not among these.
+    fn workloads(self, settings: &Settings) -> Vec<(&'static str, Box<dyn Workload>)> {
+        let (seed, tenth) = (settings.seed, (settings.rows / 10).max(1));
+        match self {
+            Case::Txbench => Vec::new(),
+            Case::Tatp => {
+                let mixes = [
+                    ("UpdateLocation", Mix::UPDATE_LOCATION),
+                    ("full mix", Mix::Full),
+                ];
+                let of = |(transaction, mix)| {
+                    let tatp: Box<dyn Workload> = Box::new(Tatp::new(tatp::Shape {
+                        subscribers: settings.rows,
+                        mix,
+                        seed,
+                        ..tatp::Shape::usual()
+                    }));
+                    (transaction, tatp)
+                };
+                mixes.into_iter().map(of).collect()
+            }
+            Case::Tpcb => {
+                let bank = Tpcb {
+                    scale: Scale {
+                        branches: 10,
+                        accounts_a_branch: tenth,
+                    },
+                    choice: Choice::Remote,
+                    seed,
+                };
+                vec![("book", Box::new(bank))]
+            }
+            Case::Tpcc => {
+                let full = tpcc::Scale::full(1);
+                let scale = tpcc::Scale {
+                    customers: tenth.min(full.customers),
+                    items: settings.rows.min(full.items),
+                    ..full
+                };
+                let of = |(transaction, mix)| {
+                    let tpcc: Box<dyn Workload> = Box::new(Tpcc {
+                        scale,
+                        manner: Manner::usual(mix),
+                        seed,
+                    });
+                    (transaction, tpcc)
+                };
+                let mixes = [
+                    ("NewOrder and Payment", tpcc::client::Mix::NewOrderPayment),
+                    ("NewOrder", tpcc::client::Mix::NewOrder),
+                    ("Payment", tpcc::client::Mix::Payment),
+                ];
+                mixes.into_iter().map(of).collect()
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// The workloads asked for.
+    fn cases(&self) -> Vec<Case> {
+        match self.workloads.as_slice() {
+            [] => Case::ALL.to_vec(),
+            some => some.to_vec(),
+        }
+    }
+
+    /// Whether they agree with each other.
+    fn sound(&self) -> Result<(), String> {
+        if self.executions == 0 || self.mpls.is_empty() || self.mpls.contains(&0) {
+            let what = "nothing is counted without an execution and a client: say 1 or more";
+            return Err(what.to_owned());
+        }
+        match self.designs.iter().all(|design| design.system.is_locking()) {
+            true => Ok(()),
+            false => {
+                Err("without locks there is nothing to compare: name designs that lock".to_owned())
+            }
+        }
+    }
+
+    /// Whether each database fits into the memory that is free. There is one at a time.
+    fn room(&self, free: Option<u64>) -> Result<(), BenchError> {
+        for case in self.cases() {
+            if case == Case::Txbench {
+                let rows = u64::from(self.rows) * TABLES.len() as u64;
+                room(1, rows, ROW_BYTES as u64, free)?;
+            }
+            for (_, workload) in case.workloads(self) {
+                workload.sound().map_err(BenchError::Settings)?;
+                let size = workload.size();
+                room(1, size.rows, size.row_bytes, free)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn count_workload(
@@ -247,7 +341,7 @@ fn count(
     counted: &mut Vec<Counted>,
 ) -> Result<(), BenchError> {
     for &mpl in &settings.mpls {
-        let one = run_clients(subject.clients(mpl), db, settings.executions);
+        let one = run_clients(subject.clients(mpl), db, settings.executions)?;
         let one = one.and_then(|one| subject.check().map(|()| one));
         let one = one.map_err(|what| BenchError::Wrong {
             doing: format!(
@@ -263,7 +357,8 @@ fn count(
             transaction,
             mpl,
             executions: one.executions,
-            repeated: one.repeated,
+            repeated: one.besides.repeated,
+            refused: one.besides.refused,
             own: anatomy(&one.own),
             background: anatomy(&one.background),
         });
@@ -274,75 +369,192 @@ fn count(
 /// One run, between two looks at the accounts.
 struct Ran {
     executions: u64,
-    repeated: u64,
+    besides: Besides,
     own: Account,
     background: Account,
+}
+
+/// Attempts that did not commit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Besides {
+    repeated: u64,
+    refused: u64,
 }
 
 /// How long each client runs before it counts, at least: several times as long as locks that the load made
 /// real stay real.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Every client runs a while, then all of them together run `executions` transactions. Each runs in one
+/// Every client runs a while, then all of them together run until `executions` have committed. Each runs in one
 /// thread from beginning to end, since a thread finds again what it left.
 fn run_clients(
     clients: Vec<Box<dyn Client>>,
     db: &Database,
     executions: u32,
-) -> Result<Ran, String> {
+) -> Result<Result<Ran, String>, NotStarted> {
     let mpl = clients.len();
     let each = u64::from(executions).div_ceil(mpl as u64);
-    let meet = Barrier::new(mpl + 1);
-    let (failure, repeated) = (Mutex::new(None), Mutex::new(0));
+    let meet = &Barrier::new(mpl + 1);
     let run = |mut client: Box<dyn Client>| {
-        let began = Instant::now();
-        let is_warm = |done| done >= each / 10 && began.elapsed() >= WARM_UP;
-        let warmed = run_until(client.as_mut(), is_warm);
-        meet.wait(); // Everybody is warm.
-        meet.wait(); // The database was looked at.
-        let ran = warmed.and_then(|_| run_until(client.as_mut(), |done| done >= each));
-        meet.wait(); // Everybody is done.
-        match ran {
-            Ok(again) => locked(&repeated, |sum| *sum += again),
-            Err(what) => locked(&failure, |first| *first = first.take().or(Some(what))),
+        move || {
+            let began = Instant::now();
+            let is_warm = |done| done >= each / 10 && began.elapsed() >= WARM_UP;
+            let warmed = run_until(client.as_mut(), is_warm);
+            meet.wait(); // Everybody is warm.
+            meet.wait(); // The database was looked at.
+            let ran = warmed.and_then(|_| run_until(client.as_mut(), |done| done >= each));
+            meet.wait(); // Everybody is done.
+            ran
         }
     };
-    let (before, after) = thread::scope(|scope| {
-        for client in clients {
-            scope.spawn(|| run(client));
-        }
+    let look = || {
         meet.wait();
         let before = db.accounts();
         meet.wait();
         meet.wait();
         (before, db.accounts())
-    });
-    let repeated = locked(&repeated, |sum| *sum);
-    match locked(&failure, Option::take) {
-        Some(what) => Err(what),
-        None => Ok(Ran {
-            executions: each * mpl as u64,
-            repeated,
-            own: after.0.since(&before.0),
-            background: after.1.since(&before.1),
-        }),
+    };
+    let clients = clients.into_iter().map(run).collect();
+    let (ran, (before, after)) = threads::together(clients, look)?;
+    let mut besides = Besides::default();
+    for one in ran {
+        match one {
+            Ok(one) => {
+                besides.repeated += one.repeated;
+                besides.refused += one.refused;
+            }
+            Err(what) => return Ok(Err(what)),
+        }
     }
+    Ok(Ok(Ran {
+        executions: each * mpl as u64,
+        besides,
+        own: after.0.since(&before.0),
+        background: after.1.since(&before.1),
+    }))
 }
 
-fn locked<T, R>(mutex: &Mutex<T>, body: impl FnOnce(&mut T) -> R) -> R {
-    body(&mut mutex.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Runs transactions until so many are done. Returns how many attempts were made again.
-fn run_until(client: &mut dyn Client, is_enough: impl Fn(u64) -> bool) -> Result<u64, String> {
-    let (mut done, mut again) = (0, 0);
+/// Runs transactions until so many have committed. Returns what did not.
+fn run_until(client: &mut dyn Client, is_enough: impl Fn(u64) -> bool) -> Result<Besides, String> {
+    let (mut done, mut besides) = (0, Besides::default());
     while !is_enough(done) {
         let ended = client.transaction();
-        if ended.outcome == Outcome::Error {
-            return Err(ended.failure.map_or_else(String::new, String::from));
+        besides.repeated += u64::from(ended.deadlocks + ended.timeouts);
+        match ended.outcome {
+            Outcome::Ok | Outcome::Miss => done += 1,
+            Outcome::Deadlock | Outcome::Timeout => besides.repeated += 1,
+            Outcome::Rule => besides.refused += 1,
+            Outcome::Error => return Err(ended.failure.map_or_else(String::new, String::from)),
         }
-        again += u64::from(ended.deadlocks + ended.timeouts);
-        done += 1;
     }
-    Ok(again)
+    Ok(besides)
+}
+
+#[cfg(test)]
+mod tests {
+    use foxton::Options;
+
+    use super::*;
+    use crate::measure::outcome::Ended;
+
+    fn settings(rows: u32) -> Settings {
+        Settings {
+            designs: Design::all(),
+            workloads: Vec::new(),
+            executions: 10,
+            mpls: vec![1],
+            rows,
+            durability: Durability::None,
+            directory: None,
+            seed: 1,
+        }
+    }
+
+    /// Of four attempts one commits; the last of four was made twice before.
+    struct Unlucky(u32);
+    impl Client for Unlucky {
+        fn transaction(&mut self) -> Ended {
+            self.0 += 1;
+            let ended = |outcome| Ended {
+                outcome,
+                ..Ended::ok(0)
+            };
+            match self.0 % 4 {
+                1 => ended(Outcome::Deadlock),
+                2 => ended(Outcome::Rule),
+                3 => ended(Outcome::Timeout),
+                _ => Ended {
+                    deadlocks: 2,
+                    ..Ended::ok(0)
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_commits_is_an_execution_and_what_does_not_is_told() {
+        let besides = run_until(&mut Unlucky(0), |done| done >= 10);
+        let expected = Besides {
+            repeated: 10 * (2 + 2),
+            refused: 10,
+        };
+        assert_eq!(besides, Ok(expected));
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        let clients = (0..3).map(|_| Box::new(Unlucky(0)) as Box<dyn Client>);
+        let ran = run_clients(clients.collect(), &db, 10).unwrap().unwrap();
+        assert_eq!(ran.executions, 12);
+        // Warm, a client may have any of four attempts before it.
+        assert!((9..=12).contains(&ran.besides.refused));
+        assert!((42..=48).contains(&ran.besides.repeated));
+    }
+
+    #[test]
+    fn an_error_ends_the_count_and_every_client_comes_back() {
+        struct Fails;
+        impl Client for Fails {
+            fn transaction(&mut self) -> Ended {
+                Ended {
+                    outcome: Outcome::Error,
+                    failure: Some("row 7 is gone".into()),
+                    ..Ended::ok(0)
+                }
+            }
+        }
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        let clients: Vec<Box<dyn Client>> = vec![Box::new(Unlucky(0)), Box::new(Fails)];
+        let failed = run_clients(clients, &db, 4).unwrap().err();
+        assert_eq!(failed.as_deref(), Some("row 7 is gone"));
+    }
+
+    #[test]
+    fn databases_that_do_not_fit_are_refused_before_anything_is_loaded() {
+        assert!(settings(10_000).room(None).is_ok());
+        assert!(settings(10_000).room(Some(1 << 30)).is_ok());
+        for case in Case::ALL {
+            let settings = Settings {
+                workloads: vec![case],
+                ..settings(10_000_000)
+            };
+            let refused = settings.room(Some(64 << 20)).unwrap_err();
+            assert!(
+                matches!(refused, BenchError::Memory { .. }),
+                "{case}: {refused}"
+            );
+        }
+        let nobody = Settings {
+            mpls: vec![0],
+            ..settings(400)
+        };
+        let refused = run(&nobody, Audience::Nobody).unwrap_err();
+        assert!(matches!(&refused, BenchError::Settings(what) if what.contains("a client")));
+    }
+
+    #[test]
+    fn every_case_has_transactions_of_its_own() {
+        for case in Case::ALL {
+            let count = case.workloads(&settings(400)).len();
+            let expected = [0, 2, 1, 3][case as usize];
+            assert_eq!(count, expected, "{case}");
+        }
+    }
 }

@@ -104,9 +104,7 @@ fn bars(transaction: &str, counted: &[&Counted]) -> Bars {
     let fills = DRAWN.into_iter();
     Bars {
         title: format!("Critical sections: {transaction}"),
-        subtitle: format!(
-            "average of {executions} executions; behind each bar the unbounded of all"
-        ),
+        subtitle: format!("average of {executions} commits; behind each bar the unbounded of all"),
         colours: Component::ALL
             .map(|component| component.to_string())
             .to_vec(),
@@ -143,6 +141,7 @@ fn designs(counted: &[Counted]) -> Block {
         "of the unbounded",
         "by the engine",
         "repeated",
+        "rolled back",
     ]);
     for transaction in transactions(counted) {
         if !table.is_empty() {
@@ -161,14 +160,16 @@ fn designs(counted: &[Counted]) -> Block {
                 by_component(one, Pattern::Unbounded),
                 amount(one.background.total()),
                 one.repeated.to_string(),
+                one.refused.to_string(),
             ]);
         }
     }
     Block {
         title: "Average passages of one transaction".to_owned(),
         note: "By the engine: what its own threads passed meanwhile, on average for each transaction; it is \
-               in none of the other columns. Repeated: attempts that fell to a deadlock or waited too long; \
-               what they passed is counted with the transaction."
+               in none of the other columns. Averages are over the transactions that committed. Repeated: \
+               attempts beside these that fell to a deadlock or waited too long; rolled back: such as the \
+               workload undoes. What they passed is on the account of those that committed."
             .to_owned(),
         table,
     }
@@ -256,6 +257,7 @@ fn passages(one: &Counted) -> Map<String, Value> {
     record.insert("mpl".to_owned(), json!(one.mpl));
     record.insert("executions".to_owned(), json!(one.executions));
     record.insert("repeated".to_owned(), json!(one.repeated));
+    record.insert("rolled_back".to_owned(), json!(one.refused));
     record.extend(one.own.to_json());
     let background = one.background.to_json();
     record.insert("by_the_engine".to_owned(), Value::Object(background));
