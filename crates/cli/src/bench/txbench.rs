@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use foxton::Isolation;
 use foxton_lab::{bench::txbench, progress::Audience, workload::txbench::Shape};
 
 use super::{results::finish, sweep::Sweep};
@@ -19,6 +20,8 @@ Examples:
       one lock manager over each latch
   foxton bench txbench --locks none,bucket --mpl 1
       what locking costs one client
+  foxton bench txbench --size 100 --updates 25 --isolation read-committed --mpl 1,16,64,256
+      as document 001 ran it
   foxton bench txbench --stalled --locks bucket
       throughput and memory while one transaction never ends
   foxton bench txbench --mpl 1,4 --seconds 0.3 --reps 1
@@ -40,6 +43,10 @@ pub(crate) struct Txbench {
     /// Update rows in the order drawn, not by key: two transactions can then deadlock.
     #[arg(long)]
     pub(crate) unordered: bool,
+    /// How far transactions are kept apart: serializable, repeatable-read, read-committed or
+    /// read-uncommitted. Writes always lock.
+    #[arg(long, default_value_t = Isolation::Serializable)]
+    pub(crate) isolation: Isolation,
     /// Write who wrote into every string, and check afterwards that no write was lost or dirty.
     #[arg(long)]
     pub(crate) stamp: bool,
@@ -70,6 +77,7 @@ fn settings(arguments: Txbench) -> txbench::Settings {
             updates: arguments.updates.parse().unwrap_or(0),
             hotspot: arguments.hotspot,
             unordered: arguments.unordered,
+            isolation: arguments.isolation,
             seed: arguments.sweep.seed,
         },
         stalled,

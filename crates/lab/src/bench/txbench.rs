@@ -191,9 +191,10 @@ pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>
 fn description(shape: &Shape) -> String {
     let mut text = format!(
         "Three tables of {} rows of 1,784 bytes, in memory. A transaction picks a table, reads {} \
-         consecutive rows under serializable locks, adds up one column and commits.",
+         consecutive rows, adds up one column and commits; transactions are {}.",
         grouped(f64::from(shape.rows)),
-        shape.size
+        shape.size,
+        shape.isolation
     );
     if shape.updates > 0 {
         text += &format!(
@@ -226,7 +227,7 @@ fn listed(settings: &Settings) -> Vec<(&'static str, Value)> {
         ("stalled", json!(settings.stalled)),
         ("unordered", json!(shape.unordered)),
         ("stamp", json!(settings.stamp)),
-        ("isolation", json!("serializable")),
+        ("isolation", json!(shape.isolation.to_string())),
         ("seed", json!(shape.seed)),
     ];
     listed.extend(settings.runs.listed());

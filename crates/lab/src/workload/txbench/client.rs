@@ -95,15 +95,20 @@ impl TxbenchClient {
     }
 
     fn read(&mut self, range: Range) -> Ended {
+        let isolation = self.shape.isolation;
         let TxbenchClient {
             db, sums, random, ..
         } = self;
-        until_committed(db, (KINDS, READ), random, |tx| range.check(tx, sums))
+        until_committed(db, (KINDS, READ), random, |tx| {
+            tx.set_isolation(isolation);
+            range.check(tx, sums)
+        })
     }
 
     fn update(&mut self, range: Range) -> Ended {
         let table = (range.table + 1) % TABLES.len();
         let field = self.draw_update();
+        let isolation = self.shape.isolation;
         let TxbenchClient {
             db,
             sums,
@@ -115,6 +120,7 @@ impl TxbenchClient {
         let mut began = Instant::now();
         let ended = until_committed(db, (KINDS, UPDATE), random, |tx| {
             began = Instant::now();
+            tx.set_isolation(isolation);
             range.check(tx, sums)?;
             keys.iter()
                 .try_for_each(|&key| write(tx, table, key, field, text))

@@ -24,7 +24,7 @@ pub mod client;
 /// What must hold on a quiet database.
 pub mod check;
 
-use foxton::Table;
+use foxton::{Isolation, Table};
 
 /// The tables.
 pub const TABLES: [Table<u32, [u8]>; row::TABLES] = [
@@ -46,6 +46,8 @@ pub struct Shape {
     pub hotspot: bool,
     /// Update in the order drawn.
     pub unordered: bool,
+    /// How far transactions are kept apart. Writes always lock.
+    pub isolation: Isolation,
     /// Seed of the load and of the clients.
     pub seed: u64,
 }
@@ -59,6 +61,7 @@ impl Shape {
             updates: 0,
             hotspot: false,
             unordered: false,
+            isolation: Isolation::Serializable,
             seed: 1,
         }
     }
@@ -89,6 +92,9 @@ impl Shape {
                 name += word;
             }
         }
+        if self.isolation != Isolation::Serializable {
+            name += &format!("-{}", self.isolation);
+        }
         name
     }
 
@@ -104,6 +110,9 @@ impl Shape {
         }
         if self.unordered {
             title += ", rows updated in any order";
+        }
+        if self.isolation != Isolation::Serializable {
+            title += &format!(", {}", self.isolation);
         }
         title
     }
