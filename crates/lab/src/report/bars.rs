@@ -59,6 +59,10 @@ const LEFT: f64 = 16.0;
 const RIGHT: f64 = 150.0;
 const BAR: f64 = 22.0;
 const ROW: f64 = 50.0;
+/// What each line of a label but the first adds to its row.
+const LINE: f64 = 18.0;
+/// As many as surely fit into a line of a label, of letters of average width.
+const LINE_CHARACTERS: usize = 72;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_COLUMN: f64 = 147.0;
 const COLOURS: usize = 8;
@@ -70,7 +74,9 @@ impl Bars {
         let colours_top = 72.0;
         let fills_top = colours_top + legend_rows(self.used_colours().len()) + 4.0;
         let top = fills_top + legend_rows(self.fills.len()) + 14.0;
-        let height = top + ROW * self.bars.len() as f64 + 12.0;
+        let labels: Vec<Vec<String>> = self.bars.iter().map(|bar| lines(&bar.label)).collect();
+        let row = |label: &Vec<String>| ROW + LINE * (label.len() - 1) as f64;
+        let height = top + labels.iter().map(row).sum::<f64>() + 12.0;
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" class=\"bars\" font-family=\"system-ui, -apple-system, 'Segoe UI', \
@@ -105,13 +111,18 @@ impl Bars {
         }
         let total = |bar: &Bar| bar.parts.iter().map(|part| part.value).sum::<f64>();
         let longest = self.bars.iter().map(total).fold(1e-9, f64::max);
-        for (at, bar) in self.bars.iter().enumerate() {
-            self.bar(
-                &mut out,
-                top + ROW * at as f64,
-                bar,
-                (WIDTH - LEFT - RIGHT) / longest,
-            );
+        let (mut y, scale) = (top, (WIDTH - LEFT - RIGHT) / longest);
+        for (bar, label) in self.bars.iter().zip(&labels) {
+            let (last, before) = label
+                .split_last()
+                .expect("a label has a line, if an empty one");
+            for line in before {
+                text(&mut out, (LEFT, y + 14.0), "ink", line);
+                y += LINE;
+            }
+            text(&mut out, (LEFT, y + 14.0), "ink", last);
+            self.bar(&mut out, y, bar, scale);
+            y += ROW;
         }
         out += "</svg>\n";
         out
@@ -124,8 +135,8 @@ impl Bars {
         (0..self.colours.len()).filter(used).collect()
     }
 
+    /// A bar under the last line of its label, which is at `y`.
     fn bar(&self, out: &mut String, y: f64, bar: &Bar, scale: f64) {
-        text(out, (LEFT, y + 14.0), "ink", &bar.label);
         let mut x = LEFT;
         for part in bar.parts.iter().filter(|part| part.value > 0.0) {
             let width = part.value * scale;
@@ -157,6 +168,31 @@ impl Bars {
         };
         text(out, (x + 8.0, y + 36.0), "soft\" font-size=\"13", &words);
     }
+}
+
+/// A label in lines that fit; what is one word and does not is cut.
+fn lines(label: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in label.split_whitespace() {
+        let length = |text: &str| text.chars().count();
+        let cut: String = match length(word) > LINE_CHARACTERS {
+            true => word
+                .chars()
+                .take(LINE_CHARACTERS - 1)
+                .chain(['…'])
+                .collect(),
+            false => word.to_owned(),
+        };
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = cut,
+            Some(line) if length(line) + 1 + length(&cut) <= LINE_CHARACTERS => {
+                line.push(' ');
+                line.push_str(&cut);
+            }
+            _ => lines.push(cut),
+        }
+    }
+    lines
 }
 
 /// A number of passages, for people.
@@ -261,5 +297,48 @@ mod tests {
         assert!(svg.contains("long: log, fixed: 2"));
         // Nothing has the third colour, so nobody is told of it.
         assert!(!svg.contains("space"));
+    }
+
+    #[test]
+    fn a_long_label_is_wrapped_and_the_bars_below_it_make_room() {
+        let bar = |label: &str| Bar {
+            label: label.to_owned(),
+            parts: vec![Part {
+                colour: 0,
+                fill: Fill::Solid,
+                value: 1.0,
+            }],
+        };
+        let svg_of = |first: &str| {
+            let bars = Bars {
+                title: String::new(),
+                subtitle: String::new(),
+                colours: vec!["lock".to_owned()],
+                fills: Vec::new(),
+                bars: vec![bar(first), bar("next")],
+            };
+            bars.svg()
+        };
+        // Where the second bar lies.
+        let place = |svg: &str| -> f64 {
+            let label = &svg[..svg.find(">next<").expect("its label")];
+            let y = &label[label.rfind(" y=\"").expect("a place") + 4..];
+            y[..y.find('"').expect("a number")]
+                .parse()
+                .expect("a number")
+        };
+        let long = "direct: locks are remembered until somebody conflicts; who meets at the log inserts together";
+        let (short, wrapped) = (svg_of("direct"), svg_of(long));
+        assert_eq!(place(&wrapped) - place(&short), LINE);
+        assert!(wrapped.contains(">direct: locks are") && wrapped.contains(">inserts together<"));
+        let all = lines(long);
+        assert!(
+            all.iter()
+                .all(|line| line.chars().count() <= LINE_CHARACTERS)
+        );
+        assert_eq!(all.join(" "), long);
+        let cut = lines(&"w".repeat(100));
+        assert_eq!((cut.len(), cut[0].chars().count()), (1, LINE_CHARACTERS));
+        assert_eq!(lines(""), [""]);
     }
 }
