@@ -330,7 +330,9 @@ mod tests {
         let long = "direct: locks are remembered until somebody conflicts; who meets at the log inserts together";
         let (short, wrapped) = (svg_of("direct"), svg_of(long));
         assert_eq!(place(&wrapped) - place(&short), LINE);
-        assert!(wrapped.contains(">direct: locks are") && wrapped.contains(">inserts together<"));
+        assert!(
+            wrapped.contains(">direct: locks are") && wrapped.contains(">log inserts together<")
+        );
         let all = lines(long);
         assert!(
             all.iter()
