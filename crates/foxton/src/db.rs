@@ -15,7 +15,6 @@ use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, OpenError};
-use foxton_sync::admission::Admission;
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
@@ -192,7 +191,7 @@ impl Database {
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: Early::default(),
-            admission: (options.admission > 0).then(|| Admission::new(options.admission)),
+            admission: options.admission.open(),
             options,
             place: path.display().to_string(),
             opened: Instant::now(),

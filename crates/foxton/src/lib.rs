@@ -81,6 +81,9 @@ pub mod planted;
 #[cfg(not(feature = "planted"))]
 mod planted;
 
+/// How many may be at work.
+mod admission;
+
 /// How an open database behaves.
 pub mod options;
 
@@ -174,6 +177,7 @@ mod indexes;
 /// What goes on.
 pub mod inspect;
 
+pub use admission::Admission;
 pub use asynchronous::{AsyncRange, AsyncTransaction};
 pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use codec::{Key, Value};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
 
+use crate::admission::Admission;
 use crate::error::{Request, Result};
 use crate::index::Indexes;
 use crate::isolation::Isolation;
@@ -71,15 +72,8 @@ pub struct Options {
     pub lock_wait: Duration,
     /// Whether locks are taken at all. Default [`Locking::On`].
     pub locking: Locking,
-    /// How many transactions are at work at once; others wait at their beginning, when nobody can wait for
-    /// them yet. Where many more threads than processors update the same rows, some two for each
-    /// processor keep most of the throughput of few clients; see [`foxton_sync::admission`].
-    ///
-    /// A transaction that waits for the log does not count, nor do those of tasks and sessions. One that waits
-    /// for a row, or for its program, does: where all seats are with such, others are let in one every 10 ms,
-    /// however idle the processors. So this is not for programs whose transactions wait for people or for the
-    /// network, nor for threads with several transactions open. Default 0: all.
-    pub admission: u32,
+    /// How many transactions are at work at once. Default [`Admission::All`].
+    pub admission: Admission,
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
     pub run_attempts: u32,
@@ -142,7 +136,7 @@ impl Default for Options {
             lock_threads: true,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
-            admission: 0,
+            admission: Admission::All,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,
             log_buffer: LogBufferKind::default(),

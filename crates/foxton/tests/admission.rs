@@ -6,17 +6,22 @@ use foxton::{Database, Durability, Options, Table};
 
 const NUMBERS: Table<u32, u64> = Table::new("numbers");
 
-fn database(admission: u32, durability: Durability) -> Database {
+fn database(admission: &str, durability: Durability) -> Database {
     let mut options = Options::default();
-    options.admission = admission;
+    options.admission = admission.parse().unwrap();
     options.durability = durability;
     Database::in_memory(options).unwrap()
 }
 
 #[test]
 fn sixty_four_clients_at_two_seats_lose_nothing() {
-    for durability in [Durability::None, Durability::Sync] {
-        let db = database(2, durability);
+    let of_each = [
+        ("2", Durability::None),
+        ("2", Durability::Sync),
+        ("adaptive", Durability::None),
+    ];
+    for (admission, durability) in of_each {
+        let db = database(admission, durability);
         thread::scope(|scope| {
             for _ in 0..64 {
                 scope.spawn(|| {
@@ -44,7 +49,7 @@ fn sixty_four_clients_at_two_seats_lose_nothing() {
 
 #[test]
 fn a_thread_with_several_transactions_open_is_not_shut_out_by_itself() {
-    let db = database(1, Durability::None);
+    let db = database("1", Durability::None);
     let open: Vec<_> = (0..3u32)
         .map(|key| {
             let mut tx = db.begin().unwrap();
@@ -66,7 +71,7 @@ fn a_thread_with_several_transactions_open_is_not_shut_out_by_itself() {
 
 #[test]
 fn who_waits_for_a_row_of_somebody_outside_goes_on_when_it_is_free() {
-    let db = database(1, Durability::None);
+    let db = database("1", Durability::None);
     let mut holder = db.begin().unwrap();
     holder.put(&NUMBERS, &1, &1).unwrap();
     thread::scope(|scope| {

@@ -5,8 +5,8 @@ use std::{fmt, str::FromStr, time::Duration};
 use foxton_lock::any::Any;
 
 use foxton::{
-    Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Options,
-    VictimPolicy,
+    Admission, Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind,
+    Options, VictimPolicy,
 };
 
 /// Which locks, as said on the command line.
@@ -77,7 +77,7 @@ pub struct System {
     latch: LatchKind,
     victim: VictimPolicy,
     log_buffer: LogBufferKind,
-    admission: u32,
+    admission: Admission,
 }
 
 impl System {
@@ -177,8 +177,8 @@ impl System {
         systems.into_iter().flat_map(over).collect()
     }
 
-    /// Each of `systems` with each of these numbers of seats; with the usual one if there are none.
-    pub fn with_admissions(systems: Vec<System>, seats: &[u32]) -> Vec<System> {
+    /// Each of `systems` with each of these admissions; with the usual one if there are none.
+    pub fn with_admissions(systems: Vec<System>, seats: &[Admission]) -> Vec<System> {
         if seats.is_empty() {
             return systems;
         }

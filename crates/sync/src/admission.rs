@@ -13,10 +13,12 @@
 //! the first of the line and stands behind; if it comes back too late, who joins the line next, and that may
 //! be itself, sees to it that the first has the seat.
 //!
+//! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `crowd`.
+//!
 //! # State
 //!
 //! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
-//! word says whether it is waiting, at the head, or seated; `length`, how many they are. The word is changed
+//! word says whether it is waiting, at the head, seated, or let in without a seat; `length`, how many they are. The word is changed
 //! under the line's mutex only. A `Claim` belongs to whom it is lent to: one
 //! thread at a time.
 //!
@@ -30,6 +32,8 @@
 //!   woken it, and after `WATCHES` of them it goes in without a seat, since those who have the seats may
 //!   be waiting for something that it holds, or may not be running at all. Seats bound how many are at
 //!   work while those at work come and go; they never decide whether somebody may.
+//! * I4  When a crowd is over, whoever is in line is let in, at the latest when the head looks. Who joins the line
+//!   later is its head, or behind one, and looks as well.
 //!
 //! # Why no wake-up is lost
 //!
@@ -64,6 +68,10 @@ use crate::clock;
 use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, Ordering, thread};
 use crate::site::{Component, Pattern, Site};
 
+mod crowd;
+
+use crowd::Crowd;
+
 /// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
 /// [`Admission::leave`] counts it.
 ///
@@ -74,6 +82,13 @@ use crate::site::{Component, Pattern, Site};
 /// worker.account().passed(&admission::SEATS);
 /// ```
 pub static SEATS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "admission");
+
+/// How many are blocked. Whoever calls [`Admission::blocks`] or [`Admission::goes_on`] counts it.
+pub static BLOCKED: Site = Site::new(
+    Component::Transaction,
+    Pattern::Unbounded,
+    "blocked transactions",
+);
 
 /// How long a claim lasts while others wait.
 const TENURE: Duration = Duration::from_micros(500);
@@ -86,6 +101,7 @@ const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 const WAITING: u32 = 0;
 const HEAD: u32 = 1;
 const SEATED: u32 = 2;
+const LET_IN: u32 = 3;
 
 struct Place {
     word: AtomicU32,
@@ -107,6 +123,8 @@ pub struct Admission {
     free: CachePadded<AtomicU32>,
     length: CachePadded<AtomicUsize>,
     line: Mutex<VecDeque<Arc<Place>>>,
+    /// If there are seats only while there is one.
+    crowd: Option<Crowd>,
 }
 
 /// What one client of an admission has: a seat, or the right to come back to one.
@@ -147,6 +165,49 @@ impl Admission {
             free: CachePadded::new(AtomicU32::new(seats)),
             length: CachePadded::new(AtomicUsize::new(0)),
             line: Mutex::new(VecDeque::new()),
+            crowd: None,
+        }
+    }
+
+    /// An admission of two seats for each of `processors`, which counts only while most of those at work block
+    /// each other and keep the processors busy with it.
+    pub fn adaptive(processors: u32) -> Admission {
+        Admission::new(processors * 2).only_in_crowds(processors)
+    }
+
+    /// The same, but its seats count only while there is a crowd on so many processors.
+    pub fn only_in_crowds(self, processors: u32) -> Admission {
+        Admission {
+            crowd: Some(Crowd::new(processors)),
+            ..self
+        }
+    }
+
+    /// Begins or ends a crowd, for the model checker.
+    #[cfg(loom)]
+    pub fn set_crowd(&self, is_on: bool) {
+        if let Some(crowd) = &self.crowd {
+            crowd.set(is_on);
+        }
+    }
+
+    /// Whether who enters needs a seat at this moment.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.crowd.as_ref().is_none_or(Crowd::is_on)
+    }
+
+    /// Someone at work goes to sleep behind another's lock. It says so when it goes on, too.
+    pub fn blocks(&self) {
+        if let Some(crowd) = &self.crowd {
+            crowd.blocks();
+        }
+    }
+
+    /// See [`blocks`](Self::blocks).
+    pub fn goes_on(&self) {
+        if let Some(crowd) = &self.crowd {
+            crowd.goes_on();
         }
     }
 
@@ -169,6 +230,9 @@ impl Admission {
     #[inline]
     pub fn enter(&self, claim: &mut Claim) -> u64 {
         assert!(!claim.is_seated, "entered twice");
+        if !self.is_on() {
+            return 0;
+        }
         if (self.waiting() == 0 || self.has_tenure(claim)) && self.take() {
             claim.is_seated = true;
             claim.since.get_or_insert_with(clock::now);
@@ -245,10 +309,14 @@ impl Admission {
             match place.word.load(Ordering::Acquire) {
                 // O1
                 SEATED => break claim.is_seated = true,
+                LET_IN => break,
                 WAITING => thread::park(),
                 _ => {
                     thread::park_timeout(self.watch);
                     watches += 1;
+                    if self.crowd.as_ref().is_some_and(Crowd::is_over) {
+                        self.let_in(); // I4
+                    }
                     if self.step_in(&place, watches >= WATCHES, claim) {
                         break;
                     }
@@ -275,13 +343,26 @@ impl Admission {
         }
     }
 
+    /// Lets everybody in, without seats.
+    fn let_in(&self) {
+        let mut line = shim::lock(&self.line);
+        for place in line.drain(..) {
+            place.becomes(LET_IN);
+        }
+        self.length.store(0, Ordering::Relaxed);
+    }
+
     /// The head takes a seat that is free, or goes in without if it is out of patience. Says whether it
     /// has left the line, perhaps with a seat that somebody handed it meanwhile.
     fn step_in(&self, place: &Place, is_out_of_patience: bool, claim: &mut Claim) -> bool {
         let mut line = shim::lock(&self.line);
-        if place.word.load(Ordering::Relaxed) == SEATED {
-            claim.is_seated = true;
-            return true;
+        match place.word.load(Ordering::Relaxed) {
+            SEATED => {
+                claim.is_seated = true;
+                return true;
+            }
+            LET_IN => return true,
+            _ => {}
         }
         claim.is_seated = self.take();
         let is_in = claim.is_seated || is_out_of_patience;
@@ -408,6 +489,52 @@ mod tests {
         assert!(claim.is_seated());
         admission.leave(&mut claim);
         assert_eq!((admission.free(), admission.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn seats_count_only_while_there_is_a_crowd_and_then_all_are_let_in() {
+        let mut admission = one_seat(Duration::MAX);
+        let only = Arc::get_mut(&mut admission).unwrap();
+        only.crowd = Some(Crowd::new(1));
+        let crowd = |is_on| admission.crowd.as_ref().unwrap().set(is_on);
+        let mut claim = Claim::default();
+        assert_eq!(admission.enter(&mut claim), 0);
+        assert!(!claim.is_seated() && !admission.leave(&mut claim));
+        crowd(true);
+        assert_eq!(admission.enter(&mut claim), 1);
+        assert!(claim.is_seated());
+        let line: Vec<_> = (0..3)
+            .map(|before| {
+                let admission = admission.clone();
+                let behind = admission.clone();
+                let thread = threads::spawn(move || {
+                    let mut claim = Claim::default();
+                    behind.enter(&mut claim);
+                    claim.is_seated()
+                });
+                while admission.waiting() == before {
+                    threads::yield_now();
+                }
+                thread
+            })
+            .collect();
+        crowd(false);
+        admission.let_in();
+        for one in line {
+            assert!(!one.join().unwrap(), "nobody has left a seat");
+        }
+        assert!(admission.leave(&mut claim));
+        assert_eq!((admission.free(), admission.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn who_comes_to_the_line_when_the_crowd_is_over_finds_it_out() {
+        let mut admission = Admission::new(0).only_in_crowds(1);
+        admission.watch = Duration::from_millis(1);
+        let mut claim = Claim::default();
+        // It has seen the crowd, and then there is none.
+        assert_eq!(admission.stand_in_line(&mut claim), 2, "the first look");
+        assert!(!claim.is_seated() && admission.waiting() == 0);
     }
 
     #[test]

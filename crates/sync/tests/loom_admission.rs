@@ -57,3 +57,32 @@ fn the_head_of_a_line_of_two_is_followed_by_the_next() {
     pass(3, 1, Duration::ZERO, 2);
     pass(3, 1, Duration::MAX, 2);
 }
+
+/// Both seats are taken when the crowd ends; who is in line, or comes to it, goes in.
+#[test]
+fn whoever_is_in_line_when_the_crowd_is_over_is_let_in() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let admission = Arc::new(Admission::with_tenure(2, Duration::MAX).only_in_crowds(1));
+        admission.set_crowd(true);
+        let mut seated = [Claim::default(), Claim::default()];
+        for claim in &mut seated {
+            admission.enter(claim);
+            assert!(claim.is_seated());
+        }
+        let another = {
+            let admission = admission.clone();
+            thread::spawn(move || {
+                let mut claim = Claim::default();
+                admission.enter(&mut claim);
+                admission.leave(&mut claim);
+            })
+        };
+        admission.set_crowd(false);
+        admission.leave(&mut seated[0]);
+        another.join().unwrap();
+        admission.leave(&mut seated[1]);
+        assert_eq!((admission.free(), admission.waiting()), (2, 0), "I1, I4");
+    });
+}

@@ -203,8 +203,13 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/sync/src/admission.rs",
-        6,
-        "\"admission\", as often as its callers are told",
+        7,
+        "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",
+    ),
+    (
+        "crates/sync/src/admission/crowd.rs",
+        4,
+        "\"blocked transactions\", by who blocks and goes on; the rule is nobody's who finds it taken",
     ),
     (
         "crates/lock/src/managers/staged/stack.rs",

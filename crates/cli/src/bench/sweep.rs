@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
-use foxton::{Durability, LatchKind, LogBufferKind, VictimPolicy};
+use foxton::{Admission, Durability, LatchKind, LogBufferKind, VictimPolicy};
 use foxton_lab::{
     bench::runs::Runs,
     system::{Locks, System},
@@ -33,9 +33,10 @@ pub(crate) struct Sweep {
     /// this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
-    /// Transactions at work at once, at most, separated by commas to compare; 0 for all.
+    /// How many transactions are at work at once, separated by commas to compare: all, adaptive, or a
+    /// number. Without this, all.
     #[arg(long, value_delimiter = ',')]
-    pub(crate) admission: Vec<u32>,
+    pub(crate) admission: Vec<Admission>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,

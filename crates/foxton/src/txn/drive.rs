@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::request::Outcome;
+use foxton_sync::admission::BLOCKED;
+use foxton_sync::worker::Worker;
 
 use super::state::{Phase, State};
 use super::step::Step;
-use crate::engine::Count;
+use crate::engine::{Count, Engine};
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::lock::LockWait;
 use crate::planted::Fault;
@@ -77,10 +79,12 @@ impl State {
         self.worker.hooks().pass(&point::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.patience(wait));
-        let outcome = self
-            .engine
-            .locks
-            .wait(&self.worker, &mut self.owner, deadline);
+        let outcome = {
+            let _blocked = Blocked::of(&self.engine, &self.worker);
+            self.engine
+                .locks
+                .wait(&self.worker, &mut self.owner, deadline)
+        };
         let planted = self.engine.options.planted();
         if planted.is(Fault::WakeUpLost) && self.worker.random().is_multiple_of(64) {
             thread::sleep(deadline.map_or(Duration::ZERO, |at| at.duration_since(Instant::now())));
@@ -167,6 +171,28 @@ impl State {
             self.phase = Phase::Ended;
         }
         error
+    }
+}
+
+/// Is counted among those who are blocked as long as it lives.
+struct Blocked<'a>(&'a Engine, &'a Worker);
+
+impl<'a> Blocked<'a> {
+    fn of(engine: &'a Engine, worker: &'a Worker) -> Self {
+        if let Some(admission) = &engine.admission {
+            worker.account().passed(&BLOCKED);
+            admission.blocks();
+        }
+        Blocked(engine, worker)
+    }
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        if let Some(admission) = &self.0.admission {
+            self.1.account().passed(&BLOCKED);
+            admission.goes_on();
+        }
     }
 }
 

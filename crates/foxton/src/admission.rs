@@ -1,0 +1,81 @@
+//! How many transactions may be at work at once.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::thread;
+
+use foxton_sync::admission as seats;
+use foxton_sync::named::Unknown as UnknownChoice;
+
+const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
+
+/// How many transactions are at work at once; the others wait at their beginning, when nobody can wait for
+/// them yet.
+///
+/// Where many more threads than processors update the same rows, most of those at work wait for each other,
+/// and the processors do little but put them to sleep and wake them; see [`foxton_sync::admission`]. Transactions of
+/// tasks and sessions are not counted and never wait, and one that waits for the log does not count.
+///
+/// ```
+/// use foxton::Admission;
+///
+/// assert_eq!("adaptive".parse(), Ok(Admission::Adaptive));
+/// assert_eq!("4".parse::<Admission>()?.to_string(), "4");
+/// assert!("few".parse::<Admission>().is_err());
+/// # Ok::<(), foxton::options::UnknownChoice>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Admission {
+    /// All.
+    #[default]
+    All,
+    /// All, but two for each processor while more than eight for each processor are blocked by locks of others and this
+    /// process keeps three quarters of the processors busy all the same. That is looked at again every second,
+    /// and given up, for a second to a minute, where the processors become idle by it: there, transactions wait for something
+    /// else than each other.
+    Adaptive,
+    /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are
+    /// let in one every 10 ms, however idle the processors. So this is not for programs whose transactions wait for
+    /// people or for the network, nor for threads with several transactions open.
+    Seats(NonZeroU32),
+}
+
+impl Admission {
+    pub(crate) fn open(self) -> Option<seats::Admission> {
+        match self {
+            Admission::All => None,
+            Admission::Adaptive => {
+                let processors = thread::available_parallelism().map_or(1, usize::from);
+                let processors = u32::try_from(processors).unwrap_or(u32::MAX / 2);
+                Some(seats::Admission::adaptive(processors))
+            }
+            Admission::Seats(count) => Some(seats::Admission::new(count.get())),
+        }
+    }
+}
+
+impl fmt::Display for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Admission::All => f.write_str("all"),
+            Admission::Adaptive => f.write_str("adaptive"),
+            Admission::Seats(count) => count.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Admission {
+    type Err = UnknownChoice;
+
+    fn from_str(name: &str) -> Result<Self, UnknownChoice> {
+        match name {
+            "all" => Ok(Admission::All),
+            "adaptive" => Ok(Admission::Adaptive),
+            number => number
+                .parse()
+                .map(Admission::Seats)
+                .map_err(|_| UnknownChoice::new("admission", name, &CHOICES)),
+        }
+    }
+}
