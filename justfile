@@ -82,6 +82,10 @@ fuzz target="restart" seconds="60":
 peers *args="flips":
     cargo run --release --manifest-path peers/Cargo.toml -- {{args}}
 
+# The same transactions on other engines, and how many a second: ten minutes. First, once: peers/install.sh.
+peers-speed *args:
+    cargo run --release --manifest-path peers/Cargo.toml --features native -- speed {{args}}
+
 # The benchmark; arguments go to `foxton bench`.
 bench *args="txbench":
     cargo run --release -- bench {{args}}

@@ -4,7 +4,7 @@
 //! ones are meant for more than a few rows. A commit is durable when it returns, in each of them.
 
 use crate::{
-    Outcome,
+    Outcome, locked,
     rows::{COMMITS, KEYS, Rows, changes},
 };
 use heed::{
@@ -97,16 +97,6 @@ impl Engine {
             Engine::SqliteChecked => read_sqlite(folder, true),
         }
     }
-}
-
-/// The version of a crate in the lock file.
-fn locked(name: &str) -> &'static str {
-    let file = include_str!("../Cargo.lock");
-    let name = format!("name = \"{name}\"\nversion = \"");
-    let version = file.split_once(&name).map(|(_, rest)| rest);
-    version
-        .and_then(|rest| rest.split('"').next())
-        .unwrap_or("?")
 }
 
 const FOXTON: foxton::Table<u64, [u8]> = foxton::Table::new("rows");

@@ -11,6 +11,7 @@ use crate::{
     harm::{Files, Harm},
     rows::{COMMITS, after, mix},
 };
+use clap::Args;
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -24,13 +25,31 @@ use std::{
 };
 
 /// What to do.
-#[derive(Debug)]
+#[derive(Debug, Args)]
 pub(crate) struct Plan {
-    pub(crate) count: u64,
-    pub(crate) seed: u64,
-    pub(crate) threads: u64,
-    pub(crate) engine: Option<String>,
-    pub(crate) folder: PathBuf,
+    /// Databases of each engine for each harm.
+    #[arg(long, default_value = "1000")]
+    count: u64,
+    /// What is drawn from.
+    #[arg(long, default_value = "1")]
+    seed: u64,
+    /// Databases that are looked at at once.
+    #[arg(long, default_value = "2", value_parser = clap::value_parser!(u64).range(1..))]
+    threads: u64,
+    /// Only this engine.
+    #[arg(long)]
+    engine: Option<String>,
+    /// Where they lie.
+    #[arg(long, default_value_os_t = env::temp_dir())]
+    folder: PathBuf,
+}
+
+/// What a process that reads one database is told.
+#[derive(Debug, Args)]
+pub(crate) struct Orders {
+    engine: String,
+    folder: PathBuf,
+    seed: u64,
 }
 
 /// The first argument of a process that reads one database.
@@ -69,18 +88,14 @@ const ANSWERS: [&str; 6] = [
 type Counts = [[u64; ANSWERS.len()]; Harm::ALL.len()];
 
 /// The process that reads: its answer is the status that it ends with.
-pub(crate) fn child(orders: &[&str]) -> Outcome<i32> {
-    let [engine, folder, seed] = orders else {
-        return Err("an engine, a folder and a seed".into());
-    };
-    let engine = named(engine)?;
-    let seed = seed.parse()?;
+pub(crate) fn child(orders: &Orders) -> Outcome<i32> {
+    let (engine, seed) = (named(&orders.engine)?, orders.seed);
     let limit = rustix::process::Rlimit {
         current: Some(MOST_BYTES),
         maximum: Some(MOST_BYTES),
     };
     rustix::process::setrlimit(rustix::process::Resource::As, limit)?;
-    let answer = match engine.read(Path::new(folder)) {
+    let answer = match engine.read(&orders.folder) {
         Err(error) => {
             eprintln!("{error}");
             Answer::Error

@@ -1,0 +1,25 @@
+//! What becomes of a transaction's changes when the machine stops.
+
+use clap::ValueEnum;
+
+/// What a commit waits for. The same word asks each engine for what comes nearest, and its settings say what
+/// that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// For nothing: what a crash of the process loses is the engine's affair.
+    None,
+    /// Until the changes are with the operating system: they survive the process, not the power.
+    Buffered,
+    /// Until the changes are on the device.
+    Sync,
+}
+
+impl Durability {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Durability::None => "none",
+            Durability::Buffered => "buffered",
+            Durability::Sync => "sync",
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Ours: strict two-phase locking, every read under its lock.
+
+use super::Durability;
+use crate::{
+    Outcome,
+    speed::contract::{Attempt, Client, Job, ROWS, Store, increment, mark, row},
+};
+use foxton::{Database, Options, Table, Transaction};
+use std::path::Path;
+
+const TABLE: Table<u64, [u8]> = Table::new("rows");
+/// Rows of one transaction while loading.
+const AT_ONCE: u64 = 1_000;
+
+pub(crate) struct Foxton(Database);
+
+fn options(durability: Durability) -> Options {
+    let mut options = Options::default();
+    options.durability = match durability {
+        Durability::None => foxton::Durability::None,
+        Durability::Buffered => foxton::Durability::Buffered,
+        Durability::Sync => foxton::Durability::Sync,
+    };
+    options
+}
+
+pub(crate) fn settings(durability: Durability) -> String {
+    let options = options(durability);
+    format!(
+        "of this repository; options as they are by default (lock manager {}), durability {}",
+        options.lock_manager, options.durability
+    )
+}
+
+impl Foxton {
+    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Foxton> {
+        let db = Database::open_with(folder, options(durability))?;
+        for first in (0..ROWS).step_by(AT_ONCE as usize) {
+            db.run(|tx| {
+                let keys = first..ROWS.min(first + AT_ONCE);
+                keys.into_iter()
+                    .try_for_each(|key| tx.insert(&TABLE, &key, &row(key)))
+            })?;
+        }
+        Ok(Foxton(db))
+    }
+}
+
+impl Store for Foxton {
+    fn client(&self) -> Outcome<Box<dyn Client + '_>> {
+        Ok(Box::new(Session(&self.0)))
+    }
+
+    fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome {
+        let mut tx = self.0.begin()?;
+        tx.range(&TABLE, ..)
+            .for_each(|key, row: Vec<u8>| see(key, &row))?;
+        Ok(tx.commit()?)
+    }
+}
+
+struct Session<'s>(&'s Database);
+
+impl Client for Session<'_> {
+    fn attempt(&mut self, job: &Job) -> Outcome<Attempt> {
+        let mut tx = self.0.begin()?;
+        let done = body(&mut tx, job).and_then(|marks| tx.commit().map(|()| marks));
+        match done {
+            Ok(marks) => Ok(Attempt::Committed(marks)),
+            Err(error) if error.is_retryable() => Ok(Attempt::Refused),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn body(tx: &mut Transaction, job: &Job) -> foxton::Result<u64> {
+    let mut marks = 0_u64;
+    for key in &job.reads {
+        let read = tx.get_with(&TABLE, key, mark)?;
+        marks = marks.wrapping_add(read.unwrap_or(0));
+    }
+    for key in job.updates.iter().flatten() {
+        if let Some(mut row) = tx.get_for_update(&TABLE, key)? {
+            marks = marks.wrapping_add(mark(&row));
+            increment(&mut row);
+            tx.put(&TABLE, key, &row)?;
+        }
+    }
+    Ok(marks)
+}

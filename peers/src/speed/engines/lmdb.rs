@@ -1,0 +1,111 @@
+//! LMDB: readers see the last commit and lock nothing; one writer at a time, behind a mutex of LMDB's own.
+
+use super::Durability;
+use crate::{
+    Outcome, locked,
+    speed::contract::{Attempt, Client, Job, ROWS, Store, increment, mark, row},
+};
+use heed::{
+    CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn,
+    byteorder::BigEndian,
+    types::{Bytes, U64},
+};
+use std::path::Path;
+
+type Rows<'e> = heed::Database<'e, U64<BigEndian>, Bytes>;
+
+const MAP_BYTES: usize = 4 << 30;
+const MOST_READERS: u32 = 2_048;
+
+self_cell::self_cell!(
+    /// The environment, and its one table, which ends with it.
+    pub(crate) struct Lmdb {
+        owner: Env,
+        #[covariant]
+        dependent: Rows,
+    }
+);
+
+pub(crate) fn settings(durability: Durability) -> String {
+    let flags = match durability {
+        Durability::Sync => "no flags",
+        Durability::None | Durability::Buffered => "MDB_NOSYNC (written at commit, not synced)",
+    };
+    let lmdb = heed::lmdb_version().string;
+    format!("{lmdb}, by heed {}; {flags}", locked("heed"))
+}
+
+fn open(folder: &Path, durability: Durability) -> heed::Result<Env> {
+    let mut options = EnvOpenOptions::new();
+    options.map_size(MAP_BYTES).max_readers(MOST_READERS);
+    if durability != Durability::Sync {
+        // SAFETY: what may be lost or harmed when the machine stops is thrown away with its folder anyway.
+        unsafe { options.flags(EnvFlags::NO_SYNC) };
+    }
+    // SAFETY: the folder was made for this, and nobody else opens or changes what is in it.
+    unsafe { options.open(folder) }
+}
+
+impl Lmdb {
+    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Lmdb> {
+        let lmdb = Lmdb::try_new(open(folder, durability)?, |env| -> Outcome<Rows<'_>> {
+            let made = env.create_databases_and_commit(env.write_txn()?, |open, tx| {
+                let made = open.create_database(tx, None);
+                made.map(CommitOrAbort::<Rows<'_>, ()>::Commit)
+            });
+            Ok(made?.unwrap_commit())
+        })?;
+        let mut tx = lmdb.borrow_owner().write_txn()?;
+        for key in 0..ROWS {
+            lmdb.borrow_dependent().put(&mut tx, &key, &row(key))?;
+        }
+        tx.commit()?;
+        Ok(lmdb)
+    }
+
+    fn read(&self, tx: &RoTxn<'_>, keys: &[u64]) -> heed::Result<u64> {
+        let mut marks = 0_u64;
+        for key in keys {
+            let row = self.borrow_dependent().get(tx, key)?;
+            marks = marks.wrapping_add(row.map_or(0, mark));
+        }
+        Ok(marks)
+    }
+}
+
+impl Store for Lmdb {
+    fn client(&self) -> Outcome<Box<dyn Client + '_>> {
+        Ok(Box::new(Session(self)))
+    }
+
+    fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome {
+        let tx = self.borrow_owner().read_txn()?;
+        for row in self.borrow_dependent().iter(&tx)? {
+            let (key, row) = row?;
+            see(key, row);
+        }
+        Ok(())
+    }
+}
+
+struct Session<'s>(&'s Lmdb);
+
+impl Client for Session<'_> {
+    fn attempt(&mut self, job: &Job) -> Outcome<Attempt> {
+        let (env, rows) = (self.0.borrow_owner(), self.0.borrow_dependent());
+        let Some(updates) = &job.updates else {
+            let tx = env.read_txn()?;
+            return Ok(Attempt::Committed(self.0.read(&tx, &job.reads)?));
+        };
+        let mut tx = env.write_txn()?;
+        let mut marks = self.0.read(&tx, &job.reads)?;
+        for key in updates {
+            let mut row = rows.get(&tx, key)?.unwrap_or_default().to_vec();
+            marks = marks.wrapping_add(mark(&row));
+            increment(&mut row);
+            rows.put(&mut tx, key, &row)?;
+        }
+        tx.commit()?;
+        Ok(Attempt::Committed(marks))
+    }
+}
