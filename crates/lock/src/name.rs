@@ -218,7 +218,7 @@ impl Name {
 
     /// 64 well-mixed bits. Not keyed: who may choose names may choose names that collide, which
     /// costs a longer walk, not a wrong answer.
-    #[inline]
+    #[inline(always)]
     pub const fn hash(&self) -> u64 {
         // A short key by its block, which `direct` needs besides.
         if let Some((block, at)) = self.block() {
