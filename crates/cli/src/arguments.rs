@@ -25,6 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   foxton bench txbench                 the curve of throughput over clients, in about three minutes
   foxton figure 000-fig12              a figure of the literature, repeated here
+  foxton reproduce                     all of them, one report, in under half an hour
+  foxton report results/A results/B    two runs compared, with intervals
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             which tables a database has, how large, and its log
   foxton check /tmp/play               whether every byte that matters is what was written
@@ -43,6 +45,18 @@ pub(crate) enum Command {
     /// Without a name, lists the figures. Each has a quick form of a minute or a few; --full has the
     /// windows and repetitions of the document, which can be days.
     Figure(Box<Figure>),
+    /// Repeat all figures in a brief form, in under half an hour, and write one report.
+    ///
+    /// For each figure the report says in a sentence whether the document's shape was found. A figure that
+    /// cannot be made here or that fails says so and holds up no other. What is done is kept: after an
+    /// interruption, the same command with the same --out goes on where it stopped.
+    Reproduce(Reproduce),
+    /// Compare two runs: medians, ratios with their intervals, and a word for each point.
+    ///
+    /// Points belong together if experiment, system and number of clients are the same. Runs that were asked
+    /// differently (other rows, another durability) are refused; machines and versions may differ, and are
+    /// named. The interval of B ÷ A is a bootstrap of the repeated passes with a fixed seed.
+    Report(Report),
     /// Say what is in a database: tables, sizes, the state of the log.
     #[command(after_help = "\
 A database that is open elsewhere is refused; nothing is written unless the log must be repaired
@@ -212,6 +226,58 @@ pub(crate) struct Figure {
     /// Where the results go [default: results/figure-ID-TIME].
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// The arguments of `reproduce`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton reproduce
+      every figure, into results/reproduce-TIME
+  foxton reproduce --out mine
+      into a directory of its own; said again, it goes on where it was interrupted
+  foxton reproduce --only 000-fig12,003-table3
+      these two
+  foxton reproduce --tiny
+      everything in the smallest form: a look at the report, and no numbers
+  cargo run --release --features account -- reproduce
+      from a clone, with the figures that need a program that counts critical sections")]
+pub(crate) struct Reproduce {
+    /// Only these figures, separated by commas; `foxton figure` lists all.
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    pub(crate) only: Vec<String>,
+    /// In the smallest form there is, a second or a few for each: nothing that it finds means anything.
+    #[arg(long)]
+    pub(crate) tiny: bool,
+    /// Where the databases measured lie while they are.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the report goes [default: results/reproduce-TIME].
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// The arguments of `report`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench txbench --reps 7 --out before
+      then change something, and
+  foxton bench txbench --reps 7 --out after
+  foxton report before after
+      what became faster or slower, point by point
+  foxton report before after --html compared.html
+      the same as a page")]
+pub(crate) struct Report {
+    /// The first run: a directory of results, or its results.json.
+    #[arg(value_name = "A")]
+    pub(crate) first: PathBuf,
+    /// The second run, which is divided by the first.
+    #[arg(value_name = "B")]
+    pub(crate) second: PathBuf,
+    /// Write the comparison as a page, too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 fn size(text: &str) -> Result<(u16, u16), String> {

@@ -48,6 +48,7 @@ fn request(arguments: Figure) -> Request {
     let systems = System::all(&arguments.locks, &arguments.latch);
     Request {
         full: arguments.full,
+        brief: false,
         systems: System::with_victims(systems, &arguments.victim),
         mpls: arguments.mpl,
         window: arguments.seconds.map(Duration::from_secs_f64),

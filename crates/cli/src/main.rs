@@ -22,6 +22,12 @@ mod arguments;
 /// `foxton figure`.
 mod figure;
 
+/// `foxton reproduce`.
+mod reproduce;
+
+/// `foxton report`.
+mod report;
+
 /// Databases that are there.
 mod existing;
 
@@ -64,6 +70,8 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Bench(what) => bench::run(*what),
         Command::Figure(what) => figure::run(*what),
+        Command::Reproduce(what) => reproduce::run(what),
+        Command::Report(what) => report::run(&what),
         Command::Inspect { directory } => inspect::run(&directory),
         Command::Check(what) => Ok(check::run(&what)),
         Command::Backup(what) => backup::run(&what),

@@ -142,6 +142,8 @@ fn help_teaches_with_examples() {
         &["bench", "log-insert", "--help"],
         &["bench", "lock-only", "--help"],
         &["figure", "--help"],
+        &["report", "--help"],
+        &["reproduce", "--help"],
         &["shell", "--help"],
         &["inspect", "--help"],
         &["locks", "--help"],

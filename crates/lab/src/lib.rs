@@ -22,6 +22,9 @@ pub mod driver;
 /// Tables, CSV, JSON, SVG and HTML.
 pub mod report;
 
+/// Two runs held against each other.
+pub mod compare;
+
 /// Telling a person how far it is.
 pub mod progress;
 
@@ -39,3 +42,6 @@ pub mod bench;
 
 /// The figures and tables of the documents, repeated.
 pub mod figure;
+
+/// All of them in one go, and one report.
+pub mod reproduce;

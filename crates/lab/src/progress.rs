@@ -56,6 +56,12 @@ impl Audience {
         self.begin(what, total.as_millis() as u64, &template)
     }
 
+    /// Begins a phase of which it is only guessed that it takes `total`: how much is left, who advances it says.
+    pub fn share(self, what: &str, total: Duration) -> Progress {
+        let template = format!("{{msg}}  {BAR}  {{percent}} %");
+        self.begin(what, total.as_millis() as u64, &template)
+    }
+
     fn begin(self, what: &str, total: u64, template: &str) -> Progress {
         if self == Audience::Log {
             eprintln!("{what}");

@@ -9,6 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{
     beside::{self, peak_and_rest},
+    judge::{self, KEEPS},
     request::Request,
 };
 use crate::{
@@ -21,7 +22,12 @@ use crate::{
     driver::Client,
     measure::{curve::Curve, machine::Machine},
     progress::Audience,
-    report::{findings::Block, sheet::Sheet, table::Table},
+    report::{
+        findings::Block,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
 };
 
 /// What the document says of each number of cores (section 1).
@@ -65,6 +71,7 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
                  are added; the engine's default loses nothing on any number. Two processors show \
                  little of what sixteen do."
                 .to_owned(),
+        shape: claims(&panel.curves, machine.cores),
         notes: chosen.notes(),
         beside: vec![document(&panel.curves)],
         pictures: Vec::new(),
@@ -73,6 +80,43 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
         command: request.command.clone(),
         panels: vec![panel],
     })
+}
+
+/// With one mutex more is lost on all processors than on one; with the default nothing.
+fn claims(curves: &[Curve], cores: usize) -> Shape {
+    let on = |manager: &str| -> Vec<(&Curve, f64)> {
+        let of = curves.iter().filter(|curve| curve.lock_manager == manager);
+        of.filter_map(|curve| Some((curve, curve.no_collapse_ratio()?)))
+            .collect()
+    };
+    let percent = |ratio: f64| format!("{:.0} %", ratio * 100.0);
+    let mut claims = Vec::new();
+    if let [(_, one), .., (most, all)] = on("global").as_slice() {
+        let found = format!(
+            "global keeps {} of its peak on 1 core and {} on {}",
+            percent(*one),
+            percent(*all),
+            most.note
+        );
+        let claim = Claim::new(
+            "the more processors, the more is lost",
+            found,
+            *all < one - 0.02,
+        );
+        claims.push(judge::where_cores_count(claim, cores));
+    }
+    let ours = curves.iter().filter(|curve| curve.lock_manager != "global");
+    for curve in ours {
+        if let Some(ratio) = curve.no_collapse_ratio() {
+            let found = format!("{} keeps {}", curve.label(), percent(ratio));
+            claims.push(Claim::new(
+                "without it nothing is lost",
+                found,
+                ratio >= KEEPS,
+            ));
+        }
+    }
+    Shape(claims)
 }
 
 /// All processors, half of them, and so on down to one; the fewest first.

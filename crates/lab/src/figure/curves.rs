@@ -4,6 +4,7 @@ use foxton::VictimPolicy;
 
 use super::{
     beside::{self, Says, peak_and_rest, says},
+    judge,
     request::Request,
 };
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     report::{
         findings::{Block, Findings},
         number::grouped,
+        shape::{self, Claim},
         sheet::Sheet,
         table::Table,
     },
@@ -72,6 +74,7 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
                  direct keep at least 95 % of their peak with 500 clients. On few cores the fall of \
                  global is small, since it is the number of cores that makes it."
             .to_owned(),
+        shape: claims_12(&panels),
         notes: chosen.notes(),
         beside: beside.collect(),
         pictures: Vec::new(),
@@ -80,6 +83,16 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
         command: request.command.clone(),
         panels,
     })
+}
+
+fn claims_12(panels: &[Findings]) -> shape::Shape {
+    let of = |panel| {
+        [
+            judge::keeps(panel, "staged", "the staged manager never collapses"),
+            judge::falls(panel, "global", "one mutex collapses"),
+        ]
+    };
+    shape::Shape(panels.iter().flat_map(of).flatten().collect())
 }
 
 const FIGURE_14: [Says; 2] = [
@@ -112,6 +125,7 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
                  global. Keys are updated in order, so a deadlock takes three transactions: aborts \
                  stay far below the document's, whose statements draw them as they come."
             .to_owned(),
+        shape: claims_14(&panels),
         notes: chosen.notes(),
         beside: last_panel(&panels, &FIGURE_14, note, |curve| {
             format!("{}; aborts {}", peak_and_rest(curve), aborted(curve))
@@ -122,6 +136,33 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
         command: request.command.clone(),
         panels,
     })
+}
+
+/// Without updates, then with.
+fn claims_14(panels: &[Findings]) -> shape::Shape {
+    let [reads, updates, ..] = panels else {
+        return shape::Shape::default();
+    };
+    let mut claims = Vec::new();
+    if let (Some(read), Some(update)) = (judge::of(reads, "staged"), judge::of(updates, "staged")) {
+        let ratio = |curve: &Curve| curve.no_collapse_ratio().unwrap_or(1.0) * 100.0;
+        let (read, with) = (ratio(read), ratio(update));
+        claims.push(Claim::new(
+            "staged falls under load for the conflicts alone",
+            format!(
+                "staged keeps {read:.0} % of its peak without updates and {with:.0} % with them"
+            ),
+            with < read,
+        ));
+        let worst = worst_aborted(update);
+        claims.push(Claim::new(
+            "at worst 7.2 % of staged's transactions are aborted",
+            format!("at worst {worst:.2} % of its attempts are"),
+            worst <= 7.2,
+        ));
+    }
+    claims.extend(judge::falls(updates, "global", "one mutex collapses"));
+    shape::Shape(claims)
 }
 
 const FIGURE_15: [Says; 2] = [
@@ -183,6 +224,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
                  few rows are waited for; a good manager keeps three quarters of its peak and several \
                  times the throughput of global. Deadlocks for every hundred commits stay below one."
             .to_owned(),
+        shape: claims_15(&panels),
         notes: chosen.notes(),
         beside,
         pictures: Vec::new(),
@@ -191,6 +233,38 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         command: request.command.clone(),
         panels,
     })
+}
+
+/// Uniform, then in the hotspot.
+fn claims_15(panels: &[Findings]) -> shape::Shape {
+    let [uniform, hotspot, ..] = panels else {
+        return shape::Shape::default();
+    };
+    let staged = |panel| judge::of(panel, "staged");
+    let mut claims = Vec::new();
+    if let (Some(everywhere), Some(hot)) = (staged(uniform), staged(hotspot)) {
+        let share = judge::last_tps(hot) / judge::last_tps(everywhere).max(1e-9) * 100.0;
+        claims.push(Claim::new(
+            "at most clients, the hotspot leaves staged 63 % of what it does without",
+            format!("it leaves {share:.0} %"),
+            (40.0..95.0).contains(&share),
+        ));
+        let deadlocks = hot.points.last().map(rates).unwrap_or_default().median();
+        claims.push(Claim::new(
+            "fewer than 0.25 deadlocks for every hundred commits",
+            format!("{deadlocks:.3} deadlocks for every hundred commits"),
+            deadlocks < 0.25,
+        ));
+        if let Some(global) = judge::of(hotspot, "global") {
+            let times = judge::last_tps(hot) / judge::last_tps(global).max(1e-9);
+            claims.push(Claim::new(
+                "at most clients staged does 20 times as much as one mutex",
+                format!("it does {times:.1} times as much"),
+                times >= 2.0,
+            ));
+        }
+    }
+    shape::Shape(claims)
 }
 
 /// Each manager under each victim policy, in the hotspot. Only the hot rows are loaded: the accesses
@@ -289,11 +363,14 @@ fn deadlock_rate(point: Option<&Point>) -> String {
 
 /// Deadlocks ÷ attempts where that is worst, in percent.
 fn aborted(curve: &Curve) -> String {
+    format!("at worst {:.3} % of attempts", worst_aborted(curve))
+}
+
+fn worst_aborted(curve: &Curve) -> f64 {
     let share = |point: &Point| {
         let tally = point.tally();
         let aborts = tally.aborts() as f64;
         aborts / (tally.committed() as f64 + aborts).max(1.0) * 100.0
     };
-    let worst = curve.points.iter().map(share).fold(0.0, f64::max);
-    format!("at worst {worst:.3} % of attempts")
+    curve.points.iter().map(share).fold(0.0, f64::max)
 }

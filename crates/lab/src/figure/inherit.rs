@@ -10,7 +10,13 @@ use crate::{
     driver,
     measure::machine::Machine,
     progress::{Audience, Progress},
-    report::{findings::Block, number::grouped, sheet::Sheet, table::Table},
+    report::{
+        findings::Block,
+        number::grouped,
+        shape::{self, Claim},
+        sheet::Sheet,
+        table::Table,
+    },
     workload::{
         tpcb::{Choice, Scale, Tpcb},
         txbench::Shape,
@@ -39,6 +45,7 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
     if !chosen.systems.is_empty() {
         outcomes.measure(request, &runs, audience)?;
     }
+    let shape = outcomes.claims();
     let mut beside = vec![document()];
     if !outcomes.table.is_empty() {
         beside.push(outcomes.block());
@@ -52,6 +59,7 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
                  the next transaction; updates of the same tables take few away, since IS and IX are \
                  compatible."
             .to_owned(),
+        shape,
         notes: chosen.notes(),
         beside,
         pictures: Vec::new(),
@@ -66,6 +74,8 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
 struct Outcomes {
     table: Table,
     trouble: Option<String>,
+    /// Locks considered, and those of them that were kept and used.
+    sums: [f64; 2],
 }
 
 impl Outcomes {
@@ -86,6 +96,7 @@ impl Outcomes {
                 "revoked",
             ]),
             trouble: None,
+            sums: [0.0; 2],
         }
     }
 
@@ -168,6 +179,9 @@ impl Outcomes {
         let commits = (after.commits + after.read_only_commits)
             .saturating_sub(before.commits + before.read_only_commits);
         let [considered, shares @ ..] = shares(&before.locks, &after.locks);
+        let [kept, used] = [shares[3], shares[4]];
+        self.sums[0] += considered;
+        self.sums[1] += considered * kept * used;
         let cells = [
             workload.to_owned(),
             format!("{manager}/{latch}"),
@@ -177,6 +191,19 @@ impl Outcomes {
         ];
         let shares = shares.map(|share| format!("{:.1} %", share * 100.0));
         self.table.row(cells.into_iter().chain(shares));
+    }
+
+    fn claims(&self) -> shape::Shape {
+        let [considered, used] = self.sums;
+        let says = "only a small part of the locks that could be inherited is really used";
+        shape::Shape(vec![match considered > 0.0 {
+            true => {
+                let share = used / considered * 100.0;
+                let found = format!("{share:.1} % of those considered were kept and used");
+                Claim::new(says, found, share < 25.0)
+            }
+            false => Claim::unseen(says, "nothing was considered"),
+        }])
     }
 
     fn block(self) -> Block {

@@ -20,7 +20,13 @@ use crate::{
     measure::{machine::Machine, spread::Spread},
     progress::{Audience, Progress},
     random::Random,
-    report::{findings::Block, number::duration_us, sheet::Sheet, table::Table},
+    report::{
+        findings::Block,
+        number::duration_us,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
     system::{Locks, System},
     workload::wisconsin::{ROWS, operation::Operation},
 };
@@ -114,6 +120,7 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
                  are a smaller part of a scan here, though there is one for each lock asked for and \
                  one for each given back, and none for reading the index."
             .to_owned(),
+        shape: claims(&systems, &timed, &latches),
         notes: Vec::new(),
         beside: vec![
             alone_table(&latches),
@@ -126,6 +133,54 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
         machine,
         command: request.command.clone(),
     })
+}
+
+/// How often an operation takes a latch, and how long that is at the warm price.
+fn in_latches(system: &System, timed: &Timed, latches: &[Latch]) -> (f64, f64) {
+    let mut kinds = latches.iter();
+    let kind = kinds.find(|latch| latch.kind.to_string() == system.latch_name());
+    let calls = timed.passed.unwrap_or(timed.locks * LATCHES_A_LOCK);
+    (
+        calls,
+        calls * kind.map_or(0.0, |latch| latch.warm.median()) / 1e9,
+    )
+}
+
+/// Cold costs more than warm, and the index scan, with a latch for each entry and each tuple, spends more of
+/// its time in latches than the scan of the table.
+fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape {
+    let mut claims = Vec::new();
+    let times: Vec<f64> = latches
+        .iter()
+        .map(|latch| latch.cold.median() / latch.warm.median().max(1e-9))
+        .collect();
+    let (least, most) = times
+        .iter()
+        .fold((f64::INFINITY, 0.0f64), |(least, most), &one| {
+            (least.min(one), most.max(one))
+        });
+    claims.push(Claim::new(
+        "a cold latch costs two and a half times as much as a warm one",
+        format!("cold ones cost {least:.1} to {most:.1} times as much"),
+        least > 1.2,
+    ));
+    let bucket = systems
+        .iter()
+        .position(|system| system.manager_name() == "bucket");
+    if let Some(index) = bucket {
+        let share = |at: usize| {
+            let one = &timed[index][at];
+            in_latches(&systems[index], one, latches).1 / one.storage.median().max(1e-12) * 100.0
+        };
+        // The order of OPERATIONS: the table scan, then the index scan.
+        let (table, by_index) = (share(0), share(1));
+        claims.push(Claim::new(
+            "latches are 16 % of a table scan and 37 % of an index scan",
+            format!("{table:.0} % and {by_index:.0} % over {}", systems[index]),
+            by_index > table,
+        ));
+    }
+    Shape(claims)
 }
 
 /// Nanoseconds of one kind of latch.
@@ -247,11 +302,7 @@ fn operations(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Bl
     for (at, operation) in OPERATIONS.into_iter().enumerate() {
         for (system, timed) in systems.iter().zip(timed) {
             let timed = &timed[at];
-            let kind = latches
-                .iter()
-                .find(|latch| latch.kind.to_string() == system.latch_name());
-            let calls = timed.passed.unwrap_or(timed.locks * LATCHES_A_LOCK);
-            let seconds = calls * kind.map_or(0.0, |latch| latch.warm.median()) / 1e9;
+            let (calls, seconds) = in_latches(system, timed, latches);
             let micros = |seconds: f64| duration_us(seconds * 1e6);
             table.row([
                 operation.name().to_owned(),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{
     beside::{self, Says, says},
+    judge,
     request::Request,
 };
 use crate::{
@@ -16,7 +17,12 @@ use crate::{
     },
     measure::{curve::Curve, machine::Machine},
     progress::Audience,
-    report::{number::grouped, sheet::Sheet},
+    report::{
+        findings::Findings,
+        number::grouped,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+    },
 };
 
 const FIGURE_15: [Says; 4] = [
@@ -77,6 +83,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
                  is what a thread holds when it loses its processor, so baseline should fall with the \
                  threads and hybrid not."
             .to_owned(),
+        shape: claims(&panel),
         notes: vec![
             "The flusher takes the records out and writes them nowhere: the buffer is measured, and \
              no disk. Records have the document's average size, all the same, where the document draws \
@@ -95,6 +102,32 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         machine: Machine::here(),
         command: request.command.clone(),
     })
+}
+
+/// At the most threads: baseline has fallen, the hybrid is the best.
+fn claims(panel: &Findings) -> Shape {
+    let last = |curve: &Curve| {
+        let point = curve.points.last()?;
+        Some((log_insert::megabytes(curve, point).median(), point.mpl))
+    };
+    let best = panel
+        .curves
+        .iter()
+        .filter_map(last)
+        .map(|(rate, _)| rate)
+        .fold(0.0, f64::max);
+    let mut claims: Vec<Claim> = judge::falls(panel, "baseline", "baseline falls with the threads")
+        .into_iter()
+        .collect();
+    if let Some((rate, threads)) = judge::of(panel, "hybrid").and_then(last) {
+        let share = rate / best.max(1e-9) * 100.0;
+        claims.push(Claim::new(
+            "the hybrid is the best throughout",
+            format!("hybrid has {share:.0} % of the best with {threads} threads"),
+            share >= 95.0,
+        ));
+    }
+    Shape(claims)
 }
 
 /// MB/s at every number of threads.

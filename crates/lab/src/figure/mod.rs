@@ -10,6 +10,9 @@ pub mod request;
 /// The document's words beside ours.
 pub mod beside;
 
+/// What the documents claim, held against curves.
+pub mod judge;
+
 /// Throughput over clients: 000-fig12, 000-fig14, 000-fig15.
 pub mod curves;
 

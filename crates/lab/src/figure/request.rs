@@ -16,6 +16,8 @@ use crate::{
 pub struct Request {
     /// With the windows and repetitions of the document.
     pub full: bool,
+    /// With less than the quick form: all figures together take half an hour.
+    pub brief: bool,
     /// What is compared; everything that is built if empty.
     pub systems: Vec<System>,
     /// Numbers of clients; the figure's own if empty.
@@ -51,6 +53,9 @@ const WANTED: [&str; 8] = [
 /// The points of the document's sweeps, and the few of the quick form.
 const FULL_MPLS: [u32; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 200, 256, 300, 400, 500];
 const QUICK_MPLS: [u32; 6] = [1, 2, 4, 32, 200, 500];
+/// The fewer points of the brief form, and all its windows together.
+const BRIEF_MPLS: [u32; 4] = [1, 2, 32, 500];
+const BRIEF_BUDGET: Duration = Duration::from_secs(60);
 /// All windows of a quick form together.
 const QUICK_BUDGET: Duration = Duration::from_secs(130);
 const QUICK_RAMP: Duration = Duration::from_millis(150);
@@ -102,6 +107,7 @@ impl Request {
     pub(super) fn sweep(&self, systems: Vec<System>, panels: u32) -> Runs {
         let mpls = match (self.mpls.as_slice(), self.full) {
             ([], true) => FULL_MPLS.to_vec(),
+            ([], false) if self.brief => BRIEF_MPLS.to_vec(),
             ([], false) => QUICK_MPLS.to_vec(),
             (some, _) => some.to_vec(),
         };
@@ -113,7 +119,11 @@ impl Request {
             false => QUICK_RAMP,
         });
         let points = (systems.len() * mpls.len()) as u32 * reps * panels;
-        let share = (QUICK_BUDGET / points.max(1)).saturating_sub(ramp);
+        let budget = match self.brief {
+            true => BRIEF_BUDGET,
+            false => QUICK_BUDGET,
+        };
+        let share = (budget / points.max(1)).saturating_sub(ramp);
         let window = self.window.unwrap_or(match self.full {
             true => FULL_WINDOW,
             false => share.clamp(Duration::from_millis(250), Duration::from_secs(2)),
@@ -143,10 +153,19 @@ impl Request {
         }
     }
 
+    /// The name of the form.
+    pub(super) fn form(&self) -> &'static str {
+        match (self.full, self.brief) {
+            (true, _) => "full",
+            (false, true) => "brief",
+            (false, false) => "quick",
+        }
+    }
+
     /// The settings for results.
     pub(super) fn listed(&self, runs: &Runs) -> Vec<(&'static str, Value)> {
         let mut listed = vec![
-            ("form", json!(if self.full { "full" } else { "quick" })),
+            ("form", json!(self.form())),
             ("rows", json!(self.shape(10, 0).rows)),
             ("isolation", json!("serializable")),
         ];

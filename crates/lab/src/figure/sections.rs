@@ -18,7 +18,13 @@ use crate::{
     },
     measure::machine::Machine,
     progress::Audience,
-    report::{bars::amount, findings::Block, sheet::Sheet, table::Table},
+    report::{
+        bars::amount,
+        findings::Block,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
 };
 
 /// What the document ran.
@@ -78,13 +84,14 @@ struct Told {
 }
 
 fn sheet(told: Told, settings: &Settings, counted: &[Counted], request: &Request) -> Sheet {
-    let mut beside = vec![told.document, shape(counted)];
+    let mut beside = vec![told.document, steps(counted)];
     beside.extend(tell::blocks(counted));
     Sheet {
         id: told.id,
         title: told.title.to_owned(),
         source: format!("{}, {}", beside::SCALING, told.place),
         expect: told.expect.to_owned(),
+        shape: claims(counted),
         notes: vec![WHY_FEWER.to_owned()],
         beside,
         pictures: tell::pictures(counted),
@@ -93,6 +100,43 @@ fn sheet(told: Told, settings: &Settings, counted: &[Counted], request: &Request
         machine: Machine::here(),
         command: request.command.clone(),
     }
+}
+
+/// Unbounded critical sections of this transaction, from the baseline to the default.
+fn unbounded(counted: &[Counted], name: &str) -> Option<[f64; 4]> {
+    let of = |design: &str| {
+        let mut all = counted.iter();
+        let found = all.find(|one| one.design.name == design && one.name() == name)?;
+        Some(found.own.of_pattern(Pattern::Unbounded))
+    };
+    Some([
+        of("baseline")?,
+        of("inheritance")?,
+        of("consolidated")?,
+        of(DEFAULT)?,
+    ])
+}
+
+/// Each step of the document, for each transaction.
+fn claims(counted: &[Counted]) -> Shape {
+    let mut claims = Vec::new();
+    for name in tell::transactions(counted) {
+        let Some([baseline, inherited, combined, _]) = unbounded(counted, &name) else {
+            continue;
+        };
+        let found = |from, to| format!("{name}: {} to {}", amount(from), amount(to));
+        claims.push(Claim::new(
+            "inheriting locks makes fewer unbounded critical sections",
+            format!("inheriting, {}", found(baseline, inherited)),
+            inherited < baseline,
+        ));
+        claims.push(Claim::new(
+            "combining inserts into the log makes fewer still",
+            format!("combining, {}", found(inherited, combined)),
+            combined < inherited,
+        ));
+    }
+    Shape(claims)
 }
 
 const WHY_FEWER: &str = "The document's engine keeps its rows in pages. For each of them it also latches the \
@@ -182,7 +226,7 @@ fn document(rows: &[[&str; 3]]) -> Block {
 }
 
 /// Whether each step of the document goes the same way here, in words.
-fn shape(counted: &[Counted]) -> Block {
+fn steps(counted: &[Counted]) -> Block {
     let mut table = Table::new([
         "transaction",
         "unbounded, step by step",
@@ -190,22 +234,13 @@ fn shape(counted: &[Counted]) -> Block {
         "shape",
     ]);
     for name in tell::transactions(counted) {
-        let of = |design: &str| {
-            let found = counted
-                .iter()
-                .find(|one| one.design.name == design && one.name() == name);
-            found.map(|one| &one.own)
-        };
-        let (Some(baseline), Some(inherited), Some(combined), Some(default)) = (
-            of("baseline"),
-            of("inheritance"),
-            of("consolidated"),
-            of(DEFAULT),
-        ) else {
+        let baseline = counted
+            .iter()
+            .find(|one| one.design.name == "baseline" && one.name() == name);
+        let (Some(unbounded), Some(baseline)) = (unbounded(counted, &name), baseline) else {
             continue;
         };
-        let unbounded =
-            [baseline, inherited, combined, default].map(|own| own.of_pattern(Pattern::Unbounded));
+        let baseline = &baseline.own;
         let locks = baseline.of(Component::Lock, Pattern::Unbounded) / unbounded[0].max(1e-9);
         table.row([
             name.clone(),
@@ -215,7 +250,7 @@ fn shape(counted: &[Counted]) -> Block {
         ]);
     }
     Block {
-        title: "Whether the shape is the document's".to_owned(),
+        title: "Step by step".to_owned(),
         note: "Step by step: baseline, with locks inherited, with the log combined, the default. Of them locks: \
                of the baseline's, where the document has almost half."
             .to_owned(),

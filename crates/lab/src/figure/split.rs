@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{beside, request::Request};
+use super::{beside, judge, request::Request};
 use crate::{
     bench::{error::BenchError, loaded::Loaded, sweep::Subject, txbench},
     driver::{self, Plan},
@@ -22,6 +22,7 @@ use crate::{
     report::{
         findings::{Block, Findings},
         number::grouped,
+        shape::{Claim, Shape},
         sheet::Sheet,
         table::Table,
     },
@@ -130,6 +131,7 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
                  soon as there are as many clients as processors; staged and direct none. On two \
                  cores the shares are far from the document's half."
             .to_owned(),
+        shape: claims(&panels),
         notes,
         beside: vec![document()],
         pictures: Vec::new(),
@@ -139,6 +141,45 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
         panels,
     })
 }
+
+/// Processor time in latches at the most clients, where `perf` told.
+fn claims(panels: &[Findings]) -> Shape {
+    let mut claims = Vec::new();
+    for panel in panels {
+        let rows = || panel.blocks.iter().flat_map(|block| block.table.rows());
+        let latches = |manager: &str| {
+            let mut own = rows().filter(|row| row[0].split(['/', ',']).next() == Some(manager));
+            own.next_back()?
+                .get(LATCHES)?
+                .strip_suffix(" %")?
+                .parse::<f64>()
+                .ok()
+        };
+        let found = |share: f64, who| {
+            format!(
+                "{share:.0} % of the time in {who}'s latches ({})",
+                panel.title
+            )
+        };
+        for (who, says) in [("staged", STAGED_SAYS), ("global", GLOBAL_SAYS)] {
+            let claim = match (latches(who), who) {
+                (None, _) => Claim::unseen(says, "nothing told where the time goes: it needs perf"),
+                (Some(share), "staged") => Claim::new(says, found(share, who), share < 5.0),
+                (Some(share), _) => {
+                    let claim = Claim::new(says, found(share, who), share > 50.0);
+                    judge::where_cores_count(claim, panel.machine.cores)
+                }
+            };
+            claims.push(claim);
+        }
+    }
+    Shape(claims)
+}
+
+/// The column of the table that has them.
+const LATCHES: usize = 7;
+const STAGED_SAYS: &str = "with the staged manager there is virtually no mutex time";
+const GLOBAL_SAYS: &str = "with one mutex more than half of the time is spent spinning";
 
 fn empty(subject: &Loaded) -> Curve {
     let (lock_manager, latch) = subject.names();

@@ -9,6 +9,7 @@ use crate::{
     progress::Audience,
     report::{
         findings::{Block, Findings},
+        shape::{Claim, Shape},
         sheet::Sheet,
         table::Table,
     },
@@ -19,6 +20,7 @@ const WANTED: [&str; 3] = ["default", "staged", "staged:oldest"];
 const MPL: u32 = 200;
 /// Document 000 lets it stall at 100 s and draws 1,000; the quick form is a tenth of that.
 const FULL_WINDOW: Duration = Duration::from_secs(1_000);
+const BRIEF_WINDOW: Duration = Duration::from_secs(25);
 const QUICK_WINDOW: Duration = Duration::from_secs(100);
 
 /// Throughput, processor time and memory over time.
@@ -31,6 +33,7 @@ pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, 
     runs.reps = 1;
     runs.window = request.window.unwrap_or(match request.full {
         true => FULL_WINDOW,
+        false if request.brief => BRIEF_WINDOW,
         false => QUICK_WINDOW,
     });
     let mut panels = Vec::new();
@@ -58,6 +61,7 @@ pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, 
                  of the oldest transaction nothing released after the stall is reclaimed: memory \
                  grows for as long as it stalls, and more time goes to the kernel."
             .to_owned(),
+        shape: claims(&panel),
         notes: chosen.notes(),
         beside: vec![document()],
         pictures: Vec::new(),
@@ -66,6 +70,39 @@ pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, 
         command: request.command.clone(),
         panels: vec![panel],
     })
+}
+
+/// Epochs change nothing; the rule of the oldest transaction lets memory grow.
+fn claims(panel: &Findings) -> Shape {
+    let mut claims = Vec::new();
+    for curve in &panel.curves {
+        let fact = |name: &str| {
+            let found = curve.facts.iter().find(|(other, _)| *other == name);
+            found.and_then(|(_, value)| value.as_f64())
+        };
+        let (Some(growth), Some(ratio)) = (fact("memory_growth"), fact("stalled_ratio")) else {
+            continue;
+        };
+        let found = format!(
+            "{}: memory {:+.1} %, throughput {:.0} % of that without",
+            curve.label(),
+            growth * 100.0,
+            ratio * 100.0
+        );
+        claims.push(match curve.lock_manager.contains("oldest") {
+            true => Claim::new(
+                "under the rule of the oldest, memory grows",
+                found,
+                growth > 0.05,
+            ),
+            false => Claim::new(
+                "with epochs a stalled transaction changes nothing",
+                found,
+                growth <= 0.01 && ratio >= 0.9,
+            ),
+        });
+    }
+    Shape(claims)
 }
 
 /// What was measured one after the other, as one.

@@ -18,6 +18,9 @@ pub mod profile;
 /// Repetitions of one measurement and their spread.
 pub mod spread;
 
+/// How many times one measurement is another, and how sure that is.
+pub mod ratio;
+
 /// What one run of a closed loop measured.
 pub mod run;
 

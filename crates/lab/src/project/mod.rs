@@ -2,3 +2,6 @@
 
 /// How many processors a latch over a whole table leaves room for.
 pub mod overlap;
+
+/// How much more processors do, fitted to a few.
+pub mod scalability;

@@ -47,7 +47,8 @@ pub fn sheet_csv(sheet: &Sheet) -> String {
     lines(&sheet_records(sheet))
 }
 
-fn sheet_records(sheet: &Sheet) -> Vec<Map<String, Value>> {
+/// The objects of the points of every panel of a figure.
+pub fn sheet_records(sheet: &Sheet) -> Vec<Map<String, Value>> {
     let named = |record: Map<String, Value>| {
         let figure = ("figure".to_owned(), json!(sheet.id));
         std::iter::once(figure).chain(record).collect()
@@ -176,6 +177,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "tps": rounded(tps.median(), 1),
         "tps_min": rounded(tps.min(), 1),
         "tps_max": rounded(tps.max(), 1),
+        "tps_by_pass": point.runs.iter().map(|run| rounded(run.tps(), 1)).collect::<Vec<f64>>(),
         "mtpm": rounded(tps.median() * 60.0 / 1e6, 4),
         "committed": tally.committed(),
         "aborts": tally.aborts(),
@@ -254,7 +256,8 @@ fn flatten(record: &Map<String, Value>) -> Vec<(String, Value)> {
     flat
 }
 
-pub(super) fn plain(value: &Value) -> String {
+/// A value as a cell of a table.
+pub fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -21,6 +21,9 @@ pub mod findings;
 /// The pictures of an experiment.
 pub mod figures;
 
+/// Whether the shape of a figure was found.
+pub mod shape;
+
 /// A figure of a document, and ours beside it.
 pub mod sheet;
 
@@ -29,6 +32,9 @@ pub mod terminal;
 
 /// For programs: results.json and results.csv.
 pub mod data;
+
+/// The frame of a page.
+pub mod page;
 
 /// One self-contained page.
 pub mod html;
@@ -127,6 +133,6 @@ pub fn write_records(
     Ok(written)
 }
 
-/// Made-up findings for the tests of the reports.
+/// Made-up findings for the tests of whatever tells or reads results.
 #[cfg(test)]
-mod synthetic;
+pub(crate) mod synthetic;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     figures::{self, Figure},
     findings::{Block, Findings},
+    shape::Shape,
 };
 use crate::measure::machine::Machine;
 
@@ -19,6 +20,8 @@ pub struct Sheet {
     pub source: String,
     /// Which shape to expect here, in a sentence or two.
     pub expect: String,
+    /// Whether that was found: what the document claims, and what was measured.
+    pub shape: Shape,
     /// What else a reader has to know: what is not built, how something was measured.
     pub notes: Vec<String>,
     /// The document's numbers beside ours.

@@ -55,7 +55,7 @@ fn curve(lock_manager: &str, latch: &str, fall: f64) -> Curve {
     }
 }
 
-pub(super) fn findings() -> Findings {
+pub(crate) fn findings() -> Findings {
     Findings {
         workload: "txbench".into(),
         variant: "read-only-s10".into(),
@@ -67,7 +67,7 @@ pub(super) fn findings() -> Findings {
         machine: Machine::here(),
         curves: vec![
             curve("global", "parking", 1.2),
-            curve("bucket", "tas-t", 0.03),
+            curve("bucket", "tas-t", 0.005),
         ],
         timelines: Vec::new(),
         event: None,

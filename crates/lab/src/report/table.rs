@@ -71,7 +71,8 @@ impl Table {
     }
 }
 
-fn looks_numeric(text: &str) -> bool {
+/// Whether a cell belongs to the right of its column.
+pub(super) fn looks_numeric(text: &str) -> bool {
     text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }
 

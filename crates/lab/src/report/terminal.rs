@@ -24,11 +24,15 @@ pub fn sheet(sheet: &Sheet) -> String {
     text += &wrapped(&format!("After {}", sheet.source));
     text += &format!("{}\n\n", sheet.machine.sentence());
     text += &wrapped(&format!("To expect: {}", sheet.expect));
+    text += &wrapped(&sheet.shape.sentence());
     text += "\n";
     for note in &sheet.notes {
         text += &(wrapped(note) + "\n");
     }
     sheet.beside.iter().for_each(|one| text += &block(one));
+    if !sheet.shape.0.is_empty() {
+        text += &block(&sheet.shape.block());
+    }
     for panel in &sheet.panels {
         text += &format!("{}\n\n{}\n", panel.title, body(panel));
     }
@@ -68,7 +72,8 @@ fn body(findings: &Findings) -> String {
     text
 }
 
-fn block(block: &Block) -> String {
+/// A table with its title and note.
+pub fn block(block: &Block) -> String {
     let note = match block.note.as_str() {
         "" => String::new(),
         note => wrapped(note),
@@ -77,7 +82,7 @@ fn block(block: &Block) -> String {
 }
 
 /// Lines of at most a hundred letters.
-fn wrapped(words: &str) -> String {
+pub fn wrapped(words: &str) -> String {
     const WIDTH: usize = 100;
     let (mut text, mut width) = (String::new(), 0);
     for word in words.split_whitespace() {

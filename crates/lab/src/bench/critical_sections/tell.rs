@@ -10,6 +10,7 @@ use crate::{
         bars::{Bar, Bars, Fill, Part, amount},
         figures::{Figure, Picture},
         findings::Block,
+        shape::Shape,
         sheet::Sheet,
         table::Table,
     },
@@ -33,6 +34,7 @@ pub fn sheet(settings: &Settings, counted: &[Counted], command: &str) -> Sheet {
         expect: "Fewer unbounded ones from design to design: inheritance takes those on locks of tables, \
                  inserting together those of the log, remembered locks those of whatever is only read."
             .to_owned(),
+        shape: Shape::default(),
         notes: vec![NOTE.to_owned()],
         beside: blocks(counted),
         pictures: pictures(counted),

@@ -1,0 +1,28 @@
+//! `foxton report`: two runs, compared.
+
+use std::{fs, process::ExitCode};
+
+use foxton_lab::compare::{Comparison, recorded::Recorded, tell};
+
+use crate::{
+    arguments::Report,
+    output::{say, show},
+};
+
+/// Compares the two and says what it comes to. That one is slower is a result, and no failure.
+pub(crate) fn run(arguments: &Report) -> Result<ExitCode, String> {
+    let read = |place| Recorded::read(place).map_err(|error| error.to_string());
+    let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
+    let comparison = Comparison::of(&first, &second).map_err(|error| error.to_string())?;
+    show(&tell::text(&comparison));
+    if let Some(file) = &arguments.html {
+        fs::write(file, tell::page(&comparison)).map_err(|error| {
+            format!(
+                "{} cannot be written ({error}): name another file",
+                file.display()
+            )
+        })?;
+        say!("\nWritten:\n  {}", file.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,235 @@
+//! All figures in one go: each is made in a brief form, kept as soon as it is made, and told in one report.
+//!
+//! Whatever a figure does, the others are made: one that cannot be made on this machine says so, one that
+//! fails says why, and even one that panics is only a line in the report. The report and `results.json` are
+//! written anew after each, so that an interruption loses the figure it interrupts and nothing else; with the
+//! same directory the rest is made later. Figures of another form, program or machine are not mixed in.
+
+/// What became of one figure.
+pub mod outcome;
+
+/// The time it takes.
+mod clock;
+
+/// The report of all.
+mod told;
+
+use std::{
+    fmt, fs, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clock::{Clock, words};
+use outcome::{Origin, Outcome};
+
+use crate::{
+    bench::error::BenchError,
+    figure::{Listed, request::Request},
+    measure::machine::Machine,
+    progress::Audience,
+    report::{self, sheet::Sheet},
+};
+
+/// What is to be made, and where it is kept.
+#[derive(Debug)]
+pub struct Plan {
+    /// The figures, in the order of the report.
+    pub figures: Vec<&'static Listed>,
+    /// What each is asked.
+    pub request: Request,
+    /// The name of what it is asked, so that what was asked otherwise is not mixed in.
+    pub form: &'static str,
+    /// Where everything is kept.
+    pub directory: PathBuf,
+}
+
+/// Why not.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReproduceError {
+    /// A file or directory could not be used.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The directory has a figure that was made otherwise.
+    Mixed {
+        /// The directory.
+        path: PathBuf,
+        /// Which figure.
+        figure: String,
+        /// How it was made, and how it would be made now.
+        origins: Box<[Origin; 2]>,
+    },
+}
+
+impl fmt::Display for ReproduceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReproduceError::File { path, cause } => {
+                write!(
+                    f,
+                    "{} cannot be used ({cause}): name another place",
+                    path.display()
+                )
+            }
+            ReproduceError::Mixed {
+                path,
+                figure,
+                origins,
+            } => {
+                let [then, now] = &**origins;
+                let told = |one: &Origin| format!("{}, {}, {}", one.form, one.foxton, one.machine);
+                write!(
+                    f,
+                    "{} has {figure} made otherwise ({}; now {}), and one report is of one kind: name another \
+                     place with --out",
+                    path.display(),
+                    told(then),
+                    told(now)
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReproduceError {}
+
+/// Makes what is not made yet, and returns what became of every figure.
+///
+/// # Errors
+///
+/// If the directory cannot be written, or has figures that were made otherwise. That a figure fails is no
+/// error, but an outcome.
+pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceError> {
+    let machine = Machine::here();
+    let origin = Origin::here(plan.form, &machine);
+    let kept = kept(plan, &origin)?;
+    let to_make = plan
+        .figures
+        .iter()
+        .zip(&kept)
+        .filter(|(_, kept)| kept.is_none());
+    let mut clock = Clock::new(to_make.map(|(listed, _)| listed.id));
+    let progress = audience.share("figures", clock.whole());
+    let mut outcomes: Vec<Option<Outcome>> = kept;
+    for (at, listed) in plan.figures.iter().enumerate() {
+        let place = format!("{} of {}", at + 1, plan.figures.len());
+        if outcomes[at].is_some() {
+            progress.say(&format!("{place}  {}: made before, kept", listed.id));
+            continue;
+        }
+        if audience == Audience::Log {
+            audience.say(&format!(
+                "{place}  {}, {} left",
+                listed.id,
+                words(clock.left(listed.id, 0.0))
+            ));
+        }
+        let began = Instant::now();
+        let made =
+            clock.while_telling(listed.id, &progress, &place, || make(listed, &plan.request));
+        let seconds = began.elapsed().as_secs_f64();
+        let outcome = Outcome::of(listed, made.as_ref(), seconds, &origin);
+        keep(plan, &outcome, made.as_ref().ok())?;
+        clock.done(listed.id, seconds);
+        progress.say(&format!(
+            "{place}  {}: {}, {}",
+            listed.id,
+            outcome.text("shape"),
+            words(seconds)
+        ));
+        outcomes[at] = Some(outcome);
+        write_all(plan, &machine, outcomes.iter().flatten())?;
+    }
+    drop(progress);
+    write_all(plan, &machine, outcomes.iter().flatten())?;
+    Ok(outcomes.into_iter().flatten().collect())
+}
+
+/// The outcomes on a terminal: a line or two for each.
+pub fn text(outcomes: &[Outcome]) -> String {
+    told::text(outcomes)
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
+    let path = path.to_owned();
+    move |cause| ReproduceError::File {
+        path: path.clone(),
+        cause,
+    }
+}
+
+/// What an earlier run left, by figure.
+fn kept(plan: &Plan, origin: &Origin) -> Result<Vec<Option<Outcome>>, ReproduceError> {
+    fs::create_dir_all(&plan.directory).map_err(at(&plan.directory))?;
+    let mut all = Vec::new();
+    for listed in &plan.figures {
+        let kept = Outcome::kept(&plan.directory, listed.id).filter(Outcome::was_made);
+        if let Some(other) = kept.as_ref().filter(|kept| kept.origin() != *origin) {
+            return Err(ReproduceError::Mixed {
+                path: plan.directory.clone(),
+                figure: listed.id.to_owned(),
+                origins: Box::new([other.origin(), origin.clone()]),
+            });
+        }
+        all.push(kept);
+    }
+    Ok(all)
+}
+
+/// A figure; one that panics has failed like any other.
+fn make(listed: &Listed, request: &Request) -> Result<Sheet, BenchError> {
+    let request = Request {
+        command: format!("foxton figure {}", listed.id),
+        ..request.clone()
+    };
+    let made = catch_unwind(AssertUnwindSafe(|| listed.make(&request, Audience::Nobody)));
+    made.unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().map(String::as_str);
+        let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(BenchError::Failed(format!(
+            "it panicked: {}",
+            words.unwrap_or("without words")
+        )))
+    })
+}
+
+fn keep(plan: &Plan, outcome: &Outcome, sheet: Option<&Sheet>) -> Result<(), ReproduceError> {
+    let own = plan.directory.join(outcome.text("figure"));
+    if let Some(sheet) = sheet {
+        report::write_sheet(sheet, &own).map_err(at(&own))?;
+    }
+    outcome.keep(&plan.directory).map_err(at(&own))
+}
+
+fn write_all<'a>(
+    plan: &Plan,
+    machine: &Machine,
+    outcomes: impl Iterator<Item = &'a Outcome>,
+) -> Result<(), ReproduceError> {
+    let outcomes: Vec<&Outcome> = outcomes.collect();
+    let records = outcomes
+        .iter()
+        .map(|outcome| outcome.record.clone())
+        .collect();
+    let left = plan.figures.len() - outcomes.len();
+    for (name, text) in [
+        ("results.json", report::data::records_json(records)),
+        (
+            "report.html",
+            told::page(&outcomes, left, machine, &plan.request.command),
+        ),
+    ] {
+        let path = plan.directory.join(name);
+        outcome::replace(&path, &text).map_err(at(&path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
