@@ -23,7 +23,7 @@
 //!
 //! The file has its size from when the log is made, so that closing needs no room on the device.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use crate::device::{Device, DeviceFile};
 use crate::error::Failure;
@@ -49,8 +49,8 @@ pub(crate) fn read(device: &dyn Device, identity: &[u8; 16]) -> Result<Lsn, Fail
     Ok(first.max(second).unwrap_or_default())
 }
 
-/// Makes the file if there is none.
-pub(crate) fn create(device: &dyn Device) -> Result<(), Failure> {
+/// The file, made if there is none.
+pub(crate) fn create(device: &dyn Device) -> Result<Arc<dyn DeviceFile>, Failure> {
     let file = match device.open(FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             device.create(FILE).map_err(Failure::of("create", FILE))?
@@ -58,20 +58,21 @@ pub(crate) fn create(device: &dyn Device) -> Result<(), Failure> {
         opened => opened.map_err(Failure::of("open", FILE))?,
     };
     if file.len().map_err(Failure::of("read", FILE))? >= BYTES {
-        return Ok(());
+        return Ok(file);
     }
     let reserved = file.allocate(BYTES);
     reserved.map_err(Failure::of("reserve space for", FILE))?;
     file.sync().map_err(Failure::of("sync", FILE))?;
     device
         .sync_dir()
-        .map_err(Failure::of("sync", "the directory"))
+        .map_err(Failure::of("sync", "the directory"))?;
+    Ok(file)
 }
 
 /// Says that the log is durable up to `durable`, which it has to be (I1).
 pub(crate) fn write(device: &dyn Device, identity: &[u8; 16], durable: Lsn) -> Result<(), Failure> {
-    create(device)?;
-    let file = device.open(FILE).map_err(Failure::of("open", FILE))?;
+    // Not opened again: a device that forgets what it is given has no file to open.
+    let file = create(device)?;
     for at in SLOTS {
         file.write_at(&encode(identity, durable), at)
             .map_err(Failure::of("write", FILE))?;
