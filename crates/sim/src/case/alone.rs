@@ -17,6 +17,11 @@ pub(crate) fn added(steps: &[Step], answers: &[Answer], key: u64, more: i64) -> 
     seen.flatten().next().unwrap_or(0) + more
 }
 
+/// The key that a `place` writes, from what its transaction has seen so far.
+pub(crate) fn placed(steps: &[Step], answers: &[Answer], base: u64, by: u64) -> u64 {
+    base.saturating_add_signed(added(steps, answers, by, 0))
+}
+
 /// Whether a unique index, if there is one, lets `key` have `value`.
 fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
     let taken = |(&other, &held): (&u64, &i64)| other != key && held == value;
@@ -24,7 +29,7 @@ fn is_free(rows: &Rows, index: Option<bool>, key: u64, value: i64) -> bool {
 }
 
 /// Runs one transaction of `case`; `false` if an answer differs.
-fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
+pub(crate) fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> bool {
     let select = |rows: &Rows, from, to| -> Vec<(u64, i64)> {
         let range = rows.range(from..=to);
         range.map(|(&key, &value)| (key, value)).collect()
@@ -76,6 +81,11 @@ fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> boo
                 rows.insert(key, added(&steps[..index], answers, key, more));
                 Answer::Done
             }
+            Step::Place { base, by, value } => {
+                let key = placed(&steps[..index], answers, base, by);
+                rows.insert(key, value);
+                Answer::Done
+            }
             Step::Insert(key, value)
                 if rows.contains_key(&key) || !is_free(rows, case.index, key, value) =>
             {
@@ -108,7 +118,7 @@ fn runs(case: &Case, rows: &mut Rows, steps: &[Step], answers: &[Answer]) -> boo
                 rows.clone_from(saved.last().expect("a savepoint comes before going back"));
                 Answer::Done
             }
-            Step::Table(_) | Step::Commit | Step::Abort | Step::Quit => Answer::Done,
+            Step::Table(_) | Step::Sync | Step::Commit | Step::Abort | Step::Quit => Answer::Done,
         };
         if right != *answer {
             return false;

@@ -16,6 +16,7 @@
 //! | `scan A..B`, then any of `desc`, `limit=N`, `update` | reads a range, both ends included | the rows |
 //! | `put K V` | writes | |
 //! | `add K N` | writes N more than the transaction read last under K | |
+//! | `place B K V` | writes V under the key that is B and the value the transaction read last under K | |
 //! | `insert K V` | writes if there is nothing | `ok` or `exists` |
 //! | `delete K` | takes away | `ok` or `none` |
 //! | `bump A..B N` | adds N to every value of a range, read for update | the rows it read |
@@ -24,6 +25,7 @@
 //! | `fill A..B V` | writes V under every key of a range | |
 //! | `table M` | locks the table: `is`, `ix`, `s`, `six`, `u` or `x` | |
 //! | `save`, `back` | sets a savepoint; goes back to the last one, which stays | |
+//! | `sync` | lets the device sync what it was given, once (`power`) | |
 //! | `commit`, `abort` | ends | |
 //! | `quit` | ends without commit, also while the step before waits | |
 //!
@@ -59,8 +61,14 @@ mod order;
 /// Sessions that are played by hand.
 mod play;
 
+/// The same on a device whose power may go.
+#[cfg(feature = "hooks")]
+mod power;
+
 pub use alone::is_serial;
 pub use order::{count, each, sample};
 pub use outcome::{Answer, Outcome, Played};
 pub use play::Stage;
+#[cfg(feature = "hooks")]
+pub use power::{Acknowledged, play_over_power_cuts};
 pub use script::{Case, Never, ParseError};

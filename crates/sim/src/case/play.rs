@@ -4,8 +4,8 @@
 //! steps that come due for it meanwhile are played once it goes on. It is polled again only when it was
 //! woken; so a wake-up that is lost, or a deadlock that nobody finds, is a play that does not end.
 
-use super::alone::added;
-use super::outcome::{Answer, Outcome, Played};
+use super::alone::{added, placed};
+use super::outcome::{Answer, Outcome, Played, Rows};
 use super::script::{Case, Step};
 use foxton::error::{ConflictReason, Request};
 use foxton::{
@@ -25,7 +25,7 @@ const BY_OWN_VALUE: Index<i64, u64, i64> =
 /// A database on which a case is played again and again.
 #[derive(Debug)]
 pub struct Stage {
-    db: Database,
+    pub(super) db: Database,
     level: Isolation,
     index: Index<i64, u64, i64>,
 }
@@ -51,6 +51,13 @@ impl Stage {
         Ok(Stage { db, level, index })
     }
 
+    /// Its database is `db`, which keeps no index.
+    #[cfg(feature = "hooks")]
+    pub(super) fn on(db: Database, level: Isolation) -> Stage {
+        let index = BY_VALUE;
+        Stage { db, level, index }
+    }
+
     /// Plays the steps of `case` in this order.
     ///
     /// # Errors
@@ -59,16 +66,7 @@ impl Stage {
     /// transaction waits, and nobody is left who could wake it.
     pub fn play(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
         let told = |error: Error| error.to_string();
-        self.db
-            .run(|tx| {
-                let mut old = Vec::new();
-                tx.range(&ROWS, ..).for_each(|key, _| old.push(key))?;
-                old.iter()
-                    .try_for_each(|key| tx.delete(&ROWS, key).map(drop))?;
-                let mut rows = case.start.iter();
-                rows.try_for_each(|(key, value)| tx.put(&ROWS, key, value))
-            })
-            .map_err(told)?;
+        self.set(case).map_err(told)?;
         let mut sessions: Vec<Session<'_>> = case
             .sessions
             .iter()
@@ -90,13 +88,19 @@ impl Stage {
             ));
         }
         let sessions = sessions.into_iter().map(|session| session.played).collect();
-        let end = self
-            .db
-            .run(|tx| tx.range(&ROWS, ..).collect())
-            .map_err(told)?;
-        Ok(Outcome {
-            sessions,
-            end: end.into_iter().collect(),
+        let end = rows(&self.db).map_err(told)?;
+        Ok(Outcome { sessions, end })
+    }
+
+    /// Has the rows be as they are before `case`.
+    pub(super) fn set(&self, case: &Case) -> foxton::Result<()> {
+        self.db.run(|tx| {
+            let mut old = Vec::new();
+            tx.range(&ROWS, ..).for_each(|key, _| old.push(key))?;
+            old.iter()
+                .try_for_each(|key| tx.delete(&ROWS, key).map(drop))?;
+            let mut rows = case.start.iter();
+            rows.try_for_each(|(key, value)| tx.put(&ROWS, key, value))
         })
     }
 
@@ -115,6 +119,12 @@ impl Stage {
     }
 }
 
+/// What is in the table.
+pub(super) fn rows(db: &Database) -> foxton::Result<Rows> {
+    let rows = db.run(|tx| tx.range(&ROWS, ..).collect())?;
+    Ok(rows.into_iter().collect())
+}
+
 type Running =
     Pin<Box<dyn Future<Output = (Option<AsyncTransaction>, foxton::Result<Answer>)> + Send>>;
 
@@ -127,20 +137,20 @@ impl Wake for Flag {
     }
 }
 
-struct Session<'c> {
-    steps: &'c [Step],
+pub(super) struct Session<'c> {
+    pub(super) steps: &'c [Step],
     idle: Option<AsyncTransaction>,
     saved: Option<Savepoint>,
     running: Option<Running>,
     woken: Arc<Flag>,
     /// Steps that were to be played by now and were not begun.
-    due: usize,
+    pub(super) due: usize,
     over: bool,
-    played: Played,
+    pub(super) played: Played,
 }
 
 impl<'c> Session<'c> {
-    fn new(steps: &'c [Step]) -> Session<'c> {
+    pub(super) fn new(steps: &'c [Step]) -> Session<'c> {
         Session {
             steps,
             idle: None,
@@ -164,7 +174,14 @@ impl<'c> Session<'c> {
         self.running.is_some() && self.due > 0 && next == Some(&Step::Quit)
     }
 
-    fn go_on(&mut self, stage: &Stage, time: &mut usize) -> foxton::Result<bool> {
+    /// Whether its commit has begun, and no answer has come.
+    #[cfg(feature = "hooks")]
+    pub(super) fn is_committing(&self) -> bool {
+        let step = self.steps.get(self.played.answers.len());
+        self.running.is_some() && step == Some(&Step::Commit)
+    }
+
+    pub(super) fn go_on(&mut self, stage: &Stage, time: &mut usize) -> foxton::Result<bool> {
         if self.quits() {
             // Dropped where it waits, it leaves its line and rolls back.
             *time += 1;
@@ -210,6 +227,10 @@ impl<'c> Session<'c> {
             Step::Add(key, more) => Step::Put(
                 key,
                 added(&self.steps[..at], &self.played.answers, key, more),
+            ),
+            Step::Place { base, by, value } => Step::Put(
+                placed(&self.steps[..at], &self.played.answers, base, by),
+                value,
             ),
             ref step => step.clone(),
         };
@@ -260,7 +281,7 @@ async fn run(
             (None, Ok(Answer::Done))
         }
         // Done already: neither waits.
-        Step::Save | Step::Back => (Some(tx), Ok(Answer::Done)),
+        Step::Save | Step::Back | Step::Sync => (Some(tx), Ok(Answer::Done)),
         step => {
             let answer = attempt(&mut tx, step, &index).await;
             (Some(tx), answer)
@@ -347,8 +368,9 @@ async fn attempt(
             }
             Answer::Rows(rows)
         }
-        Step::Add(..) | Step::Save | Step::Back | Step::Commit | Step::Abort | Step::Quit => {
+        Step::Add(..) | Step::Place { .. } | Step::Save | Step::Back | Step::Sync => {
             unreachable!("done elsewhere")
         }
+        Step::Commit | Step::Abort | Step::Quit => unreachable!("an end, done elsewhere"),
     })
 }

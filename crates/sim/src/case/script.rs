@@ -20,6 +20,11 @@ pub(crate) enum Step {
     },
     Put(u64, i64),
     Add(u64, i64),
+    Place {
+        base: u64,
+        by: u64,
+        value: i64,
+    },
     Insert(u64, i64),
     Delete(u64),
     By {
@@ -35,6 +40,7 @@ pub(crate) enum Step {
     Cut(u64, u64, i64),
     Save,
     Back,
+    Sync,
     Commit,
     Abort,
     Quit,
@@ -173,6 +179,11 @@ impl Step {
             },
             ["put", key, value] => Step::Put(number(key)?, number(value)?),
             ["add", key, more] => Step::Add(number(key)?, number(more)?),
+            ["place", base, by, value] => Step::Place {
+                base: number(base)?,
+                by: number(by)?,
+                value: number(value)?,
+            },
             ["insert", key, value] => Step::Insert(number(key)?, number(value)?),
             ["delete", key] => Step::Delete(number(key)?),
             ["bump", keys, more] => {
@@ -228,6 +239,7 @@ impl Step {
             }),
             ["save"] => Step::Save,
             ["back"] => Step::Back,
+            ["sync"] => Step::Sync,
             ["commit"] => Step::Commit,
             ["abort"] => Step::Abort,
             ["quit"] => Step::Quit,

@@ -1,0 +1,201 @@
+//! Cases on a device that syncs only when it is told to: whoever is answered must be right after a power cut.
+//!
+//! Commits let go of their locks when they are in the log, and are answered when they are durable; others may have
+//! read what they wrote by then. Here a session of the case is the device: its step `sync` lets what was
+//! given to it become durable. Each time that a transaction is told that it committed, the power is cut in a
+//! copy of the device, and what is found there has to be
+//!
+//! * the rows after the first so many commits, in their order, and no others;
+//! * after so many that what the transaction wrote is there; and
+//! * after so many that what it has read could be read.
+//!
+//! Which of those who wait for one sync are answered by it, the flusher decides: the verdict holds for all.
+
+use super::alone::runs;
+use super::outcome::Rows;
+use super::play::{Session, Stage, rows};
+use super::script::{Case, Step};
+use foxton::{Database, Durability, Isolation, Options};
+use foxton_log::device::{disk::Damage, fault::FaultDevice};
+use foxton_sync::hook::Stop;
+use std::{sync::Arc, thread};
+
+/// How transactions were answered in a play.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Acknowledged {
+    /// Before the device had synced anything of the case.
+    pub at_once: u64,
+    /// Those that had written nothing and had to wait for a sync.
+    pub readers_waited: u64,
+}
+
+/// Plays `case` in this order over a new device, with a power cut at each answer.
+///
+/// # Errors
+///
+/// What was found after a cut that should not be, or what the database answered.
+pub fn play_over_power_cuts(
+    case: &Case,
+    order: &[usize],
+    mut options: Options,
+) -> Result<Acknowledged, String> {
+    options.durability = Durability::Sync;
+    options.checkpoint_log_bytes = u64::MAX;
+    let told = |error: foxton::Error| error.to_string();
+    let device = FaultDevice::new();
+    let db = Database::open_on(Arc::new(device.clone()), options.clone()).map_err(told)?;
+    let stage = Stage::on(db, Isolation::Serializable);
+    stage.set(case).map_err(told)?;
+    let stop = stage.db.hooks().stop(&foxton_log::point::SYNC);
+    let sessions = case.sessions.iter().map(|steps| Session::new(steps));
+    let mut play = Play {
+        case,
+        stage: &stage,
+        device: &device,
+        options,
+        stop,
+        sessions: sessions.collect(),
+        commits: Vec::new(),
+        judged: vec![false; case.sessions.len()],
+        time: 0,
+        acknowledged: Acknowledged::default(),
+        synced: false,
+    };
+    for &session in order {
+        play.step(session)
+            .map_err(|what| format!("{what}, in the order {order:?}"))?;
+    }
+    play.finish()
+        .map_err(|what| format!("{what}, in the order {order:?}"))?;
+    Ok(play.acknowledged)
+}
+
+struct Play<'a> {
+    case: &'a Case,
+    stage: &'a Stage,
+    device: &'a FaultDevice,
+    options: Options,
+    stop: Stop,
+    sessions: Vec<Session<'a>>,
+    /// Whose commits have begun, in that order: that of the log.
+    commits: Vec<usize>,
+    /// Whose answer was looked at.
+    judged: Vec<bool>,
+    time: usize,
+    acknowledged: Acknowledged,
+    synced: bool,
+}
+
+impl Play<'_> {
+    fn step(&mut self, session: usize) -> Result<(), String> {
+        match self.case.sessions[session][..] {
+            [Step::Sync, ..] => self.sync(),
+            _ => {
+                self.sessions[session].due += 1;
+                self.settle()
+            }
+        }
+    }
+
+    fn is_writer(&self, session: usize) -> bool {
+        let writes =
+            |step: &Step| !matches!(step, Step::Get { .. } | Step::Scan { .. } | Step::Commit);
+        self.case.sessions[session].iter().any(writes)
+    }
+
+    /// Lets sessions do what they can, and judges those that were answered.
+    fn settle(&mut self) -> Result<(), String> {
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for at in 0..self.sessions.len() {
+                let went_on = self.sessions[at].go_on(self.stage, &mut self.time);
+                goes_on |= went_on.map_err(|error| error.to_string())?;
+                let session = &self.sessions[at];
+                let begun = session.is_committing() || session.played.committed;
+                if begun && !self.commits.contains(&at) {
+                    self.commits.push(at);
+                    let waits = session.is_committing() && !self.is_writer(at);
+                    self.acknowledged.readers_waited += u64::from(waits);
+                }
+                if self.sessions[at].played.committed && !self.judged[at] {
+                    self.judged[at] = true;
+                    self.acknowledged.at_once += u64::from(!self.synced);
+                    self.judge(at)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the device sync once, and waits until somebody is answered for it, if somebody waits.
+    fn sync(&mut self) -> Result<(), String> {
+        let open = |play: &Self| play.sessions.iter().filter(|s| s.is_committing()).count();
+        let waiting = open(self);
+        if waiting == 0 {
+            return Ok(());
+        }
+        self.stop.reached();
+        let next = self.stage.db.hooks().stop(&foxton_log::point::SYNC);
+        std::mem::replace(&mut self.stop, next).release();
+        self.synced = true;
+        while open(self) == waiting {
+            thread::yield_now();
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Nobody is kept waiting by the device any more.
+    fn finish(&mut self) -> Result<(), String> {
+        self.stage.db.hooks().leave(&foxton_log::point::SYNC);
+        self.stop.release();
+        self.synced = true;
+        while self.sessions.iter().any(Session::is_committing) {
+            thread::yield_now();
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the power now, when this session has just been told that it committed.
+    fn judge(&self, at: usize) -> Result<(), String> {
+        let told = |error: foxton::Error| error.to_string();
+        let image = self.device.crash(Damage::DropAll, 0);
+        let after = Database::open_on(Arc::new(image), self.options.clone()).map_err(told)?;
+        let found = rows(&after).map_err(told)?;
+        let mut states = vec![self.case.start.clone()];
+        for &session in &self.commits {
+            let mut rows = states.last().expect("there is a first").clone();
+            self.replay(session, &mut rows);
+            states.push(rows);
+        }
+        let kept = states.iter().rposition(|rows| *rows == found);
+        let kept = kept.ok_or_else(|| format!("after a cut there is {found:?}, of {states:?}"))?;
+        let place = self.commits.iter().position(|&other| other == at);
+        let place = place.expect("it was noted before it was judged");
+        let needed = match self.is_writer(at) {
+            true => place + 1,
+            // The first state in which it would have read the same.
+            false => {
+                let reads = |rows: &&Rows| self.replay(at, &mut (**rows).clone());
+                let first = states[..=place].iter().position(|rows| reads(&rows));
+                first.ok_or_else(|| format!("T{} has read what never was", at + 1))?
+            }
+        };
+        match kept >= needed {
+            true => Ok(()),
+            false => Err(format!(
+                "T{} was answered, and a power cut takes what it needs: {found:?}",
+                at + 1
+            )),
+        }
+    }
+
+    /// Does what a session did; whether its answers are what they were.
+    fn replay(&self, session: usize, rows: &mut Rows) -> bool {
+        let answers = &self.sessions[session].played.answers;
+        let steps = &self.case.sessions[session];
+        runs(self.case, rows, &steps[..answers.len()], answers)
+    }
+}
