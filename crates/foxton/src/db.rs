@@ -367,6 +367,8 @@ fn lock_options(options: &Options) -> any::Options {
     lock_options.latch = options.latch;
     lock_options.bucket_count = options.lock_buckets.next_power_of_two();
     lock_options.escalation = options.lock_escalation;
+    lock_options.owner_bytes = options.transaction_lock_bytes;
+    lock_options.total_bytes = options.lock_bytes;
     lock_options.victim = options.victim;
     lock_options.own_threads = options.lock_threads;
     lock_options

@@ -58,10 +58,18 @@ pub struct Options {
     /// Buckets of the lock manager's hash table, rounded up to a power of two. Default 16,384; from
     /// 1 to 2^24. More buckets, fewer transactions that meet at one.
     pub lock_buckets: usize,
-    /// Above how many locked keys of one table a transaction locks all of it, if nobody is in the way, and
-    /// no more keys of it: for lock manager `direct`, without inheritance. Default 10,000; 0 for
-    /// never.
+    /// Above how many locked keys of one table a transaction trades them for a lock on all of it, and locks
+    /// no more keys of it, if nobody is in the way; if somebody is, it goes on with keys and tries again
+    /// later. Default 10,000; 0 for never.
     pub lock_escalation: u32,
+    /// Bytes that the locks of one transaction may take, about, before it does the same with the tables of
+    /// which it has most keys locked. It never waits for that, and nothing is refused: where others are in the
+    /// way it goes on with keys. Default 64 MiB, some 700,000 locks.
+    pub transaction_lock_bytes: usize,
+    /// Bytes that the locks of all transactions may take, about. Above that, a transaction with some 256
+    /// locks or more does the same, and if it gets no table and others do not end, what it asks for is refused
+    /// with `lock_room`; it can go on with what it has, lock whole tables, or roll back. Default 1 GiB.
+    pub lock_bytes: usize,
     /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
     /// Whether the lock manager may have threads of its own, as `sharded` has to find deadlocks.
@@ -132,6 +140,8 @@ impl Default for Options {
             latch: LatchKind::Parking,
             lock_buckets: DEFAULT_BUCKET_COUNT,
             lock_escalation: 10_000,
+            transaction_lock_bytes: 64 << 20,
+            lock_bytes: 1 << 30,
             victim: VictimPolicy::LeastWork,
             lock_threads: true,
             lock_wait: Duration::from_secs(10),

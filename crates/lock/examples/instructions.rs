@@ -13,6 +13,7 @@
 //! * `neighbours`: one anywhere, and nine behind it, one by one;
 //! * `scan`: the same, asked for as a scan does, gaps included; `down`: by a scan that goes down;
 //! * `long`: as `scan`, with keys of twelve bytes;
+//! * `skip`: as `points`, exclusively, with keys that all are somebody else's and are passed over;
 //! * `real`: as `points`, after somebody else had an exclusive lock near every key.
 //!
 //! The count it prints divides callgrind's total into instructions for each lock and its release.
@@ -68,6 +69,19 @@ fn measured_scans(locks: &Any, worker: &Worker, owner: &mut Owner, names: &[Name
     }
 }
 
+#[inline(never)]
+fn measured_skips(locks: &Any, worker: &Worker, owner: &mut Owner, names: &[Name]) {
+    for names in names.chunks_exact(KEYS) {
+        owner.begin();
+        ask(locks, worker, owner, Name::table(1), Mode::IX);
+        for &name in names {
+            let reply = locks.request(worker, owner, name, Mode::X, Patience::Skip);
+            assert!(!matches!(reply, Reply::Granted | Reply::Held));
+        }
+        locks.release_all(worker, owner);
+    }
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut options = Options::default();
@@ -92,7 +106,7 @@ fn main() {
     };
     let random = |_| worker.random_below(BELOW);
     let numbers: Vec<u64> = match case.as_str() {
-        "points" | "real" => (0..100_000).map(random).collect(),
+        "points" | "real" | "skip" => (0..100_000).map(random).collect(),
         _ => {
             let firsts = (0..100_000 / KEYS as u64).map(random);
             firsts
@@ -113,7 +127,14 @@ fn main() {
         }
         locks.release_all(&worker, &mut stranger);
     }
+    if case == "skip" {
+        for &name in &names {
+            let outcome = locks.try_lock(&worker, &mut stranger, name, Mode::X);
+            assert!(outcome.is_held());
+        }
+    }
     match case.as_str() {
+        "skip" => measured_skips(&locks, &worker, &mut owner, &names),
         "points" | "real" | "neighbours" => measured(&locks, &worker, &mut owner, &names),
         "scan" | "down" | "long" => measured_scans(&locks, &worker, &mut owner, &names),
         other => panic!("points, neighbours, scan, down, long or real, and not {other}"),

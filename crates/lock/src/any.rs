@@ -1,6 +1,7 @@
 //! The choice of a manager, made when it is opened.
 
 use crate::{
+    escalate,
     manager::{LockManager, forward},
     managers::{
         bucket::Bucket,
@@ -14,7 +15,9 @@ use crate::{
     name::Name,
     owner::{Owner, Scan},
     reference::Reference,
+    registry::Registry,
     request::{Patience, Reply},
+    room::Limits,
     waits::VictimPolicy,
 };
 use foxton_sync::{latch, worker::Worker};
@@ -90,9 +93,19 @@ pub struct Options {
     /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
     /// time. Default 10 ms; up to a thousand times as long where that happens again and again.
     pub hold_off: Duration,
-    /// For `direct`: above how many keys of one table a transaction tries to have all of it, without
-    /// waiting; 0 for never, and never with inheritance. Default 10,000.
+    /// Above how many keys of one table a transaction tries to have all of it, without waiting, in the place
+    /// of those; 0 for never. Default 10,000.
+    ///
+    /// This and the next two need tables to be locked before their keys, and count what a list of locks has: a
+    /// block of neighbours that `direct` remembers is one.
     pub escalation: u32,
+    /// Bytes of the locks of one transaction, about, above which it tries to have the tables that it has most
+    /// keys of, and goes on with keys where somebody is in the way. Default 64 MiB.
+    pub owner_bytes: usize,
+    /// Bytes of the locks of all transactions, about. Above that, whoever has acquired some 256 locks or more
+    /// tries the same, and is refused ([`Reason::Full`](crate::request::Reason::Full)) if that makes no
+    /// room. Default 1 GiB.
+    pub total_bytes: usize,
     /// For `staged`: how many requests there may be at once, those included that wait to be used again;
     /// who asks for more is refused ([`Reason::Full`](crate::request::Reason::Full)). 40 bytes each.
     /// Default and most: 2^26.
@@ -111,6 +124,8 @@ impl Default for Options {
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
             escalation: 10_000,
+            owner_bytes: 64 << 20,
+            total_bytes: 1 << 30,
             request_limit: MOST_REQUESTS,
         }
     }
@@ -127,6 +142,8 @@ impl Options {
             granule_count: 2,
             hold_off: Duration::ZERO,
             escalation: 0,
+            owner_bytes: usize::MAX,
+            total_bytes: usize::MAX,
             ..Self::default()
         }
     }
@@ -216,6 +233,8 @@ impl Any {
             granule_count,
             hold_off,
             escalation,
+            owner_bytes,
+            total_bytes,
             request_limit,
         } = *options;
         let sharded = |order| {
@@ -258,11 +277,19 @@ impl Any {
                     count: granule_count,
                     hold_off,
                     tables,
-                    escalation: if tables { escalation } else { 0 },
                 };
                 Self::Direct(Direct::new(latch, bucket_count, victim, granules))
             }
         };
+        manager.registry().limit(Limits {
+            keys: if escalation == 0 {
+                u32::MAX
+            } else {
+                escalation
+            },
+            owner_bytes,
+            total_bytes,
+        });
         let always = inherit == Inheritance::Always;
         match inherit {
             Inheritance::Off => manager,
@@ -300,7 +327,27 @@ impl Any {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
+        if owner.is_to_look()
+            && let Some(reply) = escalate::look(self, worker, owner, (name, mode))
+        {
+            return reply;
+        }
         each!(self, manager => manager.request(worker, owner, name, mode, patience))
+    }
+
+    /// Its owners' records. Not under inheritance, which has those of what is under it.
+    fn registry(&self) -> &Registry {
+        match self {
+            Self::Reference(manager) => manager.registry(),
+            Self::Global(manager) => manager.registry(),
+            Self::Bucket(manager) => manager.registry(),
+            Self::Sharded(manager) => manager.registry(),
+            Self::ShardedWorld(manager) => manager.registry(),
+            Self::Inherit(manager) => manager.inner().registry(),
+            Self::Direct(manager) => manager.registry(),
+            Self::Staged(manager) => manager.registry(),
+            Self::StagedPaper(manager, _) => manager.registry(),
+        }
     }
 
     /// A release by any but the default.
@@ -348,7 +395,7 @@ impl LockManager for Any {
             Self::Direct(manager) => {
                 manager.request_in_scan(worker, owner, scan, name, mode, patience)
             }
-            Self::Inherit(manager) => {
+            Self::Inherit(manager) if !owner.is_to_look() => {
                 manager.request_in_scan(worker, owner, scan, name, mode, patience)
             }
             _ => self.request(worker, owner, name, mode, patience),

@@ -248,10 +248,14 @@ pub struct Stats {
     pub cancelled: u64,
     /// Requests for which there was no room.
     pub full: u64,
-    /// How often remembered locks were made real (`direct`).
+    /// How often remembered locks were made real (`direct`): de-escalation.
     pub revocations: u64,
-    /// How often a transaction was given a whole table in the place of further keys (`direct`).
+    /// How often a transaction was given a whole table in the place of many keys.
     pub escalations: u64,
+    /// How often one asked for a whole table and somebody was in the way: it went on with keys.
+    pub escalations_refused: u64,
+    /// Keys that were given back for tables.
+    pub traded: u64,
     /// Nanoseconds that revoking took, over all threads.
     pub revocation_nanos: u64,
     /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
@@ -314,6 +318,9 @@ impl Stats {
             stats.deadlocks += refused(Reason::Deadlock);
             stats.cancelled += refused(Reason::Cancelled);
             stats.full += refused(Reason::Full);
+            stats.escalations += record.room.escalations.load(Ordering::Relaxed);
+            stats.escalations_refused += record.room.escalations_refused.load(Ordering::Relaxed);
+            stats.traded += record.room.traded.load(Ordering::Relaxed);
             let inheritance = &mut stats.inheritance;
             let outcomes = [
                 &mut inheritance.cold,

@@ -159,6 +159,9 @@ mod remembered;
 /// What an owner knows of the locks that it remembers.
 mod notes;
 
+/// How much room locks may take.
+mod room;
+
 /// What others may read of an owner, and where it sleeps.
 mod registry;
 
@@ -173,6 +176,9 @@ pub mod waits;
 
 /// The contract.
 pub mod manager;
+
+/// Whole tables in the place of many keys.
+mod escalate;
 
 /// The contract in its plainest form.
 pub mod reference;

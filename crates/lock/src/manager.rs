@@ -183,6 +183,7 @@ pub trait LockManager: Send + Sync + Debug {
             Reply::Held => Outcome::Held,
             Reply::Refused(refusal) => Outcome::Refused(refusal),
             Reply::Waiting => self.wait(worker, owner, deadline),
+            Reply::Passed => unreachable!("a request that is to wait is not passed over"),
         }
     }
 
@@ -192,7 +193,7 @@ pub trait LockManager: Send + Sync + Debug {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
             Reply::Refused(refusal) => Outcome::Refused(refusal),
-            Reply::Waiting => unreachable!("a request that is not to wait does not"),
+            Reply::Waiting | Reply::Passed => unreachable!("it is refused instead"),
         }
     }
 }

@@ -9,6 +9,9 @@
 //! * I1  While a wait is in progress nothing is requested, released or begun; `settle` or a
 //!   cancellation ends it first.
 
+/// How much it holds, and whole tables in the place of that.
+mod bound;
+
 /// What is kept, and since when.
 mod keep;
 
@@ -20,6 +23,7 @@ use crate::{
     registry::{GRANTED, Record, Registry, Spare, Waiting, add},
     remembered::{Mark, Remembered},
     request::{Blocker, Label, Outcome, Reason, Refusal, Reply},
+    room::Limits,
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -28,6 +32,8 @@ use foxton_sync::{
     shim::Arc,
 };
 use std::{fmt, time::Instant};
+
+use bound::{Escalated, first_look};
 
 pub use crate::registry::WaitTicket;
 pub use crate::request::OwnerId;
@@ -121,27 +127,7 @@ pub struct Owner {
     /// What it alone knows of that list.
     pub(crate) notes: Notes,
     /// What came of trying to have whole tables.
-    pub(crate) escalated: Escalated,
-}
-
-/// What became of an owner's escalations: by transaction, so that none need be forgotten at its end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Escalated {
-    /// The last transaction that got a whole table.
-    granted: OwnerId,
-    /// The last one that tried, and the order of acquisition before which it does not try again.
-    tried: (OwnerId, u32),
-}
-
-impl Escalated {
-    fn none(id: OwnerId) -> Self {
-        // The id of another place: never this owner's.
-        let nobody = OwnerId::from_number(id.number().wrapping_sub(1));
-        Self {
-            granted: nobody,
-            tried: (nobody, 0),
-        }
-    }
+    escalated: Escalated,
 }
 
 impl fmt::Debug for Owner {
@@ -176,7 +162,7 @@ impl Owner {
             remembers: false,
             spare,
             notes: Notes::default(),
-            escalated: Escalated::none(id),
+            escalated: Escalated::none(id, registry.limits()),
         }
     }
 
@@ -200,7 +186,7 @@ impl Owner {
             remembers: false,
             spare: Spare::default(),
             notes: Notes::default(),
-            escalated: Escalated::none(id),
+            escalated: Escalated::none(id, &Limits::NONE),
         }
     }
 
@@ -232,6 +218,7 @@ impl Owner {
             "begin with locks held: release_all comes first"
         );
         self.defeats = 0;
+        self.escalated.look_at = first_look(self.registry.limits());
         self.id = self.id.next();
         self.registry.begin(&self.record, self.id);
         self.id
@@ -295,49 +282,10 @@ impl Owner {
         }
     }
 
-    /// Whether this transaction has been given a whole table in the place of further keys. Then it is
-    /// worth asking whether [`covers`](Self::covers).
-    #[inline]
-    pub fn has_escalated(&self) -> bool {
-        self.escalated.granted == self.id
-    }
-
-    /// Whether the table of `name` is held in a mode that is as good as `name` itself in `mode`: X for
-    /// everything, and S, U and SIX for sharing. Nobody else can then have or get `name` in a mode that
-    /// conflicts, for as long as the table is held.
-    ///
-    /// Managers know names, and not which includes which: they lock whatever they are asked for. Who
-    /// asks for a table first, and for its keys after that, may leave out those that are covered.
-    #[inline(never)]
-    pub fn covers(&self, name: Name, mode: Mode) -> bool {
-        let table = name.parent().and_then(|table| self.held_mode(table));
-        table.is_some_and(|held| {
-            held == Mode::X || (held.covers(Mode::S) && mode.is_weak(name.class()))
-        })
-    }
-
     /// Acquisitions so far; a block of neighbours that a scan came to is one.
     #[inline]
     pub(crate) fn acquired(&self) -> u32 {
         self.held.acquired() + self.notes.acquired()
-    }
-
-    /// Whether this transaction has not tried in vain to have a whole table just now.
-    pub(crate) fn may_escalate(&self) -> bool {
-        let (id, again) = self.escalated.tried;
-        id != self.id || self.acquired() >= again
-    }
-
-    /// Does not try again before so many more acquisitions.
-    pub(crate) fn put_off_escalation(&mut self, by: u32) {
-        let again = self.acquired().saturating_add(by.max(1));
-        self.escalated.tried = (self.id, again);
-    }
-
-    /// Has been given a whole table, by escalation or because it was asked for: from now on it is worth
-    /// asking whether one [`covers`](Self::covers).
-    pub fn note_whole_table(&mut self) {
-        self.escalated.granted = self.id;
     }
 
     /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
@@ -407,7 +355,8 @@ impl Owner {
             name,
             mode,
             since: now(),
-            lock_count: self.lock_count(),
+            // What was traded is lost, too.
+            lock_count: self.lock_count() + self.traded() as usize,
             begun: record.begun(),
             defeats: self.defeats,
         };
@@ -488,11 +437,28 @@ impl Owner {
         self.refuse(refusal)
     }
 
+    /// Answers a request that is passed over, and counts it.
+    pub(crate) fn pass_over(&self) -> Reply {
+        self.record().counters.count_refusal(Reason::Busy);
+        Reply::Passed
+    }
+
     /// Answers a request for which there is no room, and counts it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode) -> Reply {
-        self.refuse(Refusal::new(Reason::Full, name, mode))
+    pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+        let mut refusal = Refusal::new(Reason::Full, name, mode);
+        refusal.blockers = blockers;
+        self.refuse(refusal)
+    }
+
+    /// The same where it has acquired so much itself that there is no order for more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse_for_order(&self, name: Name, mode: Mode) -> Reply {
+        let mut own = self.registry.blocker(self.id, mode, false);
+        own.locks = self.lock_count();
+        self.refuse_for_room(name, mode, vec![own])
     }
 
     fn refuse(&self, refusal: Refusal) -> Reply {
@@ -533,6 +499,9 @@ impl Owner {
         add(&counters.acquisitions, acquired);
         if self.re_asks > 0 {
             add(&counters.re_asks, std::mem::take(&mut self.re_asks));
+        }
+        if self.escalated.published {
+            self.withdraw_room();
         }
     }
 }

@@ -125,6 +125,10 @@ impl Reference {
         }
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     fn locked<R>(&self, worker: &Worker, body: impl FnOnce(&mut Map) -> R) -> R {
         worker.account().passed(&MAP);
         let free = try_lock(&self.map);
@@ -273,7 +277,7 @@ impl LockManager for Reference {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
         if !owner.has_room() {
-            return owner.refuse_for_room(name, mode);
+            return owner.refuse_for_order(name, mode);
         }
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
@@ -299,7 +303,7 @@ impl LockManager for Reference {
             }
             match patience {
                 Patience::Wait => {}
-                Patience::Skip => return owner.refuse_at_once(name, mode, Vec::new()),
+                Patience::Skip => return owner.pass_over(),
                 Patience::Refuse => {
                     return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
                 }

@@ -19,6 +19,7 @@ use crate::{
     name::Name,
     remembered::Remembered,
     request::{Blocker, Label, Member, OwnerId, Reason, Refusal},
+    room::{Limits, Room},
     usage::Ledger,
 };
 use foxton_sync::{
@@ -158,6 +159,7 @@ pub(crate) struct Record {
     label: Mutex<(OwnerId, Label)>,
     pub(crate) estate: Mutex<Estate>,
     pub(crate) counters: Counters,
+    pub(crate) room: Room,
     /// What its waits cost; made by the first.
     ledger: Mutex<Option<Box<Ledger>>>,
     remembered: OnceLock<Arc<Remembered>>,
@@ -176,6 +178,7 @@ impl Record {
             label: Mutex::new((id, Label::default())),
             estate: Mutex::default(),
             counters: Counters::default(),
+            room: Room::default(),
             ledger: Mutex::default(),
             remembered: OnceLock::new(),
         }
@@ -323,6 +326,8 @@ pub(crate) struct Registry {
     places: Mutex<Places>,
     /// The list of those who remember nothing.
     blank: Arc<Remembered>,
+    /// Set once, before there is an owner.
+    limits: OnceLock<Limits>,
 }
 
 #[derive(Debug, Default)]
@@ -340,7 +345,18 @@ impl Registry {
             chunks,
             places: Mutex::default(),
             blank: Arc::default(),
+            limits: OnceLock::new(),
         }
+    }
+
+    /// Bounds the room of locks, from the next transactions on.
+    pub(crate) fn limit(&self, limits: Limits) {
+        self.limits.get_or_init(|| limits);
+    }
+
+    #[inline]
+    pub(crate) fn limits(&self) -> &Limits {
+        self.limits.get().unwrap_or(&Limits::NONE)
     }
 
     /// Which manager's it is, in one word: no two that are there have the same.
@@ -443,6 +459,7 @@ impl Registry {
             mode,
             age,
             waiting,
+            locks: 0,
         }
     }
 

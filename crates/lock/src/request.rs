@@ -61,8 +61,8 @@ pub type Label = Cow<'static, str>;
 pub enum Patience {
     /// It is refused, and leaves no trace.
     Refuse,
-    /// The same, but who stood in the way is not told: for those who pass over what is locked, many
-    /// names in a row, and would not read it.
+    /// It is passed over ([`Reply::Passed`]), and leaves no trace. Who stood in the way is not told: for
+    /// those who pass over what is locked, many names in a row, and would not read it.
     Skip,
     /// It waits in the queue.
     Wait,
@@ -79,6 +79,8 @@ pub enum Reply {
     /// The request is in the queue. Nothing else may be asked for until the wait has ended: call
     /// `wait`, `poll_wait` or `cancel`.
     Waiting,
+    /// Nothing has changed: somebody is in the way of a request that was to be passed over then.
+    Passed,
     /// Nothing has changed.
     Refused(Box<Refusal>),
 }
@@ -125,8 +127,8 @@ pub enum Reason {
     Deadlock,
     /// Somebody ended the wait from outside.
     Cancelled,
-    /// There are as many requests at once as the manager has room for. It can be asked for again when
-    /// others have ended.
+    /// There are as many requests at once as the manager has room for, or as its options allow. It can be
+    /// asked for again when others have ended. Those who stand in the way are those who hold most.
     Full,
 }
 
@@ -230,17 +232,19 @@ pub struct Blocker {
     pub age: Duration,
     /// Whether it waits itself, earlier in the same queue, rather than holds.
     pub waiting: bool,
+    /// How many locks it holds, about, if it stands in the way because it holds many ([`Reason::Full`]);
+    /// otherwise 0.
+    pub locks: usize,
 }
 
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.waiting { "waits for" } else { "holds" };
-        write!(
-            f,
-            "{} {verb} {}",
-            Called(self.owner, &self.label),
-            self.mode
-        )?;
+        write!(f, "{} {verb} ", Called(self.owner, &self.label))?;
+        match self.locks {
+            0 => write!(f, "{}", self.mode)?,
+            locks => write!(f, "{locks} locks")?,
+        }
         write!(f, " ({:.1?} old)", self.age)
     }
 }
@@ -332,6 +336,7 @@ mod tests {
             mode: Mode::IS,
             age: Duration::from_millis(5),
             waiting: false,
+            locks: 0,
         });
         assert_eq!(
             refusal.to_string(),

@@ -1,4 +1,5 @@
-//! Whole tables in the place of many keys: when `direct` tries, what it gets, and what it goes back to.
+//! Whole tables in the place of many keys: when an owner tries, what it gets and gives for it, and what it goes
+//! back to; over every manager.
 
 use foxton_lock::{
     any::{Any, Inheritance, Kind, Options},
@@ -6,7 +7,7 @@ use foxton_lock::{
     mode::Mode,
     name::{KeyHasher, Name},
     owner::{Owner, Scan},
-    request::Patience,
+    request::{Patience, Reason, Reply},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -22,14 +23,14 @@ struct Keys {
 }
 
 impl Keys {
-    fn above(bound: u32) -> Self {
-        Self::with(bound, Inheritance::Off)
+    fn above(bound: u32, kind: Kind) -> Self {
+        Self::with(kind, |options| options.escalation = bound)
     }
 
-    fn with(bound: u32, inherit: Inheritance) -> Self {
+    fn with(kind: Kind, change: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::tiny();
-        (options.kind, options.inherit) = (Kind::Direct, inherit);
-        options.escalation = bound;
+        options.kind = kind;
+        change(&mut options);
         let workers = Workers::with_seed(1);
         Self {
             locks: Any::new(&options),
@@ -74,87 +75,97 @@ impl Keys {
 
 #[test]
 fn who_shares_many_keys_gets_the_table_shared_and_others_read_on() {
-    let t = Keys::above(BOUND);
-    let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
-    t.take(&mut many, 0..20, Mode::S);
-    assert_eq!((t.escalations(), many.has_escalated()), (0, false));
-    t.take(&mut many, 20..30, Mode::S);
-    assert_eq!((t.escalations(), many.has_escalated()), (1, true));
-    assert_eq!(many.held_mode(TABLE), Some(Mode::S));
-    assert!(many.covers(t.key(1000), Mode::S) && !many.covers(t.key(1000), Mode::X));
-    assert!(!t.has(&mut other, TABLE, Mode::IX));
-    t.take(&mut other, 0..2, Mode::S);
-    t.end(&mut other);
-    t.end(&mut many);
-    assert!(!many.has_escalated(), "the next transaction begins anew");
-    t.take(&mut other, 0..2, Mode::X);
-    t.end(&mut other);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        t.take(&mut many, 0..20, Mode::S);
+        assert_eq!((t.escalations(), many.has_escalated()), (0, false));
+        t.take(&mut many, 20..30, Mode::S);
+        assert_eq!((t.escalations(), many.has_escalated()), (1, true));
+        assert_eq!(many.held_mode(TABLE), Some(Mode::S));
+        assert!(many.covers(t.key(1000), Mode::S) && !many.covers(t.key(1000), Mode::X));
+        assert!(!t.has(&mut other, TABLE, Mode::IX));
+        t.take(&mut other, 0..2, Mode::S);
+        t.end(&mut other);
+        t.end(&mut many);
+        assert!(!many.has_escalated(), "the next transaction begins anew");
+        t.take(&mut other, 0..2, Mode::X);
+        t.end(&mut other);
+    }
 }
 
 #[test]
 fn who_writes_many_keys_gets_the_table_exclusively() {
-    let t = Keys::above(BOUND);
-    let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
-    t.take(&mut many, 0..30, Mode::X);
-    assert_eq!(many.held_mode(TABLE), Some(Mode::X));
-    assert!(many.covers(t.key(1000), Mode::X) && many.covers(Name::end(1), Mode::S));
-    assert!(!many.covers(Name::end(2), Mode::S) && !many.covers(TABLE, Mode::S));
-    assert!(!t.has(&mut other, TABLE, Mode::IS));
-    t.end(&mut many);
-    assert!(t.has(&mut other, TABLE, Mode::IS));
-    t.end(&mut other);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        t.take(&mut many, 0..30, Mode::X);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X));
+        assert!(many.covers(t.key(1000), Mode::X) && many.covers(Name::end(1), Mode::S));
+        assert!(!many.covers(Name::end(2), Mode::S) && !many.covers(TABLE, Mode::S));
+        assert!(!t.has(&mut other, TABLE, Mode::IS));
+        t.end(&mut many);
+        assert!(t.has(&mut other, TABLE, Mode::IS));
+        t.end(&mut other);
+    }
 }
 
 #[test]
 fn who_shares_many_keys_and_writes_some_gets_both_in_turn() {
-    let t = Keys::above(BOUND);
-    let mut many = t.locks.owner();
-    t.take(&mut many, 0..1, Mode::X);
-    t.take(&mut many, 1..30, Mode::S);
-    assert_eq!(many.held_mode(TABLE), Some(Mode::SIX));
-    assert!(many.covers(t.key(99), Mode::S) && !many.covers(t.key(99), Mode::X));
-    t.take(&mut many, 100..110, Mode::X);
-    assert_eq!(many.held_mode(TABLE), Some(Mode::SIX), "few are exclusive");
-    t.take(&mut many, 110..150, Mode::X);
-    assert_eq!((many.held_mode(TABLE), t.escalations()), (Some(Mode::X), 2));
-    t.end(&mut many);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let mut many = t.locks.owner();
+        t.take(&mut many, 0..1, Mode::X);
+        t.take(&mut many, 1..30, Mode::S);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::SIX));
+        assert!(many.covers(t.key(99), Mode::S) && !many.covers(t.key(99), Mode::X));
+        t.take(&mut many, 100..110, Mode::X);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::SIX), "few are exclusive");
+        t.take(&mut many, 110..150, Mode::X);
+        assert_eq!((many.held_mode(TABLE), t.escalations()), (Some(Mode::X), 2));
+        t.end(&mut many);
+    }
 }
 
 #[test]
 fn who_is_refused_goes_on_with_keys_and_tries_again_after_as_many_more() {
-    let t = Keys::above(BOUND);
-    let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
-    t.take(&mut other, 1000..1001, Mode::X);
-    t.take(&mut many, 0..30, Mode::S);
-    assert_eq!(
-        (t.escalations(), many.held_mode(TABLE)),
-        (0, Some(Mode::IS))
-    );
-    let tried = t.locks.stats(&t.worker).busy;
-    assert_eq!(tried, 1, "it has tried, once");
-    t.end(&mut other);
-    t.take(&mut many, 30..38, Mode::S);
-    assert_eq!(t.escalations(), 0, "too soon");
-    t.take(&mut many, 38..60, Mode::S);
-    assert_eq!((t.escalations(), many.held_mode(TABLE)), (1, Some(Mode::S)));
-    t.end(&mut many);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        t.take(&mut other, 1000..1001, Mode::X);
+        t.take(&mut many, 0..30, Mode::S);
+        assert_eq!(
+            (t.escalations(), many.held_mode(TABLE)),
+            (0, Some(Mode::IS))
+        );
+        let tried = t.locks.stats(&t.worker).busy;
+        assert_eq!(tried, 1, "it has tried, once");
+        t.end(&mut other);
+        t.take(&mut many, 30..38, Mode::S);
+        assert_eq!(t.escalations(), 0, "too soon");
+        t.take(&mut many, 38..60, Mode::S);
+        assert_eq!((t.escalations(), many.held_mode(TABLE)), (1, Some(Mode::S)));
+        t.end(&mut many);
+    }
 }
 
 #[test]
 fn a_table_that_was_asked_for_once_is_had_for_what_is_exclusive() {
-    let t = Keys::above(BOUND);
-    let mut many = t.locks.owner();
-    assert!(t.has(&mut many, TABLE, Mode::IX));
-    for number in 0..30 {
-        assert!(t.has(&mut many, t.key(number), Mode::X));
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let mut many = t.locks.owner();
+        assert!(t.has(&mut many, TABLE, Mode::IX));
+        for number in 0..30 {
+            assert!(t.has(&mut many, t.key(number), Mode::X));
+        }
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X));
+        t.end(&mut many);
     }
-    assert_eq!(many.held_mode(TABLE), Some(Mode::X));
-    t.end(&mut many);
 }
 
 #[test]
 fn a_block_of_neighbours_counts_as_one() {
-    let t = Keys::above(BOUND);
+    let t = Keys::above(BOUND, Kind::Direct);
     let (mut many, mut scan) = (t.locks.owner(), Scan::new());
     for number in 0..64 * 40u64 {
         assert!(t.has(&mut many, TABLE, Mode::IS));
@@ -180,55 +191,211 @@ fn a_block_of_neighbours_counts_as_one() {
 
 #[test]
 fn going_back_to_a_savepoint_keeps_a_table_that_was_held_before_it() {
-    let t = Keys::above(BOUND);
-    let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
-    t.take(&mut many, 0..1, Mode::X);
-    let savepoint = many.savepoint();
-    t.take(&mut many, 1..40, Mode::X);
-    t.locks.release_since(&t.worker, &mut many, savepoint);
-    assert_eq!(many.lock_count(), 2);
-    assert_eq!(many.held_mode(TABLE), Some(Mode::X), "as any conversion");
-    assert!(many.covers(t.key(30), Mode::X));
-    assert!(!t.has(&mut other, TABLE, Mode::IS));
-    t.end(&mut many);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        t.take(&mut many, 0..1, Mode::X);
+        let savepoint = many.savepoint();
+        t.take(&mut many, 1..40, Mode::X);
+        t.locks.release_since(&t.worker, &mut many, savepoint);
+        assert_eq!(many.lock_count(), 1, "the key before was traded");
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X), "as any conversion");
+        assert!(many.covers(t.key(30), Mode::X));
+        assert!(!t.has(&mut other, TABLE, Mode::IS));
+        t.end(&mut many);
+    }
 }
 
 #[test]
 fn going_back_to_a_savepoint_before_the_table_gives_it_back() {
-    let t = Keys::above(BOUND);
-    let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
-    let savepoint = many.savepoint();
-    t.take(&mut many, 0..40, Mode::X);
-    t.locks.release_since(&t.worker, &mut many, savepoint);
-    assert_eq!(many.lock_count(), 0);
-    assert!(!many.covers(t.key(30), Mode::S));
-    t.take(&mut other, 0..2, Mode::X);
-    t.end(&mut other);
-    t.end(&mut many);
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        let savepoint = many.savepoint();
+        t.take(&mut many, 0..40, Mode::X);
+        t.locks.release_since(&t.worker, &mut many, savepoint);
+        assert_eq!(many.lock_count(), 0);
+        assert!(!many.covers(t.key(30), Mode::S));
+        t.take(&mut other, 0..2, Mode::X);
+        t.end(&mut other);
+        t.end(&mut many);
+    }
 }
 
 #[test]
 fn other_tables_and_advisory_names_do_not_count() {
-    let t = Keys::above(BOUND);
-    let mut many = t.locks.owner();
-    for number in 0..100u32 {
-        assert!(t.has(&mut many, Name::advisory(number.into()), Mode::X));
-        assert!(t.has(&mut many, Name::table(number), Mode::IX));
-        assert!(t.has(&mut many, Name::end(number), Mode::X));
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let mut many = t.locks.owner();
+        for number in 0..100u32 {
+            assert!(t.has(&mut many, Name::advisory(number.into()), Mode::X));
+            assert!(t.has(&mut many, Name::table(number), Mode::IX));
+            assert!(t.has(&mut many, Name::end(number), Mode::X));
+        }
+        assert_eq!(t.escalations(), 0);
+        t.end(&mut many);
     }
-    assert_eq!(t.escalations(), 0);
-    t.end(&mut many);
 }
 
 #[test]
-fn with_a_bound_of_zero_and_with_inheritance_nobody_gets_a_table() {
-    for t in [Keys::above(0), Keys::with(BOUND, Inheritance::Always)] {
+fn with_a_bound_of_zero_nobody_gets_a_table() {
+    for kind in Kind::ALL {
+        let t = Keys::above(0, kind);
         let mut many = t.locks.owner();
         t.take(&mut many, 0..100, Mode::X);
         assert_eq!(
             (t.escalations(), many.held_mode(TABLE)),
             (0, Some(Mode::IX))
         );
-        t.locks.release_all(&t.worker, &mut many);
+        t.end(&mut many);
+    }
+}
+
+#[test]
+fn it_is_the_same_where_tables_are_inherited() {
+    for kind in Kind::ALL {
+        let t = Keys::with(kind, |options| {
+            (options.escalation, options.inherit) = (BOUND, Inheritance::Always);
+        });
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        for round in 1..=3 {
+            t.take(&mut many, 0..30, Mode::S);
+            assert_eq!(
+                (many.held_mode(TABLE), t.escalations()),
+                (Some(Mode::S), round)
+            );
+            assert!(!t.has(&mut other, TABLE, Mode::IX));
+            t.locks.release_all(&t.worker, &mut many);
+            many.begin();
+            // What was left behind is in nobody's way.
+            t.take(&mut other, 0..2, Mode::X);
+            t.locks.release_all(&t.worker, &mut other);
+            other.begin();
+        }
+        t.locks.verify(&t.worker);
+    }
+}
+
+#[test]
+fn no_key_is_unprotected_at_any_step() {
+    for kind in Kind::ALL {
+        let t = Keys::above(8, kind);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        for number in 0..40 {
+            let mode = if number % 3 == 0 { Mode::X } else { Mode::S };
+            t.take(&mut many, number..number + 1, mode);
+            for taken in 0..=number {
+                let got =
+                    t.has(&mut other, TABLE, Mode::IX) && t.has(&mut other, t.key(taken), Mode::X);
+                assert!(!got, "{kind}: {taken} after {number}");
+                t.locks.release_all(&t.worker, &mut other);
+                other.begin();
+            }
+        }
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X));
+        // The table, and those that were asked for since it looked last.
+        let keys = many.lock_count() as u64 - 1;
+        assert!(keys <= 8, "{kind}: {keys}");
+        assert_eq!(t.locks.stats(&t.worker).traded, 40 - keys);
+        t.end(&mut many);
+    }
+}
+
+/// What a lock in a queue counts.
+const LOCK_BYTES: usize = 96;
+
+#[test]
+fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Direct) {
+        let t = Keys::with(kind, |options| options.owner_bytes = 40 * LOCK_BYTES);
+        let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
+        let small = Name::table(2);
+        let key_of_small = |n: u64| Name::key(2, &n.to_be_bytes(), &t.hasher);
+        for number in 0..10 {
+            assert!(t.has(&mut many, small, Mode::IX));
+            assert!(t.has(&mut many, key_of_small(number), Mode::X));
+        }
+        t.take(&mut other, 1000..1001, Mode::S);
+        t.take(&mut many, 0..60, Mode::X);
+        // Somebody reads one of its rows: it goes on with keys, and tries again.
+        let stats = t.locks.stats(&t.worker);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::IX));
+        assert!(stats.escalations_refused > 0);
+        // The smaller table was had, since nobody is there.
+        assert_eq!(
+            (many.held_mode(small), stats.escalations),
+            (Some(Mode::X), 1)
+        );
+        t.end(&mut other);
+        t.take(&mut many, 60..120, Mode::X);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X));
+        assert!(many.lock_count() < 50, "{kind}: {}", many.lock_count());
+        t.end(&mut many);
+    }
+}
+
+#[test]
+fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
+    for kind in Kind::ALL {
+        let t = Keys::with(kind, |options| options.total_bytes = 100 * LOCK_BYTES);
+        let (mut large, mut many, mut reader) = (t.locks.owner(), t.locks.owner(), t.locks.owner());
+        large.set_label("large");
+        reader.set_label("reader");
+        for number in 0..90u32 {
+            assert!(t.has(&mut large, Name::advisory(number.into()), Mode::X));
+        }
+        t.take(&mut reader, 5000..5001, Mode::S);
+        let refused = (0..200).find_map(|number| {
+            let mut ask = |name, mode| t.locks.try_lock(&t.worker, &mut many, name, mode).refusal();
+            let refused = ask(TABLE, Mode::IX).or_else(|| ask(t.key(number), Mode::X));
+            refused.map(|refusal| (number, refusal))
+        });
+        let (number, refusal) = refused.expect("there is no room for two hundred");
+        assert!((10..=50).contains(&number), "{kind}: {number}");
+        assert_eq!(refusal.reason, Reason::Full);
+        let named: Vec<&str> = refusal.blockers.iter().map(|b| &*b.label).collect();
+        assert!(named.contains(&"large"), "{kind}: {refusal}");
+        assert!(named.contains(&"reader"), "{kind}: {refusal}");
+        assert!(t.locks.stats(&t.worker).escalations_refused > 0);
+        // Nothing is lost, and nothing is left of the request.
+        assert!(!t.has(&mut reader, t.key(0), Mode::S));
+        assert_eq!(many.held_mode(t.key(number)), None);
+        // Once the reader has gone, the keys make room by being traded.
+        t.end(&mut reader);
+        t.take(&mut many, number..number + 50, Mode::X);
+        assert_eq!(many.held_mode(TABLE), Some(Mode::X));
+        t.end(&mut many);
+        // And once all have gone there is room for a table's lock and for others.
+        t.end(&mut large);
+        t.take(&mut reader, 0..20, Mode::X);
+        t.end(&mut reader);
+    }
+}
+
+#[test]
+fn what_was_traded_counts_as_work_that_would_be_lost() {
+    for kind in Kind::ALL {
+        let t = Keys::above(BOUND, kind);
+        let (mut many, mut few) = (t.locks.owner(), t.locks.owner());
+        let (one, two) = (Name::advisory(1), Name::advisory(2));
+        assert!(t.has(&mut many, one, Mode::X) && t.has(&mut few, two, Mode::X));
+        t.take(&mut many, 0..40, Mode::X);
+        for number in 10..15 {
+            assert!(t.has(&mut few, Name::advisory(number), Mode::X));
+        }
+        let wait = |owner: &mut Owner, name| {
+            let reply = t
+                .locks
+                .request(&t.worker, owner, name, Mode::X, Patience::Wait);
+            assert!(matches!(reply, Reply::Waiting));
+        };
+        wait(&mut many, two);
+        wait(&mut few, one);
+        let outcome = t.locks.wait(&t.worker, &mut few, None);
+        let refusal = outcome.refusal().expect("who has done less gives way");
+        assert_eq!(refusal.reason, Reason::Deadlock, "{kind}");
+        t.end(&mut few);
+        assert!(t.locks.wait(&t.worker, &mut many, None).is_held());
+        t.end(&mut many);
     }
 }

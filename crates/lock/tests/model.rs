@@ -131,6 +131,7 @@ impl World {
             Reply::Granted => "granted".to_owned(),
             Reply::Held => "held".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
+            Reply::Passed => "passed over".to_owned(),
             Reply::Refused(refusal) => told(&refusal),
         };
         match step {

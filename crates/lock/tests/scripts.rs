@@ -214,6 +214,7 @@ impl Script {
             Reply::Granted => "granted".to_owned(),
             Reply::Held => "held".to_owned(),
             Reply::Waiting => "waits".to_owned(),
+            Reply::Passed => "is passed over".to_owned(),
             Reply::Refused(refusal) => self.refusal(&refusal),
         })
     }

@@ -124,7 +124,7 @@ impl World {
         };
         match reply {
             Reply::Granted | Reply::Held => true,
-            Reply::Refused(_) => false,
+            Reply::Refused(_) | Reply::Passed => false,
             Reply::Waiting => match worker.random_below(8) {
                 0 => {
                     self.locks.cancel(worker, owner);

@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
+    try_with(first, keys, count, steps, |_| ());
+}
+
+fn try_with(first: u64, keys: u64, count: u64, steps: u64, change: fn(&mut Options)) {
     for (manager, seed) in LockManagerKind::ALL.into_iter().zip(first..) {
         let mut options = Options::tiny();
         (options.lock_manager, options.lock_threads) = (manager, true);
@@ -19,11 +23,12 @@ fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
         options.durability = Durability::None;
         // However slow the machine is, a wait as long as this is one that nobody ends.
         options.lock_wait = Duration::from_secs(120);
+        change(&mut options);
         let indexed = seed % 4 < 2;
         if indexed {
             declare(&mut options);
         }
-        let db = Database::in_memory(options).unwrap();
+        let db = Database::in_memory(options.clone()).unwrap();
         let mut plan = Plan {
             seed,
             clients: 8,
@@ -39,6 +44,12 @@ fn try_all(first: u64, keys: u64, count: u64, steps: u64) {
         let mut start = BTreeMap::new();
         for part in 0..2 {
             let ran = run(&db, plan, start, part << 32).unwrap();
+            let is_bounded = options.lock_escalation < 100;
+            let locks = db.stats().locks;
+            assert!(
+                !is_bounded || locks.escalations > 0 && locks.traded > 0,
+                "{manager}"
+            );
             assert_eq!(ran.history.counts().0, u64::from(plan.clients) * plan.count);
             assert_eq!(ran.stalled, 0, "{manager}, {plan:?}");
             let end = replay(&ran.history)
@@ -63,4 +74,15 @@ fn on_a_hundred_keys() {
 #[test]
 fn on_ten_thousand_keys() {
     try_all(1, 10_000, 1_500, 8);
+}
+
+/// Keys are traded for tables all the time, by one transaction alone or since all together have too much.
+#[test]
+fn where_there_is_room_for_few_locks() {
+    let few = |options: &mut Options| {
+        options.lock_escalation = 5;
+        options.transaction_lock_bytes = 12 * 96;
+        options.lock_bytes = 60 * 96;
+    };
+    try_with(5, 60, 600, 8, few);
 }

@@ -157,11 +157,6 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "what revoking has cost: \"lock revocation\"",
     ),
     (
-        "crates/lock/src/managers/direct/escalate.rs",
-        1,
-        "how often a whole table was had: \"lock granule\" was passed for it",
-    ),
-    (
         "crates/lock/src/managers/direct/granule.rs",
         4,
         "\"lock granule\", and \"lock revocation\" for what a walk sets; a granule becomes biased again once for each time it was revoked",

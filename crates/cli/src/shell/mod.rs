@@ -238,6 +238,11 @@ impl Shell {
             ("deadlocks", stats.deadlocks),
             ("locks taken", locks.acquisitions),
             ("tables locked for many keys", locks.escalations),
+            (
+                "tables that were wanted for that in vain",
+                locks.escalations_refused,
+            ),
+            ("keys traded for tables", locks.traded),
             ("waits for a lock", locks.waits),
             ("waits that timed out", locks.timeouts),
             ("microseconds waited", locks.wait_micros),

@@ -12,7 +12,7 @@ pub struct Conflict {
     detail: Option<Box<Detail>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Detail {
     refusal: Refusal,
     tables: TableNames,
@@ -58,10 +58,12 @@ pub enum ConflictReason {
     Deadlock,
     /// The wait was ended from outside. The transaction goes on.
     Cancelled,
-    /// More locks are held at once than the lock manager has room for. The transaction goes on, and can
-    /// be run again when others have ended.
+    /// More locks are held at once than the lock manager has room for, or than
+    /// [`Options::lock_bytes`](crate::Options::lock_bytes) allows. The transaction goes on, and can be run again
+    /// when others have ended: who stood in the way are those who hold most.
     Full,
-    /// The transaction was ended and rolled back by an earlier conflict, and takes no more work.
+    /// The transaction was ended and rolled back by an earlier conflict, and takes no more work. The refusal is
+    /// that one's.
     Ended,
     /// A [`Session`](crate::Session) that waited for one of its own locks was chosen to wait no longer, so
     /// that a cycle of waiters could go on. It holds what it held before.
@@ -92,10 +94,19 @@ impl Conflict {
         detail: None,
     };
 
+    /// What a transaction answers that was ended, where nobody noted by what.
     pub(crate) const ENDED: Conflict = Conflict {
         reason: ConflictReason::Ended,
         detail: None,
     };
+
+    /// What a transaction answers that this has ended: with the same refusal.
+    pub(crate) fn ended(&self) -> Conflict {
+        Conflict {
+            reason: ConflictReason::Ended,
+            detail: self.detail.clone(),
+        }
+    }
 
     /// It is of what a session asked for itself: no transaction was ended.
     pub(super) fn now_of_session(&mut self) {

@@ -67,7 +67,10 @@ impl State {
 
     /// Ends a transaction that has neither changes nor locks any more.
     pub(crate) fn put_away(mut state: Box<State>) {
-        state.phase = Phase::Active;
+        if state.phase != Phase::Active {
+            state.phase = Phase::Active;
+            state.ended_by = None;
+        }
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
         state.leave();

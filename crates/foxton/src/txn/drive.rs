@@ -169,6 +169,7 @@ impl State {
             self.count(Count::Deadlocks);
             self.undo_all();
             self.phase = Phase::Ended;
+            self.ended_by = Some(conflict.ended());
         }
         error
     }

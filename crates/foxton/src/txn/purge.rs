@@ -61,10 +61,9 @@ impl State {
             }
             let gap_is_ours = engine.options.locking == Locking::Off || {
                 let name = Name::key(table.record.id, key, &engine.hasher);
-                engine
-                    .locks
-                    .try_lock(worker, owner, name, KEY_AND_GAP)
-                    .is_held()
+                let is_covered = owner.has_escalated() && owner.covers(name, KEY_AND_GAP);
+                let locks = &engine.locks;
+                is_covered || locks.try_lock(worker, owner, name, KEY_AND_GAP).is_held()
             };
             if gap_is_ours {
                 remove(engine, worker, table, key);

@@ -20,7 +20,7 @@ use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
-use foxton_lock::request::{Patience, Reason, Refusal, Reply};
+use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_log::Lsn;
 use foxton_sync::admission::Claim;
 use foxton_sync::pages::Filling;
@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) worker: Worker,
     pub(crate) owner: Owner,
     pub(crate) phase: Phase,
+    /// What ended it, for as long as it is asked for more.
+    pub(crate) ended_by: Option<Conflict>,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) tables: Vec<Met>,
@@ -144,6 +146,7 @@ impl State {
             worker,
             owner,
             phase: Phase::Active,
+            ended_by: None,
             durability,
             isolation,
             tables: Vec::new(),
@@ -178,8 +181,14 @@ impl State {
         match self.phase {
             Phase::Active => Ok(()),
             // Nobody asks one that commits.
-            Phase::Ended | Phase::Released => Err(Conflict::ENDED.into()),
+            Phase::Ended | Phase::Released => Err(self.refuses_all()),
         }
+    }
+
+    #[cold]
+    fn refuses_all(&self) -> Error {
+        let ended_by = self.ended_by.as_ref();
+        ended_by.map_or(Conflict::ENDED, Conflict::ended).into()
     }
 
     /// The index of `table` among those met, after checking its types. Every operation on a table
@@ -429,15 +438,13 @@ impl<'a> Locker<'a> {
         match reply {
             Reply::Granted | Reply::Held => Ok(Step::Done(())),
             Reply::Waiting => Ok(Step::Wait),
+            Reply::Passed => Err(Conflict::PASSED_OVER.into()),
             Reply::Refused(refusal) => Err(self.refused(*refusal)),
         }
     }
 
     #[cold]
     fn refused(&self, refusal: Refusal) -> Error {
-        if self.patience == Patience::Skip && refusal.reason == Reason::Busy {
-            return Conflict::PASSED_OVER.into();
-        }
         // A refusal without a wait has no cycle: it is all about this table, or the one it leads to.
         Conflict::refused(refusal, |space| self.table.call(space)).into()
     }

@@ -74,8 +74,8 @@
 //!
 //! Many keys of one table:
 //!
-//! * D14 Who holds more keys than a bound tries to have the whole table, without waiting (`escalate`). That
-//!   is a strong request like any other (D5): while the table is held so, intentions on it are real.
+//! * D14 Who holds more keys than a bound tries to have the whole table, without waiting (`escalate`, for all
+//!   managers). On the shortest way only a re-asked table looks whether it is time. The attempt is a strong request like any other (D5): while the table is held so, intentions on it are real.
 //!
 //! A short range that is about to be read:
 //!
@@ -151,9 +151,6 @@ mod at_once;
 /// Asking.
 mod ask;
 
-/// The whole table in the place of many keys.
-mod escalate;
-
 /// Giving back.
 mod give;
 
@@ -173,7 +170,6 @@ use crate::{
     waits::VictimPolicy,
 };
 use at_once::AtOnce;
-use escalate::Escalation;
 use foxton_sync::{
     asymmetric::Asymmetric,
     cache_line::CachePadded,
@@ -219,7 +215,6 @@ pub struct Direct {
     /// Revokers between D6 and D7.
     mark: CachePadded<AtomicU64>,
     revoked: CachePadded<Revoked>,
-    escalation: Escalation,
 }
 
 /// Where locks are remembered.
@@ -231,8 +226,6 @@ pub struct Granules {
     pub hold_off: Duration,
     /// Whether locks on tables are remembered, too.
     pub tables: bool,
-    /// Above how many keys of one table an owner tries to have all of it; 0 for never.
-    pub escalation: u32,
 }
 
 /// What revoking came to.
@@ -265,7 +258,6 @@ impl Direct {
             count,
             hold_off,
             tables,
-            escalation,
         } = granules;
         assert!(
             count.is_power_of_two() && count <= MOST_GRANULES,
@@ -286,8 +278,11 @@ impl Direct {
             hold: HoldOff { first: hold_off },
             mark: CachePadded::default(),
             revoked: CachePadded::default(),
-            escalation: Escalation::above(escalation),
         }
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.real.registry
     }
 
     #[inline(always)]
@@ -545,7 +540,6 @@ impl LockManager for Direct {
         let mut stats = self.real.stats(worker);
         stats.memory_bytes += size_of_val(&*self.granules) + size_of_val(&*self.tables);
         stats.revocations = self.revoked.count.load(Ordering::Relaxed);
-        stats.escalations = self.escalation.granted();
         stats.revocation_nanos = self.revoked.nanos.load(Ordering::Relaxed);
         stats
     }

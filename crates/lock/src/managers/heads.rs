@@ -300,6 +300,25 @@ impl Heads {
         self.others -= u32::from(gone);
     }
 
+    /// Whether somebody is in the way of a new request of the owner at `place`, which does not hold `name`.
+    pub(crate) fn obstructs(&self, name: &Name, place: u32, mode: Mode) -> bool {
+        let by = |lone: &Lone| lone.granted.meets(mode.conflicts());
+        if self.is_first(name) {
+            return by(&self.first);
+        }
+        let Some(beside) = &self.beside else {
+            return false;
+        };
+        match beside.position(name) {
+            Some(at) => {
+                let head = &beside.heads[at];
+                let position = head.position_of_next(false);
+                head.obstacles(place, mode, position).next().is_some()
+            }
+            None => beside.lone(name).is_some_and(|at| by(&beside.lone[at])),
+        }
+    }
+
     /// The head of `name`, if it has one. Without, nobody awaits it (I5).
     pub(crate) fn get(&mut self, name: &Name) -> Option<&mut Head> {
         let beside = self.beside.as_mut()?;

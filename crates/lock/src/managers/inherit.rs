@@ -301,7 +301,7 @@ impl<M: LockManager> Inherit<M> {
         owner.assert_usable(self.registry());
         mode.assert_suits(&name);
         if !owner.has_room() {
-            return owner.refuse_for_room(name, mode);
+            return owner.refuse_for_order(name, mode);
         }
         self.want_no_more(worker, owner);
         let held = owner.held_mode(name);

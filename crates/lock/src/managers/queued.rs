@@ -137,6 +137,10 @@ impl<B: Buckets> Queued<B> {
         }
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     #[inline]
     pub(super) fn with<R>(
         &self,
@@ -162,7 +166,7 @@ impl<B: Buckets> Queued<B> {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
         if !owner.has_room() {
-            return owner.refuse_for_room(name, mode);
+            return owner.refuse_for_order(name, mode);
         }
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
@@ -184,7 +188,12 @@ impl<B: Buckets> Queued<B> {
     ) -> Reply {
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, &name, hash, |heads| {
-            let granted = heads.acquire(&name, owner.id().place(), mode);
+            let place = owner.id().place();
+            // Without a head: who is passed over is not noticed.
+            if patience == Patience::Skip && heads.obstructs(&name, place, mode) {
+                return Err(Obstructed::Busy(None));
+            }
+            let granted = heads.acquire(&name, place, mode);
             granted.map_err(|head| {
                 let asked = Asked {
                     owner,
@@ -204,6 +213,20 @@ impl<B: Buckets> Queued<B> {
             }
             Err(obstructed) => self.answer(worker, owner, obstructed, name, mode, wait_began),
         }
+    }
+
+    /// Whether somebody is in the way of a request for `name`, which `owner` does not hold.
+    pub(super) fn is_obstructed(
+        &self,
+        worker: &Worker,
+        owner: &Owner,
+        (name, hash): (&Name, u32),
+        mode: Mode,
+    ) -> bool {
+        let place = owner.id().place();
+        self.with(worker, name, hash, |heads| {
+            heads.obstructs(name, place, mode)
+        })
     }
 
     /// Grants `name` to the owner at `place`, which does not hold it, if nobody is in its way. Who
@@ -314,9 +337,9 @@ impl<B: Buckets> Queued<B> {
         wait_began: impl FnOnce(&Waiting, Reach),
     ) -> Reply {
         match obstructed {
-            Obstructed::Busy(obstacles) => {
-                let blockers = obstacles.map(|obstacles| self.blockers(*obstacles));
-                owner.refuse_at_once(name, mode, blockers.unwrap_or_default())
+            Obstructed::Busy(None) => owner.pass_over(),
+            Obstructed::Busy(Some(obstacles)) => {
+                owner.refuse_at_once(name, mode, self.blockers(*obstacles))
             }
             Obstructed::Waiting(wait) => {
                 let (waiting, pending, reach) = *wait;

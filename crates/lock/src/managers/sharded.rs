@@ -65,6 +65,7 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::Owner,
+    registry::Registry,
     request::{Patience, Reply},
     waits::{Reach, VictimPolicy},
 };
@@ -134,6 +135,10 @@ impl<W: World + 'static> Sharded<W> {
             inner: Arc::new(inner),
             own_thread,
         }
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        self.inner.locks.registry()
     }
 
     /// Who of a line goes first.

@@ -42,7 +42,7 @@ impl Owner {
         self.notes.keep(since, self.list.len());
         self.rest();
         self.defeats = 0;
-        self.escalated = Escalated::none(self.id);
+        self.escalated = Escalated::none(self.id, self.registry.limits());
         self.registry.begin(&self.record, self.id);
     }
 
@@ -105,7 +105,7 @@ impl Owner {
         self.notes.date_anew(since.order());
         let brought = self.held.renumber(since.order());
         self.count_acquired(brought.into());
-        self.escalated.tried = Escalated::none(self.id).tried;
+        self.look_anew();
     }
 
     /// Counts what was acquired so far where that is so much that it would be too much some day, and all of it

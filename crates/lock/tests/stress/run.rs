@@ -116,6 +116,7 @@ impl World {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
             Reply::Waiting => self.locks.wait(worker, owner, None),
+            Reply::Passed => unreachable!("it was to wait"),
             Reply::Refused(refusal) => Outcome::Refused(refusal),
         }
     }

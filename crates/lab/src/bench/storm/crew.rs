@@ -224,6 +224,7 @@ impl World {
                 .request(worker, owner, name, mode, Patience::Wait);
             match reply {
                 Reply::Granted | Reply::Held => {}
+                Reply::Passed => return Err(Wrong("passed over, and was to wait".to_owned())),
                 Reply::Refused(refusal) => return Err(Wrong(format!("without a wait: {refusal}"))),
                 Reply::Waiting => {
                     let begun = Begun::new(attempt, (name, wanted), asked, self.clock.now());

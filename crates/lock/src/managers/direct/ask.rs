@@ -4,6 +4,7 @@
 use super::granule::{Granule, Moment};
 use super::{Direct, LIST};
 use crate::{
+    escalate,
     manager::LockManager,
     mode::Mode,
     name::{Block, Class, Name},
@@ -74,7 +75,7 @@ impl Direct {
             let granule = self.key_granule(near);
             // Nothing with this hash is held (I1 of `notes`), remembered or not: so neither is looked for.
             if !granule.invites(|| self.moment_of(owner)) {
-                if !self.escalation.is_due(owner) && owner.notes.meet(near) {
+                if !owner.is_to_look() && owner.notes.meet(near) {
                     owner.notes.note_single(near);
                     let name = (name, name.hash() as u32);
                     return self.ask_real(worker, owner, name, mode, patience);
@@ -156,11 +157,13 @@ impl Direct {
         owner.assert_usable(&self.real.registry);
         mode.assert_suits(&name);
         if !owner.has_room() {
-            return owner.refuse_for_room(name, mode);
+            return owner.refuse_for_order(name, mode);
         }
         owner.notes.open();
-        if self.escalation.is_due(owner) {
-            self.escalate(worker, owner, name.parent().unwrap_or(name)); // D14
+        if owner.is_to_look()
+            && let Some(reply) = escalate::look(self, worker, owner, (name, mode))
+        {
+            return reply; // D14
         }
         let reply = self.decide(worker, owner, name, mode, patience);
         if matches!(reply, Reply::Waiting) {
@@ -299,33 +302,24 @@ impl Direct {
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         let near = name.near_hash();
+        // What is in the way of a strong lock is real where the granule is: who passes over need not count there.
+        if strong
+            && patience == Patience::Skip
+            && granule.is_settled()
+            && self.real.is_obstructed(worker, owner, (&name, hash), mode)
+        {
+            return owner.pass_over();
+        }
         owner.notes.see(near);
         owner.notes.note_single(near);
         if strong {
             self.enter(worker, granule, &name, hash);
         }
         let reply = self.ask_real(worker, owner, (name, hash), mode, patience);
-        if strong && matches!(reply, Reply::Refused(_)) {
+        if strong && matches!(reply, Reply::Refused(_) | Reply::Passed) {
             self.leave(worker, granule);
         }
         reply
-    }
-
-    /// A request for a name that is held, wherever.
-    pub(super) fn request_held(
-        &self,
-        worker: &Worker,
-        owner: &mut Owner,
-        name: Name,
-        mode: Mode,
-        patience: Patience,
-    ) -> Reply {
-        if let Found::Lock(index, held) = self.find_remembered(owner, name, name.near_hash()) {
-            return self.request_remembered(worker, owner, name, (index, held), mode, patience);
-        }
-        let at = owner.held.find(name, name.hash() as u32);
-        let at = at.expect("what is asked for again is held");
-        self.request_again(worker, owner, at, mode, patience)
     }
 
     /// A request for the name held at `at`, as a real lock.
@@ -350,7 +344,7 @@ impl Direct {
             self.enter(worker, granule, &held.name, held.hash);
         }
         let reply = self.convert(worker, owner, at, mode, patience);
-        if counts && matches!(reply, Reply::Refused(_)) {
+        if counts && matches!(reply, Reply::Refused(_) | Reply::Passed) {
             self.leave(worker, granule);
         }
         reply
@@ -414,7 +408,7 @@ impl Direct {
         }
         let at = owner.held.last();
         let reply = self.convert(worker, owner, at, mode, patience);
-        if target.is_weak(class) || matches!(reply, Reply::Refused(_)) {
+        if target.is_weak(class) || matches!(reply, Reply::Refused(_) | Reply::Passed) {
             self.leave(worker, granule);
         }
         reply

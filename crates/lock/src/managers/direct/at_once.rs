@@ -82,7 +82,7 @@ impl Direct {
         }
         if owner.notes.is_table_held(name, mode) {
             // Not if it is time to ask for all of it (D14).
-            return (!self.escalation.is_due(owner)).then_some(AtOnce::Held);
+            return (!owner.is_to_look()).then_some(AtOnce::Held);
         }
         let hash = name.hash() as u32;
         let granule = self.table_granule(hash);

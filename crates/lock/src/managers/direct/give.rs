@@ -138,3 +138,50 @@ impl Direct {
         owner.forget_held();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Granules;
+    use super::*;
+    use crate::{manager::LockManager, owner::Owner, waits::VictimPolicy};
+    use foxton_sync::{latch, worker::Workers};
+    use std::time::Duration;
+
+    const TABLE: Name = Name::table(1);
+
+    #[test]
+    fn while_somebody_has_a_whole_table_intentions_of_others_on_it_are_real() {
+        let workers = Workers::new();
+        let worker = workers.worker();
+        let granules = Granules {
+            count: 4,
+            hold_off: Duration::ZERO,
+            tables: true,
+        };
+        let kind = latch::Kind::default();
+        let direct = Direct::new(kind, 4, VictimPolicy::default(), granules);
+        let (mut early, mut whole, mut late) = (direct.owner(), direct.owner(), direct.owner());
+        let is_held =
+            |owner: &mut Owner, mode| direct.try_lock(&worker, owner, TABLE, mode).is_held();
+        let in_real = |owner: &Owner| {
+            let queues = direct.real.queues(&worker);
+            let mut holders = queues.iter().flat_map(|queue| &queue.holders);
+            holders.any(|holder| holder.owner == owner.id())
+        };
+        assert!(is_held(&mut early, Mode::IS));
+        assert!(!in_real(&early), "it is only remembered");
+        assert!(is_held(&mut whole, Mode::S));
+        assert!(in_real(&early) && in_real(&whole), "and was made real");
+        assert!(is_held(&mut late, Mode::IS));
+        assert!(in_real(&late) && late.list().is_empty());
+        assert!(!is_held(&mut late, Mode::IX));
+        direct.verify(&worker);
+        for owner in [&mut early, &mut whole, &mut late] {
+            direct.release_all(&worker, owner);
+        }
+        std::thread::sleep(Duration::from_millis(10)); // Longer than a moment.
+        assert!(is_held(&mut late, Mode::IX));
+        assert!(!in_real(&late), "nobody has the whole table now");
+        direct.release_all(&worker, &mut late);
+    }
+}

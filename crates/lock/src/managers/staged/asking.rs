@@ -56,7 +56,7 @@ impl<C: Chains> Staged<C> {
         };
         // Two: whoever cancels after the grant goes back to the weaker mode, and cannot be refused then.
         if self.index.reserve(worker, &mut owner.spare, 2).is_none() {
-            return owner.refuse_for_room(asked.name, asked.mode);
+            return self.refuse_for_room(worker, owner, asked.name, asked.mode);
         }
         match self
             .chains
@@ -70,7 +70,7 @@ impl<C: Chains> Staged<C> {
             Err(Stopped::Obstructed(request)) => {
                 self.contend(worker, owner, asked, Some(at), request, patience)
             }
-            Err(Stopped::Full) => owner.refuse_for_room(asked.name, asked.mode),
+            Err(Stopped::Full) => self.refuse_for_room(worker, owner, asked.name, asked.mode),
         }
     }
 
@@ -110,6 +110,7 @@ impl<C: Chains> Staged<C> {
                 }
                 Reply::Granted
             }
+            Decided::Busy(_) if patience == Patience::Skip => owner.pass_over(),
             Decided::Busy(obstacles) => {
                 owner.refuse_at_once(asked.name, asked.mode, self.blockers(obstacles))
             }

@@ -35,7 +35,7 @@ impl<C: Chains> LockManager for Staged<C> {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
         if !owner.has_room() {
-            return owner.refuse_for_room(name, mode);
+            return owner.refuse_for_order(name, mode);
         }
         let hash = name.hash() as u32;
         if let Some(at) = owner.held.find(name, hash) {
@@ -62,7 +62,7 @@ impl<C: Chains> LockManager for Staged<C> {
             Err(Stopped::Obstructed(request)) => {
                 self.contend(worker, owner, asked(id), None, request, patience)
             }
-            Err(Stopped::Full) => owner.refuse_for_room(name, mode),
+            Err(Stopped::Full) => self.refuse_for_room(worker, owner, name, mode),
         }
     }
 

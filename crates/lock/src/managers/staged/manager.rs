@@ -33,9 +33,12 @@ use super::{
     line::{Lines, Obstacle},
 };
 use crate::{
+    escalate,
     mode::{Mode, Set},
+    name::Name,
+    owner::Owner,
     registry::Registry,
-    request::{Blocker, OwnerId},
+    request::{Blocker, OwnerId, Reply},
     waits::{Detector, VictimPolicy},
 };
 use foxton_sync::{
@@ -101,6 +104,10 @@ impl<C: Chains> Staged<C> {
         }
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// Calls `body` with the lines in front of a chain, under their latch and pinned.
     pub(super) fn with<R>(
         &self,
@@ -123,6 +130,19 @@ impl<C: Chains> Staged<C> {
 
     pub(super) fn set_awaited(&self, lines: &Lines, hash: u32) {
         self.chains.set_awaited(hash, self.awaited(lines, hash));
+    }
+
+    /// Answers a request for which there is no segment left.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_for_room(
+        &self,
+        worker: &Worker,
+        owner: &Owner,
+        name: Name,
+        mode: Mode,
+    ) -> Reply {
+        owner.refuse_for_room(name, mode, escalate::holders_of_most(self, worker))
     }
 
     /// Who has the place of `owner` now. A lock that is inherited outlives the transaction that took it.

@@ -1,0 +1,90 @@
+//! How much room locks may take, and how much each owner has.
+//!
+//! # Sharing
+//!
+//! An owner publishes what its locks take, in its record, each time that it has acquired a few hundred more.
+//! Nobody else writes there, so no counter is shared on the way; who needs the sum walks over the records.
+
+use foxton_sync::shim::{AtomicU64, Ordering};
+
+/// What a lock that stands in a queue takes, about: its owner's entry with its share of the index over
+/// them, and the manager's note or request. `tests/memory.rs` holds the managers to a hundred.
+pub(crate) const LOCK_BYTES: usize = 96;
+/// What an entry of remembered locks takes: one lock, or some of sixty-four neighbours.
+pub(crate) const ENTRY_BYTES: usize = 32;
+/// Acquisitions between two looks, at most.
+const EVERY: u32 = 256;
+
+/// What locks may take before owners trade theirs for whole tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Keys of one table.
+    pub(crate) keys: u32,
+    /// Bytes of one owner's locks.
+    pub(crate) owner_bytes: usize,
+    /// Bytes of the locks of all owners together.
+    pub(crate) total_bytes: usize,
+}
+
+impl Limits {
+    pub(crate) const NONE: Self = Self {
+        keys: u32::MAX,
+        owner_bytes: usize::MAX,
+        total_bytes: usize::MAX,
+    };
+
+    /// After how many acquisitions an owner looks whether it has come to a limit: so that it passes none by
+    /// more than a quarter.
+    pub(crate) fn every(&self) -> u32 {
+        if *self == Self::NONE {
+            return u32::MAX;
+        }
+        let quarter = self.owner_bytes.min(self.total_bytes) / LOCK_BYTES / 4;
+        let quarter = u32::try_from(quarter).unwrap_or(u32::MAX);
+        EVERY.min(self.keys).min(quarter).max(1)
+    }
+}
+
+/// What one place published and counted over all its owners. Written by the owner alone.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// What the locks of the owner took when it looked last.
+    bytes: AtomicU64,
+    pub(crate) escalations: AtomicU64,
+    pub(crate) escalations_refused: AtomicU64,
+    pub(crate) traded: AtomicU64,
+}
+
+impl Room {
+    pub(crate) fn publish(&self, bytes: usize) {
+        // Relaxed, here and below: a count that others add up while it changes.
+        self.bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_looked_at_before_it_is_passed_by_a_quarter() {
+        assert_eq!(Limits::NONE.every(), u32::MAX);
+        let keys = |keys| Limits {
+            keys,
+            ..Limits::NONE
+        };
+        assert_eq!([1, 20, 10_000].map(|n| keys(n).every()), [1, 20, EVERY]);
+        let owner_bytes = |locks: usize| Limits {
+            owner_bytes: locks * LOCK_BYTES,
+            ..Limits::NONE
+        };
+        assert_eq!(
+            [0, 40, 1 << 20].map(|n| owner_bytes(n).every()),
+            [1, 10, EVERY]
+        );
+    }
+}
