@@ -163,7 +163,7 @@ fn updates_are_right_over_every_latch_and_with_more_clients_than_rows_are_hot() 
             Locks::Manager(LockManagerKind::Global),
             Locks::Manager(LockManagerKind::Bucket),
         ],
-        &LatchKind::ALL,
+        &LatchKind::PLAIN,
     );
     settings.runs.mpls = vec![64];
     // Clients that queue for a latch while most of them are descheduled take their time.

@@ -133,7 +133,7 @@ pub fn options(seed: u64) -> Options {
     let mut options = Options::tiny();
     options.lock_manager = LockManagerKind::ALL[draw(1, LockManagerKind::ALL.len())];
     options.lock_inheritance = LockInheritance::ALL[draw(4, LockInheritance::ALL.len())];
-    options.latch = LatchKind::ALL[draw(2, LatchKind::ALL.len())];
+    options.latch = LatchKind::PLAIN[draw(2, LatchKind::PLAIN.len())];
     options.lock_threads = draw(4, 2) == 1;
     // Mostly as it is by default, since that is the harder.
     options.early_release = draw(5, 4) != 0;

@@ -55,9 +55,15 @@
 
 mod abort;
 mod instructions;
+mod tally;
+pub(crate) mod engine;
 
 pub use abort::{Abort, Cause};
+pub use tally::Elisions;
 
+pub(crate) use tally::Tally;
+
+use crate::shim::AtomicU32;
 use std::ffi::OsStr;
 use std::fmt;
 use std::marker::PhantomData;
@@ -230,6 +236,20 @@ impl Rtm {
         let fits = depth <= 1 || self.nest(depth - 1);
         transaction.commit();
         fits
+    }
+}
+
+impl Hle {
+    /// Exchanges `word` for 1, with the prefix that elides it. Returns what it was.
+    #[inline(always)]
+    pub(crate) fn take(self, word: &AtomicU32) -> u32 {
+        self.0.take(word)
+    }
+
+    /// Writes 0 to `word`, with the prefix that ends what [`take`](Self::take) began.
+    #[inline(always)]
+    pub(crate) fn give_back(self, word: &AtomicU32) {
+        self.0.give_back(word);
     }
 }
 

@@ -18,6 +18,9 @@
 //! `parking` is unfair for half a millisecond and then fair. Acquiring a latch one holds waits for
 //! ever.
 //!
+//! Those called `elided` let threads pass side by side that do not meet in the value, where the processor
+//! can undo it if they do; each is over a real latch, and is that latch where it cannot.
+//!
 //! # Invariants
 //!
 //! * I1  A node handed to `acquire` stays where it is until `release`: it lives in the frame of
@@ -30,14 +33,21 @@ pub mod shared;
 pub mod sharded;
 mod spin;
 pub mod version;
+mod hle;
+mod elided;
+
+#[cfg(loom)]
+pub use elided::model;
 
 pub use sharded::ShardedLatched;
 pub use shared::SharedLatched;
 pub use version::{Version, VersionLatch};
 
+use crate::htm;
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
+use elided::Elided;
 use std::fmt;
 
 /// One exclusive latch, without the value it protects. See the contract above.
@@ -84,6 +94,15 @@ pub enum Kind {
     /// Spins a little, then sleeps until woken (`parking_lot`).
     #[default]
     Parking,
+    /// As `TasT`, elided by the prefixes of the processor [001 §2.2].
+    ElidedHle,
+    /// As `TasT`, elided by a transaction; taken after one that aborts [001 Algorithm 1].
+    ElidedRtm,
+    /// As `TasT`, elided by a transaction that is tried again up to a hundred times [001 §4.2].
+    ElidedRetry100,
+    /// As `Parking`, elided by a transaction; after one that does not come about, the next three passes do
+    /// not try [001 §3.4].
+    ElidedCooldown,
 }
 
 crate::named! {
@@ -92,14 +111,40 @@ crate::named! {
     TasT = "tas-t",
     Queue = "queue",
     Parking = "parking",
+    ElidedHle = "elided:hle",
+    ElidedRtm = "elided:rtm",
+    ElidedRetry100 = "elided:retry100",
+    ElidedCooldown = "elided:cooldown",
+}
+
+impl Kind {
+    /// Those that are always taken. The others can be no faster than these where the processor has no
+    /// transactions.
+    pub const PLAIN: [Self; 4] = [Self::Tas, Self::TasT, Self::Queue, Self::Parking];
+
+    /// Whether threads may pass side by side: only the kinds called `elided`.
+    ///
+    /// # Errors
+    /// Why they do not on this machine, where the latch is taken after all.
+    pub fn elides(self) -> Result<bool, htm::NotAvailable> {
+        match self {
+            Self::Tas | Self::TasT | Self::Queue | Self::Parking => Ok(false),
+            Self::ElidedHle => htm::hle().map(|_| true),
+            Self::ElidedRtm | Self::ElidedRetry100 | Self::ElidedCooldown => {
+                htm::rtm().map(|_| true)
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
 enum Any {
     Tas(spin::Tas),
     TasT(spin::TasT),
-    Queue(queue::Queue),
     Parking(parking::Parking),
+    Queue(queue::Queue),
+    Prefixed(hle::Prefixed),
+    Elided(Elided),
 }
 
 // One predictable branch, then code that is inlined: an uncontended pass is an exchange and a store.
@@ -110,6 +155,10 @@ impl Any {
             Kind::TasT => Self::TasT(Default::default()),
             Kind::Queue => Self::Queue(Default::default()),
             Kind::Parking => Self::Parking(Default::default()),
+            Kind::ElidedHle => Self::Prefixed(Default::default()),
+            Kind::ElidedRtm | Kind::ElidedRetry100 | Kind::ElidedCooldown => {
+                Self::Elided(Elided::new(kind))
+            }
         }
     }
 
@@ -119,6 +168,8 @@ impl Any {
             Self::TasT(_) => Kind::TasT,
             Self::Queue(_) => Kind::Queue,
             Self::Parking(_) => Kind::Parking,
+            Self::Prefixed(_) => Kind::ElidedHle,
+            Self::Elided(latch) => latch.kind(),
         }
     }
 
@@ -126,7 +177,7 @@ impl Any {
     ///
     /// That of [`Latch::acquire`].
     #[inline(always)]
-    unsafe fn acquire(&self, node: &queue::Node) {
+    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) {
         match self {
             // SAFETY: passed on to the caller, here and below.
             Self::Tas(latch) => unsafe { latch.acquire(node) },
@@ -136,6 +187,8 @@ impl Any {
             Self::Queue(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.acquire(node) },
+            // SAFETY: as above.
+            _ => unsafe { self.acquire_eliding(worker, node) },
         }
     }
 
@@ -143,7 +196,7 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
-    unsafe fn try_acquire(&self, node: &queue::Node) -> bool {
+    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
         match self {
             // SAFETY: passed on to the caller, here and below.
             Self::Tas(latch) => unsafe { latch.try_acquire(node) },
@@ -153,6 +206,8 @@ impl Any {
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.try_acquire(node) },
+            // SAFETY: as above.
+            _ => unsafe { self.try_acquire_eliding(worker, node) },
         }
     }
 
@@ -170,6 +225,55 @@ impl Any {
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
             Self::Parking(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            _ => unsafe { self.release_eliding(node) },
+        }
+    }
+}
+
+// Out of line, and behind a wildcard in the matches above: so an uncontended pass costs as many instructions
+// as without these latches, for tas, tas-t and parking, and two more for queue. Counted for several orders of
+// the members, of which this is the best; with a case of their own each pass would be up to two dearer.
+impl Any {
+    /// # Safety
+    ///
+    /// That of [`Latch::acquire`].
+    #[cold]
+    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Prefixed(latch) => unsafe { latch.acquire(node) },
+            // SAFETY: as above.
+            Self::Elided(latch) => unsafe { latch.acquire(worker, node) },
+            _ => unreachable!("all others are inlined"),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::try_acquire`].
+    #[inline(never)]
+    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> bool {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) },
+            // SAFETY: as above.
+            Self::Elided(latch) => unsafe { latch.try_acquire(worker, node) },
+            _ => unreachable!("all others are inlined"),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::release`].
+    #[inline(never)]
+    unsafe fn release_eliding(&self, node: &queue::Node) {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Prefixed(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            Self::Elided(latch) => unsafe { latch.release(node) },
+            _ => unreachable!("all others are inlined"),
         }
     }
 }
@@ -252,10 +356,10 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
-        if !unsafe { self.latch.try_acquire(&node) } {
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
             worker.met_somebody();
             // SAFETY: as above; a try that failed has left the node alone.
-            unsafe { self.latch.acquire(&node) };
+            unsafe { self.latch.acquire(worker, &node) };
         }
         let _held = Held {
             latch: &self.latch,
@@ -271,7 +375,7 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: as in `with`.
-        if !unsafe { self.latch.try_acquire(&node) } {
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
             return None;
         }
         let _held = Held {

@@ -5,9 +5,11 @@
 //! transaction that moves to another thread takes its worker along or borrows another; two
 //! databases in one process share nothing.
 
+use crate::cache_line::CachePadded;
 use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::hook::Hooks;
+use crate::htm::{Elisions, Tally};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};
 use std::cell::Cell;
@@ -33,6 +35,8 @@ struct Registry {
     // What others may read of a worker, for each side. It stays when the worker goes, and serves the next
     // of its id on that side.
     accounts: Vec<[Arc<Account>; 2]>,
+    // Likewise, of both sides.
+    tallies: Vec<Arc<CachePadded<Tally>>>,
     // The smallest free id goes first, so that ids stay dense.
     free: BinaryHeap<Reverse<u32>>,
 }
@@ -123,10 +127,12 @@ impl Workers {
             Some(Reverse(id)) => id,
             None => {
                 registry.accounts.push(Default::default());
+                registry.tallies.push(Default::default());
                 u32::try_from(registry.accounts.len() - 1).expect("fewer than 2^32 workers")
             }
         };
         let account = registry.accounts[id as usize][side as usize].clone();
+        let tally = registry.tallies[id as usize].clone();
         drop(registry);
         account.passed(&REGISTRY);
         let in_domain =
@@ -135,6 +141,7 @@ impl Workers {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
             meetings: Cell::new(0),
+            tally,
             participant: in_domain(&self.0.domain),
             walker: in_domain(&self.0.walks),
             workers: self.clone(),
@@ -177,6 +184,17 @@ impl Workers {
         self.account_of(Side::Background)
     }
 
+    /// What came of elision in all latches that these workers passed, those that are gone included.
+    ///
+    /// Reading aborts transactions that are counting meanwhile: not for every millisecond.
+    pub fn elisions(&self) -> Elisions {
+        let mut sum = Elisions::default();
+        for tally in &lock(&self.0.registry).tallies {
+            tally.add_to(&mut sum);
+        }
+        sum
+    }
+
     fn account_of(&self, side: Side) -> Summary {
         let mut summary = Summary::default();
         for accounts in &lock(&self.0.registry).accounts {
@@ -211,6 +229,7 @@ pub struct Worker {
     id: u32,
     random: Cell<u64>,
     meetings: Cell<u64>,
+    tally: Arc<CachePadded<Tally>>,
     participant: Participant,
     walker: Participant,
     workers: Workers,
@@ -268,6 +287,12 @@ impl Worker {
     #[cold]
     pub fn met_somebody(&self) {
         self.meetings.set(self.meetings.get().wrapping_add(1));
+    }
+
+    /// Where elided latches count what came of it.
+    #[inline]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Pins the epoch; see [`Participant::pin`].

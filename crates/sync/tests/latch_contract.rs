@@ -52,7 +52,8 @@ fn a_kind_is_read_as_it_is_written() {
     let error = "mutex".parse::<Kind>().expect_err("there is none");
     assert_eq!(
         error.to_string(),
-        "there is no latch called \"mutex\"; there are tas, tas-t, queue, parking"
+        "there is no latch called \"mutex\"; there are tas, tas-t, queue, parking, elided:hle, \
+         elided:rtm, elided:retry100, elided:cooldown"
     );
 }
 

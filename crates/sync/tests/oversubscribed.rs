@@ -21,10 +21,14 @@ const PASSES: u64 = 200;
 
 /// Runs `body` on all threads, which begin together, each with its number and a worker.
 fn on_all_threads(body: impl Fn(usize, &Worker) + Sync) {
+    on_threads(THREADS, body);
+}
+
+fn on_threads(threads: usize, body: impl Fn(usize, &Worker) + Sync) {
     let workers = Workers::with_seed(1);
-    let begin = Barrier::new(THREADS);
+    let begin = Barrier::new(threads);
     thread::scope(|scope| {
-        for number in 0..THREADS {
+        for number in 0..threads {
             let worker = workers.worker();
             let (begin, body) = (&begin, &body);
             scope.spawn(move || {
@@ -45,9 +49,13 @@ fn pass((first, second): &mut (u64, u64), worker: &Worker) {
 }
 
 fn all_pass_a_latch(kind: Kind) {
+    so_many_pass_a_latch(THREADS, kind);
+}
+
+fn so_many_pass_a_latch(threads: usize, kind: Kind) {
     let latched = Latched::new(kind, &SITE, (0, 0));
     let tried = AtomicU64::new(0);
-    on_all_threads(|number, worker| {
+    on_threads(threads, |number, worker| {
         for round in 0..PASSES {
             if (round + number as u64).is_multiple_of(4) {
                 let passed = latched.try_with(worker, |pair| pass(pair, worker));
@@ -57,7 +65,7 @@ fn all_pass_a_latch(kind: Kind) {
             }
         }
     });
-    let expected = THREADS as u64 * PASSES - tried.into_inner();
+    let expected = threads as u64 * PASSES - tried.into_inner();
     assert_eq!(latched.into_inner(), (expected, expected));
 }
 
@@ -79,6 +87,16 @@ fn all_pass_a_queue_latch() {
 #[test]
 fn all_pass_a_parking_latch() {
     all_pass_a_latch(Kind::Parking);
+}
+
+/// Yielding aborts a transaction: with the hardware, elided passes and holders meet here. Without it these
+/// are latches that had their crowd above.
+#[test]
+fn all_pass_latches_that_elide() {
+    let elided = Kind::ALL
+        .into_iter()
+        .filter(|kind| !Kind::PLAIN.contains(kind));
+    elided.for_each(|kind| so_many_pass_a_latch(THREADS / 16, kind));
 }
 
 #[test]

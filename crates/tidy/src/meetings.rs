@@ -97,8 +97,8 @@ const APART: &[(&str, &str)] = &[
 const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     (
         "crates/sync/src/worker.rs",
-        2,
-        "\"worker registry\"; the accounts are added up by who looks in",
+        3,
+        "\"worker registry\"; the accounts and tallies are added up by who looks in",
     ),
     (
         "crates/sync/src/epoch/domain.rs",

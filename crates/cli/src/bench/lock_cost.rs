@@ -64,7 +64,7 @@ pub(crate) struct LockCost {
 /// Measures.
 pub(crate) fn run(arguments: LockCost) -> Result<ExitCode, String> {
     let latches = match arguments.latch.as_slice() {
-        [] => LatchKind::ALL.to_vec(),
+        [] => LatchKind::PLAIN.to_vec(),
         some => some.to_vec(),
     };
     let systems = match arguments.locks.as_slice() {

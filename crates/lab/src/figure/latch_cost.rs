@@ -96,11 +96,11 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
                 Locks::Manager(foxton::LockManagerKind::Global),
                 Locks::Manager(foxton::LockManagerKind::Bucket),
             ],
-            &LatchKind::ALL,
+            &LatchKind::PLAIN,
         ),
         some => some.to_vec(),
     };
-    let alone = LatchKind::ALL.len() * 2;
+    let alone = LatchKind::PLAIN.len() * 2;
     let steps = (alone + systems.len() * OPERATIONS.len()) as u64 * u64::from(effort.reps);
     let progress = audience.count("latches", steps, "measurements");
     let latches = latches(effort, &progress);
@@ -194,9 +194,9 @@ struct Latch {
 fn latches(effort: Effort, progress: &Progress) -> Vec<Latch> {
     let workers = Workers::new();
     let worker = workers.worker();
-    let mut nanos = vec![(Vec::new(), Vec::new()); LatchKind::ALL.len()];
+    let mut nanos = vec![(Vec::new(), Vec::new()); LatchKind::PLAIN.len()];
     for _ in 0..effort.reps {
-        for (kind, (warm, cold)) in LatchKind::ALL.into_iter().zip(&mut nanos) {
+        for (kind, (warm, cold)) in LatchKind::PLAIN.into_iter().zip(&mut nanos) {
             warm.push(passes(kind, 1, &worker, effort.each / 4));
             progress.advance(1);
             cold.push(passes(kind, many(effort), &worker, effort.each / 4));
@@ -208,7 +208,7 @@ fn latches(effort: Effort, progress: &Progress) -> Vec<Latch> {
         warm: Spread::new(warm),
         cold: Spread::new(cold),
     };
-    LatchKind::ALL.into_iter().zip(nanos).map(latch).collect()
+    LatchKind::PLAIN.into_iter().zip(nanos).map(latch).collect()
 }
 
 /// So many latches, each in lines of its own, that no cache has them all; fewer in the smallest form.

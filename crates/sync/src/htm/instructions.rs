@@ -1,11 +1,13 @@
 //! The instructions themselves, where there are any.
 //!
 //! Each is a block of assembly that may read and write all memory as far as the compiler knows, so that
-//! nothing is moved across (I4 of the module).
+//! nothing is moved across (I4 of the module). A race detector knows as little of transactions as a model
+//! checker does, and would see races: there are none for it.
 
-#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, foxton_tsan))))]
 mod real {
     use crate::htm::NotAvailable;
+    use crate::shim::AtomicU32;
     use std::arch::{asm, x86_64};
 
     /// Leaf 7 of `cpuid`: `ebx`.
@@ -38,6 +40,37 @@ mod real {
         // SAFETY: the instruction is defined where either is shown, and writes flags only.
         unsafe { asm!("xtest", "setnz {}", out(reg_byte) inside, options(nostack)) }
         inside != 0
+    }
+
+    // The prefixes are defined everywhere, and mean something where HLE is shown. So these need no proof,
+    // and are tested on every processor.
+
+    #[inline(always)]
+    pub(in crate::htm) fn take(word: &AtomicU32) -> u32 {
+        let mut value = 1u32;
+        // SAFETY: an exchange of an atomic word, which is what it would be without the prefix too; elided,
+        // an abort comes back before it (I1).
+        unsafe {
+            asm!(
+                "xacquire xchg dword ptr [{word}], {value:e}",
+                word = in(reg) word.as_ptr(),
+                value = inout(reg) value,
+                options(nostack)
+            );
+        }
+        value
+    }
+
+    #[inline(always)]
+    pub(in crate::htm) fn give_back(word: &AtomicU32) {
+        // SAFETY: a store to an atomic word, which is what it would be without the prefix too.
+        unsafe {
+            asm!(
+                "xrelease mov dword ptr [{word}], 0",
+                word = in(reg) word.as_ptr(),
+                options(nostack)
+            );
+        }
     }
 
     impl Rtm {
@@ -95,30 +128,30 @@ mod real {
 
         /// Whether a latch taken and given back with the prefixes was elided this time.
         pub(in crate::htm) fn elides(self) -> bool {
-            let mut flag = 0u32;
-            let taken = 1u32;
-            let inside: u8;
-            // SAFETY: the flag is a local; `self` shows that `xtest` is defined.
-            unsafe {
-                asm!(
-                    "xacquire xchg dword ptr [{flag}], {taken:e}",
-                    "xtest",
-                    "setnz {inside}",
-                    "xrelease mov dword ptr [{flag}], 0",
-                    flag = in(reg) &raw mut flag,
-                    taken = inout(reg) taken => _,
-                    inside = out(reg_byte) inside,
-                    options(nostack)
-                );
-            }
-            inside != 0
+            let word = AtomicU32::new(0);
+            self.take(&word);
+            // SAFETY: `self` shows HLE.
+            let inside = unsafe { is_inside() };
+            self.give_back(&word);
+            inside
+        }
+
+        #[inline(always)]
+        pub(in crate::htm) fn take(self, word: &AtomicU32) -> u32 {
+            take(word)
+        }
+
+        #[inline(always)]
+        pub(in crate::htm) fn give_back(self, word: &AtomicU32) {
+            give_back(word);
         }
     }
 }
 
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, foxton_tsan)))))]
 mod real {
     use crate::htm::NotAvailable;
+    use crate::shim::AtomicU32;
 
     /// There is none: nobody has a value of this type.
     #[derive(Debug, Clone, Copy)]
@@ -161,7 +194,38 @@ mod real {
         pub(in crate::htm) fn elides(self) -> bool {
             match self {}
         }
+
+        pub(in crate::htm) fn take(self, _word: &AtomicU32) -> u32 {
+            match self {}
+        }
+
+        pub(in crate::htm) fn give_back(self, _word: &AtomicU32) {
+            match self {}
+        }
     }
 }
 
 pub(super) use real::{Hle, Rtm};
+
+#[cfg(all(
+    test,
+    target_arch = "x86_64",
+    not(any(loom, shuttle, miri, foxton_tsan))
+))]
+mod tests {
+    use super::real::{give_back, take};
+    use crate::shim::{AtomicU32, Ordering};
+
+    /// Elided or not, and on processors that ignore the prefixes: to the thread itself the word is taken.
+    #[test]
+    fn a_word_taken_with_prefixes_is_an_exchange() {
+        let word = AtomicU32::new(0);
+        for _ in 0..1_000 {
+            assert_eq!(take(&word), 0);
+            assert_eq!(word.load(Ordering::Relaxed), 1);
+            assert_eq!(take(&word), 1);
+            give_back(&word);
+            assert_eq!(word.load(Ordering::Relaxed), 0);
+        }
+    }
+}

@@ -3,12 +3,18 @@
 //! `parking_lot`'s raw mutex: one byte, an exchange to take it and one to give it back, and a
 //! process-wide table of sleepers keyed by address. Under the model checker and the random scheduler,
 //! which cannot see into it, a mutex and a condition variable stand in.
+//!
+//! # Orderings
+//!
+//! * O1  the unlocking of `parking_lot` (Release) to the fence in `is_free` (Acquire), which follows a load
+//!   that `parking_lot` makes Relaxed: an elided pass, which takes nothing, sees what the last holder wrote.
 
 use super::Latch;
 use super::queue::Node;
 
 #[cfg(not(any(loom, shuttle)))]
 mod raw {
+    use crate::shim::{Ordering, fence};
     use parking_lot::lock_api::RawMutex as _;
 
     #[derive(Default)]
@@ -31,6 +37,13 @@ mod raw {
         #[inline(always)]
         pub(super) fn try_lock(&self) -> bool {
             self.0.0.try_lock()
+        }
+
+        #[inline(always)]
+        pub(super) fn is_free(&self) -> bool {
+            let free = !self.0.0.is_locked();
+            fence(Ordering::Acquire); // O1
+            free
         }
 
         /// # Safety
@@ -75,6 +88,10 @@ mod raw {
             !std::mem::replace(&mut *lock(&self.held), true)
         }
 
+        pub(super) fn is_free(&self) -> bool {
+            !*lock(&self.held)
+        }
+
         /// # Safety
         ///
         /// The caller has locked it.
@@ -92,6 +109,14 @@ pub(super) struct Parking(raw::Raw);
 impl std::fmt::Debug for Parking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Parking")
+    }
+}
+
+impl Parking {
+    /// Whether nobody holds it.
+    #[inline(always)]
+    pub(super) fn is_free(&self) -> bool {
+        self.0.is_free()
     }
 }
 

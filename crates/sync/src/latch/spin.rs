@@ -13,6 +13,7 @@
 //!
 //! * O1  `release` (Release) to the exchange in `take` (Acquire): the next holder sees what the last
 //!   one wrote.
+//! * O2  `release` (Release) to `is_free` (Acquire): so does an elided pass, which takes nothing.
 //!
 //! # Differences from the paper
 //!
@@ -60,11 +61,17 @@ impl<W: Wait> Latch for Spin<W> {
 
     #[inline(always)]
     unsafe fn release(&self, _node: &Node) {
-        self.0.store(false, Ordering::Release); // O1
+        self.0.store(false, Ordering::Release); // O1, O2
     }
 }
 
 impl<W: Wait> Spin<W> {
+    /// Whether nobody holds it.
+    #[inline(always)]
+    pub(super) fn is_free(&self) -> bool {
+        !self.0.load(Ordering::Acquire) // O2
+    }
+
     #[inline(always)]
     fn take(&self) -> bool {
         !self.0.swap(true, Ordering::Acquire) // O1

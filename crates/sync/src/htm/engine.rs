@@ -1,0 +1,74 @@
+//! What an elided latch needs of the processor, so that something else can stand in for it.
+//!
+//! # Contract
+//!
+//! * H1  Between a `begin` that succeeds and the `end` that follows it on the same thread, no other such
+//!   pair and no `exclusively` is seen to happen. Whoever would be seen makes the transaction abort, or
+//!   waits.
+//! * H2  What was asked of `begin` (is the latch free?) was so then, and is so until the end.
+//! * H3  A `begin` that fails has done nothing, and says why.
+//! * H4  A `begin` that succeeds knows all that was done before those ends, and before whatever made the
+//!   question true.
+
+use super::{Abort, Rtm};
+
+/// The latch was held when the transaction looked.
+pub(crate) const BUSY: u8 = 0xFF;
+
+/// A latch that elides was taken inside a transaction.
+pub(crate) const SECOND: u8 = 0xFD;
+
+/// Begins and ends transactions. See the contract above.
+pub(crate) trait Engine: Send + Sync {
+    /// Begins a transaction in which `free` is true, and stays so.
+    ///
+    /// # Errors
+    /// Why it aborted: [`Abort::explicit`] with [`BUSY`] if `free` was false.
+    fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort>;
+
+    /// Ends it.
+    ///
+    /// # Safety
+    ///
+    /// A `begin` of the same thread has succeeded, and was not ended yet.
+    unsafe fn end(&self);
+
+    /// If the caller is inside a transaction, aborts it with [`SECOND`].
+    fn leave_others(&self);
+
+    /// Calls `take`, which makes false what transactions have asked for.
+    #[inline(always)]
+    fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
+        // The processor sees the write, and aborts them.
+        take()
+    }
+}
+
+impl Engine for Rtm {
+    #[inline(always)]
+    fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        match self.0.begin() {
+            Abort::NONE => {
+                if !free() {
+                    self.0.abort::<BUSY>();
+                    unreachable!("nothing comes after an abort");
+                }
+                Ok(())
+            }
+            status => Err(Abort::of_status(status)),
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn end(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.end() }
+    }
+
+    #[inline(always)]
+    fn leave_others(&self) {
+        if self.is_inside() {
+            self.0.abort::<SECOND>();
+        }
+    }
+}

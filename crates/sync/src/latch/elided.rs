@@ -1,0 +1,218 @@
+//! A latch that is not taken: who passes it begins a transaction of the processor instead.
+//!
+//! The transaction reads the latch, and goes on if nobody holds it. From then on whoever takes the latch
+//! aborts the transaction, since he writes what it has read; and two transactions abort each other only if
+//! one writes what the other touches. So threads that do not meet in the data do not meet at all. What
+//! cannot be done that way takes the latch: [`Policy`] says after which aborts.
+//!
+//! # State
+//!
+//! The real latch, and how many of its next passes are not to try elision.
+//!
+//! # Invariants
+//!
+//! * I1  An elided pass has read the latch as free inside its transaction, so it is over before anybody
+//!   holds the latch, or did not happen (H1, H2 of `htm::engine`). C1 and C2 of the contract follow: holders
+//!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
+//!   as can be told (I2 of `htm`).
+//! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
+//!   can have freed it. So `release` needs no mark.
+//! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
+//!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
+//!   twice by `&mut`.
+//! * I4  Only the holder of the real latch writes `cooling`.
+//!
+//! # Against the lemmings
+//!
+//! One abort takes the latch, which aborts all others; if each of them took the latch in turn, the next
+//! would find it held again, and nobody would ever elide [001 §2.2]. So an abort because the latch was held
+//! counts for nothing: the thread waits until it is free, and tries again.
+//!
+//! # Differences from the paper
+//!
+//! Its emulation of lock elision by RTM [001 Algorithm 1] reads the latch at the end too, and aborts if it
+//! is held; here that cannot be (I1). A latch held at the beginning aborts at once, not at the next `pause`.
+//! Its latches may be nested; these may not (I3), since an elided latch does not appear as held to who
+//! passes it, which the document notes and leaves at that.
+
+mod policy;
+mod raw;
+
+#[cfg(any(test, loom))]
+#[cfg_attr(
+    not(loom),
+    expect(unreachable_pub, reason = "public to the models in tests/")
+)]
+pub mod model;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use super::Kind;
+use super::queue::Node;
+use crate::backoff::Backoff;
+use crate::htm::{self, Rtm, engine::BUSY, engine::Engine};
+use crate::shim::{AtomicU8, Ordering, hint};
+use crate::worker::Worker;
+use policy::{Next, Policy};
+use raw::Raw;
+
+/// A latch, and what is done not to take it.
+#[derive(Debug)]
+pub(super) struct Elided<E = Rtm> {
+    /// None: the latch is always taken.
+    engine: Option<E>,
+    policy: Policy,
+    cooling: AtomicU8,
+    raw: Raw,
+}
+
+/// What came of trying not to take the latch.
+enum Attempt {
+    /// The caller is in a transaction.
+    Inside,
+    /// Somebody holds the latch.
+    Held,
+    /// Take it; so many passes after this one are not to try.
+    Take(u8),
+}
+
+impl Elided<Rtm> {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self::over(htm::rtm().ok(), Policy::of(kind))
+    }
+}
+
+impl<E: Engine> Elided<E> {
+    fn over(engine: Option<E>, policy: Policy) -> Self {
+        Self {
+            engine,
+            policy,
+            cooling: AtomicU8::new(0),
+            raw: Raw::under(policy),
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        self.policy.kind()
+    }
+
+    /// As [`Latch::try_acquire`](super::Latch::try_acquire).
+    ///
+    /// # Safety
+    ///
+    /// That of the contract.
+    #[inline]
+    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> bool {
+        let Some(engine) = &self.engine else {
+            return self.raw.try_acquire(node);
+        };
+        engine.leave_others(); // I3
+        match self.attempt(engine, worker) {
+            Attempt::Inside => true,
+            Attempt::Held => false,
+            Attempt::Take(cooling) => self.take(engine, worker, node, cooling),
+        }
+    }
+
+    /// As [`Latch::acquire`](super::Latch::acquire).
+    ///
+    /// # Safety
+    ///
+    /// That of the contract.
+    #[inline]
+    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
+        match &self.engine {
+            None => self.raw.acquire(node),
+            Some(engine) => self.acquire_with(engine, worker, node),
+        }
+    }
+
+    /// Gives the latch back, or ends the transaction.
+    ///
+    /// # Safety
+    ///
+    /// The caller has acquired it, with this node.
+    #[inline]
+    pub(super) unsafe fn release(&self, node: &Node) {
+        match &self.engine {
+            // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
+            Some(engine) if self.raw.is_free() => unsafe { engine.end() },
+            // SAFETY: the caller holds the real latch (I2).
+            _ => unsafe { self.raw.release(node) },
+        }
+    }
+
+    /// Tries not to take the latch.
+    #[inline]
+    fn attempt(&self, engine: &E, worker: &Worker) -> Attempt {
+        // Relaxed: a hint; who acts on it holds the latch then.
+        match self.cooling.load(Ordering::Relaxed) {
+            0 => {}
+            cooling => return Attempt::Take(cooling - 1),
+        }
+        let mut failures = 0;
+        loop {
+            let Err(abort) = engine.begin(|| self.raw.is_free()) else {
+                worker.tally().committed();
+                return Attempt::Inside;
+            };
+            worker.tally().aborted(abort.cause());
+            match self.policy.after(abort, failures) {
+                Next::Again => failures += 1,
+                Next::WhenFree => {
+                    worker.tally().busy();
+                    return Attempt::Held;
+                }
+                Next::Take => return Attempt::Take(self.policy.cooling()),
+            }
+            hint::spin_loop();
+        }
+    }
+
+    /// Takes the real latch, if nobody holds it.
+    fn take(&self, engine: &E, worker: &Worker, node: &Node, cooling: u8) -> bool {
+        let taken = engine.exclusively(|| self.raw.try_acquire(node));
+        if taken {
+            self.took(worker, cooling);
+        }
+        taken
+    }
+
+    #[inline]
+    fn took(&self, worker: &Worker, cooling: u8) {
+        worker.tally().real();
+        // Relaxed: the holder alone writes it (I4).
+        if self.cooling.load(Ordering::Relaxed) != cooling {
+            self.cooling.store(cooling, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn acquire_with(&self, engine: &E, worker: &Worker, node: &Node) {
+        engine.leave_others(); // I3
+        let mut backoff = Backoff::new();
+        loop {
+            while !self.raw.is_free() {
+                // A model has no time to be patient in.
+                if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
+                    engine.exclusively(|| self.raw.acquire(node));
+                    return self.took(worker, self.policy.cooling());
+                }
+                backoff.snooze();
+            }
+            match self.attempt(engine, worker) {
+                Attempt::Inside => return,
+                Attempt::Held => {}
+                Attempt::Take(cooling) => {
+                    if self.take(engine, worker, node, cooling) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+// What the abort of a latch that is held means is the policy's to say; that it is this code is not.
+const _: () = assert!(BUSY == 0xFF);

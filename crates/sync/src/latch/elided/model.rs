@@ -1,0 +1,172 @@
+//! Elided latches over transactions that are not the processor's: for tests, on machines with and without
+//! the hardware, and for the model checker.
+//!
+//! Nothing here can undo what a body did. It need not: an attempt that aborts did not happen (I1 of `htm`), so
+//! one that aborts in the middle is to everybody else one that aborted at its beginning, a little later.
+//! Which aborts there are is told by a script. What does not abort is alone in the world until its end,
+//! and whoever takes the real latch waits for that; the processor would have aborted instead, and so come
+//! to the same, the other way round.
+//!
+//! Bodies over one world must not pass another of its latches.
+
+use super::{Elided, Policy};
+use crate::htm::Abort;
+use crate::htm::engine::{BUSY, Engine};
+use crate::latch::parking::Parking;
+use crate::latch::queue::Node;
+use crate::latch::{Kind, Latch};
+use crate::shim::{Arc, Mutex, UnsafeCell, lock};
+use crate::worker::Worker;
+use std::collections::VecDeque;
+
+/// What happens to transactions that begin.
+#[derive(Debug, Clone, Default)]
+pub enum Script {
+    /// All commit that find the latch free.
+    #[default]
+    Commit,
+    /// All abort.
+    Abort(Abort),
+    /// These abort, in turn, then all commit.
+    These(VecDeque<Abort>),
+}
+
+/// Transactions of which one goes on at a time.
+#[derive(Debug, Clone, Default)]
+pub struct World(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    one_at_a_time: Parking,
+    script: Mutex<Script>,
+}
+
+impl World {
+    /// Transactions end as `script` says.
+    pub fn new(script: Script) -> Self {
+        Self(Arc::new(Inner {
+            one_at_a_time: Parking::default(),
+            script: Mutex::new(script),
+        }))
+    }
+
+    fn next_abort(&self) -> Option<Abort> {
+        match &mut *lock(&self.0.script) {
+            Script::Commit => None,
+            Script::Abort(abort) => Some(*abort),
+            Script::These(aborts) => aborts.pop_front(),
+        }
+    }
+
+    fn enter(&self) {
+        // SAFETY: this latch keeps nothing in its node.
+        unsafe { self.0.one_at_a_time.acquire(&Node::new()) }
+    }
+
+    /// # Safety
+    ///
+    /// The caller has entered.
+    unsafe fn leave(&self) {
+        // SAFETY: passed on to the caller; the latch keeps nothing in its node.
+        unsafe { self.0.one_at_a_time.release(&Node::new()) }
+    }
+}
+
+impl Engine for World {
+    fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        if let Some(abort) = self.next_abort() {
+            return Err(abort);
+        }
+        self.enter();
+        if free() {
+            return Ok(());
+        }
+        // SAFETY: we have just entered.
+        unsafe { self.leave() };
+        Err(Abort::explicit(BUSY))
+    }
+
+    unsafe fn end(&self) {
+        // SAFETY: the caller has begun, which is to enter.
+        unsafe { self.leave() }
+    }
+
+    fn leave_others(&self) {}
+
+    fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
+        self.enter();
+        let taken = take();
+        // SAFETY: we have entered above.
+        unsafe { self.leave() };
+        taken
+    }
+}
+
+/// A value behind an elided latch.
+#[derive(Debug)]
+pub struct Modelled<T> {
+    latch: Elided<World>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: as for `Latched`: one pass after the other reaches the value.
+unsafe impl<T: Send> Sync for Modelled<T> {}
+
+impl<T> Modelled<T> {
+    /// `value` behind a latch of `kind`, over transactions of `world`.
+    ///
+    /// # Panics
+    /// If latches of that kind begin none of their own.
+    pub fn new(kind: Kind, world: &World, value: T) -> Self {
+        Self {
+            latch: Elided::over(Some(world.clone()), Policy::of(kind)),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Calls `body` with the value, once nobody else has it.
+    pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
+        let node = Node::new();
+        // SAFETY: the node stays here until the release below; no body in a test unwinds.
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
+            // SAFETY: as above.
+            unsafe { self.latch.acquire(worker, &node) };
+        }
+        // SAFETY: we have passed the latch.
+        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
+        // SAFETY: acquired above with this node.
+        unsafe { self.latch.release(&node) };
+        result
+    }
+
+    /// Calls `body` with the value if nobody else has it.
+    pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let node = Node::new();
+        // SAFETY: as in `with`.
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
+            return None;
+        }
+        // SAFETY: as in `with`.
+        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
+        // SAFETY: as in `with`.
+        unsafe { self.latch.release(&node) };
+        Some(result)
+    }
+
+    /// As [`with`](Self::with), by who knows nothing of elision: takes the real latch.
+    pub fn with_taken<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
+        let node = Node::new();
+        let world = self.latch.engine.as_ref().expect("made with one");
+        world.exclusively(|| self.latch.raw.acquire(&node));
+        // SAFETY: we hold the real latch.
+        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
+        // SAFETY: taken above.
+        unsafe { self.latch.raw.release(&node) };
+        result
+    }
+
+    /// The value without the latch.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}

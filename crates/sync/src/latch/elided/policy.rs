@@ -1,0 +1,75 @@
+//! After which aborts to try again, and when not to try at all.
+
+use crate::htm::{Abort, engine::BUSY};
+use crate::latch::Kind;
+
+/// How an elided latch goes on after an abort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Takes the latch after one abort, as the processor's own elision does [001 Algorithm 1].
+    Once,
+    /// Tries up to a hundred times more, if the processor thinks that it may succeed [001 §4.2].
+    Retry100,
+    /// Tries up to three times, then takes the latch, and lets three passes after that not try either: what
+    /// the elision of the C library does [001 §3.4].
+    Cooldown,
+}
+
+/// What to do after an abort.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Try again.
+    Again,
+    /// Wait until nobody holds the latch, then try again.
+    WhenFree,
+    /// Take the latch.
+    Take,
+}
+
+impl Policy {
+    /// That of the latches called `kind`.
+    pub(super) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::ElidedRtm => Self::Once,
+            Kind::ElidedRetry100 => Self::Retry100,
+            Kind::ElidedCooldown => Self::Cooldown,
+            kind => unreachable!("{kind} begins no transactions of its own"),
+        }
+    }
+
+    /// What latches are called that have it.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Once => Kind::ElidedRtm,
+            Self::Retry100 => Kind::ElidedRetry100,
+            Self::Cooldown => Kind::ElidedCooldown,
+        }
+    }
+
+    /// What comes after `abort`, which `failures` others came before in this pass.
+    pub(super) fn after(self, abort: Abort, failures: u32) -> Next {
+        match abort.code() {
+            Some(BUSY) if !abort.was_inside_another() => Next::WhenFree,
+            // Somebody inside asked for it, and would again.
+            Some(_) => Next::Take,
+            None if abort.may_succeed() && failures < self.retries() => Next::Again,
+            None => Next::Take,
+        }
+    }
+
+    /// How many passes after one that gave up are not to try.
+    pub(super) const fn cooling(self) -> u8 {
+        match self {
+            Self::Once | Self::Retry100 => 0,
+            Self::Cooldown => 3,
+        }
+    }
+
+    const fn retries(self) -> u32 {
+        match self {
+            Self::Once => 0,
+            Self::Retry100 => 100,
+            Self::Cooldown => 2,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What a latch does after which aborts, played by script; and that nothing is lost where elided passes,
+//! passes that gave up, and threads that take the real latch meet. The same on machines with the
+//! hardware and without.
+
+use super::model::{Modelled, Script, World};
+use super::policy::{Next, Policy};
+use crate::htm::engine::{BUSY, SECOND};
+use crate::htm::{Abort, Cause, Elisions};
+use crate::worker::Workers;
+use std::collections::VecDeque;
+
+const POLICIES: [Policy; 3] = [Policy::Once, Policy::Retry100, Policy::Cooldown];
+
+/// Every cause, with and without hope.
+fn aborts() -> impl Iterator<Item = Abort> {
+    let because = Cause::ALL.into_iter().map(Abort::because);
+    because.flat_map(|abort| [abort, abort.that_may_succeed()])
+}
+
+/// What `passes` passes come to with `script`.
+fn played(policy: Policy, script: Script, passes: u64) -> Elisions {
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    let value = Modelled::new(policy.kind(), &World::new(script), 0);
+    for _ in 0..passes {
+        value.with(&worker, |value| *value += 1);
+    }
+    assert_eq!(value.into_inner(), passes);
+    workers.elisions()
+}
+
+#[test]
+fn a_latch_found_held_is_waited_for_and_not_taken() {
+    for policy in POLICIES {
+        for failures in [0, 1, 1_000] {
+            let after = |abort| policy.after(abort, failures);
+            assert_eq!(after(Abort::explicit(BUSY)), Next::WhenFree);
+            assert_eq!(after(Abort::explicit(SECOND)), Next::Take);
+            assert_eq!(after(Abort::explicit(BUSY).inside_another()), Next::Take);
+            assert_eq!(after(Abort::explicit(7).that_may_succeed()), Next::Take);
+        }
+    }
+}
+
+#[test]
+fn what_has_hope_is_tried_again_as_often_as_the_policy_says() {
+    for (policy, retries) in POLICIES.into_iter().zip([0, 100, 2]) {
+        let hopeful = Abort::because(Cause::Conflict).that_may_succeed();
+        let again = (0..).find(|&failures| policy.after(hopeful, failures) != Next::Again);
+        assert_eq!(again, Some(retries), "{policy:?}");
+        let hopeless = Abort::because(Cause::Capacity);
+        assert_eq!(policy.after(hopeless, 0), Next::Take, "{policy:?}");
+    }
+}
+
+#[test]
+fn where_everything_commits_nobody_takes_the_latch() {
+    for policy in POLICIES {
+        let done = played(policy, Script::Commit, 10);
+        assert_eq!((done.committed, done.real), (10, 0), "{policy:?}");
+        assert_eq!((done.attempts(), done.busy), (10, 0), "{policy:?}");
+        assert_eq!(
+            (done.elided_share(), done.aborted_share()),
+            (Some(1.0), Some(0.0))
+        );
+    }
+}
+
+#[test]
+fn where_everything_aborts_everybody_takes_the_latch() {
+    for policy in POLICIES {
+        for abort in aborts() {
+            let done = played(policy, Script::Abort(abort), 10);
+            assert_eq!((done.committed, done.real), (0, 10), "{policy:?}: {abort}");
+            // The cool-down leaves one pass of four to try.
+            let tries = if policy == Policy::Cooldown { 3 } else { 10 };
+            let hope = abort.may_succeed() && abort.code().is_none();
+            let each = match policy {
+                Policy::Retry100 if hope => 101,
+                Policy::Cooldown if hope => 3,
+                _ => 1,
+            };
+            assert_eq!(done.attempts(), tries * each, "{policy:?}: {abort}");
+            assert_eq!(
+                done.aborted(abort.cause()),
+                tries * each,
+                "{policy:?}: {abort}"
+            );
+            assert_eq!(done.aborted_share(), Some(1.0));
+        }
+    }
+}
+
+#[test]
+fn a_cool_down_ends_after_three_passes() {
+    let script = Script::These(VecDeque::from([Abort::because(Cause::Other)]));
+    let done = played(Policy::Cooldown, script, 4);
+    assert_eq!((done.committed, done.real, done.attempts()), (0, 4, 1));
+    let script = Script::These(VecDeque::from([Abort::because(Cause::Other)]));
+    let done = played(Policy::Cooldown, script, 6);
+    assert_eq!((done.committed, done.real, done.attempts()), (2, 4, 3));
+}
+
+#[test]
+fn an_abort_with_hope_is_tried_again_and_commits() {
+    let twice = VecDeque::from([Abort::because(Cause::Conflict).that_may_succeed(); 2]);
+    for policy in [Policy::Retry100, Policy::Cooldown] {
+        let done = played(policy, Script::These(twice.clone()), 1);
+        assert_eq!((done.committed, done.real), (1, 0), "{policy:?}");
+        assert_eq!(done.aborted(Cause::Conflict), 2, "{policy:?}");
+    }
+    let done = played(Policy::Once, Script::These(twice), 1);
+    assert_eq!((done.committed, done.real, done.attempts()), (0, 1, 1));
+}
+
+/// Against the lemmings: who found the latch held elides once it is free.
+#[test]
+fn a_latch_that_was_held_is_elided_again() {
+    for policy in POLICIES {
+        let workers = Workers::with_seed(1);
+        let worker = workers.worker();
+        let value = Modelled::new(policy.kind(), &World::default(), 0);
+        value.with_taken(|_| {
+            assert_eq!(value.try_with(&worker, |value| *value), None);
+        });
+        let done = workers.elisions();
+        assert_eq!((done.busy, done.aborted(Cause::Explicit)), (1, 1));
+        assert_eq!((done.committed, done.real), (0, 0));
+        value.with(&worker, |value| *value += 1);
+        let done = workers.elisions().since(&done);
+        assert_eq!((done.committed, done.attempts(), done.real), (1, 1, 0));
+        assert_eq!(value.into_inner(), 1);
+    }
+}
+
+/// Without transactions an elided latch is the real one, and counts nothing.
+#[test]
+fn without_transactions_the_latch_is_taken() {
+    for policy in POLICIES {
+        let workers = Workers::with_seed(1);
+        let worker = workers.worker();
+        let latch = super::Elided::<World>::over(None, policy);
+        let node = crate::latch::queue::Node::new();
+        // SAFETY: the node stays to the end, and whoever acquires releases.
+        unsafe {
+            assert!(latch.try_acquire(&worker, &node));
+            assert!(!latch.raw.is_free());
+            assert!(!latch.try_acquire(&worker, &node));
+            latch.release(&node);
+            assert!(latch.raw.is_free());
+            latch.acquire(&worker, &node);
+            latch.release(&node);
+        }
+        assert_eq!(workers.elisions(), Elisions::default());
+    }
+}
+
+/// Aborts drawn from a seed, of every cause, and a thread that knows nothing of elision: no pass is lost.
+#[test]
+fn elided_passes_and_holders_exclude_each_other() {
+    const THREADS: u64 = 4;
+    const PASSES: u64 = 3_000;
+    const ABORTS: usize = 1_000;
+    for (policy, seed) in POLICIES.into_iter().zip(1..) {
+        let workers = Workers::with_seed(seed);
+        let random = workers.worker();
+        let all: Vec<Abort> = aborts().collect();
+        let draw = |_| all[random.random_below(all.len() as u64) as usize];
+        let world = World::new(Script::These((0..ABORTS).map(draw).collect()));
+        let pair = Modelled::new(policy.kind(), &world, (0u64, 0u64));
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (pair, worker) = (&pair, workers.worker());
+                let pass = |(one, other): &mut (u64, u64)| {
+                    *one += 1;
+                    std::hint::black_box(&mut *one);
+                    *other += 1;
+                    assert_eq!(one, other);
+                };
+                scope.spawn(move || {
+                    for turn in 0..PASSES {
+                        match (turn + thread) % 4 {
+                            0 => pair.with_taken(pass),
+                            1 => while pair.try_with(&worker, pass).is_none() {},
+                            _ => pair.with(&worker, pass),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(pair.into_inner(), (THREADS * PASSES, THREADS * PASSES));
+        let done = workers.elisions();
+        assert_eq!(done.committed + done.real, THREADS * PASSES * 3 / 4);
+        let scripted = done.attempts() - done.committed - done.busy;
+        assert!(scripted <= ABORTS as u64, "{done:?}");
+    }
+}

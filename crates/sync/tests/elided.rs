@@ -1,0 +1,137 @@
+//! Latches that elide, on whatever machine this is: with the hardware the passes are transactions, without
+//! it they take the latch, and nobody can tell from the values. What is scripted is in
+//! `latch/elided/tests.rs`, what has a crowd in `oversubscribed.rs`.
+#![cfg(not(loom))]
+
+use foxton_sync::htm::{self, Elisions};
+use foxton_sync::latch::{Kind, Latched};
+use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::worker::{Worker, Workers};
+use std::collections::VecDeque;
+use std::thread;
+
+static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "elided");
+
+const ELIDED: [Kind; 4] = [
+    Kind::ElidedHle,
+    Kind::ElidedRtm,
+    Kind::ElidedRetry100,
+    Kind::ElidedCooldown,
+];
+
+#[test]
+fn a_kind_elides_where_the_processor_can() {
+    for kind in Kind::PLAIN {
+        assert_eq!(kind.elides(), Ok(false));
+    }
+    for kind in ELIDED {
+        let can = match kind {
+            Kind::ElidedHle => htm::hle().is_ok(),
+            _ => htm::rtm().is_ok(),
+        };
+        assert_eq!(kind.elides().is_ok(), can, "{kind}");
+    }
+}
+
+/// A pass through another latch, in either order, and through the same: the inner pass sees the outer as
+/// held.
+#[test]
+fn passes_inside_each_other_are_passes() {
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    for outer_kind in Kind::ALL {
+        for inner_kind in Kind::ALL {
+            let outer = Latched::new(outer_kind, &SITE, 0);
+            let inner = Latched::new(inner_kind, &SITE, 0);
+            for _ in 0..100 {
+                outer.with(&worker, |outer_value| {
+                    *outer_value += 1;
+                    inner.with(&worker, |value| *value += 1);
+                    assert_eq!(outer.try_with(&worker, |_| ()), None, "{outer_kind}");
+                    assert!(inner.try_with(&worker, |value| *value += 1).is_some());
+                });
+            }
+            assert_eq!((outer.into_inner(), inner.into_inner()), (100, 200));
+        }
+    }
+}
+
+/// What is behind one latch and touched by threads that seldom meet: accounts, on lines of their own.
+#[test]
+fn no_money_is_lost_in_a_bank_behind_one_latch() {
+    const ACCOUNTS: usize = 64;
+    const THREADS: usize = 4;
+    const TRANSFERS: usize = 2_000;
+    #[repr(align(128))]
+    #[derive(Clone, Copy)]
+    struct Account(i64);
+    for kind in ELIDED {
+        let workers = Workers::with_seed(1);
+        let bank = Latched::new(kind, &SITE, vec![Account(1_000); ACCOUNTS]);
+        let total = |accounts: &Vec<Account>| accounts.iter().map(|account| account.0).sum::<i64>();
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (bank, worker) = (&bank, workers.worker());
+                scope.spawn(move || {
+                    for turn in 0..TRANSFERS {
+                        let draw = |bound: usize| worker.random_below(bound as u64) as usize;
+                        let (from, to) = (draw(ACCOUNTS), draw(ACCOUNTS));
+                        let amount = draw(100) as i64;
+                        bank.with(&worker, |accounts| {
+                            accounts[from].0 -= amount;
+                            accounts[to].0 += amount;
+                        });
+                        if turn % 64 == 0 {
+                            let sum = bank.with(&worker, |accounts| total(accounts));
+                            assert_eq!(sum, 1_000 * ACCOUNTS as i64, "{kind}");
+                        }
+                        if turn % 256 == 0 {
+                            // Aborts a transaction, so that somebody takes the latch beside the others.
+                            bank.with(&worker, |_| thread::yield_now());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(total(&bank.into_inner()), 1_000 * ACCOUNTS as i64, "{kind}");
+        let counts = matches!(
+            kind,
+            Kind::ElidedRtm | Kind::ElidedRetry100 | Kind::ElidedCooldown
+        );
+        check(kind, counts, &workers.elisions());
+    }
+}
+
+/// With the hardware somebody was elided, and somebody took the latch; otherwise nothing is counted.
+fn check(kind: Kind, counts: bool, done: &Elisions) {
+    if counts && htm::rtm().is_ok() {
+        assert!(done.committed > 0 && done.real > 0, "{kind}: {done:?}");
+        assert!(done.attempts() > done.committed, "{kind}: {done:?}");
+    } else {
+        assert_eq!(done, &Elisions::default(), "{kind}");
+    }
+}
+
+/// Memory that is allocated and freed inside, and a list as long as its count says.
+#[test]
+fn a_body_may_allocate() {
+    for kind in ELIDED {
+        let workers = Workers::with_seed(1);
+        let list = Latched::new(kind, &SITE, VecDeque::new());
+        let pass = |worker: &Worker| {
+            for turn in 0..2_000_u64 {
+                list.with(worker, |list| list.push_back(Box::new(turn)));
+                if turn % 2 == 1 {
+                    assert!(list.with(worker, |list| list.pop_front()).is_some());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for worker in [workers.worker(), workers.worker()] {
+                let pass = &pass;
+                scope.spawn(move || pass(&worker));
+            }
+        });
+        assert_eq!(list.into_inner().len(), 2_000, "{kind}");
+    }
+}

@@ -1,0 +1,100 @@
+//! Elided latches over transactions that are made of one latch around each: what the processor promises (H1
+//! to H4 of `htm/engine.rs`), and no more. The value lies in a cell of the model checker, which panics when
+//! two threads reach it and neither knows that the other is done.
+#![cfg(loom)]
+
+use foxton_sync::htm::{Abort, Cause};
+use foxton_sync::latch::Kind;
+use foxton_sync::latch::model::{Modelled, Script, World};
+use foxton_sync::shim::{Arc, thread};
+use foxton_sync::worker::{Worker, Workers};
+
+fn model(body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// One thread does `there`, the other `here`; each says how often it passed, and no pass is lost.
+fn two(
+    kind: Kind,
+    script: Script,
+    here: impl Fn(&Modelled<u64>, &Worker) -> u64 + Send + Sync + 'static,
+    there: impl Fn(&Modelled<u64>, &Worker) -> u64 + Clone + Send + Sync + 'static,
+) {
+    model(move || {
+        let workers = Workers::with_seed(0);
+        let (own, other) = (workers.worker(), workers.worker());
+        let value = Arc::new(Modelled::new(kind, &World::new(script.clone()), 0));
+        let beside = {
+            let (value, there) = (value.clone(), there.clone());
+            thread::spawn(move || {
+                let passed = there(&value, &other);
+                drop(value);
+                // The worker comes back before it is dropped: dropping synchronizes, and would hide a flaw.
+                (other, passed)
+            })
+        };
+        let passed = here(&value, &own);
+        let (other, passed_there) = beside.join().unwrap();
+        let value = Arc::try_unwrap(value).ok().expect("both are done");
+        assert_eq!(value.into_inner(), passed + passed_there);
+        drop(other);
+    });
+}
+
+fn pass(value: &Modelled<u64>, worker: &Worker) -> u64 {
+    value.with(worker, |value| *value += 1);
+    1
+}
+
+fn pass_if_free(value: &Modelled<u64>, worker: &Worker) -> u64 {
+    u64::from(value.try_with(worker, |value| *value += 1).is_some())
+}
+
+fn take(value: &Modelled<u64>, _worker: &Worker) -> u64 {
+    value.with_taken(|value| *value += 1);
+    1
+}
+
+fn one_aborts() -> Script {
+    Script::These([Abort::because(Cause::Other)].into())
+}
+
+#[test]
+fn elided_passes_exclude_each_other() {
+    two(Kind::ElidedCooldown, Script::Commit, pass, pass);
+}
+
+#[test]
+fn an_elided_pass_and_a_holder_exclude_each_other() {
+    two(Kind::ElidedCooldown, Script::Commit, pass, take);
+}
+
+#[test]
+fn a_pass_that_gave_up_is_a_holder() {
+    two(Kind::ElidedCooldown, one_aborts(), pass, pass);
+}
+
+#[test]
+fn holders_where_nothing_commits_exclude_each_other() {
+    let never = Script::Abort(Abort::because(Cause::Capacity));
+    two(Kind::ElidedCooldown, never, pass, pass);
+}
+
+/// O2 of `latch/spin.rs`: who finds the flag free in a transaction sees what its last holder wrote.
+#[test]
+fn o2_an_elided_pass_sees_what_the_last_holder_wrote() {
+    two(Kind::ElidedRtm, Script::Commit, pass_if_free, take);
+}
+
+/// Who gave up takes the flag by the exchange that any holder takes it by.
+#[test]
+fn a_try_that_gave_up_and_an_elided_one_exclude_each_other() {
+    two(
+        Kind::ElidedRetry100,
+        one_aborts(),
+        pass_if_free,
+        pass_if_free,
+    );
+}
