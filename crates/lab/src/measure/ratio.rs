@@ -2,7 +2,7 @@
 //!
 //! The ratio is that of the medians. Its interval is the bootstrap's: as many repetitions as there were
 //! are drawn from each side with replacement, the medians of those are divided, and that is done
-//! [`RESAMPLES`] times; between the 2.5th and the 97.5th of a hundred such ratios lies the interval. The
+//! `RESAMPLES` times; between the 2.5th and the 97.5th of a hundred such ratios lies the interval. The
 //! generator has a fixed seed, so that the same files always give the same words.
 //!
 //! # What the interval is not
@@ -13,7 +13,7 @@
 //!
 //! With few repetitions the interval is too narrow, since no drawing shows more than was measured. Of two
 //! samples of the same thing, three repetitions each, one pair in ten lies apart entirely; so under
-//! [`ENOUGH`] nothing is concluded. The test `of_runs_that_do_not_differ_few_are_called_different` holds what
+//! `ENOUGH` nothing is concluded. The test `of_runs_that_do_not_differ_few_are_called_different` holds what
 //! is concluded to its rate of errors.
 
 use super::spread::Spread;
