@@ -153,14 +153,14 @@ fn document(curves: &[Curve]) -> Block {
 }
 
 /// A loaded database whose clients may use the first `cores` processors only.
-struct OnCores {
+pub(super) struct OnCores {
     loaded: Rc<RefCell<Loaded>>,
     cores: usize,
     before: Option<CpuSet>,
 }
 
 impl OnCores {
-    fn new(loaded: Rc<RefCell<Loaded>>, cores: usize) -> OnCores {
+    pub(super) fn new(loaded: Rc<RefCell<Loaded>>, cores: usize) -> OnCores {
         OnCores {
             loaded,
             cores,

@@ -19,6 +19,9 @@ pub mod curves;
 /// Fewer processors: 000-fig1.
 pub mod cores;
 
+/// Throughput projected to processors that are not at hand.
+pub mod projection;
+
 /// Where the time goes: 000-fig13.
 pub mod split;
 
@@ -133,6 +136,11 @@ pub const ALL: &[Listed] = &[
         id: "003-table5",
         sentence: "the share of locking in five transactions, for every lock manager",
         run: lock_cost::table_5,
+    },
+    Listed {
+        id: "projection",
+        sentence: "throughput measured on few processors and projected to 4 to 256, dashed, by two models",
+        run: projection::figure,
     },
 ];
 

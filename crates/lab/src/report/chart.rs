@@ -14,6 +14,15 @@ pub struct Line {
     pub label: String,
     /// Its points, by ascending x.
     pub points: Vec<Dot>,
+    /// Whether it is dashed, as what is projected and was not measured.
+    pub dashed: bool,
+}
+
+impl Line {
+    /// What a dashed line has in its class.
+    fn dash(&self) -> &'static str {
+        if self.dashed { " dashed" } else { "" }
+    }
 }
 
 /// One point of a line.
@@ -102,8 +111,9 @@ impl Chart {
             let y = 72.0 + LEGEND_ROW * index as f64;
             let _ = write!(
                 out,
-                "<path class=\"line c{}\" d=\"M16 {y}H44\"/>{}",
+                "<path class=\"line c{}{}\" d=\"M16 {y}H44\"/>{}",
                 index % COLOURS,
+                line.dash(),
                 mark(index, 30.0, y)
             );
             text(out, 52.0, y + 5.0, "ink", "", &line.label);
@@ -208,7 +218,8 @@ impl Chart {
         let middle: Vec<String> = line.points.iter().map(|dot| place(dot.x, dot.y)).collect();
         let _ = write!(
             out,
-            "<path class=\"line c{colour}\" d=\"M{}\"/>",
+            "<path class=\"line c{colour}{}\" d=\"M{}\"/>",
+            line.dash(),
             middle.join("L")
         );
         for dot in &line.points {
@@ -386,7 +397,7 @@ const STYLE: &str = "<style>\
 .chart .grid{stroke:var(--grid);fill:none}\
 .chart .mark{stroke:var(--soft);stroke-dasharray:4 4;fill:none}\
 .chart .line{fill:none;stroke-width:2.5;stroke-linejoin:round}\
-.chart .band{opacity:.18}.chart .dot{stroke:var(--page);stroke-width:1.2}\
+.chart .dashed{stroke-dasharray:7 5}.chart .band{opacity:.18}.chart .dot{stroke:var(--page);stroke-width:1.2}\
 .chart .c0{stroke:var(--0)}.chart .c1{stroke:var(--1)}.chart .c2{stroke:var(--2)}\
 .chart .c3{stroke:var(--3)}.chart .c4{stroke:var(--4)}.chart .c5{stroke:var(--5)}\
 .chart .f0{fill:var(--0)}.chart .f1{fill:var(--1)}.chart .f2{fill:var(--2)}\

@@ -168,6 +168,7 @@ fn by_clients(
     let line = |curve: &Curve| Line {
         label: label(curve),
         points: curve.points.iter().map(&dot).collect(),
+        dashed: false,
     };
     let cores = findings.machine.cores as f64;
     let mpls = || {
@@ -239,6 +240,7 @@ fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
                 }
             })
             .collect(),
+        dashed: false,
     };
     Chart {
         title: String::new(),

@@ -1,0 +1,569 @@
+//! Beyond the processors at hand: throughput measured on few, and projected to many.
+//!
+//! As many clients as processors, each with one to itself, read; the processors are the first n of the
+//! machine. Two models say what more of them would do, and both are drawn dashed and called projections:
+//!
+//! * the universal scalability law, fitted to each system (`project/scalability.rs`);
+//! * for `global`, where one latch guards every lock, the processor-overlap model of document 003
+//!   (`project/overlap.rs`). The time that latch is held is taken to be what a transaction takes longer than
+//!   without any locks. That is measured with one client, on any machine, and is a little too long: it has the
+//!   calls in it.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    beside,
+    cores::OnCores,
+    judge,
+    request::{Chosen, Request},
+};
+use crate::{
+    bench::{error::BenchError, loaded::Loaded, runs::Runs, sweep::Sweep, txbench},
+    measure::{
+        curve::{Curve, Point},
+        machine::Machine,
+    },
+    progress::Audience,
+    project::{
+        overlap::{Group, Overlap, Spread, Times, overlap},
+        scalability::{Fit, Law, Sample, Unfit, fit},
+    },
+    report::{
+        chart::{Chart, Dot, Line, Scale},
+        figures::{Figure, Picture},
+        findings::Block,
+        number::{duration_us, grouped, short},
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
+    system::System,
+};
+
+/// Where throughput is projected to.
+const TO: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
+/// One place that everybody needs.
+const ONE_PLACE: Spread = Spread {
+    hot: Group {
+        tables: 1,
+        share: 1.0,
+    },
+    warm: Group {
+        tables: 0,
+        share: 0.0,
+    },
+    cool: Group {
+        tables: 0,
+        share: 0.0,
+    },
+};
+
+/// Measured on few processors, projected to many.
+pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = request.chosen_of(&["global", "bucket", "default"], false);
+    let machine = Machine::here();
+    let counts = counts(machine.cores as u32);
+    let (curves, runs) = measured(request, &chosen, &counts, audience)?;
+    let shape = request.shape(10, 0);
+    let settings = txbench::Settings::plain(shape, runs.clone());
+    let (mut locking, without): (Vec<Curve>, Vec<Curve>) = curves
+        .into_iter()
+        .partition(|curve| curve.lock_manager != NO_LOCKS);
+    let laws: Vec<Projected> = locking.iter().map(Projected::of).collect();
+    let held = without
+        .first()
+        .and_then(|without| one_latch(&locking, without));
+    for (curve, law) in locking.iter_mut().zip(&laws) {
+        curve.facts.push(("projection", law.fact()));
+    }
+    let mut notes = chosen.notes();
+    notes.extend(laws.iter().filter_map(Projected::trouble));
+    let mut beside = vec![law_table(&laws), projected_table(&laws, held.as_ref())];
+    beside.extend(held.as_ref().map(held_table));
+    let pictures = vec![Figure {
+        name: "projection".to_owned(),
+        chart: Picture::Lines(picture(&laws, held.as_ref(), &machine)),
+    }];
+    let mut panel = txbench::findings(&settings, machine.clone(), locking);
+    panel.title = format!("Measured: {}, a client for each processor", panel.title);
+    Ok(Sheet {
+        id: "projection",
+        title: "Projection: throughput on 4 to 256 processors".to_owned(),
+        source: format!(
+            "Gunther's universal scalability law, and {}, section 2.2",
+            beside::MEMORY
+        ),
+        expect: "One latch over everything leaves room for a few processors, however many there are. Where \
+                 nothing is shared for writing, throughput goes with the processors until something shows \
+                 that few of them cannot show. Projections, not measurements: what the law does not know \
+                 stands in docs/lab.md."
+            .to_owned(),
+        shape: claims(&laws, held.as_ref(), machine.cores),
+        notes,
+        beside,
+        pictures,
+        settings: request.listed(&runs),
+        machine,
+        command: request.command.clone(),
+        panels: vec![panel],
+    })
+}
+
+const NO_LOCKS: &str = "none";
+
+/// Up to four every number of processors, then doublings, and all.
+fn counts(cores: u32) -> Vec<u32> {
+    let doublings =
+        std::iter::successors(Some(8), |&last| Some(last * 2)).take_while(|&n| n < cores);
+    let mut all: Vec<u32> = (1..=cores.min(4)).chain(doublings).chain([cores]).collect();
+    all.dedup();
+    all
+}
+
+/// Every system on every number of processors; that without locks on one.
+fn measured(
+    request: &Request,
+    chosen: &Chosen,
+    counts: &[u32],
+    audience: Audience,
+) -> Result<(Vec<Curve>, Runs), BenchError> {
+    let mut systems = chosen.systems.clone();
+    systems.retain(System::is_locking);
+    systems.push(System::without_locking());
+    let mut runs = request.sweep(systems, 1);
+    runs.mpls = counts.to_vec();
+    let (loaded, runs) = txbench::load_all(&request.shape(10, 0), &runs, audience)?;
+    let loaded: Vec<Rc<RefCell<Loaded>>> = loaded
+        .into_iter()
+        .map(|one| Rc::new(RefCell::new(one)))
+        .collect();
+    let each = runs.ramp + runs.window;
+    let points = (loaded.len() - 1) * counts.len() + 1;
+    let whole = each * points as u32 * runs.reps;
+    let progress = audience.clock(
+        &format!("measuring, about {} s", whole.as_secs() + 1),
+        whole,
+    );
+    let (mut past, mut curves) = (Duration::ZERO, Vec::<Curve>::new());
+    for _ in 0..runs.reps {
+        for &processors in counts {
+            let locking = if processors == 1 {
+                loaded.len()
+            } else {
+                loaded.len() - 1
+            };
+            let here = &loaded[..locking];
+            let mut subjects: Vec<OnCores> = here
+                .iter()
+                .map(|one| OnCores::new(one.clone(), processors as usize))
+                .collect();
+            let sweep = Sweep {
+                mpls: vec![processors],
+                reps: 1,
+                plan: runs.plan(),
+            };
+            merge(
+                &mut curves,
+                sweep.run_in(&mut subjects, &progress, &mut past),
+            );
+        }
+    }
+    Ok((curves, runs))
+}
+
+/// Adds what one pass found to what others found of the same systems.
+fn merge(all: &mut Vec<Curve>, pass: Vec<Curve>) {
+    for mut curve in pass {
+        curve.note.clear();
+        let known = all.iter_mut().find(|known| known.label() == curve.label());
+        let Some(known) = known else {
+            all.push(curve);
+            continue;
+        };
+        for mut point in curve.points {
+            match known.points.iter_mut().find(|known| known.mpl == point.mpl) {
+                None => known.points.push(point),
+                Some(known) => {
+                    known.runs.append(&mut point.runs);
+                    if let Err(what) = point.checks {
+                        known.fail(what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A system with its law.
+struct Projected {
+    label: String,
+    manager: String,
+    measured: Vec<Dot>,
+    law: Result<Fit, Unfit>,
+    /// The laws of each pass alone.
+    passes: Vec<Law>,
+}
+
+impl Projected {
+    fn of(curve: &Curve) -> Projected {
+        let sample = |point: &Point, throughput: f64| Sample {
+            processors: point.mpl,
+            throughput,
+        };
+        let all = curve
+            .points
+            .iter()
+            .flat_map(|point| point.runs.iter().map(|run| sample(point, run.tps())));
+        let passes = curve
+            .points
+            .iter()
+            .map(|point| point.runs.len())
+            .min()
+            .unwrap_or(0);
+        let pass = |at: usize| {
+            let points = curve.points.iter();
+            let samples: Vec<Sample> = points
+                .map(|point| sample(point, point.runs[at].tps()))
+                .collect();
+            Some(fit(&samples).ok()?.law)
+        };
+        let dot = |point: &Point| {
+            let tps = point.tps();
+            Dot {
+                x: f64::from(point.mpl),
+                y: tps.median(),
+                low: tps.min(),
+                high: tps.max(),
+            }
+        };
+        Projected {
+            label: curve.label(),
+            manager: curve.lock_manager.clone(),
+            measured: curve.points.iter().map(dot).collect(),
+            law: fit(&all.collect::<Vec<_>>()),
+            passes: (0..passes).filter_map(pass).collect(),
+        }
+    }
+
+    /// The projected throughput, with the extremes of the laws of single passes.
+    fn at(&self, processors: u32) -> Option<Dot> {
+        let x = f64::from(processors);
+        let y = self.law.ok()?.law.throughput(x);
+        let each = || self.passes.iter().map(|law| law.throughput(x));
+        Some(Dot {
+            x,
+            y,
+            low: each().fold(y, f64::min),
+            high: each().fold(y, f64::max),
+        })
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let unfit = self.law.err()?;
+        Some(format!("{} is not projected: {unfit}.", self.label))
+    }
+
+    fn fact(&self) -> Value {
+        let Ok(fit) = &self.law else {
+            return Value::Null;
+        };
+        let projected = TO.iter().filter_map(|&n| self.at(n));
+        let projected: Vec<Value> = projected
+            .map(|dot| json!({"processors": dot.x, "tps": dot.y, "tps_min": dot.low, "tps_max": dot.high}))
+            .collect();
+        json!({
+            "law": "universal scalability law",
+            "rate": fit.law.rate,
+            "contention": fit.law.contention,
+            "coherence": fit.coherence_known.then_some(fit.law.coherence),
+            "deviation": fit.deviation,
+            "projected": projected,
+        })
+    }
+}
+
+/// One latch over everything: how long it is held, and what that leaves room for.
+struct Held {
+    label: String,
+    times: Times,
+    model: Overlap,
+}
+
+fn one_latch(locking: &[Curve], without: &Curve) -> Option<Held> {
+    let curve = locking
+        .iter()
+        .find(|curve| curve.lock_manager == "global")?;
+    let seconds = |curve: &Curve| {
+        let alone = curve.points.iter().find(|point| point.mpl == 1)?;
+        let tps = alone.tps().median();
+        (tps > 0.0).then(|| 1.0 / tps)
+    };
+    let (service, unlocked) = (seconds(curve)?, seconds(without)?);
+    let hold = service - unlocked;
+    // On a machine that is disturbed it may come out the other way round: then nothing is known.
+    (hold > 0.0).then(|| {
+        let times = Times { service, hold };
+        Held {
+            label: curve.label(),
+            times,
+            model: overlap(&[(times, 1.0)], &ONE_PLACE, Some(0.0)),
+        }
+    })
+}
+
+impl Held {
+    fn at(&self, processors: f64) -> f64 {
+        (processors / self.times.service).min(self.model.total)
+    }
+}
+
+fn law_table(laws: &[Projected]) -> Block {
+    let mut table = Table::new([
+        "locks",
+        "λ, tps on one",
+        "contention σ",
+        "by pass",
+        "coherence κ",
+        "deviation",
+        "most at",
+    ]);
+    for one in laws {
+        let Ok(fit) = &one.law else {
+            table.row([one.label.clone(), "not fitted".to_owned()]);
+            continue;
+        };
+        let passes =
+            crate::measure::spread::Spread::new(one.passes.iter().map(|law| law.contention));
+        table.row([
+            one.label.clone(),
+            grouped(fit.law.rate),
+            format!("{:.4}", fit.law.contention),
+            format!("{:.3}..{:.3}", passes.min(), passes.max()),
+            match fit.coherence_known {
+                true => format!("{:.6}", fit.law.coherence),
+                false => "not known, 0 assumed".to_owned(),
+            },
+            format!("{:.1} %", fit.deviation * 100.0),
+            fit.law
+                .peak()
+                .map_or("-".to_owned(), |peak| format!("{peak:.0} processors")),
+        ]);
+    }
+    Block {
+        title: "The universal scalability law, fitted".to_owned(),
+        note: "X(n) = λn ÷ (1 + σ(n − 1) + κn(n − 1)), least squares of relative deviations. With two \
+               different numbers of processors κ cannot be known: what is projected is then the most there \
+               could be."
+            .to_owned(),
+        table,
+    }
+}
+
+fn projected_table(laws: &[Projected], held: Option<&Held>) -> Block {
+    let mut table = Table::new(["projection", "4", "8", "16", "32", "64", "128", "256"]);
+    for one in laws.iter().filter(|one| one.law.is_ok()) {
+        let cells = TO
+            .iter()
+            .filter_map(|&n| one.at(n))
+            .map(|dot| grouped(dot.y));
+        table.row(std::iter::once(format!("{}, law", one.label)).chain(cells));
+    }
+    if let Some(held) = held {
+        let cells = TO.iter().map(|&n| grouped(held.at(f64::from(n))));
+        table.row(std::iter::once(format!("{}, overlap", held.label)).chain(cells));
+    }
+    if table.is_empty() {
+        table.row(["nothing could be fitted".to_owned()]);
+    }
+    Block {
+        title: "Projection: transactions per second on so many processors".to_owned(),
+        note: "Projected, not measured.".to_owned(),
+        table,
+    }
+}
+
+fn held_table(held: &Held) -> Block {
+    let mut table = Table::new([
+        "locks",
+        "a transaction",
+        "of it under the one latch",
+        "share",
+        "room for",
+        "tps at most",
+    ]);
+    let Times { service, hold } = held.times;
+    table.row([
+        held.label.clone(),
+        duration_us(service * 1e6),
+        duration_us(hold * 1e6),
+        format!("{:.0} %", hold / service * 100.0),
+        format!("{:.1} processors", held.model.processors),
+        grouped(held.model.total),
+    ]);
+    Block {
+        title: "The processor-overlap model: one latch over every lock".to_owned(),
+        note: "One client with locks and without; the difference is taken to be the time under the latch. A \
+               latch is held for a second in a second at most."
+            .to_owned(),
+        table,
+    }
+}
+
+fn picture(laws: &[Projected], held: Option<&Held>, machine: &Machine) -> Chart {
+    let measured = laws.iter().map(|one| Line {
+        label: format!("{}, measured", one.label),
+        points: one.measured.clone(),
+        dashed: false,
+    });
+    let law = laws.iter().map(|one| {
+        let from = one.measured.last().map_or(1, |dot| dot.x as u32);
+        let beyond = [from]
+            .into_iter()
+            .chain(TO.into_iter().filter(|&n| n > from));
+        Line {
+            label: format!("{}, projection: scalability law", one.label),
+            points: beyond.filter_map(|n| one.at(n)).collect(),
+            dashed: true,
+        }
+    });
+    let model = held.iter().map(|held| {
+        let dot = |n: u32| {
+            let y = held.at(f64::from(n));
+            Dot {
+                x: f64::from(n),
+                y,
+                low: y,
+                high: y,
+            }
+        };
+        Line {
+            label: format!("{}, projection: overlap model", held.label),
+            points: [1, 2].into_iter().chain(TO).map(dot).collect(),
+            dashed: true,
+        }
+    });
+    // A law has the colour of what it was fitted to: lines are coloured by their place.
+    let mut lines: Vec<Line> = Vec::new();
+    lines.extend(measured);
+    let law: Vec<Line> = law.collect();
+    lines.extend(law);
+    lines.extend(model);
+    lines.retain(|line| !line.points.is_empty());
+    Chart {
+        title: "Projection: throughput on 4 to 256 processors".to_owned(),
+        subtitle: machine.sentence(),
+        x: ("processors, a client on each".to_owned(), Scale::Log2),
+        y: (
+            "transactions per second; dashed: projected, not measured".to_owned(),
+            Scale::Log10,
+        ),
+        y_text: short,
+        marker: None,
+        lines,
+    }
+}
+
+fn claims(laws: &[Projected], held: Option<&Held>, cores: usize) -> Shape {
+    let says = "a latch that everybody needs leaves room for a few processors";
+    let mut claims = vec![match held {
+        Some(held) => Claim::new(
+            says,
+            format!(
+                "the one latch of global leaves room for {:.1}",
+                held.model.processors
+            ),
+            held.model.processors < f64::from(TO[6]),
+        ),
+        None => Claim::unseen(says, "no time under the latch could be told apart"),
+    }];
+    let contention = |manager: &str| {
+        let one = laws.iter().find(|one| one.manager == manager)?;
+        Some(one.law.ok()?.law.contention)
+    };
+    let others = laws
+        .iter()
+        .filter(|one| one.manager != "global" && one.manager != "bucket");
+    for one in others {
+        if let (Some(global), Some(own)) = (contention("global"), contention(&one.manager)) {
+            let claim = Claim::new(
+                "without such a latch there is less contention",
+                format!(
+                    "σ is {own:.3} with {} and {global:.3} with global",
+                    one.label
+                ),
+                own < global,
+            );
+            claims.push(judge::where_cores_count(claim, cores));
+        }
+    }
+    Shape(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{
+        outcome::{Ended, Tally},
+        run::Run,
+    };
+
+    fn curve(manager: &str, tps: &[(u32, u64)]) -> Curve {
+        let point = |&(mpl, tps): &(u32, u64)| {
+            let mut tally = Tally::new(&["read"]);
+            (0..tps).for_each(|_| tally.count(Ended::ok(0)));
+            let run = Run {
+                tally,
+                window: Duration::from_secs(1),
+                ..Run::default()
+            };
+            let mut point = Point::new(mpl);
+            point.runs = vec![run.clone(), run];
+            point
+        };
+        Curve {
+            lock_manager: manager.to_owned(),
+            latch: "-".to_owned(),
+            note: String::new(),
+            points: tps.iter().map(point).collect(),
+            facts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_count_up_to_four_then_doublings_then_all() {
+        assert_eq!(counts(1), [1]);
+        assert_eq!(counts(2), [1, 2]);
+        assert_eq!(counts(4), [1, 2, 3, 4]);
+        assert_eq!(counts(24), [1, 2, 3, 4, 8, 16, 24]);
+    }
+
+    #[test]
+    fn what_is_measured_is_projected_and_what_cannot_be_is_said() {
+        // Half of the work is serial: two processors do a third more than one.
+        let projected = Projected::of(&curve("global", &[(1, 3_000), (2, 4_000)]));
+        let dot = projected.at(256).unwrap();
+        assert!(
+            (dot.y - 5_976.7).abs() < 1.0 && dot.low == dot.high,
+            "{dot:?}"
+        );
+        assert!(projected.trouble().is_none());
+        assert_eq!(projected.fact()["coherence"], Value::Null);
+        let single = Projected::of(&curve("global", &[(1, 3_000)]));
+        assert!(single.at(4).is_none() && single.fact().is_null());
+        assert!(single.trouble().unwrap().contains("two different ones"));
+    }
+
+    #[test]
+    fn the_time_under_the_latch_bounds_the_rate() {
+        // A transaction of 500 µs, of which 100 µs are locking.
+        let locking = [curve("global", &[(1, 2_000)])];
+        let held = one_latch(&locking, &curve("none", &[(1, 2_500)])).unwrap();
+        assert!((held.model.total - 10_000.0).abs() < 1e-6);
+        assert!((held.model.processors - 5.0).abs() < 1e-9);
+        assert_eq!((held.at(2.0), held.at(64.0)), (4_000.0, held.model.total));
+        // Faster with locks than without: nothing can be said.
+        assert!(one_latch(&locking, &curve("none", &[(1, 1_000)])).is_none());
+    }
+}
