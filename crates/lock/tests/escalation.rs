@@ -10,6 +10,7 @@ use foxton_lock::{
     request::{Patience, Reason, Reply},
 };
 use foxton_sync::worker::{Worker, Workers};
+use std::time::{Duration, Instant};
 
 const TABLE: Name = Name::table(1);
 const BOUND: u32 = 20;
@@ -285,8 +286,10 @@ fn no_key_is_unprotected_at_any_step() {
             let mode = if number % 3 == 0 { Mode::X } else { Mode::S };
             t.take(&mut many, number..number + 1, mode);
             for taken in 0..=number {
-                let got =
-                    t.has(&mut other, TABLE, Mode::IX) && t.has(&mut other, t.key(taken), Mode::X);
+                // What is written nobody may read, and what is read nobody may write.
+                let wanted = if taken % 3 == 0 { Mode::S } else { Mode::X };
+                let got = t.has(&mut other, TABLE, wanted.parent_mode())
+                    && t.has(&mut other, t.key(taken), wanted);
                 assert!(!got, "{kind}: {taken} after {number}");
                 t.locks.release_all(&t.worker, &mut other);
                 other.begin();
@@ -379,10 +382,11 @@ fn what_was_traded_counts_as_work_that_would_be_lost() {
         let (mut many, mut few) = (t.locks.owner(), t.locks.owner());
         let (one, two) = (Name::advisory(1), Name::advisory(2));
         assert!(t.has(&mut many, one, Mode::X) && t.has(&mut few, two, Mode::X));
-        t.take(&mut many, 0..40, Mode::X);
+        t.take(&mut many, 0..22, Mode::X);
         for number in 10..15 {
             assert!(t.has(&mut few, Name::advisory(number), Mode::X));
         }
+        assert!(many.lock_count() < few.lock_count(), "the rest was traded");
         let wait = |owner: &mut Owner, name| {
             let reply = t
                 .locks
@@ -391,7 +395,9 @@ fn what_was_traded_counts_as_work_that_would_be_lost() {
         };
         wait(&mut many, two);
         wait(&mut few, one);
-        let outcome = t.locks.wait(&t.worker, &mut few, None);
+        // Whoever is not chosen waits: so long only where the other was.
+        let deadline = Some(Instant::now() + Duration::from_secs(120));
+        let outcome = t.locks.wait(&t.worker, &mut few, deadline);
         let refusal = outcome.refusal().expect("who has done less gives way");
         assert_eq!(refusal.reason, Reason::Deadlock, "{kind}");
         t.end(&mut few);
