@@ -12,13 +12,17 @@ use crate::{
 
 /// Each crate folder and what it may stand on. Locks know nothing of the log, the log and the
 /// store nothing of locks: only `foxton` knows both.
-const FLOORS: [(&str, &[&str]); 9] = [
+const FLOORS: [(&str, &[&str]); 10] = [
     ("sync", &[]),
+    ("sampler", &["sync"]),
     ("lock", &["sync"]),
     ("log", &["sync"]),
     ("store", &["sync", "log"]),
     ("foxton", &["sync", "lock", "log", "store"]),
-    ("lab", &["sync", "lock", "log", "store", "foxton"]),
+    (
+        "lab",
+        &["sync", "sampler", "lock", "log", "store", "foxton"],
+    ),
     ("sim", &["sync", "lock", "log", "store", "foxton"]),
     (
         "cli",

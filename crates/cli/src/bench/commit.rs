@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: Commit) -> Result<ExitCode, String> {
             durability: Durability::Sync,
             directory: arguments.dir,
             observe: None,
+            split: false,
             keep: false,
             command: command_line(),
         },

@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: LockOnly) -> Result<ExitCode, String> {
             durability: Durability::None,
             directory: None,
             observe: None,
+            split: false,
             keep: false,
             command: command_line(),
         },

@@ -65,6 +65,10 @@ pub(crate) struct Sweep {
     /// Transactions are labelled then, which costs them a little.
     #[arg(long, value_name = "DIR")]
     pub(crate) observe: Option<PathBuf>,
+    /// Run each point once more, sampled, and show where the time went: idle, kernel, lock manager, log,
+    /// tables, latches and the rest. Needs no tool of the system; what it costs is shown.
+    #[arg(long)]
+    pub(crate) split: bool,
     /// Go on with what earlier points have left, even where a workload's data grow. Without this, such
     /// data are loaded anew for each measurement.
     #[arg(long)]
@@ -101,6 +105,7 @@ impl Sweep {
             durability: self.durability,
             directory: self.dir,
             observe: self.observe,
+            split: self.split,
             keep: self.keep,
             command: command_line(),
         };

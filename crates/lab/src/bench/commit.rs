@@ -103,6 +103,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         mpls: runs.mpls.clone(),
         reps: runs.reps,
         plan: runs.plan(),
+        split: runs.split,
     };
     let mut curves = sweep.run(&mut subjects, audience);
     for (curve, subject) in curves.iter_mut().zip(&subjects) {
@@ -381,6 +382,7 @@ mod tests {
             durability: Durability::Sync,
             directory: None,
             observe: None,
+            split: false,
             keep: true,
             command: String::new(),
         };

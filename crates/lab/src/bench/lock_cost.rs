@@ -153,6 +153,7 @@ fn transactions(
         mpls,
         reps: settings.reps,
         plan,
+        split: false,
     };
     Ok(sweep.run(&mut subjects, audience))
 }

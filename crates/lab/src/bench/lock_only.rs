@@ -73,6 +73,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         mpls: runs.mpls.clone(),
         reps: runs.reps,
         plan: runs.plan(),
+        split: runs.split,
     };
     let memory: Vec<Memory> = subjects.iter().map(|subject| subject.memory()).collect();
     let mut curves = sweep.run(&mut subjects, audience);

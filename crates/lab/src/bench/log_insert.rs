@@ -104,6 +104,7 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         mpls,
         reps: settings.reps,
         plan,
+        split: false,
     };
     let mut curves = sweep.run(&mut subjects, audience);
     let mut blocks = Vec::new();

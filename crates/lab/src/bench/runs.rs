@@ -27,6 +27,8 @@ pub struct Runs {
     pub directory: Option<PathBuf>,
     /// Where others may look into the databases while they are measured, if they may.
     pub observe: Option<PathBuf>,
+    /// Run each point once more, sampled, and tell where the time went.
+    pub split: bool,
     /// Go on with what earlier points have left, even where a workload's data grow.
     pub keep: bool,
     /// The command that does this again.

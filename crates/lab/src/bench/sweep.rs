@@ -8,7 +8,10 @@ use std::{ops::ControlFlow, time::Duration};
 
 use crate::{
     driver::{self, Client, Plan},
-    measure::curve::{Curve, Point},
+    measure::{
+        curve::{Curve, Point},
+        time::Watch,
+    },
     progress::{Audience, Progress},
 };
 
@@ -47,6 +50,8 @@ pub struct Sweep {
     pub reps: u32,
     /// How long each run takes.
     pub plan: Plan,
+    /// Run each point once more, sampled, and tell where the time went.
+    pub split: bool,
 }
 
 impl Sweep {
@@ -58,8 +63,13 @@ impl Sweep {
                 .filter(|&&mpl| mpl <= subject.largest_mpl())
                 .count() as u32
         };
-        let runs: u32 = subjects.iter().map(points).sum::<u32>() * self.reps;
+        let runs: u32 = subjects.iter().map(points).sum::<u32>() * self.passes();
         (self.plan.ramp + self.plan.window) * runs
+    }
+
+    /// The repetitions, and one more to be sampled.
+    fn passes(&self) -> u32 {
+        self.reps + u32::from(self.split)
     }
 
     /// Runs every point and returns a curve for each subject. After clients that never came back
@@ -83,7 +93,7 @@ impl Sweep {
         past: &mut Duration,
     ) -> Vec<Curve> {
         let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
-        for rep in 1..=self.reps {
+        for rep in 1..=self.passes() {
             for &mpl in &self.mpls {
                 for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
                     let label = curve.label();
@@ -91,9 +101,14 @@ impl Sweep {
                     let Some(point) = curve.points.iter_mut().find(at) else {
                         continue;
                     };
-                    let repetition = format!("repetition {rep} of {}", self.reps);
+                    let sampled = rep > self.reps;
+                    let repetition = match sampled {
+                        true => "sampled".to_owned(),
+                        false => format!("repetition {rep} of {}", self.reps),
+                    };
                     progress.now(&format!("{label}, MPL {mpl}, {repetition}"));
-                    if self.measure(subject, point, progress, *past).is_break() {
+                    let measured = self.measure(subject, point, progress, *past, sampled);
+                    if measured.is_break() {
                         return curves;
                     }
                     *past += self.plan.ramp + self.plan.window;
@@ -128,14 +143,22 @@ impl Sweep {
         point: &mut Point,
         progress: &Progress,
         past: Duration,
+        sampled: bool,
     ) -> ControlFlow<()> {
         if let Err(what) = subject.prepare(progress) {
             point.fail(what);
             return ControlFlow::Break(());
         }
         let clients = subject.clients(point.mpl);
-        let watch = |elapsed: Duration| progress.at(past + elapsed);
+        let mut sampling = Watch::default();
+        let watch = |elapsed: Duration| {
+            progress.at(past + elapsed);
+            if sampled {
+                sampling.at(elapsed, self.plan.ramp, self.plan.window);
+            }
+        };
         match driver::run(&self.plan, subject.kinds(), clients, watch) {
+            Ok(run) if sampled => point.tell_times(&run, sampling.profile()),
             Ok(run) => point.runs.push(run),
             Err(error) => {
                 point.fail(
@@ -233,6 +256,7 @@ mod tests {
             mpls: vec![1, 2, 4],
             reps: 2,
             plan,
+            split: false,
         }
     }
 

@@ -142,6 +142,7 @@ fn sweep(runs: &Runs) -> Sweep {
         mpls: runs.mpls.clone(),
         reps: runs.reps,
         plan: runs.plan(),
+        split: runs.split,
     }
 }
 

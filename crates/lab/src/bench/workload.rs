@@ -52,6 +52,7 @@ pub fn run(
         mpls: runs.mpls.clone(),
         reps: runs.reps,
         plan: runs.plan(),
+        split: runs.split,
     };
     let mut curves = sweep.run(&mut subjects, audience);
     for point in curves.iter_mut().flat_map(|curve| &mut curve.points) {
@@ -272,6 +273,7 @@ mod tests {
                 durability: Durability::None,
                 directory: None,
                 observe: None,
+                split: false,
                 keep,
                 command: String::new(),
             };

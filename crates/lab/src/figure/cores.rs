@@ -58,6 +58,7 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
         mpls: runs.mpls.clone(),
         reps: runs.reps,
         plan: runs.plan(),
+        split: runs.split,
     };
     let curves = sweep.run(&mut subjects, audience);
     let settings = txbench::Settings::plain(shape, runs.clone());

@@ -22,7 +22,7 @@ pub mod cores;
 /// Throughput projected to processors that are not at hand.
 pub mod projection;
 
-/// Where the time goes: 000-fig13.
+/// Where the time goes: 000-fig13, 002-fig13.
 pub mod split;
 
 /// One transaction that never ends: 000-fig16.
@@ -106,6 +106,11 @@ pub const ALL: &[Listed] = &[
         id: "002-fig11",
         sentence: "critical sections of the benchmarks' transactions, for every design",
         run: sections::figure_11,
+    },
+    Listed {
+        id: "002-fig13",
+        sentence: "where the time goes in TATP, TPC-B and TPC-C, for the designs of the document that exist",
+        run: split::scaling_figure_13,
     },
     Listed {
         id: "002-fig14",

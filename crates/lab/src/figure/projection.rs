@@ -163,6 +163,7 @@ fn measured(
                 mpls: vec![processors],
                 reps: 1,
                 plan: runs.plan(),
+                split: false,
             };
             merge(
                 &mut curves,

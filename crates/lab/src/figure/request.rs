@@ -137,6 +137,7 @@ impl Request {
             durability: Durability::Buffered,
             directory: self.directory.clone(),
             observe: None,
+            split: false,
             keep: false,
             command: self.command.clone(),
         }

@@ -7,8 +7,10 @@ use serde_json::Value;
 use super::{
     latency::Latency,
     outcome::{Outcome, Tally},
+    profile::Profile,
     run::Run,
     spread::Spread,
+    time::Times,
     usage::{Split, Usage},
 };
 
@@ -23,6 +25,8 @@ pub struct Point {
     pub checks: Result<(), String>,
     /// What a workload has to say of it beside what is said of all.
     pub facts: Vec<(&'static str, Value)>,
+    /// Where the time went in one more run, if that was asked for; or why it cannot be told.
+    pub times: Option<Result<Times, String>>,
 }
 
 impl Point {
@@ -33,6 +37,7 @@ impl Point {
             runs: Vec::new(),
             checks: Ok(()),
             facts: Vec::new(),
+            times: None,
         }
     }
 
@@ -74,6 +79,15 @@ impl Point {
             window += run.window;
         }
         (!window.is_zero()).then(|| Split::of(sum, window, cores))
+    }
+
+    /// Keeps what was sampled in a run that is not one of the repetitions.
+    pub(crate) fn tell_times(&mut self, run: &Run, profile: Result<Profile, String>) {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.times = Some(profile.map(|profile| Times::of(run, profile, cores)));
+        if let Some(failure) = &run.tally.failure {
+            self.fail(failure.to_string());
+        }
     }
 
     /// Keeps the first thing found wrong.

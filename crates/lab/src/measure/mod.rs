@@ -12,7 +12,7 @@ pub mod usage;
 /// Which machine, which versions.
 pub mod machine;
 
-/// Where the program's own time goes, sampled from outside.
+/// Where the program's own time goes, sampled.
 pub mod profile;
 
 /// Repetitions of one measurement and their spread.
@@ -23,6 +23,9 @@ pub mod ratio;
 
 /// What one run of a closed loop measured.
 pub mod run;
+
+/// How the processors spent a window, by part of the engine.
+pub mod time;
 
 /// Points and curves: throughput over the number of clients.
 pub mod curve;

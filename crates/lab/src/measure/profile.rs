@@ -1,296 +1,389 @@
-//! Where the program's own processor time goes, sampled from outside by `perf`, where that is
-//! installed and allowed; nothing in the engine takes part, and nothing is timed there.
+//! Where the process's own processor time goes, by part of the engine: samples of where its threads are, taken
+//! inside the process. Nothing in the engine takes part, and nothing is timed there.
 //!
-//! Each sample is an address in a client's thread. `addr2line` tells the source it was compiled from,
-//! through everything inlined, from the inside out; the first line in a part of ours decides:
+//! A sample is a stack of addresses. Each is told by the sources it was compiled from, through everything inlined, and
+//! the innermost source that belongs to a part decides:
 //!
 //! | source | part |
 //! | --- | --- |
-//! | exclusive and shared latches, backoff, parking | latch |
+//! | exclusive and shared latches | latches |
+//! | the same, while they back off or sleep; readers that found a writer | waiting for a latch |
 //! | the lock floor | lock manager |
-//! | the engine, the storage floor, the log | database |
+//! | the log floor; what the engine writes there and reads back | log |
+//! | the storage floor; tables, indexes, keys and values of the engine | tables and indexes |
+//! | what else the engine has | transaction |
 //! | the laboratory | client |
 //!
-//! What has no such line (libc, say, copying or allocating) counts for the database: who called it is
-//! not known. Samples in the kernel are left to the system's own account of time.
+//! What is none of these (copying, allocating, hashing) is the time of whoever called it. A thread that was on its
+//! way out of a call of the system counts as in the kernel, for the part that called.
 
-use std::{
-    collections::HashMap,
-    fs,
-    io::Write,
-    ops::Range,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
+use std::{collections::HashMap, fmt};
 
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::NamedTempFile;
+use foxton_sampler::{Sampling, Source, Unavailable, sources};
+use serde_json::{Map, Value, json};
 
-/// Samples a second and processor: a prime, so that nothing periodic keeps in step.
+/// Samples for each second of processor time: a prime, so that nothing periodic keeps in step.
 pub const FREQUENCY: u32 = 499;
-const NOT_ALLOWED: &str =
-    "perf ended by itself: it may not be allowed (kernel.perf_event_paranoid)";
-/// What is said where `perf` was not ready before the clients had ended.
-pub(crate) const NOTHING_SEEN: &str = "perf saw nothing of the clients";
-/// How the driver names its threads.
-const CLIENTS: &str = "client-";
 
 /// A part of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Everything of the engine that is neither of the next two.
-    Database,
     /// The lock manager, but for its latches.
-    LockManager,
-    /// Taking, waiting for, and giving back latches.
+    Lock,
+    /// The log.
+    Log,
+    /// Tables and indexes: finding, reading and changing rows.
+    Tables,
+    /// Beginning, ending and everything of a transaction that is neither of the others.
+    Transaction,
+    /// Taking latches and giving them back.
     Latch,
+    /// Waiting for latches.
+    Waiting,
     /// The workload's own code.
     Client,
+    /// What none of these called.
+    Others,
 }
 
-/// Samples by part.
-#[derive(Debug, Clone, Default)]
-pub struct Profile(HashMap<Part, u64>);
+impl Part {
+    /// All of them, in the order of tables and bars.
+    pub const ALL: [Part; 8] = [
+        Part::Lock,
+        Part::Log,
+        Part::Tables,
+        Part::Transaction,
+        Part::Latch,
+        Part::Waiting,
+        Part::Client,
+        Part::Others,
+    ];
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Lock => "lock manager",
+            Part::Log => "log",
+            Part::Tables => "tables",
+            Part::Transaction => "transaction",
+            Part::Latch => "latches",
+            Part::Waiting => "latch waits",
+            Part::Client => "client",
+            Part::Others => "rest",
+        })
+    }
+}
+
+/// Samples by part, in the program and in the kernel on its behalf.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Profile {
+    program: [u64; Part::ALL.len()],
+    kernel: [u64; Part::ALL.len()],
+}
+
+/// Samples this process until it is asked for the profile.
+#[derive(Debug)]
+pub struct Profiler(Sampling);
+
+impl Profiler {
+    /// Begins.
+    ///
+    /// # Errors
+    ///
+    /// If this process cannot be sampled; the text says why.
+    pub fn start() -> Result<Profiler, Unavailable> {
+        foxton_sampler::start(FREQUENCY).map(Profiler)
+    }
+
+    /// Samples so far.
+    pub fn taken(&self) -> usize {
+        self.0.taken()
+    }
+
+    /// Ends it, and sorts the samples.
+    pub fn stop(self) -> Profile {
+        let mut known: HashMap<usize, Vec<Clue>> = HashMap::new();
+        let mut profile = Profile::default();
+        for stack in self.0.stop().stacks {
+            let clues = |address: &usize| {
+                let fresh = || sources(*address).iter().filter_map(clue).collect();
+                known.entry(*address).or_insert_with(fresh).clone()
+            };
+            profile.count(stack.iter().flat_map(clues));
+        }
+        profile
+    }
+}
 
 impl Profile {
-    /// The share of the samples in this part; zero if there are none.
-    pub fn share(&self, part: Part) -> f64 {
-        let all: u64 = self.0.values().sum();
-        self.0.get(&part).copied().unwrap_or(0) as f64 / all.max(1) as f64
+    /// Counts a sample, told from the inside out.
+    fn count(&mut self, clues: impl Iterator<Item = Clue>) {
+        let (mut innermost, mut kernel, mut waits) = (true, false, false);
+        let mut part = Part::Others;
+        for clue in clues {
+            match clue {
+                Clue::System => kernel |= innermost,
+                Clue::Waits => waits = true,
+                Clue::Validates if waits => {
+                    part = Part::Waiting;
+                    break;
+                }
+                Clue::Validates => {}
+                Clue::Of(Part::Latch) if waits || kernel => {
+                    part = Part::Waiting;
+                    break;
+                }
+                Clue::Of(found) => {
+                    part = found;
+                    break;
+                }
+            }
+            innermost = false;
+        }
+        let counts = if kernel {
+            &mut self.kernel
+        } else {
+            &mut self.program
+        };
+        counts[part as usize] += 1;
+    }
+
+    /// So many samples in the program and in the kernel, for tests of what is told.
+    #[cfg(test)]
+    pub(crate) fn made<const P: usize, const K: usize>(
+        program: [(Part, u64); P],
+        kernel: [(Part, u64); K],
+    ) -> Profile {
+        let mut profile = Profile::default();
+        for (part, count) in program {
+            profile.program[part as usize] += count;
+        }
+        for (part, count) in kernel {
+            profile.kernel[part as usize] += count;
+        }
+        profile
+    }
+
+    /// Adds the samples of another run.
+    pub fn add(&mut self, other: &Profile) {
+        let mine = self.program.iter_mut().chain(&mut self.kernel);
+        for (mine, theirs) in mine.zip(other.program.iter().chain(&other.kernel)) {
+            *mine += theirs;
+        }
     }
 
     /// How many samples there are.
     pub fn samples(&self) -> u64 {
-        self.0.values().sum()
+        self.program.iter().chain(&self.kernel).sum()
+    }
+
+    /// The share of the samples in the program that lie in this part; zero if there are none.
+    pub fn share(&self, part: Part) -> f64 {
+        ratio(&self.program, part)
+    }
+
+    /// The share of the samples in the kernel that this part called for; zero if there are none.
+    pub fn share_of_kernel(&self, part: Part) -> f64 {
+        ratio(&self.kernel, part)
+    }
+
+    /// How far a share may be off by chance, nineteen times in twenty: half the width of what one half would have.
+    pub fn uncertainty(&self) -> f64 {
+        0.98 / (self.samples().max(1) as f64).sqrt()
+    }
+
+    /// The counts for programs.
+    pub fn to_json(&self) -> Value {
+        let counts = |counts: &[u64]| -> Map<String, Value> {
+            let parts = Part::ALL.iter().zip(counts);
+            parts
+                .map(|(part, count)| (part.to_string(), json!(count)))
+                .collect()
+        };
+        json!({"program": counts(&self.program), "kernel": counts(&self.kernel)})
     }
 }
 
-/// `perf`, sampling this process.
-#[derive(Debug)]
-pub struct Profiler {
-    perf: Child,
-    data: NamedTempFile,
+fn ratio(counts: &[u64], part: Part) -> f64 {
+    let all: u64 = counts.iter().sum();
+    counts[part as usize] as f64 / all.max(1) as f64
 }
 
-impl Profiler {
-    /// Begins to sample the threads there are now: `perf` does not follow those started later. It takes
-    /// a moment to begin.
-    ///
-    /// # Errors
-    ///
-    /// If `perf` cannot be started; the text says what to do.
-    pub fn start() -> Result<Profiler, String> {
-        let data = NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
-        let perf = Command::new("perf")
-            .args(["record", "--quiet", "-e", "cpu-clock"])
-            .args(["-F", &FREQUENCY.to_string()])
-            .args(["-p", &std::process::id().to_string()])
-            .arg("-o")
-            .arg(data.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let perf = perf.map_err(|error| format!("perf does not run ({error}): install it"))?;
-        Ok(Profiler { perf, data })
+/// What one source says of a sample that lies in it or was called from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Clue {
+    /// It is this part's.
+    Of(Part),
+    /// It is somebody's who waits.
+    Waits,
+    /// It reads what a writer might be changing.
+    Validates,
+    /// It calls the system.
+    System,
+}
+
+/// Where parts lie, the narrower place first.
+const PLACES: [(&str, Clue); 18] = [
+    ("crates/sync/src/latch/version", Clue::Validates),
+    ("crates/sync/src/latch", Clue::Of(Part::Latch)),
+    ("crates/sync/src/backoff", Clue::Waits),
+    ("crates/sync/src/park", Clue::Waits),
+    ("/parking_lot_core-", Clue::Waits),
+    ("crates/lock/", Clue::Of(Part::Lock)),
+    ("crates/log/", Clue::Of(Part::Log)),
+    ("crates/store/", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/checkpoint", Clue::Of(Part::Log)),
+    ("crates/foxton/src/redo", Clue::Of(Part::Log)),
+    ("crates/foxton/src/replay", Clue::Of(Part::Log)),
+    ("crates/foxton/src/codec", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/index", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/range", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/table", Clue::Of(Part::Tables)),
+    ("crates/foxton/", Clue::Of(Part::Transaction)),
+    ("crates/lab/", Clue::Of(Part::Client)),
+    ("crates/cli/", Clue::Of(Part::Client)),
+];
+
+/// Functions of the C library that do nothing but call the system. What is allocated may call it, too, and is not
+/// among them.
+const CALLS: [&str; 12] = [
+    "syscall",
+    "sched_yield",
+    "fdatasync",
+    "fsync",
+    "write",
+    "pwrite64",
+    "pwritev2",
+    "read",
+    "pread64",
+    "madvise",
+    "munmap",
+    "clock_nanosleep",
+];
+
+fn clue(source: &Source) -> Option<Clue> {
+    if let Some(file) = &source.file {
+        let mut places = PLACES.iter();
+        let found = places.find(|(place, _)| file.contains(place));
+        return found.map(|(_, clue)| *clue);
     }
-
-    /// Ends it and sorts the samples.
-    ///
-    /// # Errors
-    ///
-    /// If nothing was sampled, or the samples cannot be read.
-    pub fn stop(mut self) -> Result<Profile, String> {
-        if matches!(self.perf.try_wait(), Ok(Some(_))) {
-            return Err(NOT_ALLOWED.to_owned());
-        }
-        let ask = kill_process(Pid::from_child(&self.perf), Signal::INT);
-        let ended = self.perf.wait();
-        if ask.is_err() || ended.is_err() {
-            return Err(NOT_ALLOWED.to_owned());
-        }
-        let addresses = self.addresses()?;
-        if addresses.is_empty() {
-            return Err(NOTHING_SEEN.to_owned());
-        }
-        sort(&addresses)
-    }
-
-    /// Where clients were, outside the kernel.
-    fn addresses(&self) -> Result<Vec<u64>, String> {
-        let output = Command::new("perf")
-            .arg("script")
-            .arg("-i")
-            .arg(self.data.path())
-            .args(["-F", "comm,ip"])
-            .stderr(Stdio::null())
-            .output();
-        let output = output.map_err(|error| format!("perf script does not run: {error}"))?;
-        Ok(addresses(&String::from_utf8_lossy(&output.stdout)))
-    }
-}
-
-impl Drop for Profiler {
-    fn drop(&mut self) {
-        // Only what nobody stopped is still there; it ends with us.
-        let _ = self.perf.kill();
-        let _ = self.perf.wait();
-    }
-}
-
-/// The addresses in lines such as `client-28   55ed0d40946b`.
-fn addresses(script: &str) -> Vec<u64> {
-    const KERNEL: u64 = 1 << 63;
-    let address = |line: &str| {
-        let mut words = line.split_whitespace();
-        let ours = words.next()?.starts_with(CLIENTS);
-        let address = u64::from_str_radix(words.next_back()?, 16).ok()?;
-        (ours && address < KERNEL).then_some(address)
-    };
-    script.lines().filter_map(address).collect()
-}
-
-fn sort(addresses: &[u64]) -> Result<Profile, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let maps = fs::read_to_string("/proc/self/maps").map_err(|error| error.to_string())?;
-    let range =
-        mapped(&maps, &program.to_string_lossy()).ok_or("this program is mapped nowhere")?;
-    let mut profile = Profile::default();
-    let mut known: HashMap<u64, Part> = HashMap::new();
-    let mut unique: Vec<u64> = addresses
-        .iter()
-        .copied()
-        .filter(|address| range.contains(address))
-        .collect();
-    unique.sort_unstable();
-    unique.dedup();
-    for (address, frames) in unique.iter().zip(lines(&program, &unique, range.start)?) {
-        known.insert(*address, part(&frames));
-    }
-    for address in addresses {
-        let part = known.get(address).copied().unwrap_or(Part::Database);
-        *profile.0.entry(part).or_default() += 1;
-    }
-    Ok(profile)
-}
-
-/// Where in memory the program lies: from its first mapping to the end of its last.
-fn mapped(maps: &str, program: &str) -> Option<Range<u64>> {
-    let ours = maps.lines().filter(|line| line.ends_with(program));
-    let mut ranges = ours.filter_map(|line| {
-        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
-    });
-    let first = ranges.next()?;
-    let end = ranges.next_back().map_or(first.end, |last| last.end);
-    Some(first.start..end)
-}
-
-/// The sources of each address, from the innermost inlined function outwards.
-fn lines(program: &PathBuf, addresses: &[u64], base: u64) -> Result<Vec<Vec<String>>, String> {
-    let mut child = Command::new("addr2line")
-        .args(["-a", "-i", "-e"])
-        .arg(program)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(|error| format!("addr2line does not run ({error}): install binutils"))?;
-    let asked: String = addresses
-        .iter()
-        .map(|address| format!("{:#x}\n", address - base))
-        .collect();
-    let mut stdin = child.stdin.take().expect("it was piped");
-    // It answers while it is asked: neither side may wait for the other.
-    let asking = std::thread::spawn(move || stdin.write_all(asked.as_bytes()));
-    let output = child
-        .wait_with_output()
-        .map_err(|error| error.to_string())?;
-    let asked = asking.join().expect("writing does not panic");
-    asked.map_err(|error| format!("addr2line stopped listening: {error}"))?;
-    Ok(answers(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// Answers are an address each, then a line for each frame.
-fn answers(text: &str) -> Vec<Vec<String>> {
-    let mut all: Vec<Vec<String>> = Vec::new();
-    for line in text.lines() {
-        match (line.starts_with("0x"), all.last_mut()) {
-            (true, _) => all.push(Vec::new()),
-            (false, Some(frames)) => frames.push(line.to_owned()),
-            (false, None) => {}
-        }
-    }
-    all
-}
-
-fn part(frames: &[String]) -> Part {
-    const PLACES: [(&str, Option<Part>); 10] = [
-        // Readers validate a version: nobody is excluded.
-        ("crates/sync/src/latch/version", None),
-        ("crates/sync/src/latch", Some(Part::Latch)),
-        ("crates/sync/src/backoff", Some(Part::Latch)),
-        ("crates/sync/src/park", Some(Part::Latch)),
-        ("/parking_lot", Some(Part::Latch)),
-        ("crates/lock/", Some(Part::LockManager)),
-        ("crates/foxton/", Some(Part::Database)),
-        ("crates/store/", Some(Part::Database)),
-        ("crates/log/", Some(Part::Database)),
-        ("crates/lab/", Some(Part::Client)),
-    ];
-    let place = |frame: &String| {
-        let found = PLACES.iter().find(|(place, _)| frame.contains(place));
-        found.and_then(|(_, part)| *part)
-    };
-    frames.iter().find_map(place).unwrap_or(Part::Database)
+    let function = source.function.as_deref()?.trim_start_matches('_');
+    CALLS.contains(&function).then_some(Clue::System)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_innermost_line_of_ours_decides() {
-        let frames = |lines: &[&str]| {
-            lines
-                .iter()
-                .map(|&line| line.to_owned())
-                .collect::<Vec<_>>()
+    fn stack(frames: &[&str]) -> Vec<Clue> {
+        let source = |frame: &&str| match frame.split_once("()") {
+            Some((function, _)) => Source {
+                function: Some(function.to_owned()),
+                file: None,
+            },
+            None => Source {
+                function: None,
+                file: Some((*frame).to_owned()),
+            },
         };
-        let spin = frames(&[
-            "/rustc/library/core/src/sync/atomic.rs:1",
-            "/w/crates/sync/src/shim.rs:7",
-            "/w/crates/sync/src/latch/spin.rs:40",
-            "/w/crates/lock/src/managers/bucket.rs:9",
-        ]);
-        assert_eq!(part(&spin), Part::Latch);
-        assert_eq!(part(&spin[3..]), Part::LockManager);
-        let reader = frames(&[
-            "/w/crates/sync/src/latch/version.rs:40",
-            "/w/crates/store/src/node.rs:9",
-        ]);
-        assert_eq!(part(&reader), Part::Database);
-        assert_eq!(part(&frames(&["??:0"])), Part::Database);
+        frames
+            .iter()
+            .filter_map(|frame| clue(&source(frame)))
+            .collect()
+    }
+
+    fn told(frames: &[&str]) -> (Part, bool) {
+        let mut profile = Profile::default();
+        profile.count(stack(frames).into_iter());
+        assert_eq!(profile.samples(), 1);
+        let part = Part::ALL
+            .into_iter()
+            .find(|&part| profile.share(part) + profile.share_of_kernel(part) > 0.5);
+        (part.expect("one has the sample"), profile.kernel != [0; 8])
+    }
+
+    const IN_A_LATCH: [&str; 4] = [
+        "/rustc/library/core/src/sync/atomic.rs",
+        "/w/crates/sync/src/latch/spin.rs",
+        "/w/crates/lock/src/managers/bucket.rs",
+        "/w/crates/foxton/src/txn/read.rs",
+    ];
+
+    #[test]
+    fn the_innermost_source_of_ours_decides() {
+        assert_eq!(told(&IN_A_LATCH), (Part::Latch, false));
+        assert_eq!(told(&IN_A_LATCH[2..]), (Part::Lock, false));
+        assert_eq!(told(&IN_A_LATCH[3..]), (Part::Transaction, false));
+        let client = ["/w/crates/lab/src/workload/tatp/client.rs", IN_A_LATCH[3]];
+        assert_eq!(told(&client), (Part::Client, false));
     }
 
     #[test]
-    fn samples_of_clients_outside_the_kernel_are_kept() {
-        let script =
-            "client-1    55ed0d40946b\nfoxton 55ed0d40946b\nclient-2  ffffffff8160f7ae\n\n";
-        assert_eq!(addresses(script), [0x55ed_0d40_946b]);
+    fn what_is_nobodys_is_the_callers() {
+        let copies = ["memcpy()", "/w/crates/log/src/copy.rs", IN_A_LATCH[3]];
+        assert_eq!(told(&copies), (Part::Log, false));
+        let reader = [
+            "/w/crates/sync/src/latch/version.rs",
+            "/w/crates/store/src/node.rs",
+        ];
+        assert_eq!(told(&reader), (Part::Tables, false));
+        assert_eq!(told(&["memcpy()"]), (Part::Others, false));
     }
 
     #[test]
-    fn answers_are_told_apart_by_their_addresses() {
-        let text = "0x0000000000000010\na.rs:1\nb.rs:2\n0x0000000000000020\n??:0\n";
-        assert_eq!(answers(text), [vec!["a.rs:1", "b.rs:2"], vec!["??:0"]]);
+    fn who_backs_off_in_a_latch_waits_for_it() {
+        let waits = [&["/w/crates/sync/src/backoff.rs"], &IN_A_LATCH[1..]].concat();
+        assert_eq!(told(&waits), (Part::Waiting, false));
+        let reader = [
+            "/w/crates/sync/src/backoff.rs",
+            "/w/crates/sync/src/latch/version.rs",
+        ];
+        assert_eq!(told(&reader), (Part::Waiting, false));
+        // Who waits for a lock is in the lock manager.
+        let waits = ["/w/crates/sync/src/park.rs", IN_A_LATCH[2]];
+        assert_eq!(told(&waits), (Part::Lock, false));
     }
 
     #[test]
-    fn a_program_lies_from_its_first_mapping_to_its_last() {
-        let maps =
-            "10-20 r--p 0 0:0 1 /bin/x\n20-40 r-xp 10 0:0 1 /bin/x\n50-60 rw-p 0 0:0 0 [heap]\n";
-        assert_eq!(mapped(maps, "/bin/x"), Some(0x10..0x40));
-        assert_eq!(mapped(maps, "/bin/y"), None);
+    fn a_call_of_the_system_is_the_kernels_on_the_callers_behalf() {
+        let sleeps = [
+            &["syscall()", "/r/parking_lot_core-0.9/src/park.rs"],
+            &IN_A_LATCH[1..],
+        ]
+        .concat();
+        assert_eq!(told(&sleeps), (Part::Waiting, true));
+        assert_eq!(
+            told(&["fdatasync()", "/w/crates/log/src/device/disk.rs"]),
+            (Part::Log, true)
+        );
+        // Only what is interrupted at the call itself.
+        let deeper = ["memcpy()", "/w/crates/log/src/copy.rs", "syscall()"];
+        assert_eq!(told(&deeper), (Part::Log, false));
+    }
+
+    #[test]
+    fn shares_are_of_all_samples_and_add_up() {
+        let mut profile = Profile::default();
+        for frames in [
+            &IN_A_LATCH[..],
+            &IN_A_LATCH[2..],
+            &IN_A_LATCH[2..],
+            &["memcpy()"],
+        ] {
+            profile.count(stack(frames).into_iter());
+        }
+        profile.count(stack(&["write()", "/w/crates/log/src/flush.rs"]).into_iter());
+        assert_eq!(profile.share(Part::Lock), 0.5);
+        let sum = |share: fn(&Profile, Part) -> f64| -> f64 {
+            Part::ALL.iter().map(|&part| share(&profile, part)).sum()
+        };
+        assert_eq!(
+            (sum(Profile::share), sum(Profile::share_of_kernel)),
+            (1.0, 1.0)
+        );
+        let mut twice = profile.clone();
+        twice.add(&profile);
+        assert_eq!(twice.samples(), 10);
     }
 }

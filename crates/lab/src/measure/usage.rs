@@ -92,7 +92,9 @@ pub struct Split {
 impl Split {
     /// How `cores` processors spent `elapsed`.
     pub fn of(used: Usage, elapsed: Duration, cores: usize) -> Split {
-        let whole = elapsed.as_secs_f64() * cores as f64;
+        // On a busy machine the end of a window may be seen late: then more was used than it had.
+        let whole = (elapsed * cores as u32).max(used.everybody.max(used.user + used.kernel));
+        let whole = whole.as_secs_f64();
         let share = |time: Duration| {
             if whole > 0.0 {
                 time.as_secs_f64() / whole
@@ -116,6 +118,25 @@ impl Split {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_add_up_to_the_whole_even_if_the_end_was_seen_late() {
+        let seconds = Duration::from_secs;
+        let used = Usage {
+            user: seconds(3),
+            kernel: seconds(1),
+            everybody: seconds(8),
+            resident_bytes: 0,
+        };
+        for (elapsed, idle) in [(5, 0.2), (4, 0.0), (2, 0.0)] {
+            let split = Split::of(used, seconds(elapsed), 2);
+            let sum = split.user + split.kernel + split.others + split.idle;
+            assert!(
+                (sum - 1.0).abs() < 1e-9 && (split.idle - idle).abs() < 1e-9,
+                "{split:?}"
+            );
+        }
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

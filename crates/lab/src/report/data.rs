@@ -188,7 +188,9 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "aborts_per_attempt": rounded(ratio(aborts, committed + aborts), 6),
         "p50_us": rounded(latency.quantile_us(0.50), 2),
         "p90_us": rounded(latency.quantile_us(0.90), 2),
+        "p95_us": rounded(latency.quantile_us(0.95), 2),
         "p99_us": rounded(latency.quantile_us(0.99), 2),
+        "p999_us": rounded(latency.quantile_us(0.999), 2),
         "max_us": rounded(latency.max_us(), 2),
         "no_collapse": curve.no_collapse_ratio().map(|ratio| rounded(ratio, 3)),
         "no_collapse_min": rounded(by_pass.min(), 3),
@@ -198,6 +200,10 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "processor_others": split.map(|split| rounded(split.others, 3)),
         "resident_bytes": resident,
         "reps": point.runs.len(),
+        "time": point.times.as_ref().map(|times| match times {
+            Ok(times) => times.to_json(tps.median()),
+            Err(what) => json!(what),
+        }),
         "outcomes": outcomes(&tally),
         "latencies": latencies(point, &tally),
         "checks": point.checks.as_ref().map_or_else(|what| what.as_str(), |()| "ok"),
@@ -233,7 +239,9 @@ fn latencies(point: &Point, tally: &Tally) -> Map<String, Value> {
         let shares = json!({
             "p50_us": at(0.50),
             "p90_us": at(0.90),
+            "p95_us": at(0.95),
             "p99_us": at(0.99),
+            "p999_us": at(0.999),
             "max_us": rounded(latency.max_us(), 2),
         });
         (kind.to_owned(), shares)
@@ -305,7 +313,11 @@ mod tests {
             for outcome in Outcome::ALL {
                 assert!(outcomes[outcome.name()].is_u64(), "{record}");
             }
-            assert!(latencies["p50_us"].as_f64() <= latencies["max_us"].as_f64());
+            let ascending = ["p50_us", "p90_us", "p95_us", "p99_us", "p999_us", "max_us"];
+            for both in ascending.windows(2) {
+                let [low, high] = [both[0], both[1]].map(|name| latencies[name].as_f64());
+                assert!(low.is_some() && low <= high, "{both:?} of {record}");
+            }
             assert!(latencies["p99_us"].as_f64() > Some(0.0), "{record}");
             assert!(record["settings"].is_object() && record["machine"]["cores"].is_number());
             assert!(record["tps_min"].as_f64() <= record["tps"].as_f64());

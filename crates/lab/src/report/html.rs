@@ -12,6 +12,7 @@ use super::{
     number::{bytes, duration_us, grouped},
     page::Page,
     sheet::Sheet,
+    times,
 };
 use crate::measure::{machine::Machine, outcome::Outcome};
 
@@ -22,7 +23,9 @@ pub fn page(findings: &Findings) -> String {
     page.list(&findings.sentences());
     disturbance(&mut page, findings);
     page.pictures(&figures::of(findings));
+    page.pictures(times::picture(findings).as_slice());
     page.blocks(&findings.blocks);
+    page.blocks(times::block(findings).as_slice());
     page.heading("Every point");
     points(&mut page, findings);
     outcomes(&mut page, findings);
@@ -68,7 +71,9 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
         page.list(&panel.sentences());
         disturbance(page, panel);
         page.pictures(&figures::of(panel));
+        page.pictures(times::picture(panel).as_slice());
         page.blocks(&panel.blocks);
+        page.blocks(times::block(panel).as_slice());
         if !panel.curves.is_empty() {
             page.folded("Every point", |page| points(page, panel));
             outcomes(page, panel);
@@ -151,7 +156,7 @@ fn outcomes(page: &mut Page, findings: &Findings) {
     for outcome in Outcome::ALL {
         let _ = write!(page.0, "<th>{}", outcome.name());
     }
-    page.0 += "<th>p50<th>p90<th>p99<th>longest</tr></thead><tbody>";
+    page.0 += "<th>p50<th>p95<th>p99<th>p99.9<th>longest</tr></thead><tbody>";
     for curve in &findings.curves {
         for point in &curve.points {
             for (index, (kind, counts)) in point.tally().by_kind().enumerate() {
@@ -159,7 +164,7 @@ fn outcomes(page: &mut Page, findings: &Findings) {
                     continue;
                 }
                 let latency = point.latency_of(index);
-                let shares = [0.5, 0.9, 0.99].map(|share| latency.quantile_us(share));
+                let shares = [0.5, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
                 let _ = write!(
                     page.0,
                     "<tr><th>{}<td>{}<td>{}",

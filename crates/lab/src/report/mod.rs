@@ -21,6 +21,9 @@ pub mod findings;
 /// The pictures of an experiment.
 pub mod figures;
 
+/// Where the time went: a table and bars.
+pub mod times;
+
 /// Whether the shape of a figure was found.
 pub mod shape;
 
@@ -79,7 +82,10 @@ impl Filled<'_> {
 pub fn write(findings: &Findings, directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut filled = Filled::new(directory)?;
     filled.put("report.html", html::page(findings))?;
-    for figure in figures::of(findings) {
+    for figure in figures::of(findings)
+        .into_iter()
+        .chain(times::picture(findings))
+    {
         filled.put(&format!("{}.svg", figure.name), figure.chart.svg())?;
     }
     filled.put("results.json", data::json(findings))?;

@@ -6,6 +6,7 @@ use super::{
     figures::{self, Figure},
     findings::{Block, Findings},
     shape::Shape,
+    times,
 };
 use crate::measure::machine::Machine;
 
@@ -54,10 +55,15 @@ impl Sheet {
     pub fn all_pictures(&self) -> Vec<Figure> {
         let mut all = self.pictures.clone();
         for panel in &self.panels {
-            all.extend(figures::of(panel).into_iter().map(|figure| Figure {
-                name: format!("{}-{}", figure.name, panel.variant),
-                ..figure
-            }));
+            all.extend(
+                figures::of(panel)
+                    .into_iter()
+                    .chain(times::picture(panel))
+                    .map(|figure| Figure {
+                        name: format!("{}-{}", figure.name, panel.variant),
+                        ..figure
+                    }),
+            );
         }
         all
     }

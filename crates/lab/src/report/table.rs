@@ -16,6 +16,14 @@ impl Table {
         }
     }
 
+    /// The same with heads that are not known beforehand.
+    pub fn of(heads: impl IntoIterator<Item = String>) -> Table {
+        Table {
+            heads: heads.into_iter().collect(),
+            rows: Vec::new(),
+        }
+    }
+
     /// Adds a row; missing cells are blank.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());

@@ -6,6 +6,7 @@ use super::{
     sheet::Sheet,
     sketch::sketch,
     table::Table,
+    times,
 };
 use crate::measure::{
     curve::{Curve, Point},
@@ -51,6 +52,14 @@ fn body(findings: &Findings) -> String {
     if !outcomes.is_empty() {
         text += "\nWhat became of every attempt, over all points:\n\n";
         text += &outcomes.render();
+    }
+    let by_type = by_type(findings);
+    if !by_type.is_empty() {
+        text += "\nLatency by type of transaction, with the most clients:\n\n";
+        text += &by_type.render();
+    }
+    if let Some(one) = times::block(findings) {
+        text += &format!("\n{}", block(&one));
     }
     let ratios = ratios(findings);
     if !ratios.is_empty() {
@@ -197,6 +206,40 @@ fn outcomes(findings: &Findings) -> Table {
     }
 }
 
+/// Latencies of each type of transaction at the last point of each curve, where there are several types. Those
+/// of all points are in the files.
+fn by_type(findings: &Findings) -> Table {
+    let mut table = Table::new([
+        "locks",
+        "MPL",
+        "transaction",
+        "p50",
+        "p95",
+        "p99",
+        "p99.9",
+        "longest",
+    ]);
+    for curve in &findings.curves {
+        let Some(point) = curve.points.last() else {
+            continue;
+        };
+        let tally = point.tally();
+        let ran = |(_, (_, counts)): &(usize, (_, &[u64; 6]))| counts.iter().sum::<u64>() > 0;
+        let kinds: Vec<_> = tally.by_kind().enumerate().filter(ran).collect();
+        if kinds.len() < 2 {
+            continue;
+        }
+        for (index, (kind, _)) in kinds {
+            let latency = point.latency_of(index);
+            let shares = [0.5, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
+            let named = [curve.label(), point.mpl.to_string(), kind.to_owned()];
+            let times = shares.into_iter().chain([latency.max_us()]);
+            table.row(named.into_iter().chain(times.map(duration_us)));
+        }
+    }
+    table
+}
+
 fn ratios(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks",
@@ -247,4 +290,46 @@ fn timelines(findings: &Findings) -> Table {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        measure::{latency::Latency, outcome::Ended, run::Run},
+        report::synthetic,
+    };
+
+    #[test]
+    fn each_type_of_transaction_that_ran_has_its_own_latencies() {
+        let mut findings = synthetic::findings();
+        assert!(by_type(&findings).is_empty(), "there is one type only");
+        let mut tally = Tally::new(&["quick", "never", "slow"]);
+        let mut latencies = vec![Latency::default(); 3];
+        for (kind, millis) in [(0, 1), (2, 500)] {
+            for _ in 0..1_000 {
+                tally.count(Ended::ok(kind));
+                latencies[kind].record(Duration::from_millis(millis));
+            }
+        }
+        latencies[0].record(Duration::from_secs(3));
+        findings.curves.truncate(1);
+        let point = findings.curves[0].points.last_mut().expect("it has points");
+        point.runs = vec![Run {
+            tally,
+            latencies,
+            ..Run::default()
+        }];
+        let table = by_type(&findings);
+        let rows = table.rows();
+        assert_eq!(rows.len(), 2);
+        assert_eq!([&rows[0][2], &rows[1][2]], ["quick", "slow"]);
+        assert!(
+            rows[0][6].ends_with("ms") && rows[0][7].ends_with(" s"),
+            "{rows:?}"
+        );
+        assert!(rows[1][3].starts_with('5'), "{rows:?}");
+    }
 }

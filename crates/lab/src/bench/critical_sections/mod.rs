@@ -319,6 +319,7 @@ fn runs(settings: &Settings, design: &Design) -> Runs {
         durability: settings.durability,
         directory: settings.directory.clone(),
         observe: None,
+        split: false,
         keep: true,
         command: String::new(),
     }

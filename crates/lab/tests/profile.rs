@@ -1,0 +1,64 @@
+//! Loads that spend all their time in one part are told so, whatever else the machine does. One test in a process of
+//! its own: what is sampled is the whole process, and samples come by the processor time it uses.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
+
+use std::hint::black_box;
+
+use foxton_lab::measure::profile::{Part, Profile, Profiler};
+use foxton_sync::{
+    latch::{Kind, Latched},
+    site::{Component, Pattern, Site},
+    worker::Workers,
+};
+
+const ENOUGH: usize = 150;
+
+static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "a test's latch");
+
+/// Of all samples, those of this part, in the program and in the kernel.
+fn part_of(profile: &Profile, part: Part) -> f64 {
+    let counts = profile.to_json();
+    let of = |place: &str| counts[place][part.to_string()].as_u64().expect("a count");
+    (of("program") + of("kernel")) as f64 / profile.samples() as f64
+}
+
+/// The workload's own code, which this file counts as.
+fn only_the_client() -> Profile {
+    let profiler = Profiler::start().expect("nobody else samples here");
+    let mut sum = 1u64;
+    while profiler.taken() < ENOUGH {
+        for step in 0..100_000u64 {
+            sum = black_box(sum ^ step).wrapping_mul(3);
+        }
+    }
+    black_box(sum);
+    profiler.stop()
+}
+
+/// A latch taken and given back, again and again. Whoever waits for one would give its processor away, and so
+/// use it as rarely as the machine is busy.
+fn only_latches(kind: Kind) -> Profile {
+    let workers = Workers::new();
+    let (worker, latch) = (workers.worker(), Latched::new(kind, &SITE, 0u64));
+    let profiler = Profiler::start().expect("it was stopped before");
+    while profiler.taken() < ENOUGH {
+        for _ in 0..100_000 {
+            latch.with(&worker, |sum| *sum = sum.wrapping_add(1));
+        }
+    }
+    profiler.stop()
+}
+
+#[test]
+fn a_load_in_one_part_is_told_as_that_part() {
+    let client = only_the_client();
+    assert!(part_of(&client, Part::Client) > 0.9, "{client:?}");
+    // The loop around it is the client's.
+    let latches = only_latches(Kind::Queue);
+    assert!(part_of(&latches, Part::Latch) > 0.6, "{latches:?}");
+    for profile in [client, latches] {
+        let sum: f64 = Part::ALL.map(|part| part_of(&profile, part)).iter().sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{profile:?}");
+        assert!(profile.samples() as usize >= ENOUGH);
+    }
+}
