@@ -31,7 +31,7 @@ pub enum Admission {
     #[default]
     All,
     /// All, but two for each processor while more than eight for each processor are blocked by locks of others and this
-    /// process keeps three quarters of the processors busy all the same. That is looked at again every second,
+    /// process keeps three fifths of the processors busy all the same. That is looked at again every second,
     /// and given up, for a second to a minute, where the processors become idle by it: there, transactions wait for something
     /// else than each other.
     Adaptive,

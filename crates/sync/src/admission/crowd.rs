@@ -8,9 +8,9 @@
 //!
 //! | a crowd | when |
 //! | --- | --- |
-//! | begins | more than `most` transactions are blocked, and for [`SAMPLE`] the process has used three quarters of the processors |
+//! | begins | more than [`BLOCKED`] transactions for each processor are blocked, and for [`SAMPLE`] the process has used three fifths of the processors |
 //! | ends | after a [`TERM`]; if there still is one, the next begins in a few milliseconds |
-//! | ends | as soon as the process has used less than half of the processors for [`SAMPLE`]: the seats are held by who waits for something else. The next one may not begin for a second, then for two, up to a minute |
+//! | ends | as soon as the process has used less than two fifths of the processors in [`IDLE_SAMPLES`] in a row: the seats are held by who waits for something else. The next one may not begin for a second, then for two, up to a minute |
 //!
 //! Counting blocked transactions and stopping to admit when they are most of all is *half and half* (M. J. Carey,
 //! S. Krishnamurthi, M. Livny: *Load Control for Locking*, PODS 1990); the processors' use takes the place of
@@ -27,8 +27,14 @@ use std::time::{Duration, Instant};
 use crate::cache_line::CachePadded;
 use crate::shim::{self, AtomicBool, AtomicU32, Mutex, Ordering};
 
+/// What share of the processors a crowd uses at least when it begins: the processors of threads that wake each other
+/// are idle in between, a quarter of the time as it was measured; and below what share seats are of no use.
+const BUSY: f64 = 0.6;
+const IDLE: f64 = 0.4;
 /// Over so long the use of the processors is measured.
 const SAMPLE: Duration = Duration::from_millis(4);
+/// So many tell that the processors are idle: one may be nothing but a moment in which others had them.
+const IDLE_SAMPLES: u32 = 6;
 /// An older measurement says nothing of now.
 const STALE: Duration = Duration::from_millis(100);
 /// A crowd is over after so long, to see whether there is one without seats.
@@ -72,6 +78,8 @@ struct Rule {
     since: Option<Instant>,
     not_before: Option<Instant>,
     quiet: Duration,
+    /// Idle samples in a row.
+    idle: u32,
 }
 
 impl Default for Rule {
@@ -81,6 +89,7 @@ impl Default for Rule {
             since: None,
             not_before: None,
             quiet: QUIET,
+            idle: 0,
         }
     }
 }
@@ -104,9 +113,10 @@ impl Rule {
     fn begins(&mut self, usage: Usage, processors: u32) -> bool {
         let begins = self
             .share(usage, processors)
-            .is_some_and(|share| share >= 0.75);
+            .is_some_and(|share| share >= BUSY);
         if begins {
             self.since = Some(usage.at);
+            self.idle = 0;
         }
         begins
     }
@@ -114,7 +124,11 @@ impl Rule {
     /// There is a crowd: whether it is over.
     fn ends(&mut self, usage: Usage, processors: u32) -> bool {
         let share = self.share(usage, processors);
-        let is_idle = share.is_some_and(|share| share < 0.5);
+        self.idle = match share {
+            Some(share) if share < IDLE => self.idle + 1,
+            _ => 0,
+        };
+        let is_idle = self.idle >= IDLE_SAMPLES;
         let has_lasted = self
             .since
             .is_none_or(|since| usage.at.saturating_duration_since(since) >= TERM);
@@ -241,12 +255,12 @@ mod tests {
     fn a_crowd_begins_where_the_processors_are_busy_and_nowhere_else() {
         let (mut process, mut rule) = (Process::new(), Rule::default());
         assert!(!rule.begins(process.run(STEP, 1.0), PROCESSORS), "one look");
-        assert!(!rule.begins(process.run(STEP, 0.7), PROCESSORS), "idle");
+        assert!(!rule.begins(process.run(STEP, 0.55), PROCESSORS), "idle");
         assert!(
             !rule.begins(process.run(Duration::from_secs(1), 1.0), PROCESSORS),
             "too long ago"
         );
-        assert!(rule.begins(process.run(STEP, 0.8), PROCESSORS));
+        assert!(rule.begins(process.run(STEP, 0.65), PROCESSORS));
         assert!(!rule.wants(process.run(STEP / 5, 1.0).at), "just looked");
     }
 
@@ -263,13 +277,15 @@ mod tests {
     }
 
     #[test]
-    fn where_seats_idle_the_processors_it_ends_at_once_and_stays_away_longer_each_time() {
+    fn where_seats_idle_the_processors_it_ends_soon_and_stays_away_longer_each_time() {
         let (mut process, mut rule) = (Process::new(), Rule::default());
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
             rule.begins(process.run(STEP, 1.0), PROCESSORS);
             assert!(rule.begins(process.run(STEP, 1.0), PROCESSORS));
-            assert!(!rule.ends(process.run(STEP, 0.6), PROCESSORS));
-            assert!(rule.ends(process.run(STEP, 0.4), PROCESSORS));
+            for share in [0.1, 0.1, 0.1, 0.1, 0.1, 0.45, 0.35, 0.35, 0.35, 0.35, 0.35] {
+                assert!(!rule.ends(process.run(STEP, share), PROCESSORS));
+            }
+            assert!(rule.ends(process.run(STEP, 0.35), PROCESSORS));
             let quiet = Duration::from_secs(seconds);
             assert!(!rule.wants(process.run(quiet - STEP, 1.0).at));
             assert!(rule.wants(process.run(STEP, 1.0).at));
