@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use foxton::Transaction;
+use foxton::{Lock, Transaction};
 
 use super::{
     ACCESS_INFOS, BY_NUMBER, CALL_FORWARDINGS, SPECIAL_FACILITIES, SUBSCRIBERS,
@@ -102,14 +102,14 @@ pub fn update_subscriber_data(
     (subscriber, sf_type): (u32, u8),
     (bit, data_a): (u8, u8),
 ) -> Ended {
-    let row = tx.get_for_update(&SUBSCRIBERS, &subscriber)?;
+    let row = tx.get_locked(&SUBSCRIBERS, &subscriber, Lock::Exclusive)?;
     let mut row = row
         .filter(|row| row.len() >= SUBSCRIBER_BYTES)
         .ok_or_else(|| gone(subscriber))?;
     row[BIT_1] = bit;
     tx.put(&SUBSCRIBERS, &subscriber, &row)?;
     let service = (subscriber, sf_type);
-    let Some(mut row) = tx.get_for_update(&SPECIAL_FACILITIES, &service)? else {
+    let Some(mut row) = tx.get_locked(&SPECIAL_FACILITIES, &service, Lock::Exclusive)? else {
         return Ok(End::UndoneMissed);
     };
     row[DATA_A] = data_a;
@@ -124,7 +124,8 @@ pub fn update_subscriber_data(
 /// As there.
 pub fn update_location(tx: &mut Transaction, subscriber: u32, location: u32) -> Ended {
     let number = number_of(subscriber);
-    let found = tx.get_by_for_update(&BY_NUMBER, text(&number))?;
+    // As the statement that updates it would: who is going to write anyway asks once, and not again.
+    let found = tx.get_by_locked(&BY_NUMBER, text(&number), Lock::Exclusive)?;
     let (id, mut row) = found
         .filter(|(_, row)| row.len() >= SUBSCRIBER_BYTES)
         .ok_or_else(|| gone(subscriber))?;

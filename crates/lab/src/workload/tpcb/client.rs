@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use foxton::{Database, Table, Transaction};
+use foxton::{Database, Lock, Table, Transaction};
 
 use super::{
     ACCOUNTS, BRANCHES, Choice, HISTORY, Scale, TELLERS, Tpcb,
@@ -100,7 +100,8 @@ fn add(
     key: u32,
     delta: i64,
 ) -> Result<i64, Failure> {
-    let found = tx.get_for_update(table, &key)?;
+    // It is written in any case: who asks for all of it at once does not ask again.
+    let found = tx.get_locked(table, &key, Lock::Exclusive)?;
     let missing = || Failure::Wrong(format!("row {key} of {} is gone", table.name()));
     let mut row = found.ok_or_else(missing)?;
     let balance = row::balance(&row).ok_or_else(missing)? + delta;
