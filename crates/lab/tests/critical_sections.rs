@@ -7,7 +7,7 @@ use foxton_lab::{
 };
 #[cfg(feature = "account")]
 use {
-    foxton_lab::bench::critical_sections::{Case, Counted, tell},
+    foxton_lab::bench::critical_sections::{Case, tell},
     foxton_sync::site::{Component, Pattern},
 };
 
@@ -63,26 +63,6 @@ fn each_transaction_over_each_design_is_one_object_whose_parts_add_up() {
     };
     assert_eq!(of("read", Component::Lock), 22.0);
     assert_eq!(of("book", Component::Log), 1.0);
-    // The row's lock asked for and given back at its bucket, counted and discounted in its granule; the log;
-    // the exchange of the value. That it is written is known when it is read, so nothing is asked for twice.
-    let default = |one: &&Counted| (one.design.name, one.mpl) == ("default", 1);
-    let mut simple = counted.iter().filter(default);
-    let simple = simple
-        .find(|one| one.transaction == "UpdateLocation")
-        .unwrap();
-    let of = |component| simple.own.of(component, Pattern::Unbounded);
-    assert_eq!(
-        (of(Component::Log), of(Component::Lock)),
-        (1.0, 4.0),
-        "{:?}",
-        simple.own
-    );
-    assert_eq!(
-        simple.own.of_pattern(Pattern::Unbounded),
-        6.0,
-        "{:?}",
-        simple.own
-    );
     let sheet = tell::sheet(&settings, &counted, "command");
     assert_eq!(sheet.pictures.len(), names);
 }
