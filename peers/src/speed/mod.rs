@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
     /// Numbers of clients.
-    #[arg(long, value_delimiter = ',', default_value = "1,8,64,512")]
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64,512", value_parser = clients)]
     mpl: Vec<usize>,
     /// Percentages of transactions that update.
     #[arg(long, value_delimiter = ',', default_value = "0,20", value_parser = clap::value_parser!(u64).range(0..=100))]
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
     /// How long each number of clients is measured, in seconds.
-    #[arg(long, default_value = "1")]
+    #[arg(long, default_value = "1", value_parser = seconds)]
     seconds: f64,
     /// How long clients run before that, in seconds.
     #[arg(long, default_value = "0.2")]
@@ -65,6 +65,21 @@ pub(crate) struct Plan {
 }
 
 const MEMORY: &str = "/dev/shm";
+
+/// A number of clients that can be measured.
+fn clients(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=4096).contains(count));
+    count.ok_or_else(|| "a number from 1 to 4096 is wanted".to_owned())
+}
+
+/// A time in which something can be counted.
+fn seconds(text: &str) -> Result<f64, String> {
+    let time = text
+        .parse()
+        .ok()
+        .filter(|time| (0.01..=3600.0).contains(time));
+    time.ok_or_else(|| "a number of seconds from 0.01 to 3600 is wanted".to_owned())
+}
 
 impl Plan {
     fn engines(&self) -> Outcome<Vec<Engine>> {
