@@ -79,3 +79,39 @@ impl FromStr for Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Database, Lock, Options, Table};
+
+    const ROWS: Table<u32, u32> = Table::new("rows");
+
+    #[test]
+    fn who_waits_for_a_row_is_blocked_until_it_has_it_or_is_refused() {
+        let mut options = Options::tiny();
+        options.admission = Admission::Adaptive;
+        let db = Database::in_memory(options).unwrap();
+        let blocked = || db.engine().admission.as_ref().unwrap().blocked();
+        let mut holder = db.begin().unwrap();
+        holder.put(&ROWS, &1, &1).unwrap();
+        let ask = |wait: Duration| {
+            let mut tx = db.begin().unwrap();
+            tx.get_locked(&ROWS, &1, Lock::Shared.timeout(wait))
+        };
+        assert!(ask(Duration::from_millis(1)).is_err());
+        assert_eq!(blocked(), 0, "it was refused");
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| ask(Duration::MAX));
+            while blocked() == 0 {
+                thread::yield_now();
+            }
+            holder.commit().unwrap();
+            assert_eq!(waiter.join().unwrap().unwrap(), Some(1));
+        });
+        assert_eq!(blocked(), 0, "it has it");
+    }
+}

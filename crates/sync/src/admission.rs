@@ -197,6 +197,11 @@ impl Admission {
         self.crowd.as_ref().is_none_or(Crowd::is_on)
     }
 
+    /// How many are blocked at this moment, where that is counted.
+    pub fn blocked(&self) -> u32 {
+        self.crowd.as_ref().map_or(0, Crowd::blocked)
+    }
+
     /// Someone at work goes to sleep behind another's lock. It says so when it goes on, too.
     pub fn blocks(&self) {
         if let Some(crowd) = &self.crowd {

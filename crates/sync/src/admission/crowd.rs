@@ -170,6 +170,11 @@ impl Crowd {
         self.is_on.load(Ordering::Relaxed) // I2
     }
 
+    /// How many are blocked.
+    pub(super) fn blocked(&self) -> u32 {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     /// One more is blocked.
     pub(super) fn blocks(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
@@ -293,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn the_processors_are_looked_at_when_more_are_blocked_than_is_usual() {
+        let crowd = Crowd::new(PROCESSORS);
+        let has_looked = || shim::lock(&crowd.rule).sample.is_some();
+        for _ in 0..BLOCKED * PROCESSORS {
+            crowd.blocks();
+        }
+        assert!(!has_looked());
+        crowd.blocks();
+        assert!(has_looked());
+    }
+
+    #[test]
     fn who_is_blocked_is_counted_until_it_goes_on() {
         let crowd = Crowd::new(PROCESSORS);
         for _ in 0..1_000 {
@@ -301,6 +318,6 @@ mod tests {
         for _ in 0..1_000 {
             crowd.goes_on();
         }
-        assert_eq!(crowd.blocked.load(Ordering::Relaxed), 0);
+        assert_eq!(crowd.blocked(), 0);
     }
 }
