@@ -27,7 +27,7 @@ use crate::{
     },
     progress::Audience,
     project::{
-        overlap::{Group, Overlap, Spread, Times, overlap},
+        overlap::{Overlap, Spread, Times, overlap},
         scalability::{Fit, Law, Sample, Unfit, fit},
     },
     report::{
@@ -44,21 +44,6 @@ use crate::{
 
 /// Where throughput is projected to.
 const TO: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
-/// One place that everybody needs.
-const ONE_PLACE: Spread = Spread {
-    hot: Group {
-        tables: 1,
-        share: 1.0,
-    },
-    warm: Group {
-        tables: 0,
-        share: 0.0,
-    },
-    cool: Group {
-        tables: 0,
-        share: 0.0,
-    },
-};
 
 /// Measured on few processors, projected to many.
 pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
@@ -230,15 +215,7 @@ impl Projected {
                 .collect();
             Some(fit(&samples).ok()?.law)
         };
-        let dot = |point: &Point| {
-            let tps = point.tps();
-            Dot {
-                x: f64::from(point.mpl),
-                y: tps.median(),
-                low: tps.min(),
-                high: tps.max(),
-            }
-        };
+        let dot = |point: &Point| Dot::of(f64::from(point.mpl), &point.tps());
         Projected {
             label: curve.label(),
             manager: curve.lock_manager.clone(),
@@ -309,7 +286,7 @@ fn one_latch(locking: &[Curve], without: &Curve) -> Option<Held> {
         Held {
             label: curve.label(),
             times,
-            model: overlap(&[(times, 1.0)], &ONE_PLACE, Some(0.0)),
+            model: overlap(&[(times, 1.0)], &Spread::ONE_TABLE, Some(0.0)),
         }
     })
 }
@@ -430,15 +407,7 @@ fn picture(laws: &[Projected], held: Option<&Held>, machine: &Machine) -> Chart 
         }
     });
     let model = held.iter().map(|held| {
-        let dot = |n: u32| {
-            let y = held.at(f64::from(n));
-            Dot {
-                x: f64::from(n),
-                y,
-                low: y,
-                high: y,
-            }
-        };
+        let dot = |n: u32| Dot::alone(f64::from(n), held.at(f64::from(n)));
         Line {
             label: format!("{}, projection: overlap model", held.label),
             points: [1, 2].into_iter().chain(TO).map(dot).collect(),

@@ -45,6 +45,21 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// One table, or one place, that everybody needs.
+    pub const ONE_TABLE: Spread = Spread {
+        hot: Group {
+            tables: 1,
+            share: 1.0,
+        },
+        warm: Group {
+            tables: 0,
+            share: 0.0,
+        },
+        cool: Group {
+            tables: 0,
+            share: 0.0,
+        },
+    };
     /// A hundred tables: 80 % of the references go to 20 of them, and 80 % of those to 4.
     pub const EIGHTY_TWENTY: Spread = Spread {
         hot: Group {
@@ -274,21 +289,7 @@ mod tests {
     #[test]
     fn one_type_that_holds_a_tenth_of_its_time_keeps_ten_processors_busy_at_one_table() {
         // The document's own example in section 2.2.
-        let one = Spread {
-            hot: Group {
-                tables: 1,
-                share: 1.0,
-            },
-            warm: Group {
-                tables: 0,
-                share: 0.0,
-            },
-            cool: Group {
-                tables: 0,
-                share: 0.0,
-            },
-        };
-        let found = overlap(&[(times(1.0, 0.1), 1.0)], &one, None);
+        let found = overlap(&[(times(1.0, 0.1), 1.0)], &Spread::ONE_TABLE, None);
         assert!((found.total - 10.0).abs() < 1e-9 && (found.processors - 10.0).abs() < 1e-9);
     }
 }

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use super::number::short;
+use crate::measure::spread::Spread;
 
 /// One line of a chart.
 #[derive(Debug, Clone)]
@@ -36,6 +37,28 @@ pub struct Dot {
     pub low: f64,
     /// The largest of the repetitions.
     pub high: f64,
+}
+
+impl Dot {
+    /// The median of the repetitions and their extremes.
+    pub fn of(x: f64, spread: &Spread) -> Dot {
+        Dot {
+            x,
+            y: spread.median(),
+            low: spread.min(),
+            high: spread.max(),
+        }
+    }
+
+    /// A number that was had once, or is no measurement.
+    pub fn alone(x: f64, y: f64) -> Dot {
+        Dot {
+            x,
+            y,
+            low: y,
+            high: y,
+        }
+    }
 }
 
 /// How an axis maps values to places.

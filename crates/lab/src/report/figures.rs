@@ -94,15 +94,7 @@ fn throughput(findings: &Findings) -> Chart {
         }
         None => curve.label(),
     };
-    let dot = |point: &Point| {
-        let tps = point.tps();
-        Dot {
-            x: f64::from(point.mpl),
-            y: tps.median(),
-            low: tps.min(),
-            high: tps.max(),
-        }
-    };
+    let dot = |point: &Point| Dot::of(f64::from(point.mpl), &point.tps());
     Chart {
         title: findings.title.clone(),
         y: (
@@ -230,15 +222,7 @@ fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
         points: timeline
             .samples
             .iter()
-            .map(|sample| {
-                let y = value(sample);
-                Dot {
-                    x: sample.at.as_secs_f64(),
-                    y,
-                    low: y,
-                    high: y,
-                }
-            })
+            .map(|sample| Dot::alone(sample.at.as_secs_f64(), value(sample)))
             .collect(),
         dashed: false,
     };
