@@ -327,12 +327,45 @@ impl Any {
         mode: Mode,
         patience: Patience,
     ) -> Reply {
-        if owner.is_to_look()
-            && let Some(reply) = escalate::look(self, worker, owner, (name, mode))
-        {
-            return reply;
+        if owner.is_to_look() {
+            return self.look_and_request(worker, owner, name, mode, patience);
         }
         each!(self, manager => manager.request(worker, owner, name, mode, patience))
+    }
+
+    /// A request of a scan to any but the default. Only inheritance passes the scan on.
+    #[inline(never)]
+    fn request_in_scan_of_other(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        scan: &mut Scan,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        match self {
+            _ if owner.is_to_look() => self.look_and_request(worker, owner, name, mode, patience),
+            Self::Inherit(manager) => {
+                manager.request_in_scan(worker, owner, scan, name, mode, patience)
+            }
+            _ => each!(self, manager => manager.request(worker, owner, name, mode, patience)),
+        }
+    }
+
+    /// A request when it is time to look how much is held: apart, so that above nothing need be kept for it.
+    #[cold]
+    #[inline(never)]
+    fn look_and_request(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+        mode: Mode,
+        patience: Patience,
+    ) -> Reply {
+        let reply = escalate::look(self, worker, owner, (name, mode));
+        reply.unwrap_or_else(|| self.member().request(worker, owner, name, mode, patience))
     }
 
     /// Its owners' records. Not under inheritance, which has those of what is under it.
@@ -381,7 +414,7 @@ impl LockManager for Any {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn request_in_scan(
         &self,
         worker: &Worker,
@@ -395,10 +428,7 @@ impl LockManager for Any {
             Self::Direct(manager) => {
                 manager.request_in_scan(worker, owner, scan, name, mode, patience)
             }
-            Self::Inherit(manager) if !owner.is_to_look() => {
-                manager.request_in_scan(worker, owner, scan, name, mode, patience)
-            }
-            _ => self.request(worker, owner, name, mode, patience),
+            _ => self.request_in_scan_of_other(worker, owner, scan, name, mode, patience),
         }
     }
 

@@ -33,7 +33,7 @@ use foxton_sync::{
 };
 use std::{fmt, time::Instant};
 
-use bound::{Escalated, first_look};
+use bound::Escalated;
 
 pub use crate::registry::WaitTicket;
 pub use crate::request::OwnerId;
@@ -218,7 +218,7 @@ impl Owner {
             "begin with locks held: release_all comes first"
         );
         self.defeats = 0;
-        self.escalated.look_at = first_look(self.registry.limits());
+        self.escalated.begin();
         self.id = self.id.next();
         self.registry.begin(&self.record, self.id);
         self.id

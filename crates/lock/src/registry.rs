@@ -349,7 +349,7 @@ impl Registry {
         }
     }
 
-    /// Bounds the room of locks, from the next transactions on.
+    /// Bounds the room of the locks of owners that are made from now on.
     pub(crate) fn limit(&self, limits: Limits) {
         self.limits.get_or_init(|| limits);
     }

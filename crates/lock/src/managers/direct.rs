@@ -417,7 +417,7 @@ impl LockManager for Direct {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn request_in_scan(
         &self,
         worker: &Worker,

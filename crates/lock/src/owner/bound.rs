@@ -20,27 +20,31 @@ pub(super) struct Escalated {
     traded: (OwnerId, u32),
     /// The count of acquisitions from which on it looks how much it holds (`escalate`).
     pub(super) look_at: u32,
+    /// What that is when a transaction begins.
+    first: u32,
     /// Whether its record says how much.
     pub(super) published: bool,
-}
-
-/// The count of acquisitions at which a transaction looks for the first time.
-#[inline]
-pub(super) fn first_look(limits: &Limits) -> u32 {
-    limits.every().saturating_add(1)
 }
 
 impl Escalated {
     pub(super) fn none(id: OwnerId, limits: &Limits) -> Self {
         // The id of another place: never this owner's.
         let nobody = OwnerId::from_number(id.number().wrapping_sub(1));
+        let first = limits.every().saturating_add(1);
         Self {
             granted: nobody,
             tried: (nobody, 0),
             traded: (nobody, 0),
-            look_at: first_look(limits),
+            look_at: first,
+            first,
             published: false,
         }
+    }
+
+    /// The next transaction begins, and has acquired nothing yet.
+    #[inline(always)]
+    pub(super) fn begin(&mut self) {
+        self.look_at = self.first;
     }
 }
 
