@@ -103,6 +103,9 @@ pub enum Kind {
     /// As `Parking`, elided by a transaction; after one that does not come about, the next three passes do
     /// not try [001 §3.4].
     ElidedCooldown,
+    /// As `Parking`, elided by a transaction while threads pass by turns and transactions commit; where they
+    /// do not, one pass in hundreds tries.
+    ElidedAdaptive,
 }
 
 crate::named! {
@@ -115,6 +118,7 @@ crate::named! {
     ElidedRtm = "elided:rtm",
     ElidedRetry100 = "elided:retry100",
     ElidedCooldown = "elided:cooldown",
+    ElidedAdaptive = "elided:adaptive",
 }
 
 impl Kind {
@@ -130,9 +134,26 @@ impl Kind {
         match self {
             Self::Tas | Self::TasT | Self::Queue | Self::Parking => Ok(false),
             Self::ElidedHle => htm::hle().map(|_| true),
-            Self::ElidedRtm | Self::ElidedRetry100 | Self::ElidedCooldown => {
-                htm::rtm().map(|_| true)
-            }
+            Self::ElidedRtm
+            | Self::ElidedRetry100
+            | Self::ElidedCooldown
+            | Self::ElidedAdaptive => htm::rtm().map(|_| true),
+        }
+    }
+
+    /// The latch that it is over, and that it is where nothing elides; itself if it elides nothing.
+    ///
+    /// ```
+    /// use foxton_sync::latch::Kind;
+    ///
+    /// assert_eq!(Kind::ElidedRtm.plain(), Kind::TasT);
+    /// assert_eq!(Kind::Queue.plain(), Kind::Queue);
+    /// ```
+    pub const fn plain(self) -> Self {
+        match self {
+            Self::Tas | Self::TasT | Self::Queue | Self::Parking => self,
+            Self::ElidedHle | Self::ElidedRtm | Self::ElidedRetry100 => Self::TasT,
+            Self::ElidedCooldown | Self::ElidedAdaptive => Self::Parking,
         }
     }
 }
@@ -156,9 +177,10 @@ impl Any {
             Kind::Queue => Self::Queue(Default::default()),
             Kind::Parking => Self::Parking(Default::default()),
             Kind::ElidedHle => Self::Prefixed(Default::default()),
-            Kind::ElidedRtm | Kind::ElidedRetry100 | Kind::ElidedCooldown => {
-                Self::Elided(Elided::new(kind))
-            }
+            Kind::ElidedRtm
+            | Kind::ElidedRetry100
+            | Kind::ElidedCooldown
+            | Kind::ElidedAdaptive => Self::Elided(Elided::new(kind)),
         }
     }
 

@@ -189,10 +189,20 @@ impl Workers {
     /// Reading aborts transactions that are counting meanwhile: not for every millisecond.
     pub fn elisions(&self) -> Elisions {
         let mut sum = Elisions::default();
-        for tally in &lock(&self.0.registry).tallies {
-            tally.add_to(&mut sum);
+        for one in self.elisions_by_worker() {
+            sum.add(&one);
         }
         sum
+    }
+
+    /// The same by worker, in the order of their ids.
+    pub fn elisions_by_worker(&self) -> Vec<Elisions> {
+        let of = |tally: &Arc<CachePadded<Tally>>| {
+            let mut sum = Elisions::default();
+            tally.add_to(&mut sum);
+            sum
+        };
+        lock(&self.0.registry).tallies.iter().map(of).collect()
     }
 
     fn account_of(&self, side: Side) -> Summary {

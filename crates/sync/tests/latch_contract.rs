@@ -53,7 +53,7 @@ fn a_kind_is_read_as_it_is_written() {
     assert_eq!(
         error.to_string(),
         "there is no latch called \"mutex\"; there are tas, tas-t, queue, parking, elided:hle, \
-         elided:rtm, elided:retry100, elided:cooldown"
+         elided:rtm, elided:retry100, elided:cooldown, elided:adaptive"
     );
 }
 

@@ -82,6 +82,23 @@ fn holders_where_nothing_commits_exclude_each_other() {
     two(Kind::ElidedCooldown, never, pass, pass);
 }
 
+fn pass_twice(value: &Modelled<u64>, worker: &Worker) -> u64 {
+    pass(value, worker) + pass(value, worker)
+}
+
+/// It looks, finds that it moved, and tries, while the other is anywhere.
+#[test]
+fn passes_of_a_latch_that_begins_to_try_exclude_each_other() {
+    two(Kind::ElidedAdaptive, Script::Commit, pass_twice, pass);
+}
+
+/// What it writes down of that is written by holders alone, so that no look is lost to another's.
+#[test]
+fn passes_of_a_latch_that_tries_in_vain_exclude_each_other() {
+    let never = Script::Abort(Abort::because(Cause::Capacity));
+    two(Kind::ElidedAdaptive, never, pass_twice, pass);
+}
+
 /// O2 of `latch/spin.rs`: who finds the flag free in a transaction sees what its last holder wrote.
 #[test]
 fn o2_an_elided_pass_sees_what_the_last_holder_wrote() {

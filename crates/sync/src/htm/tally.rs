@@ -115,6 +115,16 @@ impl Elisions {
         share(self.committed, self.committed + self.real)
     }
 
+    /// Adds what other workers counted.
+    pub fn add(&mut self, other: &Self) {
+        self.committed += other.committed;
+        self.real += other.real;
+        self.busy += other.busy;
+        for (mine, theirs) in self.aborted.iter_mut().zip(other.aborted) {
+            *mine += theirs;
+        }
+    }
+
     /// What came since `before`, of the same workers.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {

@@ -7,7 +7,8 @@
 //!
 //! # State
 //!
-//! The real latch, and how many of its next passes are not to try elision.
+//! The real latch, and when its next passes are to try elision: how many of them are not to and, where a latch
+//! learns whether trying pays, what it has seen (`adaptive`).
 //!
 //! # Invariants
 //!
@@ -20,7 +21,8 @@
 //! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
 //!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
 //!   twice by `&mut`.
-//! * I4  Only the holder of the real latch writes `cooling`.
+//! * I4  Only the holder of the real latch writes `state`: so there is one writer, and no transaction that is
+//!   going to commit has the line in its read set, which a write would abort.
 //!
 //! # Against the lemmings
 //!
@@ -35,6 +37,7 @@
 //! Its latches may be nested; these may not (I3), since an elided latch does not appear as held to who
 //! passes it, which the document notes and leaves at that.
 
+mod adaptive;
 mod policy;
 mod raw;
 
@@ -52,8 +55,9 @@ use super::Kind;
 use super::queue::Node;
 use crate::backoff::Backoff;
 use crate::htm::{self, Rtm, engine::BUSY, engine::Engine};
-use crate::shim::{AtomicU8, Ordering, hint};
+use crate::shim::{AtomicU32, Ordering, hint};
 use crate::worker::Worker;
+use adaptive::{State, Why};
 use policy::{Next, Policy};
 use raw::Raw;
 
@@ -63,7 +67,7 @@ pub(super) struct Elided<E = Rtm> {
     /// None: the latch is always taken.
     engine: Option<E>,
     policy: Policy,
-    cooling: AtomicU8,
+    state: AtomicU32,
     raw: Raw,
 }
 
@@ -73,8 +77,8 @@ enum Attempt {
     Inside,
     /// Somebody holds the latch.
     Held,
-    /// Take it; so many passes after this one are not to try.
-    Take(u8),
+    /// Take it.
+    Take(Why),
 }
 
 impl Elided<Rtm> {
@@ -88,7 +92,7 @@ impl<E: Engine> Elided<E> {
         Self {
             engine,
             policy,
-            cooling: AtomicU8::new(0),
+            state: AtomicU32::new(policy.first().word()),
             raw: Raw::under(policy),
         }
     }
@@ -111,7 +115,7 @@ impl<E: Engine> Elided<E> {
         match self.attempt(engine, worker) {
             Attempt::Inside => true,
             Attempt::Held => false,
-            Attempt::Take(cooling) => self.take(engine, worker, node, cooling),
+            Attempt::Take(why) => self.take(engine, worker, node, why),
         }
     }
 
@@ -146,10 +150,11 @@ impl<E: Engine> Elided<E> {
     /// Tries not to take the latch.
     #[inline]
     fn attempt(&self, engine: &E, worker: &Worker) -> Attempt {
-        // Relaxed: a hint; who acts on it holds the latch then.
-        match self.cooling.load(Ordering::Relaxed) {
-            0 => {}
-            cooling => return Attempt::Take(cooling - 1),
+        if self.state().rest() > 0 {
+            return Attempt::Take(Why::Resting);
+        }
+        if self.policy.probes(worker) {
+            return Attempt::Take(Why::Probe);
         }
         let mut failures = 0;
         loop {
@@ -164,27 +169,35 @@ impl<E: Engine> Elided<E> {
                     worker.tally().busy();
                     return Attempt::Held;
                 }
-                Next::Take => return Attempt::Take(self.policy.cooling()),
+                Next::Take => return Attempt::Take(Why::GaveUp),
             }
             hint::spin_loop();
         }
     }
 
+    #[inline(always)]
+    fn state(&self) -> State {
+        // Relaxed: a hint for whoever does not hold the latch; who does is the only one to write it (I4).
+        State::of_word(self.state.load(Ordering::Relaxed))
+    }
+
     /// Takes the real latch, if nobody holds it.
-    fn take(&self, engine: &E, worker: &Worker, node: &Node, cooling: u8) -> bool {
+    #[inline]
+    fn take(&self, engine: &E, worker: &Worker, node: &Node, why: Why) -> bool {
         let taken = engine.exclusively(|| self.raw.try_acquire(node));
         if taken {
-            self.took(worker, cooling);
+            self.took(worker, why);
         }
         taken
     }
 
     #[inline]
-    fn took(&self, worker: &Worker, cooling: u8) {
+    fn took(&self, worker: &Worker, why: Why) {
         worker.tally().real();
-        // Relaxed: the holder alone writes it (I4).
-        if self.cooling.load(Ordering::Relaxed) != cooling {
-            self.cooling.store(cooling, Ordering::Relaxed);
+        let before = self.state();
+        let after = self.policy.taken(before, worker.id(), why);
+        if before != after {
+            self.state.store(after.word(), Ordering::Relaxed); // Relaxed: see `state`.
         }
     }
 
@@ -197,15 +210,15 @@ impl<E: Engine> Elided<E> {
                 // A model has no time to be patient in.
                 if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
                     engine.exclusively(|| self.raw.acquire(node));
-                    return self.took(worker, self.policy.cooling());
+                    return self.took(worker, Why::Waited);
                 }
                 backoff.snooze();
             }
             match self.attempt(engine, worker) {
                 Attempt::Inside => return,
                 Attempt::Held => {}
-                Attempt::Take(cooling) => {
-                    if self.take(engine, worker, node, cooling) {
+                Attempt::Take(why) => {
+                    if self.take(engine, worker, node, why) {
                         return;
                     }
                 }

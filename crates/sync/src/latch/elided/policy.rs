@@ -1,7 +1,9 @@
 //! After which aborts to try again, and when not to try at all.
 
+use super::adaptive::{PROBE, State, Why};
 use crate::htm::{Abort, engine::BUSY};
 use crate::latch::Kind;
+use crate::worker::Worker;
 
 /// How an elided latch goes on after an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(crate) enum Policy {
     /// Tries up to three times, then takes the latch, and lets three passes after that not try either: what
     /// the elision of the C library does [001 §3.4].
     Cooldown,
+    /// As `Cooldown`, but tries only where that pays; see `adaptive`.
+    Adaptive,
 }
 
 /// What to do after an abort.
@@ -33,6 +37,7 @@ impl Policy {
             Kind::ElidedRtm => Self::Once,
             Kind::ElidedRetry100 => Self::Retry100,
             Kind::ElidedCooldown => Self::Cooldown,
+            Kind::ElidedAdaptive => Self::Adaptive,
             kind => unreachable!("{kind} begins no transactions of its own"),
         }
     }
@@ -43,6 +48,7 @@ impl Policy {
             Self::Once => Kind::ElidedRtm,
             Self::Retry100 => Kind::ElidedRetry100,
             Self::Cooldown => Kind::ElidedCooldown,
+            Self::Adaptive => Kind::ElidedAdaptive,
         }
     }
 
@@ -57,19 +63,42 @@ impl Policy {
         }
     }
 
-    /// How many passes after one that gave up are not to try.
-    pub(super) const fn cooling(self) -> u8 {
+    /// Where a latch that has it begins.
+    pub(super) const fn first(self) -> State {
         match self {
-            Self::Once | Self::Retry100 => 0,
-            Self::Cooldown => 3,
+            Self::Once | Self::Retry100 | Self::Cooldown => State::plain(0),
+            Self::Adaptive => State::LOOKING,
         }
+    }
+
+    /// What comes after a pass that took the latch, `worker` being who did.
+    #[inline(always)]
+    pub(super) const fn taken(self, state: State, worker: u32, why: Why) -> State {
+        let resting = state.rest() > 0;
+        match (self, why) {
+            // Who waited for a latch that rests is one more pass, and one that the latch moved for.
+            (Self::Adaptive, _) if resting => state.taken(worker, Why::Resting),
+            // Another had the last pass of the rest: this one was not asked for.
+            (Self::Adaptive, Why::Resting) => state,
+            (Self::Adaptive, _) => state.taken(worker, why),
+            (_, Why::Resting) => State::plain(state.rest().saturating_sub(1)),
+            (Self::Cooldown, _) => State::plain(3),
+            _ => State::plain(0),
+        }
+    }
+
+    /// Whether this pass is to take the latch, though it could try: so that somebody who may write the latch's
+    /// state has a look.
+    #[inline(always)]
+    pub(super) fn probes(self, worker: &Worker) -> bool {
+        self == Self::Adaptive && worker.random_below(PROBE) == 0
     }
 
     const fn retries(self) -> u32 {
         match self {
             Self::Once => 0,
             Self::Retry100 => 100,
-            Self::Cooldown => 2,
+            Self::Cooldown | Self::Adaptive => 2,
         }
     }
 }

@@ -24,7 +24,7 @@ impl Raw {
     pub(super) fn under(policy: Policy) -> Self {
         match policy {
             Policy::Once | Policy::Retry100 => Self::TasT(TasT::default()),
-            Policy::Cooldown => Self::Parking(Parking::default()),
+            Policy::Cooldown | Policy::Adaptive => Self::Parking(Parking::default()),
         }
     }
 

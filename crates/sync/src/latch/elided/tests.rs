@@ -2,14 +2,23 @@
 //! passes that gave up, and threads that take the real latch meet. The same on machines with the
 //! hardware and without.
 
+use super::adaptive::{IDLE, LOOK};
 use super::model::{Modelled, Script, World};
 use super::policy::{Next, Policy};
 use crate::htm::engine::{BUSY, SECOND};
 use crate::htm::{Abort, Cause, Elisions};
+use crate::latch::Kind;
 use crate::worker::Workers;
 use std::collections::VecDeque;
 
+/// Those that try from the first pass on.
 const POLICIES: [Policy; 3] = [Policy::Once, Policy::Retry100, Policy::Cooldown];
+const ALL: [Policy; 4] = [
+    Policy::Once,
+    Policy::Retry100,
+    Policy::Cooldown,
+    Policy::Adaptive,
+];
 
 /// Every cause, with and without hope.
 fn aborts() -> impl Iterator<Item = Abort> {
@@ -133,6 +142,68 @@ fn a_latch_that_was_held_is_elided_again() {
     }
 }
 
+/// What passes of two workers by turns come to with the latch that adapts.
+fn by_turns(script: Script, passes: u64) -> Elisions {
+    let workers = Workers::with_seed(1);
+    let two = [workers.worker(), workers.worker()];
+    let value = Modelled::new(Kind::ElidedAdaptive, &World::new(script), 0);
+    for pass in 0..passes {
+        value.with(&two[pass as usize % 2], |value| *value += 1);
+    }
+    assert_eq!(value.into_inner(), passes);
+    workers.elisions()
+}
+
+#[test]
+fn the_latch_that_adapts_is_taken_where_one_worker_comes_alone() {
+    let done = played(Policy::Adaptive, Script::Commit, 100_000);
+    assert_eq!((done.attempts(), done.real), (0, 100_000));
+}
+
+/// The first look, then one in 2,048 and the look after it: a hundredth of the passes.
+#[test]
+fn the_latch_that_adapts_is_elided_where_two_come_by_turns() {
+    let done = by_turns(Script::Commit, 100_000);
+    let done_at_once = by_turns(Script::Commit, u64::from(LOOK) + 1);
+    assert_eq!(
+        (done_at_once.real, done_at_once.committed),
+        (u64::from(LOOK), 1)
+    );
+    assert!(done.real < 2_000, "{done:?}");
+    assert!(done.real > u64::from(LOOK), "nobody had a look: {done:?}");
+}
+
+#[test]
+fn the_latch_that_adapts_leaves_off_where_transactions_abort() {
+    for abort in aborts() {
+        let done = by_turns(Script::Abort(abort), 1_000_000);
+        assert_eq!(done.real, 1_000_000, "{abort}");
+        assert!(done.attempts() > 0, "{abort}");
+        assert!(done.attempts() < 2_000, "{abort}: {done:?}");
+    }
+}
+
+/// Two come by turns until it is elided; then one goes on alone, and after a while takes it for good.
+#[test]
+fn the_latch_that_adapts_leaves_off_once_somebody_is_alone() {
+    let workers = Workers::with_seed(1);
+    let two = [workers.worker(), workers.worker()];
+    let value = Modelled::new(Kind::ElidedAdaptive, &World::default(), 0u64);
+    for pass in 0..u64::from(LOOK) {
+        value.with(&two[pass as usize % 2], |value| *value += 1);
+    }
+    for _ in 0..100_000 {
+        value.with(&two[0], |value| *value += 1);
+    }
+    let before = workers.elisions();
+    assert!(before.committed > 0);
+    for _ in 0..10 * u64::from(IDLE) {
+        value.with(&two[0], |value| *value += 1);
+    }
+    let since = workers.elisions().since(&before);
+    assert_eq!((since.attempts(), since.real), (0, 10 * u64::from(IDLE)));
+}
+
 /// Without transactions an elided latch is the real one, and counts nothing.
 #[test]
 fn without_transactions_the_latch_is_taken() {
@@ -161,7 +232,7 @@ fn elided_passes_and_holders_exclude_each_other() {
     const THREADS: u64 = 4;
     const PASSES: u64 = 3_000;
     const ABORTS: usize = 1_000;
-    for (policy, seed) in POLICIES.into_iter().zip(1..) {
+    for (policy, seed) in ALL.into_iter().zip(1..) {
         let workers = Workers::with_seed(seed);
         let random = workers.worker();
         let all: Vec<Abort> = aborts().collect();
