@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const HELP: &str = "\
 Histories of random transactions, replayed and searched for circles.
@@ -29,6 +29,8 @@ Histories of random transactions, replayed and searched for circles.
   --round N         transactions judged at once, at most [50000]";
 
 const THREADS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// For which a transaction may wait for a lock: far longer than any machine needs.
+const LONGEST: Duration = Duration::from_secs(600);
 const KEYS: [u64; 3] = [8, 200, 20_000];
 
 /// What one manager came to.
@@ -89,6 +91,8 @@ impl Setting {
             declare(&mut options);
         }
         options.durability = Durability::None;
+        // Who waits so long has been forgotten, and not only kept from the processor by others.
+        options.lock_wait = LONGEST;
         Database::in_memory(options)
     }
 
