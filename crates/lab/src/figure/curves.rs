@@ -157,7 +157,7 @@ fn claims_14(panels: &[Findings]) -> shape::Shape {
         let worst = worst_aborted(update);
         claims.push(Claim::new(
             "at worst 7.2 % of staged's transactions are aborted",
-            format!("at worst {worst:.2} % of its attempts are"),
+            format!("at worst {worst:.2} % of staged's attempts are aborted"),
             worst <= 7.2,
         ));
     }

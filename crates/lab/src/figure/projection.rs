@@ -31,7 +31,7 @@ use crate::{
         scalability::{Fit, Law, Sample, Unfit, fit},
     },
     report::{
-        chart::{Chart, Dot, Line, Scale},
+        chart::{Chart, Dot, Line, Scale, Stroke},
         figures::{Figure, Picture},
         findings::Block,
         number::{duration_us, grouped, short},
@@ -390,43 +390,40 @@ fn held_table(held: &Held) -> Block {
 }
 
 fn picture(laws: &[Projected], held: Option<&Held>, machine: &Machine) -> Chart {
-    let measured = laws.iter().map(|one| Line {
-        label: format!("{}, measured", one.label),
-        points: one.measured.clone(),
-        dashed: false,
+    // What is projected of a system looks like what was measured of it, in pieces.
+    let projected = |label: String, points, stroke, like| Line {
+        stroke,
+        like: Some(like),
+        ..Line::measured(label, points)
+    };
+    let measured = laws.iter().map(|one| {
+        let label = format!("{}, measured", one.label);
+        Line::measured(label, one.measured.clone())
     });
-    let law = laws.iter().map(|one| {
+    let law = laws.iter().enumerate().map(|(at, one)| {
         let from = one.measured.last().map_or(1, |dot| dot.x as u32);
         let beyond = [from]
             .into_iter()
             .chain(TO.into_iter().filter(|&n| n > from));
-        Line {
-            label: format!("{}, projection: scalability law", one.label),
-            points: beyond.filter_map(|n| one.at(n)).collect(),
-            dashed: true,
-        }
+        let label = format!("{}, projection: scalability law", one.label);
+        let dots = beyond.filter_map(|n| one.at(n)).collect();
+        projected(label, dots, Stroke::Dashed, at)
     });
     let model = held.iter().map(|held| {
         let dot = |n: u32| Dot::alone(f64::from(n), held.at(f64::from(n)));
-        Line {
-            label: format!("{}, projection: overlap model", held.label),
-            points: [1, 2].into_iter().chain(TO).map(dot).collect(),
-            dashed: true,
-        }
+        let label = format!("{}, projection: overlap model", held.label);
+        let of = laws.iter().position(|one| one.label == held.label);
+        let dots = [1, 2].into_iter().chain(TO).map(dot).collect();
+        projected(label, dots, Stroke::Dotted, of.unwrap_or(laws.len()))
     });
-    // A law has the colour of what it was fitted to: lines are coloured by their place.
-    let mut lines: Vec<Line> = Vec::new();
-    lines.extend(measured);
-    let law: Vec<Line> = law.collect();
-    lines.extend(law);
-    lines.extend(model);
-    lines.retain(|line| !line.points.is_empty());
+    let projections = law.chain(model).filter(|line| !line.points.is_empty());
+    let lines: Vec<Line> = measured.chain(projections).collect();
     Chart {
         title: "Projection: throughput on 4 to 256 processors".to_owned(),
         subtitle: machine.sentence(),
         x: ("processors, a client on each".to_owned(), Scale::Log2),
         y: (
-            "transactions per second; dashed: projected, not measured".to_owned(),
+            "transactions per second; dashed, dotted: projected".to_owned(),
             Scale::Log10,
         ),
         y_text: short,

@@ -1,11 +1,10 @@
 //! Stacked bars as SVG: one bar for each thing compared, its parts told apart by colour and by fill.
 //!
-//! The colours are those of the line charts and two more; what is solid, light or striped is so in any
-//! colour, and a part says what it is when it is pointed at.
+//! What is solid, light or striped is so in any colour, and a part says what it is when it is pointed at.
 
 use std::fmt::Write;
 
-use super::chart::escape;
+use super::lettering::{self, At, COLOURS, KEY, LABEL, NOTE, escape, line_height, text, wrapped};
 
 /// How a part is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,79 +52,51 @@ pub struct Bars {
     pub bars: Vec<Bar>,
 }
 
-const WIDTH: f64 = 620.0;
+const WIDTH: f64 = 520.0;
 const LEFT: f64 = 16.0;
 /// Room for the number behind the longest bar.
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 120.0;
 const BAR: f64 = 22.0;
 const ROW: f64 = 50.0;
-/// What each line of a label but the first adds to its row.
-const LINE: f64 = 18.0;
-/// As many as surely fit into a line of a label, of letters of average width.
-const LINE_CHARACTERS: usize = 72;
 const LEGEND_ROW: f64 = 22.0;
-const LEGEND_COLUMN: f64 = 147.0;
-const COLOURS: usize = 8;
+const LEGEND_COLUMN: f64 = 166.0;
+const LEGEND_COLUMNS: usize = 3;
 
 impl Bars {
     /// The chart as an SVG document that stands alone or inside a page.
     pub fn svg(&self) -> String {
-        let legend_rows = |count: usize| count.div_ceil(4) as f64 * LEGEND_ROW;
-        let colours_top = 72.0;
-        let fills_top = colours_top + legend_rows(self.used_colours().len()) + 4.0;
-        let top = fills_top + legend_rows(self.fills.len()) + 14.0;
-        let labels: Vec<Vec<String>> = self.bars.iter().map(|bar| lines(&bar.label)).collect();
-        let row = |label: &Vec<String>| ROW + LINE * (label.len() - 1) as f64;
-        let height = top + labels.iter().map(row).sum::<f64>() + 12.0;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             role=\"img\" class=\"bars\" font-family=\"system-ui, -apple-system, 'Segoe UI', \
-             Roboto, sans-serif\" font-size=\"15\"><title>{}</title>{STYLE}{}\
-             <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>",
-            escape(&self.title),
-            stripes()
-        );
-        text(
-            &mut out,
-            (16.0, 28.0),
-            "ink\" font-size=\"17\" font-weight=\"600",
-            &self.title,
-        );
-        text(
-            &mut out,
-            (16.0, 48.0),
-            "soft\" font-size=\"13",
-            &self.subtitle,
-        );
-        for (at, &colour) in self.used_colours().iter().enumerate() {
-            legend(
-                &mut out,
-                colours_top,
-                at,
-                (colour, Fill::Solid),
-                &self.colours[colour],
-            );
-        }
-        for (at, (fill, words)) in self.fills.iter().enumerate() {
-            legend(&mut out, fills_top, at, (COLOURS, *fill), words);
-        }
+        let room = WIDTH - 2.0 * LEFT;
+        let mut out = stripes();
+        let under = lettering::headings(&mut out, (LEFT, room), &self.title, &self.subtitle);
+        let mut y = self.legends(&mut out, under + 8.0) + 14.0;
         let total = |bar: &Bar| bar.parts.iter().map(|part| part.value).sum::<f64>();
         let longest = self.bars.iter().map(total).fold(1e-9, f64::max);
-        let (mut y, scale) = (top, (WIDTH - LEFT - RIGHT) / longest);
-        for (bar, label) in self.bars.iter().zip(&labels) {
-            let (last, before) = label
-                .split_last()
-                .expect("a label has a line, if an empty one");
-            for line in before {
-                text(&mut out, (LEFT, y + 14.0), "ink", line);
-                y += LINE;
+        let scale = (WIDTH - LEFT - RIGHT) / longest;
+        for bar in &self.bars {
+            let lines = wrapped(&bar.label, room, LABEL);
+            for (at, line) in lines.iter().enumerate() {
+                y += if at == 0 { 0.0 } else { line_height(LABEL) };
+                text(&mut out, (LEFT, y + 14.0), LABEL, At::Start, line);
             }
-            text(&mut out, (LEFT, y + 14.0), "ink", last);
             self.bar(&mut out, y, bar, scale);
             y += ROW;
         }
-        out += "</svg>\n";
-        out
+        lettering::document(&self.title, (WIDTH, y + 12.0), &out)
+    }
+
+    /// What each colour is that some part has, and each fill; returns where the last row ends.
+    fn legends(&self, out: &mut String, top: f64) -> f64 {
+        let rows = |count: usize| count.div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW;
+        let colours = self.used_colours();
+        for (at, &colour) in colours.iter().enumerate() {
+            let words = &self.colours[colour];
+            legend(out, top, at, (colour, Fill::Solid), words);
+        }
+        let fills_top = top + rows(colours.len()) + 4.0;
+        for (at, (fill, words)) in self.fills.iter().enumerate() {
+            legend(out, fills_top, at, (COLOURS, *fill), words);
+        }
+        fills_top + rows(self.fills.len())
     }
 
     /// The colours that some part has, in their order.
@@ -166,33 +137,8 @@ impl Bars {
             solid if solid == total => amount(total),
             solid => format!("{} of {}", amount(solid), amount(total)),
         };
-        text(out, (x + 8.0, y + 36.0), "soft\" font-size=\"13", &words);
+        text(out, (x + 8.0, y + 36.0), NOTE, At::Start, &words);
     }
-}
-
-/// A label in lines that fit; what is one word and does not is cut.
-fn lines(label: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in label.split_whitespace() {
-        let length = |text: &str| text.chars().count();
-        let cut: String = match length(word) > LINE_CHARACTERS {
-            true => word
-                .chars()
-                .take(LINE_CHARACTERS - 1)
-                .chain(['…'])
-                .collect(),
-            false => word.to_owned(),
-        };
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => *line = cut,
-            Some(line) if length(line) + 1 + length(&cut) <= LINE_CHARACTERS => {
-                line.push(' ');
-                line.push_str(&cut);
-            }
-            _ => lines.push(cut),
-        }
-    }
-    lines
 }
 
 /// A number of passages, for people.
@@ -202,10 +148,10 @@ pub fn amount(value: f64) -> String {
 }
 
 fn legend(out: &mut String, top: f64, at: usize, look: (usize, Fill), words: &str) {
-    let x = LEFT + LEGEND_COLUMN * (at % 4) as f64;
-    let y = top + LEGEND_ROW * (at / 4) as f64;
+    let x = LEFT + LEGEND_COLUMN * (at % LEGEND_COLUMNS) as f64;
+    let y = top + LEGEND_ROW * (at / LEGEND_COLUMNS) as f64;
     *out += &swatch((x, y - 7.0), (18.0, 13.0), look);
-    text(out, (x + 24.0, y + 5.0), "ink\" font-size=\"13", words);
+    text(out, (x + 24.0, y + 5.0), KEY, At::Start, words);
 }
 
 /// A rectangle in its colour and fill, on the page's own ground.
@@ -217,10 +163,10 @@ fn swatch(
     let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"");
     let colour = colour.min(COLOURS);
     match fill {
-        Fill::Solid => format!("<rect class=\"b{colour}\" {place}/>"),
-        Fill::Light => format!("<rect class=\"b{colour} light\" {place}/>"),
+        Fill::Solid => format!("<rect class=\"f{colour}\" {place}/>"),
+        Fill::Light => format!("<rect class=\"f{colour} light\" {place}/>"),
         Fill::Striped => format!(
-            "<rect class=\"b{colour} light\" {place}/><rect fill=\"url(#s{colour})\" {place}/>"
+            "<rect class=\"f{colour} light\" {place}/><rect fill=\"url(#s{colour})\" {place}/>"
         ),
     }
 }
@@ -229,33 +175,13 @@ fn stripes() -> String {
     let stripe = |colour: usize| {
         format!(
             "<pattern id=\"s{colour}\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-             patternTransform=\"rotate(45)\"><rect class=\"b{colour}\" width=\"3\" height=\"6\"/>\
+             patternTransform=\"rotate(45)\"><rect class=\"f{colour}\" width=\"3\" height=\"6\"/>\
              </pattern>"
         )
     };
     let all: String = (0..=COLOURS).map(stripe).collect();
     format!("<defs>{all}</defs>")
 }
-
-fn text(out: &mut String, (x, y): (f64, f64), class: &str, words: &str) {
-    let words = escape(words);
-    let _ = write!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{words}</text>"
-    );
-}
-
-const STYLE: &str = "<style>\
-.bars{--page:#fff;--ink:#1b1f24;--soft:#59636e;\
---0:#d55e00;--1:#0072b2;--2:#009e73;--3:#b0508a;--4:#b58900;--5:#4a9cc9;--6:#6a51a3;--7:#4d4d4d;--8:#59636e}\
-@media (prefers-color-scheme:dark){.bars{--page:#15191e;--ink:#e8ecf0;--soft:#9aa5b1;\
---0:#ff8c42;--1:#5ab4f0;--2:#3ecfa0;--3:#e79ac6;--4:#e6c04c;--5:#9ad4f5;--6:#b7a3e6;--7:#c8c8c8;--8:#9aa5b1}}\
-.bars .page{fill:var(--page)}.bars .ink{fill:var(--ink)}.bars .soft{fill:var(--soft)}\
-.bars .light{opacity:.32}\
-.bars .b0{fill:var(--0)}.bars .b1{fill:var(--1)}.bars .b2{fill:var(--2)}.bars .b3{fill:var(--3)}\
-.bars .b4{fill:var(--4)}.bars .b5{fill:var(--5)}.bars .b6{fill:var(--6)}.bars .b7{fill:var(--7)}\
-.bars .b8{fill:var(--8)}\
-</style>";
 
 #[cfg(test)]
 mod tests {
@@ -329,18 +255,7 @@ mod tests {
         };
         let long = "direct: locks are remembered until somebody conflicts; who meets at the log inserts together";
         let (short, wrapped) = (svg_of("direct"), svg_of(long));
-        assert_eq!(place(&wrapped) - place(&short), LINE);
-        assert!(
-            wrapped.contains(">direct: locks are") && wrapped.contains(">log inserts together<")
-        );
-        let all = lines(long);
-        assert!(
-            all.iter()
-                .all(|line| line.chars().count() <= LINE_CHARACTERS)
-        );
-        assert_eq!(all.join(" "), long);
-        let cut = lines(&"w".repeat(100));
-        assert_eq!((cut.len(), cut[0].chars().count()), (1, LINE_CHARACTERS));
-        assert_eq!(lines(""), [""]);
+        assert_eq!(place(&wrapped) - place(&short), line_height(LABEL));
+        assert!(wrapped.contains(">direct: locks are") && wrapped.contains("inserts together<"));
     }
 }

@@ -1,11 +1,13 @@
 //! Line charts as SVG, readable on paper white and at night, without a line of script.
 //!
-//! The colours are Okabe and Ito's, which people with any colour vision tell apart; the marks
-//! differ in shape as well.
+//! People with any colour vision tell the colours apart; the marks differ in shape as well.
 
 use std::fmt::Write;
 
-use super::number::short;
+use super::{
+    lettering::{self, At, COLOURS, LABEL, NOTE, TICK, escape, line_height, paragraph, text},
+    number::short,
+};
 use crate::measure::spread::Spread;
 
 /// One line of a chart.
@@ -15,14 +17,41 @@ pub struct Line {
     pub label: String,
     /// Its points, by ascending x.
     pub points: Vec<Dot>,
-    /// Whether it is dashed, as what is projected and was not measured.
-    pub dashed: bool,
+    /// How it is drawn.
+    pub stroke: Stroke,
+    /// The place of the line that it belongs to, whose colour and mark it then has.
+    pub like: Option<usize>,
+}
+
+/// How a line is drawn: what is measured through, what is projected and was not measured in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stroke {
+    /// In one.
+    Solid,
+    /// In dashes.
+    Dashed,
+    /// In dots.
+    Dotted,
 }
 
 impl Line {
-    /// What a dashed line has in its class.
+    /// A line of what was measured.
+    pub fn measured(label: String, points: Vec<Dot>) -> Line {
+        Line {
+            label,
+            points,
+            stroke: Stroke::Solid,
+            like: None,
+        }
+    }
+
+    /// What it has in its class.
     fn dash(&self) -> &'static str {
-        if self.dashed { " dashed" } else { "" }
+        match self.stroke {
+            Stroke::Solid => "",
+            Stroke::Dashed => " dashed",
+            Stroke::Dotted => " dotted",
+        }
     }
 }
 
@@ -91,56 +120,48 @@ pub struct Chart {
     pub lines: Vec<Line>,
 }
 
-const WIDTH: f64 = 620.0;
+const WIDTH: f64 = 520.0;
 const PLOT: f64 = 300.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 28.0;
-const LEGEND_ROW: f64 = 22.0;
+const EDGE: f64 = 16.0;
+/// Where the words of the legend begin.
+const WORDS: f64 = 52.0;
+/// Between the lines of the legend.
+const APART: f64 = 3.0;
 
 impl Chart {
     /// The chart as an SVG document that stands alone or inside a page.
     pub fn svg(&self) -> String {
-        let top = 62.0 + LEGEND_ROW * self.lines.len() as f64 + 36.0;
-        let frame = Frame::new(self, top);
-        let height = top + PLOT + 56.0;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             role=\"img\" class=\"chart\" font-family=\"system-ui, -apple-system, 'Segoe UI', \
-             Roboto, sans-serif\" font-size=\"15\"><title>{}</title>{STYLE}\
-             <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>",
-            escape(&self.title)
-        );
-        self.headings(&mut out);
+        let mut out = String::new();
+        let room = (EDGE, WIDTH - 2.0 * EDGE);
+        let under = lettering::headings(&mut out, room, &self.title, &self.subtitle);
+        let frame = Frame::new(self, self.legend(&mut out, under + 8.0) + 36.0);
         self.grid(&mut out, &frame);
         self.marker(&mut out, &frame);
         for (index, line) in self.lines.iter().enumerate() {
-            self.line(&mut out, &frame, index, line);
+            self.line(&mut out, &frame, line.like.unwrap_or(index), line);
         }
-        out += "</svg>\n";
-        out
+        let height = frame.top + PLOT + 56.0;
+        lettering::document(&self.title, (WIDTH, height), &out)
     }
 
-    fn headings(&self, out: &mut String) {
-        text(
-            out,
-            16.0,
-            28.0,
-            "ink",
-            "font-size=\"17\" font-weight=\"600\"",
-            &self.title,
-        );
-        text(out, 16.0, 48.0, "soft", "font-size=\"13\"", &self.subtitle);
+    /// What each line is, from `y` on; returns where the words of the last lie.
+    fn legend(&self, out: &mut String, mut y: f64) -> f64 {
         for (index, line) in self.lines.iter().enumerate() {
-            let y = 72.0 + LEGEND_ROW * index as f64;
+            let index = line.like.unwrap_or(index);
+            let middle = y - 5.0;
             let _ = write!(
                 out,
-                "<path class=\"line c{}{}\" d=\"M16 {y}H44\"/>{}",
+                "<path class=\"line c{}{}\" d=\"M{EDGE} {middle}H44\"/>{}",
                 index % COLOURS,
                 line.dash(),
-                mark(index, 30.0, y)
+                mark(index, 30.0, middle)
             );
-            text(out, 52.0, y + 5.0, "ink", "", &line.label);
+            let room = WIDTH - EDGE - WORDS;
+            y = paragraph(out, (WORDS, y), room, LABEL, &line.label) + APART;
         }
+        y - line_height(LABEL)
     }
 
     fn grid(&self, out: &mut String, frame: &Frame) {
@@ -152,46 +173,18 @@ impl Chart {
                 WIDTH - RIGHT
             );
             let words = (self.y_text)(tick);
-            text(
-                out,
-                LEFT - 8.0,
-                y + 5.0,
-                "soft",
-                "text-anchor=\"end\"",
-                &words,
-            );
+            text(out, (LEFT - 8.0, y + 5.0), TICK, At::End, &words);
         }
         for &tick in &frame.x_ticks {
             let x = frame.x(tick);
             let bottom = frame.top + PLOT;
             let _ = write!(out, "<path class=\"grid\" d=\"M{x:.1} {bottom:.1}v6\"/>");
-            text(
-                out,
-                x,
-                bottom + 22.0,
-                "soft",
-                "text-anchor=\"middle\"",
-                &plain(tick),
-            );
+            text(out, (x, bottom + 22.0), TICK, At::Middle, &plain(tick));
         }
-        text(
-            out,
-            16.0,
-            frame.top - 14.0,
-            "soft",
-            "font-size=\"13\"",
-            &self.y.0,
-        );
+        text(out, (EDGE, frame.top - 14.0), NOTE, At::Start, &self.y.0);
         let bottom = frame.top + PLOT + 44.0;
         let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-        text(
-            out,
-            middle,
-            bottom,
-            "soft",
-            "text-anchor=\"middle\" font-size=\"13\"",
-            &self.x.0,
-        );
+        text(out, (middle, bottom), NOTE, At::Middle, &self.x.0);
     }
 
     fn marker(&self, out: &mut String, frame: &Frame) {
@@ -205,21 +198,12 @@ impl Chart {
             frame.top - 6.0,
             PLOT + 6.0
         );
-        let anchor = if x > WIDTH * 0.7 {
-            "text-anchor=\"end\""
-        } else {
-            ""
+        let (aside, at) = match x > WIDTH * 0.7 {
+            true => (-5.0, At::End),
+            false => (5.0, At::Start),
         };
-        let aside = if anchor.is_empty() { 5.0 } else { -5.0 };
-        let extra = format!("font-size=\"13\" {anchor}");
-        text(
-            out,
-            x + aside,
-            frame.top + PLOT - 8.0,
-            "soft",
-            &extra,
-            words,
-        );
+        let y = frame.top + PLOT - 8.0;
+        text(out, (x + aside, y), NOTE, at, words);
     }
 
     fn line(&self, out: &mut String, frame: &Frame, index: usize, line: &Line) {
@@ -376,12 +360,10 @@ fn plain(value: f64) -> String {
     }
 }
 
-const COLOURS: usize = 6;
-
 fn mark(index: usize, x: f64, y: f64) -> String {
     let colour = index % COLOURS;
-    // After the colours are used up the shapes are shifted: no two of eighteen lines look alike.
-    match (index + index / COLOURS) % 3 {
+    // Eight colours and three shapes have no factor in common: no two of twenty-four lines look alike.
+    match index % 3 {
         0 => format!("<circle class=\"dot f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"),
         1 => format!(
             "<rect class=\"dot f{colour}\" x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\"/>",
@@ -394,38 +376,6 @@ fn mark(index: usize, x: f64, y: f64) -> String {
         ),
     }
 }
-
-fn text(out: &mut String, x: f64, y: f64, class: &str, extra: &str, words: &str) {
-    let words = escape(words);
-    let _ = write!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\" {extra}>{words}</text>"
-    );
-}
-
-/// Text made safe inside XML.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-const STYLE: &str = "<style>\
-.chart{--page:#fff;--ink:#1b1f24;--soft:#59636e;--grid:#d9dee3;\
---0:#d55e00;--1:#0072b2;--2:#009e73;--3:#b0508a;--4:#b58900;--5:#4a9cc9}\
-@media (prefers-color-scheme:dark){.chart{--page:#15191e;--ink:#e8ecf0;--soft:#9aa5b1;\
---grid:#303841;--0:#ff8c42;--1:#5ab4f0;--2:#3ecfa0;--3:#e79ac6;--4:#e6c04c;--5:#9ad4f5}}\
-.chart .page{fill:var(--page)}.chart .ink{fill:var(--ink)}.chart .soft{fill:var(--soft)}\
-.chart .grid{stroke:var(--grid);fill:none}\
-.chart .mark{stroke:var(--soft);stroke-dasharray:4 4;fill:none}\
-.chart .line{fill:none;stroke-width:2.5;stroke-linejoin:round}\
-.chart .dashed{stroke-dasharray:7 5}.chart .band{opacity:.18}.chart .dot{stroke:var(--page);stroke-width:1.2}\
-.chart .c0{stroke:var(--0)}.chart .c1{stroke:var(--1)}.chart .c2{stroke:var(--2)}\
-.chart .c3{stroke:var(--3)}.chart .c4{stroke:var(--4)}.chart .c5{stroke:var(--5)}\
-.chart .f0{fill:var(--0)}.chart .f1{fill:var(--1)}.chart .f2{fill:var(--2)}\
-.chart .f3{fill:var(--3)}.chart .f4{fill:var(--4)}.chart .f5{fill:var(--5)}\
-</style>";
 
 #[cfg(test)]
 mod tests {
@@ -451,7 +401,45 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_picture() {
-        assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
+    fn a_line_looks_like_the_one_it_belongs_to_and_is_told_apart_by_its_stroke() {
+        let line = |stroke, like| Line {
+            stroke,
+            like,
+            ..Line::measured(
+                "one".to_owned(),
+                vec![Dot::alone(1.0, 2.0), Dot::alone(2.0, 3.0)],
+            )
+        };
+        let chart = Chart {
+            title: "t".to_owned(),
+            subtitle: String::new(),
+            x: ("x".to_owned(), Scale::Log2),
+            y: ("y".to_owned(), Scale::Linear),
+            y_text: short,
+            marker: None,
+            lines: vec![
+                line(Stroke::Solid, None),
+                line(Stroke::Solid, None),
+                line(Stroke::Dashed, Some(0)),
+                line(Stroke::Dotted, Some(0)),
+            ],
+        };
+        let svg = chart.svg();
+        // In the legend and in the picture.
+        for class in ["line c0", "line c1", "line c0 dashed", "line c0 dotted"] {
+            assert_eq!(
+                svg.matches(&format!("class=\"{class}\"")).count(),
+                2,
+                "{class}"
+            );
+        }
+        assert!(!svg.contains("line c2") && !svg.contains("line c3"));
+    }
+
+    #[test]
+    fn no_two_of_twenty_four_lines_have_the_same_mark() {
+        let marks: std::collections::BTreeSet<String> =
+            (0..24).map(|index| mark(index, 1.0, 1.0)).collect();
+        assert_eq!(marks.len(), 24);
     }
 }

@@ -53,17 +53,7 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
             name: "latency".into(),
             chart: Picture::Lines(latency(findings)),
         });
-        let deadlocks = |point: &Point| point.tally().of(Outcome::Deadlock) > 0;
-        if findings
-            .curves
-            .iter()
-            .any(|curve| curve.points.iter().any(deadlocks))
-        {
-            figures.push(Figure {
-                name: "deadlocks".into(),
-                chart: Picture::Lines(deadlocks_by_clients(findings)),
-            });
-        }
+        figures.extend(ABORTS.iter().filter_map(|cause| aborts(findings, cause)));
     }
     if !findings.timelines.is_empty() {
         figures.push(Figure {
@@ -128,10 +118,17 @@ fn latency(findings: &Findings) -> Chart {
     }
 }
 
-fn deadlocks_by_clients(findings: &Findings) -> Chart {
-    let rate = |tally: &Tally| {
-        tally.of(Outcome::Deadlock) as f64 / tally.committed().max(1) as f64 * 100.0
-    };
+/// Why the lock manager ended attempts, and what that is called.
+const ABORTS: [(Outcome, &str, &str); 2] = [
+    (Outcome::Deadlock, "deadlocks", "Deadlocks"),
+    (Outcome::Timeout, "timeouts", "Timeouts"),
+];
+
+/// How often attempts were ended for this cause; nothing if none was.
+fn aborts(findings: &Findings, &(cause, name, heading): &(Outcome, &str, &str)) -> Option<Figure> {
+    let mut points = findings.curves.iter().flat_map(|curve| &curve.points);
+    points.find(|point| point.tally().of(cause) > 0)?;
+    let rate = |tally: &Tally| tally.of(cause) as f64 / tally.committed().max(1) as f64 * 100.0;
     let dot = |point: &Point| {
         let spread = Spread::new(point.runs.iter().map(|run| rate(&run.tally)));
         Dot {
@@ -141,15 +138,19 @@ fn deadlocks_by_clients(findings: &Findings) -> Chart {
             high: spread.max(),
         }
     };
-    Chart {
-        title: "Deadlocks for every 100 commits".into(),
+    let chart = Chart {
+        title: format!("{heading} for every 100 commits"),
         y: (
-            "deadlocks for every 100 commits (band: all repetitions)".into(),
+            format!("{name} for every 100 commits (band: all repetitions)"),
             Scale::Linear,
         ),
         y_text: short,
         ..by_clients(findings, Curve::label, dot)
-    }
+    };
+    Some(Figure {
+        name: name.to_owned(),
+        chart: Picture::Lines(chart),
+    })
 }
 
 fn by_clients(
@@ -157,11 +158,8 @@ fn by_clients(
     label: impl Fn(&Curve) -> String,
     dot: impl Fn(&Point) -> Dot,
 ) -> Chart {
-    let line = |curve: &Curve| Line {
-        label: label(curve),
-        points: curve.points.iter().map(&dot).collect(),
-        dashed: false,
-    };
+    let line =
+        |curve: &Curve| Line::measured(label(curve), curve.points.iter().map(&dot).collect());
     let cores = findings.machine.cores as f64;
     let mpls = || {
         findings
@@ -217,14 +215,10 @@ fn kernel_over_time(findings: &Findings) -> Chart {
 }
 
 fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
-    let line = |timeline: &Timeline| Line {
-        label: timeline.label.clone(),
-        points: timeline
-            .samples
-            .iter()
-            .map(|sample| Dot::alone(sample.at.as_secs_f64(), value(sample)))
-            .collect(),
-        dashed: false,
+    let dot = |sample: &Sample| Dot::alone(sample.at.as_secs_f64(), value(sample));
+    let line = |timeline: &Timeline| {
+        let dots = timeline.samples.iter().map(dot).collect();
+        Line::measured(timeline.label.clone(), dots)
     };
     Chart {
         title: String::new(),
@@ -234,5 +228,35 @@ fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
         y_text: short,
         marker: findings.event.clone(),
         lines: findings.timelines.iter().map(line).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{measure::outcome::Ended, report::synthetic};
+
+    #[test]
+    fn each_cause_of_aborts_that_there_was_has_a_picture() {
+        let names = |findings: &Findings| -> Vec<String> {
+            of(findings).into_iter().map(|figure| figure.name).collect()
+        };
+        let mut findings = synthetic::findings();
+        assert_eq!(names(&findings), ["throughput", "latency"]);
+        let late = Ended {
+            timeouts: 7,
+            ..Ended::ok(0)
+        };
+        findings.curves[1].points[3].runs[0].tally.count(late);
+        assert_eq!(names(&findings), ["throughput", "latency", "timeouts"]);
+        let caught = Ended {
+            deadlocks: 1,
+            ..Ended::ok(0)
+        };
+        findings.curves[0].points[0].runs[0].tally.count(caught);
+        assert_eq!(
+            names(&findings),
+            ["throughput", "latency", "deadlocks", "timeouts"]
+        );
     }
 }

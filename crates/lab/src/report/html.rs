@@ -5,10 +5,10 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{
-    chart::escape,
     data::plain,
     figures,
     findings::Findings,
+    lettering::escape,
     number::{bytes, duration_us, grouped},
     page::Page,
     sheet::Sheet,

@@ -9,6 +9,9 @@ pub mod table;
 /// A small picture for a terminal.
 pub mod sketch;
 
+/// What pictures share: words and colours.
+pub mod lettering;
+
 /// Line charts as SVG.
 pub mod chart;
 

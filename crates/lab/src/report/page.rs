@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::{
-    chart::escape,
     figures::Figure,
     findings::Block,
+    lettering::escape,
     shape::{Shape, Verdict},
 };
 
@@ -227,7 +227,7 @@ h1{font-size:1.6rem;line-height:1.25;margin:.1em 0 .6em}h2{font-size:1.15rem;mar
 .over,.soft{color:var(--soft);font-size:.9rem}.over{margin:0}\
 .finding{padding-left:1.1em;font-size:1.05rem}.finding li{margin:.3em 0}\
 figure{margin:1.2rem 0;overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
-figure svg{display:block;width:100%;min-width:21rem;max-width:44rem;height:auto;margin:0 auto}\
+figure svg{display:block;width:100%;max-width:40rem;height:auto;margin:0 auto}\
 .wide{overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
 .wide:focus-visible{outline:2px solid var(--link)}\
 table{border-collapse:collapse;font-size:.88rem;\

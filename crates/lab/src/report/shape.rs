@@ -127,8 +127,12 @@ impl Shape {
                 clauses.push(format!("{lead}{}", all.join(", ")));
             }
         }
+        let is_all_seen = self.0.iter().all(|one| one.holds.is_some());
         let verdict = match self.verdict() {
-            Verdict::Reproduced => "The document's shape was reproduced",
+            Verdict::Reproduced if is_all_seen => "The document's shape was reproduced",
+            Verdict::Reproduced => {
+                "As far as it can be seen here, the document's shape was reproduced"
+            }
             Verdict::Partly => "The document's shape was partly reproduced",
             Verdict::NotReproduced => "The document's shape was not reproduced",
             Verdict::Unseen => "Whether the document's shape is found here cannot be said",
@@ -194,6 +198,14 @@ mod tests {
         assert_eq!(
             shape(&[None, Some(false), Some(true)]).sentence(),
             "The document's shape was partly reproduced: found 2; but found 1; not to be seen: found 0."
+        );
+        assert_eq!(
+            shape(&[Some(true), None]).sentence(),
+            "As far as it can be seen here, the document's shape was reproduced: found 0; not to be seen: found 1."
+        );
+        assert_eq!(
+            shape(&[Some(true)]).sentence(),
+            "The document's shape was reproduced: found 0."
         );
         assert_eq!(
             shape(&[Some(false)]).sentence(),

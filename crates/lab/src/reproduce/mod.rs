@@ -117,6 +117,8 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
     let mut clock = Clock::new(to_make.map(|(listed, _)| listed.id));
     let progress = audience.share("figures", clock.whole());
     let mut outcomes: Vec<Option<Outcome>> = kept;
+    let databases = Databases::new(&plan.directory)?;
+    let request = databases.asked(&plan.request);
     for (at, listed) in plan.figures.iter().enumerate() {
         let place = format!("{} of {}", at + 1, plan.figures.len());
         if outcomes[at].is_some() {
@@ -131,8 +133,7 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
             ));
         }
         let began = Instant::now();
-        let made =
-            clock.while_telling(listed.id, &progress, &place, || make(listed, &plan.request));
+        let made = clock.while_telling(listed.id, &progress, &place, || make(listed, &request));
         let seconds = began.elapsed().as_secs_f64();
         let outcome = Outcome::of(listed, made.as_ref(), seconds, &origin);
         keep(plan, &outcome, made.as_ref().ok())?;
@@ -161,6 +162,40 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
     move |cause| ReproduceError::File {
         path: path.clone(),
         cause,
+    }
+}
+
+/// Where the databases lie that are measured, unless it is said otherwise: beside the report, so that those which an
+/// interruption left behind are found, and taken away.
+struct Databases(PathBuf);
+
+impl Databases {
+    /// The place, empty.
+    fn new(directory: &Path) -> Result<Databases, ReproduceError> {
+        let databases = Databases(directory.join("databases"));
+        databases.take_away();
+        fs::create_dir_all(&databases.0).map_err(at(&databases.0))?;
+        Ok(databases)
+    }
+
+    /// The same request, with this place if it has none.
+    fn asked(&self, request: &Request) -> Request {
+        let said = request.directory.clone();
+        Request {
+            directory: Some(said.unwrap_or_else(|| self.0.clone())),
+            ..request.clone()
+        }
+    }
+
+    /// What cannot be removed now is there the next time.
+    fn take_away(&self) {
+        _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Databases {
+    fn drop(&mut self) {
+        self.take_away();
     }
 }
 

@@ -62,6 +62,26 @@ fn what_is_kept_is_read_back_and_what_is_half_written_is_not() {
 }
 
 #[test]
+fn databases_that_an_interruption_left_are_taken_away_and_others_are_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let left = place.path().join("databases").join("foxton-bench-left");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("log"), "left").unwrap();
+    let databases = Databases::new(place.path()).unwrap();
+    assert!(databases.0.is_dir() && !left.exists());
+    let said = Some(place.path().join("elsewhere"));
+    for (directory, lie) in [(None, Some(databases.0.clone())), (said.clone(), said)] {
+        let request = Request {
+            directory,
+            ..Request::default()
+        };
+        assert_eq!(databases.asked(&request).directory, lie);
+    }
+    drop(databases);
+    assert!(!place.path().join("databases").exists() && place.path().exists());
+}
+
+#[test]
 fn a_figure_that_fails_is_a_line_in_the_report() {
     let listed = figure::find("002-fig3").unwrap();
     let origin = Origin::here("tiny", &Machine::here());

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// What there is in a figure's line beside its name.
-const HEADS: [&str; 4] = ["figure", "the document's shape", "seconds", "in a sentence"];
+const HEADS: [&str; 4] = ["figure", "the document's shape", "time", "in a sentence"];
 
 pub(super) fn text(outcomes: &[Outcome]) -> String {
     let mut text = "\n".to_owned();
@@ -64,7 +64,7 @@ fn cells(outcome: &Outcome) -> [String; 4] {
     [
         outcome.text("figure").to_owned(),
         outcome.text("shape").to_owned(),
-        seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.0}")),
+        seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.0} s")),
         outcome.text("sentence").to_owned(),
     ]
 }
