@@ -66,6 +66,12 @@ tsan:
 stress:
     cargo test --release --workspace -- --ignored --nocapture
 
+# About an hour of latches that the processor elides: sums and counts behind each, lock managers over each.
+elision seconds="2800":
+    cargo run --release -- bench hashmap --buckets 1000 --global --taken --seconds 1 --reps 10
+    cargo run --release -- bench bank --accounts 100 --taken --seconds 1 --reps 10
+    cargo run --release -p foxton-lock --example stress -- --seconds {{seconds}}
+
 # Kill-and-restart cycles over a TPC-B-like load.
 kill cycles="1000":
     cargo run --release -p foxton-sim --example kill -- --cycles {{cycles}}

@@ -186,10 +186,12 @@ Examples:
       every lock manager over 1 to 500 clients, quickly
   foxton figure 000-fig12 --locks global,bucket --seconds 2
       only these, each point for two seconds
+  foxton figure 001
+      all of document 001, one after the other
   foxton figure 000-fig16 --full
       as the document has it: a thousand seconds for each")]
 pub(crate) struct Figure {
-    /// Which figure; without it they are listed.
+    /// Which figure, or the number of a document for all of it; without it they are listed.
     pub(crate) id: Option<String>,
     /// With the windows and repetitions of the document. The time it takes is said first.
     #[arg(long)]

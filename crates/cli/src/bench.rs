@@ -60,6 +60,9 @@ mod storm;
 /// `foxton bench fairness`.
 mod fairness;
 
+/// `foxton bench bank`, `counter`, `list` and `hashmap`.
+mod latches;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -166,6 +169,27 @@ pub(crate) enum Bench {
     /// Counts by whom a writer is passed while it waits, over every lock manager, and shows the longest
     /// wait. Readers are plain, or others wait for them elsewhere, which some managers regard.
     Fairness(Fairness),
+    /// A bank behind latches: transfers and reads of accounts, over every latch, elided ones among them.
+    ///
+    /// Threads move money between random accounts and read some. Afterwards all accounts together must have
+    /// what they began with.
+    Bank(latches::Bank),
+    /// Counters behind latches: one, one for each processor, near each other and apart, over every latch.
+    ///
+    /// Threads that stay on one processor each increment, and do nothing else. Afterwards the counters must add
+    /// up to the increments.
+    Counter(latches::Counter),
+    /// A doubly linked list behind one latch, over every latch.
+    ///
+    /// Threads look for values, insert at the end, and remove what they have inserted. Afterwards the list must
+    /// read the same from both ends.
+    List(latches::List),
+    /// A hash map of chains, with a latch for each bucket or one for all, over every latch.
+    ///
+    /// Half of the operations look for a value, the others insert and remove. Afterwards each value must be in
+    /// its bucket, once.
+    #[command(name = "hashmap")]
+    HashMap(latches::HashMap),
     /// The places where a transaction could meet others, counted, for each design of the engine.
     ///
     /// Each transaction is run a thousand times over each design, from one latch over all locks to the
@@ -188,5 +212,9 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Queue(arguments) => queue::run(&arguments),
         Bench::Storm(arguments) => storm::run(&arguments),
         Bench::Fairness(arguments) => fairness::run(&arguments),
+        Bench::Bank(arguments) => arguments.run(),
+        Bench::Counter(arguments) => arguments.run(),
+        Bench::List(arguments) => arguments.run(),
+        Bench::HashMap(arguments) => arguments.run(),
     }
 }

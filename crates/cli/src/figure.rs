@@ -1,4 +1,4 @@
-//! `foxton figure`: repeat a figure of the documents, show it, write it down.
+//! `foxton figure`: repeat a figure of the documents, or all of one, show it, write it down.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use foxton_lab::{
-    figure::{self, request::Request},
+    figure::{self, Listed, request::Request},
     progress::Audience,
     report::{self, terminal},
     system::System,
@@ -19,16 +19,34 @@ use crate::{
     output::{say, show},
 };
 
-/// Makes the figure asked for, or lists them all.
+/// Makes the figure or figures asked for, or lists them all.
 pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
     let Some(id) = &arguments.id else {
         list();
         return Ok(ExitCode::SUCCESS);
     };
-    let listed = figure::find(id)?;
-    let out = arguments.out.clone();
+    let (all, out) = (figure::find_all(id)?, arguments.out.clone());
+    let mut request = request(arguments);
+    let mut code = ExitCode::SUCCESS;
+    for listed in &all {
+        let out = match all.len() {
+            1 => out.clone(),
+            _ => {
+                request.command = format!("foxton figure {}", listed.id);
+                out.as_ref().map(|out| out.join(listed.id))
+            }
+        };
+        let made = make(listed, &request, out)?;
+        if made != ExitCode::SUCCESS {
+            code = made;
+        }
+    }
+    Ok(code)
+}
+
+fn make(listed: &Listed, request: &Request, out: Option<PathBuf>) -> Result<ExitCode, String> {
     let sheet = listed
-        .make(&request(arguments), Audience::here())
+        .make(request, Audience::here())
         .map_err(|error| error.to_string())?;
     show(&terminal::sheet(&sheet));
     let fresh = || fresh_directory(listed.id, &moment(&sheet.machine));
@@ -41,7 +59,10 @@ fn list() {
     for one in figure::ALL {
         say!("  {:<11} {}", one.id, one.sentence);
     }
-    say!("\nfoxton figure ID makes one, in a minute or a few; --full as its document has it.");
+    say!(
+        "\nfoxton figure ID makes one, in a minute or a few, and 001 all of document 001; --full as its \
+         document has it."
+    );
 }
 
 fn request(arguments: Figure) -> Request {

@@ -23,6 +23,7 @@ use crate::picture::{Deadlock, Picture};
 pub use foxton_lock::inspect::Stats as LockStats;
 pub use foxton_lock::request::Member;
 pub use foxton_log::LogStats;
+pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::Summary as Account;
 
 /// One lock that a transaction holds.
@@ -149,6 +150,9 @@ pub struct Stats {
     /// Critical sections passed by the engine's own threads (the flusher, the keeper, the maker of
     /// checkpoints), and by who looks in as this does.
     pub background_account: Account,
+    /// What came of eliding latches, by worker; all zero unless a latch that elides was chosen and the
+    /// processor can.
+    pub elisions: Vec<Elisions>,
 }
 
 /// One table.
@@ -297,6 +301,7 @@ impl Database {
             indexes: self.indexes(),
             account: engine.workers.account(),
             background_account: engine.workers.background_account(),
+            elisions: engine.workers.elisions_by_worker(),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Sweep {
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and those that
     /// transactions of the processor elide where it has any, elided:hle, elided:rtm,
-    /// elided:retry100, elided:cooldown. Without this, the engine's default.
+    /// elided:retry100, elided:cooldown, elided:adaptive. Without this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
     /// Who of a deadlock gives way, separated by commas to compare: least-work, youngest, requester.

@@ -59,3 +59,6 @@ pub mod storm;
 
 /// The log buffer alone.
 pub mod log_insert;
+
+/// Small structures behind every latch, elided ones among them.
+pub mod latches;

@@ -52,6 +52,9 @@ pub mod held;
 /// What locks cost: 003-table4, 003-table5.
 pub mod lock_cost;
 
+/// Transactions of the processor, and latches that they elide: all figures of document 001.
+pub mod elision;
+
 use crate::{bench::error::BenchError, progress::Audience, report::sheet::Sheet};
 use request::Request;
 
@@ -96,6 +99,66 @@ pub const ALL: &[Listed] = &[
         id: "000-fig16",
         sentence: "one transaction that never ends: throughput, processor time and memory over time",
         run: stalled::figure_16,
+    },
+    Listed {
+        id: "001-fig2.4",
+        sentence: "the flag that a latch is: width, TAS and TAS-T, test-and-set and exchange (2.4 to 2.7)",
+        run: elision::flags::figure_4,
+    },
+    Listed {
+        id: "001-fig3.1",
+        sentence: "how much a transaction of the processor may write and read (3.1, 3.2)",
+        run: elision::size::figure_1,
+    },
+    Listed {
+        id: "001-fig3.5",
+        sentence: "what alignment does to that: every nth line (3.5, 3.6, Table 3.2)",
+        run: elision::size::figure_5,
+    },
+    Listed {
+        id: "001-fig3.7",
+        sentence: "how long a transaction may take",
+        run: elision::limits::figure_7,
+    },
+    Listed {
+        id: "001-fig3.8",
+        sentence: "transactions and elided latches inside each other (3.8, 3.9)",
+        run: elision::limits::figure_8,
+    },
+    Listed {
+        id: "001-fig3.10",
+        sentence: "what a pass costs where nobody else comes, for every latch and a transaction (3.10, C.3, C.4)",
+        run: elision::overhead::figure_10,
+    },
+    Listed {
+        id: "001-fig3.12",
+        sentence: "a bank behind every latch (3.12, C.8, C.9)",
+        run: elision::structures::figure_12,
+    },
+    Listed {
+        id: "001-fig3.13",
+        sentence: "counters behind every latch, in four layouts (3.13 to 3.16)",
+        run: elision::structures::figure_13,
+    },
+    Listed {
+        id: "001-fig3.17",
+        sentence: "a doubly linked list behind every latch (3.17, D.5, D.6)",
+        run: elision::structures::figure_17,
+    },
+    Listed {
+        id: "001-fig3.18",
+        sentence: "a hash map behind every latch, one for each bucket and one for all (3.18, 3.19, C.10)",
+        run: elision::structures::figure_18,
+    },
+    Listed {
+        id: "001-fig5.2",
+        sentence: "lock managers whose latches are elided: txbench, a quarter updates, read committed (5.2 to 5.6)",
+        run: elision::managers::figure_2,
+    },
+    Listed {
+        id: "001-figC.1",
+        sentence: "allocating inside a transaction",
+        run: elision::limits::figure_c1,
     },
     Listed {
         id: "002-fig3",
@@ -165,6 +228,24 @@ pub fn find(id: &str) -> Result<&'static Listed, String> {
     })
 }
 
+/// The figure of this name, or all of a document if it is the number of one.
+///
+/// # Errors
+///
+/// As [`find`].
+pub fn find_all(id: &str) -> Result<Vec<&'static Listed>, String> {
+    let of = |one: &&Listed| {
+        one.id
+            .split_once('-')
+            .is_some_and(|(document, _)| document == id)
+    };
+    let all: Vec<&Listed> = ALL.iter().filter(of).collect();
+    match all.is_empty() {
+        true => find(id).map(|one| vec![one]),
+        false => Ok(all),
+    }
+}
+
 impl Listed {
     /// Makes it.
     ///
@@ -179,6 +260,18 @@ impl Listed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_number_of_a_document_is_all_of_its_figures() {
+        let all = find_all("001").expect("there are some");
+        assert!(all.len() > 5 && all.iter().all(|one| one.id.starts_with("001-")));
+        let one = find_all("003-table1").expect("it is listed");
+        assert_eq!(
+            one.iter().map(|one| one.id).collect::<Vec<_>>(),
+            ["003-table1"]
+        );
+        assert!(find_all("004").is_err());
+    }
 
     #[test]
     fn names_are_unique_and_an_unknown_one_is_answered_with_all_of_them() {

@@ -44,3 +44,6 @@ pub mod sysbench;
 
 /// Tables that each client has for itself.
 pub mod private_insert;
+
+/// Small structures that threads share behind latches.
+pub mod micro;

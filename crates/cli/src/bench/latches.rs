@@ -1,0 +1,179 @@
+//! `foxton bench bank`, `counter`, `list` and `hashmap`.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use foxton::LatchKind;
+use foxton_lab::{
+    bench::latches::{self, Shared},
+    progress::Audience,
+    workload::micro::counter::Layout,
+};
+
+use super::results::{command_line, finish};
+use crate::seconds::seconds;
+
+/// What all four have in common.
+#[derive(Debug, Args)]
+pub(crate) struct Points {
+    /// Latches to compare, separated by commas [default: all].
+    #[arg(long, value_delimiter = ',')]
+    latch: Vec<LatchKind>,
+    /// Measure latches that cannot elide on this machine, too: they are taken then.
+    #[arg(long)]
+    taken: bool,
+    /// Numbers of threads, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Vec<u32>,
+    /// Seconds measured for each point and repetition.
+    #[arg(long, default_value_t = 0.1, value_parser = seconds)]
+    seconds: f64,
+    /// Seconds threads run before each measurement.
+    #[arg(long, default_value_t = 0.02, value_parser = seconds)]
+    ramp: f64,
+    /// Times each point is measured.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    /// Where the results go [default: results/NAME-TIME].
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl Points {
+    fn run(self, name: &str, shared: Vec<Shared>) -> Result<ExitCode, String> {
+        let settings = latches::Settings {
+            shared,
+            latches: self.latch,
+            threads: self.threads,
+            taken: self.taken,
+            reps: self.reps,
+            ramp: Duration::from_secs_f64(self.ramp),
+            window: Duration::from_secs_f64(self.seconds),
+            command: command_line(),
+        };
+        finish(name, self.out, latches::run(&settings, Audience::here()))
+    }
+}
+
+/// The arguments of `bench bank`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench bank
+  foxton bench bank --reads 0,50,100 --threads 4 --seconds 1 --reps 100
+      as document 001 has it, 1 s for each
+  foxton bench bank --accounts 100 --global
+      all accounts behind one latch")]
+pub(crate) struct Bank {
+    /// Accounts.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    accounts: u32,
+    /// Operations in a hundred that read one account, separated by commas; the others move money.
+    #[arg(long, value_delimiter = ',', default_value = "50", value_parser = clap::value_parser!(u32).range(0..=100))]
+    reads: Vec<u32>,
+    /// One latch for all accounts, not one for each.
+    #[arg(long)]
+    global: bool,
+    #[command(flatten)]
+    points: Points,
+}
+
+impl Bank {
+    pub(super) fn run(self) -> Result<ExitCode, String> {
+        let (accounts, global) = (self.accounts, self.global);
+        let one = |&reads: &u32| Shared::Bank {
+            accounts,
+            reads,
+            global,
+        };
+        self.points
+            .run("bank", self.reads.iter().map(one).collect())
+    }
+}
+
+/// The arguments of `bench counter`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench counter
+  foxton bench counter --layout apart,global --latch parking,elided:adaptive --threads 1,4")]
+pub(crate) struct Counter {
+    /// Where the counters are, separated by commas: one, adjacent, apart or global [default: all].
+    #[arg(long, value_delimiter = ',')]
+    layout: Vec<Layout>,
+    #[command(flatten)]
+    points: Points,
+}
+
+impl Counter {
+    pub(super) fn run(self) -> Result<ExitCode, String> {
+        let layouts = match self.layout.as_slice() {
+            [] => Layout::ALL.to_vec(),
+            some => some.to_vec(),
+        };
+        let shared = layouts.into_iter().map(Shared::Counter).collect();
+        self.points.run("counter", shared)
+    }
+}
+
+/// The arguments of `bench list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench list
+  foxton bench list --reads 100 --threads 2 --latch parking,tas-t,elided:retry100")]
+pub(crate) struct List {
+    /// Values that the list begins with.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    values: u32,
+    /// Operations in a hundred that look for a value, separated by commas; of the others, half insert and
+    /// half remove.
+    #[arg(long, value_delimiter = ',', default_value = "0,50,100", value_parser = clap::value_parser!(u32).range(0..=100))]
+    reads: Vec<u32>,
+    #[command(flatten)]
+    points: Points,
+}
+
+impl List {
+    pub(super) fn run(self) -> Result<ExitCode, String> {
+        let values = self.values;
+        let one = |&reads: &u32| Shared::List { values, reads };
+        self.points
+            .run("list", self.reads.iter().map(one).collect())
+    }
+}
+
+/// The arguments of `bench hashmap`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  foxton bench hashmap
+  foxton bench hashmap --buckets 1000 --global --threads 1,2,3,4,5,6,7,8
+      one latch over all buckets: what elision is for
+  foxton bench hashmap --values 10000 --buckets 1,10,100,1000,10000 --threads 4")]
+pub(crate) struct HashMap {
+    /// Numbers of buckets, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "10,100,1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    buckets: Vec<u32>,
+    /// Values that the map begins with.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    values: u32,
+    /// One latch for all buckets, not one for each.
+    #[arg(long)]
+    global: bool,
+    #[command(flatten)]
+    points: Points,
+}
+
+impl HashMap {
+    pub(super) fn run(self) -> Result<ExitCode, String> {
+        let (values, global) = (self.values, self.global);
+        let one = |&buckets: &u32| Shared::HashMap {
+            buckets,
+            values,
+            global,
+        };
+        self.points
+            .run("hashmap", self.buckets.iter().map(one).collect())
+    }
+}

@@ -1,0 +1,542 @@
+//! Small structures behind every latch: bank, counter, list and hash map of document 001, section 3.3.
+//!
+//! Latches that are elided are run where the processor can; where it cannot they are that latch which they are
+//! over, so that there is nothing to tell of elision, and the table says `not available` and why. Asked for
+//! they are run all the same, as `taken`: that shows what an elided latch costs a machine that cannot elide.
+//!
+//! What the driver calls a transaction is a batch of operations, so that no look at the clock is among what
+//! is measured.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use foxton::LatchKind;
+use foxton_sync::{
+    htm::{Cause, Elisions},
+    topology,
+    worker::Workers,
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::json;
+
+use super::{
+    error::BenchError,
+    sweep::{Subject, Sweep},
+};
+use crate::{
+    driver::{Client, Plan},
+    measure::{
+        curve::{Curve, Point},
+        machine::Machine,
+        outcome::Ended,
+        spread::Spread,
+    },
+    progress::Audience,
+    report::{
+        findings::{Block, Findings},
+        number::grouped,
+        table::Table,
+    },
+    workload::micro::{
+        Done, Hand, Structure,
+        bank::Bank,
+        counter::{Counter, Layout},
+        hashmap::HashMap,
+        list::List,
+    },
+};
+
+/// Operations that the driver counts as one transaction.
+const BATCH: u64 = 128;
+/// A client may lose its processor in the middle of a batch, with the latch.
+const GRACE: Duration = Duration::from_secs(300);
+
+/// What is behind the latches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    /// Accounts; of a hundred operations so many read.
+    Bank {
+        /// How many accounts.
+        accounts: u32,
+        /// Operations in a hundred that read one.
+        reads: u32,
+        /// One latch for all.
+        global: bool,
+    },
+    /// Counters, by threads that stay on one processor each.
+    Counter(Layout),
+    /// A list.
+    List {
+        /// Values it begins with.
+        values: u32,
+        /// Operations in a hundred that look for one.
+        reads: u32,
+    },
+    /// A hash map.
+    HashMap {
+        /// How many buckets.
+        buckets: u32,
+        /// Values it begins with.
+        values: u32,
+        /// One latch for all.
+        global: bool,
+    },
+}
+
+impl Shared {
+    fn make(self, kind: LatchKind) -> Box<dyn Structure> {
+        match self {
+            Shared::Bank {
+                accounts,
+                reads,
+                global,
+            } => Box::new(Bank::new(kind, accounts as usize, reads, global)),
+            Shared::Counter(layout) => Box::new(Counter::new(layout, kind, topology::cores())),
+            Shared::List { values, reads } => Box::new(List::new(kind, values, reads)),
+            Shared::HashMap {
+                buckets,
+                values,
+                global,
+            } => Box::new(HashMap::new(kind, buckets, values, global)),
+        }
+    }
+
+    /// What sets it apart from others of its kind, in words.
+    pub fn words(self) -> String {
+        let latches = |global: bool| match global {
+            true => "one latch",
+            false => "a latch each",
+        };
+        match self {
+            Shared::Bank {
+                accounts,
+                reads,
+                global,
+            } => format!("{accounts} accounts, {reads} % read, {}", latches(global)),
+            Shared::Counter(layout) => layout.to_string(),
+            Shared::List { values, reads } => format!("{values} values, {reads} % read"),
+            Shared::HashMap {
+                buckets, global, ..
+            } => format!("{buckets} buckets, {}", latches(global)),
+        }
+    }
+
+    /// What it is called on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shared::Bank { .. } => "bank",
+            Shared::Counter(_) => "counter",
+            Shared::List { .. } => "list",
+            Shared::HashMap { .. } => "hashmap",
+        }
+    }
+
+    fn is_pinned(self) -> bool {
+        matches!(self, Shared::Counter(_))
+    }
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is behind the latches: all of one name.
+    pub shared: Vec<Shared>,
+    /// The latches; all if empty.
+    pub latches: Vec<LatchKind>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Run latches that cannot elide here, too.
+    pub taken: bool,
+    /// Times each point is measured.
+    pub reps: u32,
+    /// Time before each measurement.
+    pub ramp: Duration,
+    /// Time of each measurement.
+    pub window: Duration,
+    /// The command that does this again.
+    pub command: String,
+}
+
+/// Measures.
+///
+/// # Errors
+///
+/// If the settings contradict each other.
+pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
+    if settings.window.is_zero() {
+        let what = "--seconds 0 measures nothing: say 0.01 or more";
+        return Err(BenchError::Settings(what.to_owned()));
+    }
+    let latches = match settings.latches.as_slice() {
+        [] => LatchKind::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    let runs = |kind: &LatchKind| settings.taken || kind.elides().is_ok();
+    let mut subjects: Vec<Behind> = Vec::new();
+    for &shared in &settings.shared {
+        let kinds = latches.iter().filter(|kind| runs(kind));
+        subjects.extend(kinds.map(|&kind| Behind::new(shared, kind)));
+    }
+    let mut mpls = settings.threads.clone();
+    mpls.sort_unstable();
+    mpls.dedup();
+    let sweep = Sweep {
+        mpls,
+        reps: settings.reps,
+        plan: Plan {
+            ramp: settings.ramp,
+            window: settings.window,
+            slice: None,
+            grace: GRACE,
+        },
+        split: false,
+    };
+    let mut curves = sweep.run(&mut subjects, audience);
+    for (curve, subject) in curves.iter_mut().zip(&subjects) {
+        curve.facts = vec![("operations_per_transaction", json!(BATCH))];
+        for point in &mut curve.points {
+            point.facts = subject.elisions(point.mpl).map_or(Vec::new(), facts);
+        }
+    }
+    let missing: Vec<LatchKind> = latches.into_iter().filter(|kind| !runs(kind)).collect();
+    Ok(findings(settings, &subjects, curves, &missing))
+}
+
+fn findings(
+    settings: &Settings,
+    subjects: &[Behind],
+    curves: Vec<Curve>,
+    missing: &[LatchKind],
+) -> Findings {
+    let name = settings.shared.first().map_or("", |shared| shared.name());
+    let mut blocks = Vec::new();
+    for &shared in &settings.shared {
+        let of = subjects.iter().zip(&curves);
+        let of: Vec<(&Behind, &Curve)> = of.filter(|(one, _)| one.shared == shared).collect();
+        blocks.push(throughput(shared, &of, missing));
+    }
+    blocks.extend(aborts(subjects));
+    Findings {
+        workload: name.to_owned(),
+        variant: String::new(),
+        title: format!("{name}: a small structure behind every latch"),
+        description: format!(
+            "Threads do nothing but operations on one structure in memory. What the pictures call a transaction \
+             is {BATCH} operations."
+        ),
+        checked: checked(name).to_owned(),
+        command: settings.command.clone(),
+        settings: vec![
+            ("ramp_seconds", json!(settings.ramp.as_secs_f64())),
+            ("seconds", json!(settings.window.as_secs_f64())),
+            ("reps", json!(settings.reps)),
+        ],
+        machine: Machine::here(),
+        curves,
+        timelines: Vec::new(),
+        event: None,
+        blocks,
+    }
+}
+
+fn checked(name: &str) -> &'static str {
+    match name {
+        "bank" => "after each run all accounts together have what they began with, to the cent.",
+        "counter" => "after each run the counters add up to the increments.",
+        "list" => {
+            "after each run the list reads the same from both ends, and has as many values as were loaded and \
+             inserted, less those removed."
+        }
+        _ => {
+            "after each run every value lies in its bucket, once, and there are as many as were loaded and \
+             inserted, less those removed."
+        }
+    }
+}
+
+/// Operations a millisecond, by repetition.
+pub(crate) fn operations(point: &Point) -> Spread {
+    let each = BATCH as f64 / 1_000.0;
+    Spread::new(point.runs.iter().map(|run| run.tps() * each))
+}
+
+/// The ratio of two points, repetition by repetition: those of one number ran one after the other.
+pub(crate) fn ratio(point: &Point, to: &Point) -> Spread {
+    let pairs = point.runs.iter().zip(&to.runs);
+    let pairs = pairs.filter(|(_, to)| to.tps() > 0.0);
+    Spread::new(pairs.map(|(run, to)| run.tps() / to.tps()))
+}
+
+fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -> Block {
+    let mut table = Table::new([
+        "latch",
+        "threads",
+        "operations/ms",
+        "min",
+        "max",
+        "÷ parking",
+        "÷ not elided",
+        "elided",
+        "aborted",
+    ]);
+    let at = |kind: LatchKind, mpl: u32| {
+        let (_, curve) = of.iter().find(|(one, _)| one.kind == kind)?;
+        curve.points.iter().find(|point| point.mpl == mpl)
+    };
+    for (subject, curve) in of {
+        for point in &curve.points {
+            let rate = operations(point);
+            let told = |to: Option<&Point>| {
+                let ratio = to.map(|to| ratio(point, to));
+                ratio.map_or("-".to_owned(), |ratio| {
+                    ratio.told(|times| format!("{times:.2}"))
+                })
+            };
+            let plain = subject.kind.plain();
+            let plain = (plain != subject.kind)
+                .then(|| at(plain, point.mpl))
+                .flatten();
+            let elisions = subject.elisions(point.mpl).unwrap_or_default();
+            table.row([
+                subject.latch_name(),
+                point.mpl.to_string(),
+                grouped(rate.median()),
+                grouped(rate.min()),
+                grouped(rate.max()),
+                told(at(LatchKind::Parking, point.mpl)),
+                told(plain),
+                percent(elisions.elided_share()),
+                percent(elisions.aborted_share()),
+            ]);
+        }
+    }
+    for kind in missing {
+        let Err(why) = kind.elides() else { continue };
+        table.row([kind.to_string(), "-".to_owned(), why.to_string()]);
+    }
+    Block {
+        title: format!("{}, {}", shared.name(), shared.words()),
+        note: "Median and extremes of the repetitions; ratios by repetition, since the latches take turns in each. \
+               Elided: of passes through a latch that can be, those that were; aborted: of attempts, those that \
+               aborted."
+            .to_owned(),
+        table,
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+/// Why attempts aborted, where any were made.
+fn aborts(subjects: &[Behind]) -> Option<Block> {
+    let mut table = abort_table("what");
+    for subject in subjects {
+        let words = format!("{}/{}", subject.shared.words(), subject.kind);
+        for (mpl, counted) in &subject.counted {
+            let row = abort_row(words.clone(), *mpl, counted);
+            row.into_iter().for_each(|row| table.row(row));
+        }
+    }
+    (!table.is_empty()).then(|| Block {
+        title: "Why transactions of the processor aborted".to_owned(),
+        note: ABORTS_SAY.to_owned(),
+        table,
+    })
+}
+
+/// How the columns of [`abort_row`] are read.
+pub(crate) const ABORTS_SAY: &str = "Attempts are transactions begun, the rest is in percent of them. Explicit: the \
+    latch was held, or another was passed inside. Other: interrupts, pages that were not there, instructions that \
+    cannot be undone. By worker: the least and the most that any worker had elided, of its passes.";
+
+pub(crate) fn abort_table(what: &str) -> Table {
+    let heads = [what, "threads", "attempts"];
+    let causes = Cause::ALL.map(|cause| cause.to_string());
+    let heads = heads.map(str::to_owned).into_iter().chain(causes);
+    Table::of(heads.chain(["elided".to_owned(), "by worker".to_owned()]))
+}
+
+/// A row of what was counted by worker, if anything was tried.
+pub(crate) fn abort_row(what: String, mpl: u32, by_worker: &[Elisions]) -> Option<Vec<String>> {
+    let sum = sum(by_worker);
+    if sum.attempts() == 0 {
+        return None;
+    }
+    let share = |cause| sum.aborted(cause) as f64 / sum.attempts() as f64;
+    let mut row = vec![what, mpl.to_string(), grouped(sum.attempts() as f64)];
+    row.extend(Cause::ALL.map(|cause| percent(Some(share(cause)))));
+    row.push(percent(sum.elided_share()));
+    let shares = Spread::new(by_worker.iter().filter_map(Elisions::elided_share));
+    row.push(format!(
+        "{}..{}",
+        percent(Some(shares.min())),
+        percent(Some(shares.max()))
+    ));
+    Some(row)
+}
+
+/// Of all workers.
+fn sum(by_worker: &[Elisions]) -> Elisions {
+    let mut sum = Elisions::default();
+    by_worker.iter().for_each(|one| sum.add(one));
+    sum
+}
+
+fn facts(elisions: Elisions) -> Vec<(&'static str, serde_json::Value)> {
+    let aborted = Cause::ALL.map(|cause| (cause.to_string(), json!(elisions.aborted(cause))));
+    vec![
+        ("elided", json!(elisions.committed)),
+        ("taken", json!(elisions.real)),
+        (
+            "aborted",
+            aborted
+                .into_iter()
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+        ),
+    ]
+}
+
+/// A structure behind latches of one kind.
+#[derive(Debug)]
+struct Behind {
+    shared: Shared,
+    kind: LatchKind,
+    run: Option<Arc<Run>>,
+    mpl: u32,
+    runs: u64,
+    /// By number of threads, for each worker.
+    counted: BTreeMap<u32, Vec<Elisions>>,
+}
+
+/// What the threads of one run share.
+#[derive(Debug)]
+struct Run {
+    structure: Box<dyn Structure>,
+    workers: Workers,
+    done: Mutex<Done>,
+}
+
+impl Behind {
+    fn new(shared: Shared, kind: LatchKind) -> Behind {
+        Behind {
+            shared,
+            kind,
+            run: None,
+            mpl: 0,
+            runs: 0,
+            counted: BTreeMap::new(),
+        }
+    }
+
+    fn latch_name(&self) -> String {
+        match self.kind.elides() {
+            Ok(_) => self.kind.to_string(),
+            Err(_) => format!("{}, taken", self.kind),
+        }
+    }
+
+    /// What came of elision with so many threads, if it was ever tried or could have been.
+    fn elisions(&self, mpl: u32) -> Option<Elisions> {
+        let elides = self.kind.elides() == Ok(true);
+        elides.then(|| self.counted.get(&mpl).map(|counted| sum(counted)))?
+    }
+}
+
+impl Subject for Behind {
+    fn names(&self) -> (String, String) {
+        (self.shared.name().to_owned(), self.latch_name())
+    }
+
+    fn note(&self) -> String {
+        self.shared.words()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["operations"]
+    }
+
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+        self.runs += 1;
+        self.mpl = mpl;
+        let run = Arc::new(Run {
+            structure: self.shared.make(self.kind),
+            workers: Workers::with_seed(self.runs),
+            done: Mutex::default(),
+        });
+        let client = |number: u32| {
+            Box::new(Operator {
+                hand: Hand::new(run.workers.worker(), number as usize, self.runs),
+                run: run.clone(),
+                to_pin: self.shared.is_pinned(),
+            }) as Box<dyn Client>
+        };
+        let clients = (0..mpl).map(client).collect();
+        self.run = Some(run);
+        clients
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let Some(run) = self.run.take() else {
+            return Ok(());
+        };
+        let counted = run.workers.elisions_by_worker();
+        let so_far = self.counted.entry(self.mpl).or_default();
+        so_far.resize(counted.len(), Elisions::default());
+        so_far
+            .iter_mut()
+            .zip(&counted)
+            .for_each(|(sum, one)| sum.add(one));
+        let done = *run.done.lock().unwrap_or_else(PoisonError::into_inner);
+        run.structure.check(&run.workers.worker(), done)
+    }
+
+    fn diagnose(&self) -> String {
+        format!("{} behind {}", self.shared.words(), self.latch_name())
+    }
+}
+
+/// One thread.
+struct Operator {
+    run: Arc<Run>,
+    hand: Hand,
+    to_pin: bool,
+}
+
+impl Client for Operator {
+    fn transaction(&mut self) -> Ended {
+        if std::mem::take(&mut self.to_pin) {
+            pin(self.hand.number);
+        }
+        self.run.structure.operate(&mut self.hand, BATCH);
+        Ended::ok(0)
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let mut done = self.run.done.lock().unwrap_or_else(PoisonError::into_inner);
+        *done += self.hand.done;
+    }
+}
+
+/// Keeps this thread, to its end, on one of the processors that it may use. Where the system refuses it goes
+/// where it likes, and the counters are right all the same.
+fn pin(number: usize) {
+    let Ok(all) = sched_getaffinity(None) else {
+        return;
+    };
+    let usable: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| all.is_set(cpu))
+        .collect();
+    let Some(&cpu) = usable.get(number % usable.len().max(1)) else {
+        return;
+    };
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    let _ = sched_setaffinity(None, &one);
+}

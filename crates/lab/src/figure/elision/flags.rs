@@ -1,0 +1,385 @@
+//! The flag that a latch is: its width, how it is taken, how it is waited for. Figures 2.4 to 2.7.
+//!
+//! Threads take and give back one of many flags at random. Elided they do it in a transaction that reads the
+//! flag, by the document's Algorithm 1; so any width can be elided, not only those that prefixes know.
+
+use std::{
+    fmt,
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use foxton_sync::{
+    cache_line::CachePadded,
+    htm::{self, NotAvailable, Rtm},
+    shim::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, hint},
+};
+
+use super::{Told, document};
+use crate::{
+    bench::error::BenchError,
+    figure::request::Request,
+    measure::spread::Spread,
+    progress::Audience,
+    random::Random,
+    report::{
+        findings::Block,
+        number::grouped,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
+    threads::together,
+};
+
+/// A word that is 0 while nobody has it.
+trait Flag: Default + Send + Sync {
+    /// Writes 1; whether it was 0.
+    fn exchange(&self) -> bool;
+    /// Sets a bit; whether it was not set.
+    fn set(&self) -> bool;
+    fn is_free(&self) -> bool;
+    fn clear(&self);
+}
+
+macro_rules! flags {
+    ($($word:ident),*) => {
+        $(impl Flag for $word {
+            #[inline(always)]
+            fn exchange(&self) -> bool {
+                self.swap(1, Ordering::Acquire) == 0
+            }
+
+            #[inline(always)]
+            fn set(&self) -> bool {
+                self.fetch_or(1, Ordering::Acquire) & 1 == 0
+            }
+
+            #[inline(always)]
+            fn is_free(&self) -> bool {
+                self.load(Ordering::Acquire) == 0
+            }
+
+            #[inline(always)]
+            fn clear(&self) {
+                self.store(0, Ordering::Release);
+            }
+        })*
+    };
+}
+
+flags!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+
+/// How a flag is taken, waited for and elided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Form {
+    /// Bytes.
+    width: u8,
+    /// By exchange; otherwise by test-and-set.
+    exchange: bool,
+    /// Waits until it is free before it is tried again.
+    reads: bool,
+    elided: bool,
+}
+
+const USUAL: Form = Form {
+    width: 4,
+    exchange: true,
+    reads: true,
+    elided: false,
+};
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let take = if self.exchange {
+            "exchange"
+        } else {
+            "test-and-set"
+        };
+        let wait = if self.reads { "TAS-T" } else { "TAS" };
+        let elided = if self.elided { ", elided" } else { "" };
+        write!(f, "{} bytes, {take}, {wait}{elided}", self.width)
+    }
+}
+
+/// What is done with the flags.
+#[derive(Debug, Clone, Copy)]
+struct Task {
+    form: Form,
+    flags: usize,
+    /// Turns of an empty loop while it is held.
+    hold: u32,
+    threads: usize,
+}
+
+impl Task {
+    /// Passes a millisecond of all threads.
+    fn measure(self, window: Duration) -> Result<f64, BenchError> {
+        match self.form.width {
+            1 => self.over::<AtomicU8>(window),
+            2 => self.over::<AtomicU16>(window),
+            8 => self.over::<AtomicU64>(window),
+            _ => self.over::<AtomicU32>(window),
+        }
+    }
+
+    fn over<F: Flag>(self, window: Duration) -> Result<f64, BenchError> {
+        const BATCH: u32 = 64;
+        let rtm = htm::rtm().ok().filter(|_| self.form.elided);
+        let flags: Vec<CachePadded<F>> = (0..self.flags).map(|_| CachePadded::default()).collect();
+        let thread = |number: usize| {
+            let flags = &flags;
+            move || {
+                let mut random = Random::seeded(&[number as u64]);
+                let (began, mut done) = (Instant::now(), 0_u64);
+                while began.elapsed() < window {
+                    for _ in 0..BATCH {
+                        let at = random.bits() as usize % flags.len();
+                        self.pass(&*flags[at], rtm);
+                    }
+                    done += u64::from(BATCH);
+                }
+                done as f64 / began.elapsed().as_secs_f64() / 1_000.0
+            }
+        };
+        let bodies: Vec<_> = (0..self.threads).map(thread).collect();
+        let (rates, ()) = together(bodies, || ())?;
+        if flags.iter().any(|flag| !flag.is_free()) {
+            return Err(BenchError::Failed("a flag was left taken".to_owned()));
+        }
+        Ok(rates.iter().sum())
+    }
+
+    fn hold(self) {
+        for turn in 0..self.hold {
+            black_box(turn);
+        }
+    }
+
+    #[inline(always)]
+    fn pass<F: Flag>(self, flag: &F, rtm: Option<Rtm>) {
+        let take = || match self.form.exchange {
+            true => flag.exchange(),
+            false => flag.set(),
+        };
+        loop {
+            if let Some(rtm) = rtm
+                && let Ok(transaction) = rtm.begin()
+            {
+                match flag.is_free() {
+                    true => {
+                        self.hold();
+                        transaction.commit();
+                        return;
+                    }
+                    false => transaction.abort::<1>(),
+                }
+            }
+            if take() {
+                self.hold();
+                flag.clear();
+                return;
+            }
+            // With more threads than processors, the holder may not be running.
+            let mut turns = 0_u32;
+            loop {
+                hint::spin_loop();
+                turns += 1;
+                if turns.is_multiple_of(256) {
+                    std::thread::yield_now();
+                }
+                if !self.form.reads || flag.is_free() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The tasks of one table, all over the same flags.
+struct Compared {
+    title: &'static str,
+    tasks: Vec<Task>,
+}
+
+fn compared(threads: usize, full: bool) -> Vec<Compared> {
+    let both = |form: Form| {
+        [
+            form,
+            Form {
+                elided: true,
+                ..form
+            },
+        ]
+    };
+    let task = |form, flags, hold| Task {
+        form,
+        flags,
+        hold,
+        threads,
+    };
+    let counts: &[usize] = if full {
+        &[1, 10, 20, 40, 60, 80, 100]
+    } else {
+        &[1, 10, 100]
+    };
+    let widths = [1, 2, 4, 8].map(|width| Form { width, ..USUAL });
+    let widths: Vec<Form> = widths.into_iter().flat_map(both).collect();
+    let by_width = counts
+        .iter()
+        .flat_map(|&flags| widths.iter().map(move |&form| task(form, flags, 0)));
+    let waits = [false, true].map(|reads| Form { reads, ..USUAL });
+    let waits: Vec<Form> = waits.into_iter().flat_map(both).collect();
+    let takes = [false, true].map(|exchange| Form { exchange, ..USUAL });
+    let takes: Vec<Form> = takes.into_iter().flat_map(both).collect();
+    vec![
+        Compared {
+            title: "Width (2.4)",
+            tasks: by_width.collect(),
+        },
+        Compared {
+            title: "TAS and TAS-T, given back at once, of 100 flags (2.5)",
+            tasks: waits.iter().map(|&form| task(form, 100, 0)).collect(),
+        },
+        Compared {
+            title: "TAS and TAS-T, held for a while, one flag (2.6)",
+            tasks: waits.iter().map(|&form| task(form, 1, 2_000)).collect(),
+        },
+        Compared {
+            title: "Test-and-set and exchange, of 100 flags (2.7)",
+            tasks: takes.iter().map(|&form| task(form, 100, 0)).collect(),
+        },
+    ]
+}
+
+/// Width, waiting and taking.
+pub(in crate::figure) fn figure_4(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let window = request
+        .window
+        .unwrap_or(Duration::from_millis(if request.full { 500 } else { 20 }));
+    let reps = request.reps.unwrap_or(if request.full { 20 } else { 5 });
+    let all = compared(4, request.full);
+    let available = htm::rtm().map(|_| ());
+    let runs = |task: &Task| available.is_ok() || !task.form.elided;
+    let steps: usize = all
+        .iter()
+        .map(|one| one.tasks.iter().filter(|task| runs(task)).count())
+        .sum();
+    let progress = audience.count("flags", steps as u64 * u64::from(reps), "measurements");
+    let mut beside = vec![document(&[
+        [
+            "width (2.4)",
+            "4 bytes fastest; 54 % of cycles transactional, others 22 to 24 %",
+        ],
+        ["TAS and TAS-T, given back at once (2.5)", "no difference"],
+        [
+            "the same, held for a while (2.6)",
+            "TAS-T wins: 12.15 % of its transactions abort, 99.99 % of TAS's",
+        ],
+        ["test-and-set and exchange (2.7)", "no difference"],
+    ])];
+    let mut medians = Vec::new();
+    for one in &all {
+        let mut rates = vec![Vec::new(); one.tasks.len()];
+        for _ in 0..reps {
+            for (task, rates) in one.tasks.iter().zip(&mut rates) {
+                if runs(task) {
+                    rates.push(task.measure(window)?);
+                    progress.advance(1);
+                }
+            }
+        }
+        let rates: Vec<Spread> = rates.into_iter().map(Spread::new).collect();
+        beside.push(table(one, &rates, available));
+        let found = one.tasks.iter().zip(&rates);
+        medians.push(found.map(|(task, rate)| (*task, rate.median())).collect());
+    }
+    let told = Told {
+        id: "001-fig2.4",
+        title: "The flag that a latch is: width, waiting, taking",
+        place: "Figures 2.4 to 2.7, section 2.4",
+        expect: "Width and instruction make no difference on today's processors. Waiting until the flag is free \
+                 before trying again helps where it is held for long.",
+        shape: claims(&medians),
+        notes: vec!["Four threads. Who has spun 256 times yields its processor: with fewer cores than threads, the \
+                     holder may not be running."
+            .to_owned()],
+        beside,
+        panels: Vec::new(),
+    };
+    Ok(told.sheet(request))
+}
+
+fn claims(medians: &[Vec<(Task, f64)>]) -> Shape {
+    let of = |table: usize, wanted: Form| {
+        let mut all = medians.get(table)?.iter();
+        let found = all.find(|(task, _)| task.form == wanted && (table > 0 || task.flags == 10))?;
+        Some(found.1)
+    };
+    let claim = |says: &str, ratio: Option<f64>, words: &str, holds: fn(f64) -> bool| {
+        let ratio = ratio?;
+        Some(Claim::new(
+            says,
+            format!("{words}: {ratio:.2} times as many passes"),
+            holds(ratio),
+        ))
+    };
+    let ratio = |table, one, other| Some(of(table, one)? / of(table, other)?.max(1e-9));
+    let tas = Form {
+        reads: false,
+        ..USUAL
+    };
+    let set = Form {
+        exchange: false,
+        ..USUAL
+    };
+    let byte = Form { width: 1, ..USUAL };
+    let all = [
+        claim(
+            "four bytes are the fastest",
+            ratio(0, USUAL, byte),
+            "four bytes and one",
+            |r| r > 1.1,
+        ),
+        claim(
+            "given back at once, TAS and TAS-T are alike",
+            ratio(1, USUAL, tas),
+            "TAS-T and TAS",
+            |r| (0.8..1.25).contains(&r),
+        ),
+        claim(
+            "held for a while, TAS-T wins",
+            ratio(2, USUAL, tas),
+            "TAS-T and TAS",
+            |r| r > 1.0,
+        ),
+        claim(
+            "exchange and test-and-set are alike",
+            ratio(3, USUAL, set),
+            "exchange and test-and-set",
+            |r| (0.8..1.25).contains(&r),
+        ),
+    ];
+    Shape(all.into_iter().flatten().collect())
+}
+
+fn table(one: &Compared, rates: &[Spread], available: Result<(), NotAvailable>) -> Block {
+    let mut table = Table::new(["flag", "flags", "passes/ms", "min", "max"]);
+    for (task, rate) in one.tasks.iter().zip(rates) {
+        let mut row = vec![task.form.to_string(), task.flags.to_string()];
+        match available {
+            Err(why) if task.form.elided => row.push(why.to_string()),
+            _ => row.extend([rate.median(), rate.min(), rate.max()].map(grouped)),
+        }
+        table.row(row);
+    }
+    Block {
+        title: one.title.to_owned(),
+        note: "Median and extremes of the repetitions, taken by turns; all threads together."
+            .to_owned(),
+        table,
+    }
+}

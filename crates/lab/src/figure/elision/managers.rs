@@ -1,0 +1,338 @@
+//! Lock managers whose latches are elided: figures 5.2 to 5.6.
+
+use foxton::{Isolation, LatchKind, LockManagerKind};
+use foxton_sync::htm::{self, Elisions};
+
+use super::{Told, claim, document};
+use crate::{
+    bench::{
+        error::BenchError,
+        latches::{ABORTS_SAY, abort_row, abort_table, ratio},
+        loaded::Loaded,
+        sweep::{Subject, Sweep},
+        txbench,
+    },
+    driver::Client,
+    figure::request::Request,
+    measure::curve::Curve,
+    progress::{Audience, Progress},
+    report::{
+        findings::{Block, Findings},
+        number::{duration_us, grouped},
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
+    system::{Locks, System},
+    workload::txbench as workload,
+};
+
+/// The document's five, in the order of its section 4.2, and what is their like here.
+const MODIFIED: [(&str, &str); 5] = [
+    (
+        "low-level HLE: every latch, by prefixes",
+        "elided:hle, elided:rtm",
+    ),
+    (
+        "low-level retried: every latch, up to 100 times",
+        "elided:retry100",
+    ),
+    (
+        "glibc: every latch, with a cool-down",
+        "elided:cooldown, elided:adaptive",
+    ),
+    (
+        "lock-mutex: the latch of the lock table alone",
+        "global over each of them: the others of the engine's latches are never elided",
+    ),
+    (
+        "transaction latches alone",
+        "nothing to elide: the list of a transaction's locks is its own, and has no latch",
+    ),
+];
+
+/// The latches that elided ones are over.
+const UNDER: [LatchKind; 2] = [LatchKind::TasT, LatchKind::Parking];
+/// In every form but the full one: so many databases are to fit into memory.
+const ROWS: u32 = 20_000;
+const MPLS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const QUICK: [u32; 4] = [1, 4, 32, 256];
+
+/// The managers whose queues are changed under latches, over latches that are elided and not.
+pub(in crate::figure) fn figure_2(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let wanted = [LockManagerKind::Global, LockManagerKind::Bucket].map(Locks::Manager);
+    let latches: Vec<LatchKind> = LatchKind::ALL
+        .into_iter()
+        .filter(|kind| UNDER.contains(&kind.plain()))
+        .collect();
+    let all = System::all(&wanted, &latches);
+    let elides = |system: &System| latch_of(system).is_none_or(|kind| kind.elides().is_ok());
+    let systems: Vec<System> = match request.systems.as_slice() {
+        [] => all
+            .iter()
+            .filter(|system| elides(system))
+            .cloned()
+            .collect(),
+        some => some.to_vec(),
+    };
+    let mut runs = request.sweep(systems, 1);
+    if request.mpls.is_empty() {
+        runs.mpls = if request.full {
+            MPLS.to_vec()
+        } else {
+            QUICK.to_vec()
+        };
+    }
+    let usual = request.shape(100, 25);
+    let shape = workload::Shape {
+        isolation: Isolation::ReadCommitted,
+        rows: match request.full {
+            true => usual.rows,
+            false => request.rows.unwrap_or(ROWS),
+        },
+        ..usual
+    };
+    let (loaded, runs) = txbench::load_all(&shape, &runs, audience)?;
+    let mut subjects: Vec<Counted> = loaded.into_iter().map(Counted::new).collect();
+    let sweep = Sweep {
+        mpls: runs.mpls.clone(),
+        reps: runs.reps,
+        plan: runs.plan(),
+        split: runs.split,
+    };
+    let curves = sweep.run(&mut subjects, audience);
+    let settings = txbench::Settings::plain(shape, runs.clone());
+    let machine = crate::measure::machine::Machine::here();
+    let mut panel = txbench::findings(&settings, machine, curves);
+    panel.blocks.extend(aborts(&subjects));
+    let told = Told {
+        id: "001-fig5.2",
+        title: "Lock managers whose latches are elided: txbench, a quarter of it updates, read committed",
+        place: "Figures 5.2 to 5.6, section 4.2",
+        expect: "A request that is granted at once holds its latch for some fifty instructions and touches a line or \
+                 two, so with a latch for each bucket there is hardly anything to gain. With one latch there is, as \
+                 long as threads run side by side and nobody waits.",
+        shape: claims(&panel),
+        notes: vec![modified()],
+        beside: vec![
+            document(&[
+                [
+                    "unmodified",
+                    "nearly linear to 16 clients, flat from 32 to 64; at 256 below that of 16",
+                ],
+                [
+                    "latency of updates",
+                    "twice from 32 to 64 clients, 12 times the first at 64",
+                ],
+                [
+                    "every latch elided, three ways",
+                    "none faster than unmodified",
+                ],
+                [
+                    "the lock table's latch",
+                    "collapses beyond 8 clients, 29 % of unmodified at 64",
+                ],
+                ["the transactions' latches", "as unmodified"],
+                [
+                    "share of cycles in transactions",
+                    "5 % (HLE), over a third of them aborted; 1 % (lock table)",
+                ],
+            ]),
+            against(&panel, &all),
+        ],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request))
+}
+
+fn modified() -> String {
+    let all = MODIFIED.map(|(theirs, ours)| format!("{theirs}: here {ours}"));
+    format!("The document's five. {}.", all.join("; "))
+}
+
+fn latch_of(system: &System) -> Option<LatchKind> {
+    system.latch_name().parse().ok()
+}
+
+/// Throughput and latency beside the same manager over the latch that is not elided.
+fn against(panel: &Findings, all: &[System]) -> Block {
+    let mut table = Table::new([
+        "locks",
+        "clients",
+        "tps",
+        "min",
+        "max",
+        "÷ not elided",
+        "p50",
+        "p99",
+    ]);
+    let of = |manager: &str, latch: LatchKind| {
+        let latch = latch.to_string();
+        let mut curves = panel.curves.iter();
+        curves.find(|curve| curve.lock_manager == manager && curve.latch == latch)
+    };
+    for curve in &panel.curves {
+        let plain = curve
+            .latch
+            .parse::<LatchKind>()
+            .ok()
+            .filter(|kind| kind.plain() != *kind);
+        let plain: Option<&Curve> = plain.and_then(|kind| of(&curve.lock_manager, kind.plain()));
+        for point in &curve.points {
+            let to = plain.and_then(|curve| curve.points.iter().find(|to| to.mpl == point.mpl));
+            let (tps, latency) = (point.tps(), point.latency());
+            table.row([
+                curve.label(),
+                point.mpl.to_string(),
+                grouped(tps.median()),
+                grouped(tps.min()),
+                grouped(tps.max()),
+                to.map_or("-".to_owned(), |to| {
+                    ratio(point, to).told(|times| format!("{times:.2}"))
+                }),
+                duration_us(latency.quantile_us(0.5)),
+                duration_us(latency.quantile_us(0.99)),
+            ]);
+        }
+    }
+    for system in all {
+        if let Some(Err(why)) = latch_of(system).map(LatchKind::elides) {
+            table.row([system.to_string(), "-".to_owned(), why.to_string()]);
+        }
+    }
+    Block {
+        title: "Elided and not (5.2 to 5.4)".to_owned(),
+        note: "Ratios by repetition; the systems take turns in each.".to_owned(),
+        table,
+    }
+}
+
+/// Where there are transactions: that none of it is faster, as in the document; where not, that cannot be seen.
+fn claims(panel: &Findings) -> Shape {
+    let best = htm::rtm().map(|_| {
+        let ratios = panel.curves.iter().filter_map(|curve| {
+            let kind = curve
+                .latch
+                .parse::<LatchKind>()
+                .ok()
+                .filter(|kind| kind.plain() != *kind)?;
+            let plain = kind.plain().to_string();
+            let mut others = panel.curves.iter();
+            let plain = others
+                .find(|other| other.lock_manager == curve.lock_manager && other.latch == plain)?;
+            Some(curve.peak()?.tps().median() / plain.peak()?.tps().median().max(1e-9))
+        });
+        ratios.fold(0.0, f64::max)
+    });
+    Shape(vec![
+        claim(
+            "no manager is faster with its latches elided",
+            &best,
+            |best| {
+                (
+                    format!("at best {best:.2} times the peak over the same latch not elided"),
+                    *best < 1.05,
+                )
+            },
+        ),
+        Claim::new(
+            "whichever latch, what was read is right",
+            "every sum that was read was",
+            panel.failure().is_none(),
+        ),
+    ])
+}
+
+/// A database, and what came of elision in it.
+struct Counted {
+    loaded: Loaded,
+    mpl: u32,
+    before: Vec<Elisions>,
+    /// By number of clients, for each worker.
+    counted: Vec<(u32, Vec<Elisions>)>,
+}
+
+impl Counted {
+    fn new(loaded: Loaded) -> Counted {
+        Counted {
+            loaded,
+            mpl: 0,
+            before: Vec::new(),
+            counted: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Vec<Elisions> {
+        self.loaded.database().stats().elisions
+    }
+}
+
+impl Subject for Counted {
+    fn names(&self) -> (String, String) {
+        self.loaded.names()
+    }
+
+    fn note(&self) -> String {
+        self.loaded.note()
+    }
+
+    fn largest_mpl(&self) -> u32 {
+        self.loaded.largest_mpl()
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        self.loaded.kinds()
+    }
+
+    fn prepare(&mut self, progress: &Progress) -> Result<(), String> {
+        self.before = self.now();
+        self.loaded.prepare(progress)
+    }
+
+    fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
+        self.mpl = mpl;
+        self.loaded.clients(mpl)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let now = self.now();
+        let since = |(at, now): (usize, &Elisions)| {
+            self.before.get(at).map_or(*now, |before| now.since(before))
+        };
+        let new: Vec<Elisions> = now.iter().enumerate().map(since).collect();
+        match self.counted.iter_mut().find(|(mpl, _)| *mpl == self.mpl) {
+            Some((_, sums)) => {
+                sums.resize(new.len().max(sums.len()), Elisions::default());
+                sums.iter_mut()
+                    .zip(&new)
+                    .for_each(|(sum, one)| sum.add(one));
+            }
+            None => self.counted.push((self.mpl, new)),
+        }
+        self.loaded.check()
+    }
+
+    fn diagnose(&self) -> String {
+        self.loaded.diagnose()
+    }
+}
+
+/// Why attempts aborted, where any were made (5.5, 5.6).
+fn aborts(subjects: &[Counted]) -> Option<Block> {
+    let mut table = abort_table("locks");
+    for subject in subjects {
+        let (manager, latch) = subject.names();
+        for (mpl, counted) in &subject.counted {
+            let row = abort_row(format!("{manager}/{latch}"), *mpl, counted);
+            row.into_iter().for_each(|row| table.row(row));
+        }
+    }
+    (!table.is_empty()).then(|| Block {
+        title: "Why transactions of the processor aborted (5.5, 5.6)".to_owned(),
+        note: ABORTS_SAY.to_owned(),
+        table,
+    })
+}

@@ -1,0 +1,344 @@
+//! How much a transaction may read and write, and where it lies: figures 3.1, 3.2, 3.5 and 3.6, Table 3.2.
+
+use foxton_sync::htm::{self, NotAvailable};
+
+use super::{Told, availability, cache::Cache, claim, document, percent_or, tried::Tried};
+use crate::{
+    bench::error::BenchError,
+    figure::request::Request,
+    progress::Audience,
+    report::{findings::Block, shape::Shape, sheet::Sheet, table::Table},
+};
+
+/// What a processor most likely has if the system does not tell: the document's.
+const DOCUMENT: Cache = Cache {
+    bytes: 32 << 10,
+    line: 64,
+    ways: 8,
+};
+
+/// Times that each transaction is tried.
+fn attempts(request: &Request) -> u32 {
+    match (request.full, request.window) {
+        (true, _) => 10_000,
+        // In the smallest form.
+        (false, Some(_)) => 20,
+        (false, None) => 500,
+    }
+}
+
+/// What a transaction does with every so-manyth byte of an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Write,
+    Read,
+}
+
+impl Access {
+    fn all(self, bytes: &mut [u8], step: usize) {
+        match self {
+            Access::Write => {
+                for byte in bytes.iter_mut().step_by(step) {
+                    *byte = std::hint::black_box(1);
+                }
+            }
+            Access::Read => {
+                for byte in bytes.iter().step_by(step) {
+                    std::hint::black_box(byte);
+                }
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Access::Write => "write",
+            Access::Read => "read",
+        }
+    }
+}
+
+/// Over arrays of `length` bytes whose pages are there already, or are not.
+fn tried(access: Access, length: usize, there: bool, attempts: u32) -> Result<Tried, NotAvailable> {
+    let rtm = htm::rtm()?;
+    if there {
+        let mut bytes = vec![1; length];
+        return Ok(Tried::times(rtm, attempts, || access.all(&mut bytes, 1)));
+    }
+    let mut sum = Tried::default();
+    for _ in 0..attempts {
+        // Zeroed memory of this size comes from the system, which gives the page at the first touch.
+        let mut bytes = vec![0; length];
+        sum.add(&Tried::times(rtm, 1, || access.all(&mut bytes, 1)));
+    }
+    Ok(sum)
+}
+
+/// Size of what is written and of what is read.
+pub(in crate::figure) fn figure_1(
+    request: &Request,
+    _audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let (cache, attempts) = (Cache::here(), attempts(request));
+    let unit = cache.unwrap_or(DOCUMENT).bytes;
+    // Eighths of the first cache, then multiples of it.
+    let sizes =
+        [1, 2, 4, 6, 7, 8, 9, 10, 12, 16, 32, 64, 128, 256].map(|eighths| unit / 8 * eighths);
+    let mut table = Table::new([
+        "access",
+        "KiB",
+        "of the first cache",
+        "expected",
+        "aborted, pages there",
+        "why",
+        "aborted, pages not there",
+    ]);
+    let mut fits: Result<Vec<(Access, f64, f64)>, NotAvailable> = Ok(Vec::new());
+    for access in [Access::Write, Access::Read] {
+        for bytes in sizes {
+            let there = tried(access, bytes as usize, true, attempts);
+            let fresh = tried(access, bytes as usize, false, attempts / 10 + 1);
+            let share = bytes as f64 / unit as f64;
+            let expected = match (access, cache) {
+                (_, None) => "the system does not tell",
+                (Access::Write, _) if bytes > unit => "aborts",
+                (Access::Read, _) if bytes > unit => "may commit",
+                _ => "commits, but near the limit",
+            };
+            table.row([
+                access.name().to_owned(),
+                (bytes >> 10).to_string(),
+                format!("{share:.2}"),
+                expected.to_owned(),
+                percent_or(there.as_ref().map(Tried::share)),
+                there.as_ref().map_or("-".to_owned(), Tried::causes),
+                percent_or(fresh.as_ref().map(Tried::share)),
+            ]);
+            match (&mut fits, there) {
+                (Ok(all), Ok(tried)) => all.push((access, share, tried.share())),
+                (fits, Err(why)) => *fits = Err(why),
+                _ => {}
+            }
+        }
+    }
+    let worst = |wanted: Access, over: bool, all: &[(Access, f64, f64)]| {
+        let of = all.iter().filter(|(access, share, _)| {
+            *access == wanted && (if over { *share > 1.0 } else { *share <= 0.5 })
+        });
+        of.map(|(.., aborted)| *aborted).collect::<Vec<f64>>()
+    };
+    let least = |all: &[f64]| all.iter().copied().fold(1.0, f64::min);
+    let most = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
+    let shape = Shape(vec![
+        claim(
+            "what is written and exceeds the first cache always aborts",
+            &fits,
+            |all| {
+                let least = least(&worst(Access::Write, true, all));
+                (
+                    format!("at least {:.1} % of it aborts", least * 100.0),
+                    least > 0.99,
+                )
+            },
+        ),
+        claim(
+            "what is written and is half of it or less nearly always commits",
+            &fits,
+            |all| {
+                let most = most(&worst(Access::Write, false, all));
+                (
+                    format!("at most {:.1} % of it aborts", most * 100.0),
+                    most < 0.2,
+                )
+            },
+        ),
+        claim("what is only read may exceed it", &fits, |all| {
+            let least = least(&worst(Access::Read, true, all));
+            (
+                format!("beyond it, at best {:.1} % aborts", least * 100.0),
+                least < 0.99,
+            )
+        }),
+    ]);
+    let told = Told {
+        id: "001-fig3.1",
+        title: "How much a transaction may write and read",
+        place: "Figures 3.1 and 3.2",
+        expect: "What a transaction has written stays in the first cache until it ends, so no more than that can \
+                 be written; what it has only read may be kept track of further out. A page that is not there \
+                 aborts it.",
+        shape,
+        notes: vec![
+            geometry(cache),
+            format!(
+                "{attempts} attempts each; transactions: {}.",
+                availability()
+            ),
+        ],
+        beside: vec![
+            document(&[
+                ["written, 32 KiB and more", "always aborts"],
+                [
+                    "written, pages not there",
+                    "aborts more often: each page is a fault",
+                ],
+                [
+                    "read, more than 32 KiB",
+                    "commits now and then, up to 1 MiB; in other runs never",
+                ],
+            ]),
+            Block {
+                title: "Bytes touched one after the other".to_owned(),
+                note: "Expected follows from the size of the first data cache alone.".to_owned(),
+                table,
+            },
+        ],
+        panels: Vec::new(),
+    };
+    Ok(told.sheet(request))
+}
+
+fn geometry(cache: Option<Cache>) -> String {
+    cache.map_or_else(
+        || "The system does not tell what caches there are.".to_owned(),
+        |cache| cache.sentence() + ".",
+    )
+}
+
+/// Lines of every stride that fit: those that fall into one set are as many as it has ways.
+pub(in crate::figure) fn figure_5(
+    request: &Request,
+    _audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let (cache, attempts) = (Cache::here(), attempts(request));
+    let geometry_used = cache.unwrap_or(DOCUMENT);
+    let mut table = Table::new([
+        "every nth line",
+        "sets, document",
+        "sets here",
+        "lines expected to fit",
+        "one array",
+        "line by line",
+    ]);
+    let mut found: Result<Vec<(u64, u64)>, NotAvailable> = Ok(Vec::new());
+    for step in 1..=9_u64 {
+        let array = most_lines(geometry_used, step, true, attempts);
+        let alone = most_lines(geometry_used, step, false, attempts);
+        let words = |fit: &Result<u64, NotAvailable>| match fit {
+            Ok(lines) => lines.to_string(),
+            Err(_) => "not available".to_owned(),
+        };
+        table.row([
+            step.to_string(),
+            DOCUMENT.sets_by(step).to_string(),
+            cache.map_or("-".to_owned(), |cache| cache.sets_by(step).to_string()),
+            cache.map_or("-".to_owned(), |cache| cache.lines_by(step).to_string()),
+            words(&array),
+            words(&alone),
+        ]);
+        match (&mut found, array) {
+            (Ok(all), Ok(lines)) => all.push((step, lines)),
+            (found, Err(why)) => *found = Err(why),
+            _ => {}
+        }
+    }
+    let lines = |all: &[(u64, u64)], step: u64| {
+        let found = all.iter().find(|(other, _)| *other == step);
+        found.map_or(0, |(_, lines)| *lines)
+    };
+    let shape = Shape(vec![
+        claim("every second line: half as many fit", &found, |all| {
+            let (one, two) = (lines(all, 1), lines(all, 2));
+            let ratio = two as f64 / one.max(1) as f64;
+            (
+                format!("{two} of {one} lines fit"),
+                (0.35..0.75).contains(&ratio),
+            )
+        }),
+        claim("every fourth: a quarter", &found, |all| {
+            let (one, four) = (lines(all, 1), lines(all, 4));
+            let ratio = four as f64 / one.max(1) as f64;
+            (
+                format!("{four} of {one} lines fit"),
+                (0.15..0.4).contains(&ratio),
+            )
+        }),
+        claim("every third: as many as of all", &found, |all| {
+            let (one, three) = (lines(all, 1), lines(all, 3));
+            (format!("{three} of {one} lines fit"), three * 4 > one * 3)
+        }),
+    ]);
+    let told = Told {
+        id: "001-fig3.5",
+        title: "What alignment does to the size of a transaction",
+        place: "Figures 3.5 and 3.6, Table 3.2",
+        expect: "Lines that are a power of two apart fall into few sets of the cache, and of each set only as \
+                 many fit as it has ways. Of every nth line sets ÷ gcd(sets, n) × ways fit.",
+        shape,
+        notes: vec![
+            geometry(cache),
+            format!(
+                "{attempts} attempts each; transactions: {}.",
+                availability()
+            ),
+        ],
+        beside: vec![
+            document(&[
+                ["n odd", "all alike: as much as the cache, 32 KiB"],
+                ["n = 2, 6", "half of that"],
+                ["n = 4", "a quarter"],
+                [
+                    "allocated one by one",
+                    "less than all fits at n = 1, more than a quarter at n = 4",
+                ],
+            ]),
+            Block {
+                title: "The most lines that half of the transactions could write".to_owned(),
+                note: "One array, and lines allocated one after the other, each a box of its own."
+                    .to_owned(),
+                table,
+            },
+        ],
+        panels: Vec::new(),
+    };
+    Ok(told.sheet(request))
+}
+
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+struct Line(u8);
+
+/// The most lines of every `step`th that at least half of the attempts could write, by halving.
+fn most_lines(cache: Cache, step: u64, together: bool, attempts: u32) -> Result<u64, NotAvailable> {
+    let rtm = htm::rtm()?;
+    let most = cache.bytes / cache.line * 2;
+    let count = (most * step) as usize;
+    let mut array = vec![Line(1); if together { count } else { 0 }];
+    let one = |_| Box::new(Line(1));
+    let mut alone: Vec<Box<Line>> = (0..if together { 0 } else { count }).map(one).collect();
+    let mut fits = |lines: u64| {
+        let (step, lines) = (step as usize, lines as usize);
+        let tried = Tried::times(rtm, attempts, || match together {
+            true => array
+                .iter_mut()
+                .step_by(step)
+                .take(lines)
+                .for_each(|line| line.0 = std::hint::black_box(1)),
+            false => alone
+                .iter_mut()
+                .step_by(step)
+                .take(lines)
+                .for_each(|line| line.0 = std::hint::black_box(1)),
+        });
+        tried.share() < 0.5
+    };
+    let (mut low, mut high) = (0, most);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    Ok(low)
+}

@@ -1,0 +1,374 @@
+//! Bank, counter, list and hash map behind every latch: figures 3.12 to 3.19, C.8 to C.10, D.5 and D.6.
+
+use std::time::Duration;
+
+use foxton::LatchKind;
+use foxton_sync::htm;
+
+use super::{Told, claim, document};
+use crate::{
+    bench::{
+        error::BenchError,
+        latches::{self, Settings, Shared, operations},
+    },
+    figure::request::Request,
+    measure::curve::{Curve, Point},
+    progress::Audience,
+    report::{
+        findings::Findings,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+    },
+    workload::micro::counter::Layout,
+};
+
+/// The threads of the documents' figures, and as many more as show what too many do.
+fn settings(request: &Request, shared: Vec<Shared>, threads: &[u32]) -> Settings {
+    let usual = match (request.full, request.brief) {
+        (true, _) => Duration::from_secs(1),
+        (false, true) => Duration::from_millis(20),
+        (false, false) => Duration::from_millis(50),
+    };
+    Settings {
+        shared,
+        latches: Vec::new(),
+        threads: match request.mpls.as_slice() {
+            [] => threads.to_vec(),
+            some => some.to_vec(),
+        },
+        taken: false,
+        reps: request.reps.unwrap_or(if request.full { 100 } else { 5 }),
+        ramp: request.ramp.unwrap_or(usual / 10),
+        window: request.window.unwrap_or(usual),
+        command: request.command.clone(),
+    }
+}
+
+/// The point of this latch, this structure and this many threads.
+fn at(panel: &Findings, shared: Shared, kind: LatchKind, threads: u32) -> Option<&Point> {
+    let (note, latch) = (shared.words(), kind.to_string());
+    let mut curves = panel.curves.iter();
+    let curve: &Curve = curves.find(|curve| curve.note == note && curve.latch == latch)?;
+    curve.points.iter().find(|point| point.mpl == threads)
+}
+
+/// Operations a millisecond there.
+fn rate(panel: &Findings, shared: Shared, kind: LatchKind, threads: u32) -> Option<f64> {
+    at(panel, shared, kind, threads).map(|point| operations(point).median())
+}
+
+/// A claim of how many times as much one is as another, where transactions are.
+fn elided(
+    says: &str,
+    panel: &Findings,
+    [shared, other]: [Shared; 2],
+    [kind, to]: [LatchKind; 2],
+    threads: u32,
+    holds: impl FnOnce(f64) -> bool,
+) -> Claim {
+    let found = htm::rtm().map(|_| {
+        let (one, other) = (
+            rate(panel, shared, kind, threads),
+            rate(panel, other, to, threads),
+        );
+        one.zip(other).map(|(one, other)| one / other.max(1e-9))
+    });
+    claim(says, &found, |ratio| match ratio {
+        Some(ratio) => (
+            format!("{kind} does {ratio:.2} times as much"),
+            holds(*ratio),
+        ),
+        None => ("not measured".to_owned(), false),
+    })
+}
+
+/// Threads of the claims: the most that were measured.
+fn most(panel: &Findings) -> u32 {
+    let points = panel.curves.iter().flat_map(|curve| &curve.points);
+    points.map(|point| point.mpl).max().unwrap_or(1)
+}
+
+const BEST: LatchKind = LatchKind::ElidedRetry100;
+
+fn bank(accounts: u32, reads: u32, global: bool) -> Shared {
+    Shared::Bank {
+        accounts,
+        reads,
+        global,
+    }
+}
+
+/// A bank.
+pub(in crate::figure) fn figure_12(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let each = bank(10_000, 50, false);
+    let shared = vec![
+        each,
+        bank(10_000, 100, false),
+        bank(10_000, 0, false),
+        bank(100, 50, false),
+        bank(100, 50, true),
+    ];
+    let panel = latches::run(&settings(request, shared, &[1, 4]), audience)?;
+    let threads = most(&panel);
+    let shape = Shape(vec![
+        Claim::new(
+            "the sum of all accounts is kept",
+            "it was, after every run",
+            panel.failure().is_none(),
+        ),
+        elided(
+            "elided latches are slightly ahead",
+            &panel,
+            [each, each],
+            [BEST, LatchKind::TasT],
+            threads,
+            |ratio| ratio > 0.95,
+        ),
+    ]);
+    let told = Told {
+        id: "001-fig3.12",
+        title: "A bank, with a latch for each account and with one",
+        place: "Figures 3.12, C.8 and C.9",
+        expect: "With a latch for each of ten thousand accounts nobody meets, and the latch that costs least wins. \
+                 With one latch, those that can be elided are the only ones at which threads pass side by side.",
+        shape,
+        notes: Vec::new(),
+        beside: vec![document(&[
+            [
+                "10,000 accounts, 4 threads",
+                "HLE and RTM slightly ahead of POSIX, POSIX of test-and-set",
+            ],
+            ["other mixes of reads", "roughly the same"],
+            ["100 accounts, one latch (C.9)", "shape: HLE ahead"],
+        ])],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request))
+}
+
+/// Counters.
+pub(in crate::figure) fn figure_13(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let shared = Layout::ALL.map(Shared::Counter).to_vec();
+    let panel = latches::run(&settings(request, shared, &[1, 2, 4, 8]), audience)?;
+    let threads = most(&panel);
+    let counter = Shared::Counter;
+    let plain = LatchKind::TasT;
+    let of = |layout| rate(&panel, counter(layout), plain, threads);
+    let mut claims = vec![Claim::new(
+        "no increment is lost",
+        "none was, in any run",
+        panel.failure().is_none(),
+    )];
+    if let Some((apart, adjacent)) = of(Layout::Apart).zip(of(Layout::Adjacent)) {
+        let times = apart / adjacent.max(1e-9);
+        claims.push(
+            Claim::new(
+                "counters on lines of their own are about ten times as fast",
+                format!("{times:.1} times as fast with {threads} threads over {plain}"),
+                times > 2.0,
+            )
+            .or_unseen("too few cores, or cores that share a cache"),
+        );
+    }
+    if let Some((apart, global)) = of(Layout::Apart).zip(of(Layout::Global)) {
+        let times = apart / global.max(1e-9);
+        claims.push(
+            Claim::new(
+                "with one latch over all counters test-and-set loses much",
+                format!(
+                    "it does {:.0} % of what it does with a latch each",
+                    100.0 / times
+                ),
+                times > 1.5,
+            )
+            .or_unseen("too few cores"),
+        );
+    }
+    claims.push(elided(
+        "with one latch over all counters elision loses little",
+        &panel,
+        [counter(Layout::Global), counter(Layout::Apart)],
+        [BEST, BEST],
+        threads,
+        |ratio| ratio > 0.6,
+    ));
+    claims.push(elided(
+        "with one counter elision does not help",
+        &panel,
+        [counter(Layout::One); 2],
+        [BEST, plain],
+        threads,
+        |ratio| ratio < 1.2,
+    ));
+    let told = Told {
+        id: "001-fig3.13",
+        title: "Counters, in four layouts",
+        place: "Figures 3.13 to 3.16",
+        expect: "One counter is a conflict at every step, and elision only adds aborts. Side by side in memory, \
+                 counters conflict as well, though nobody shares one. Apart, with a latch each, nothing is left to \
+                 gain; with one latch over all, elision gains everything.",
+        shape: Shape(claims),
+        notes: vec![
+            "Thread i stays on processor i modulo their number; a line here is 128 bytes."
+                .to_owned(),
+        ],
+        beside: vec![document(&[
+            [
+                "one counter (3.13)",
+                "elision no better; RTM 37 % of cycles aborted with 4 threads",
+            ],
+            [
+                "a counter for each core, side by side (3.14)",
+                "HLE and RTM extremely bad",
+            ],
+            [
+                "the same, apart (3.15)",
+                "about 10 times as fast; elision no better",
+            ],
+            [
+                "apart, one latch (3.16)",
+                "HLE loses little, POSIX and test-and-set much",
+            ],
+        ])],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request))
+}
+
+/// A list.
+pub(in crate::figure) fn figure_17(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let list = |reads| Shared::List { values: 100, reads };
+    let shared = vec![list(0), list(50), list(100)];
+    let panel = latches::run(&settings(request, shared, &[2, 4]), audience)?;
+    let threads = most(&panel);
+    let plain = LatchKind::TasT;
+    let shape = Shape(vec![
+        Claim::new(
+            "the list is whole",
+            "it was, after every run",
+            panel.failure().is_none(),
+        ),
+        elided(
+            "with reads alone elision is well ahead",
+            &panel,
+            [list(100); 2],
+            [BEST, plain],
+            threads,
+            |ratio| ratio > 1.2,
+        ),
+    ]);
+    let told = Told {
+        id: "001-fig3.17",
+        title: "A doubly linked list behind one latch",
+        place: "Figures 3.17, D.5 and D.6",
+        expect: "A search reads half of the list, so with elision readers pass side by side; whoever changes an item \
+                 aborts all that have passed it.",
+        shape,
+        notes: vec!["Items lie on a line each, as in the document's figure D.6.".to_owned()],
+        beside: vec![document(&[
+            ["100 % read", "HLE and RTM well ahead"],
+            ["50 % read", "all below 1,000 operations/ms"],
+            ["0 % read", "HLE ahead, RTM alone behind test-and-set"],
+            [
+                "4 threads, items not aligned (D.5)",
+                "64.61 % of HLE's cycles aborted",
+            ],
+        ])],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request))
+}
+
+/// A hash map.
+pub(in crate::figure) fn figure_18(
+    request: &Request,
+    audience: Audience,
+) -> Result<Sheet, BenchError> {
+    let map = |buckets, values, global| Shared::HashMap {
+        buckets,
+        values,
+        global,
+    };
+    let counts = match (request.full, request.brief) {
+        (true, _) => vec![1, 10, 100, 1_000, 10_000],
+        _ => vec![10, 100, 1_000],
+    };
+    let mut shared: Vec<Shared> = Vec::new();
+    for global in [false, true] {
+        shared.extend(counts.iter().map(|&buckets| map(buckets, 1_000, global)));
+    }
+    let threads: &[u32] = if request.full {
+        &[1, 2, 3, 4, 5, 6, 7, 8]
+    } else {
+        &[1, 2, 4, 8]
+    };
+    let panel = latches::run(&settings(request, shared, threads), audience)?;
+    let threads = most(&panel);
+    let plain = LatchKind::TasT;
+    let each = |buckets| map(buckets, 1_000, false);
+    let mut claims = vec![Claim::new(
+        "every value is in its bucket, once",
+        "it was, after every run",
+        panel.failure().is_none(),
+    )];
+    let few_many = rate(&panel, each(10), LatchKind::Parking, threads).zip(rate(
+        &panel,
+        each(100),
+        LatchKind::Parking,
+        threads,
+    ));
+    if let Some((few, many)) = few_many {
+        let times = many / few.max(1e-9);
+        claims.push(Claim::new(
+            "with 100 buckets 4.4 times as fast as with 10",
+            format!("{times:.1} times as fast over parking"),
+            times > 2.0,
+        ));
+    }
+    claims.push(elided(
+        "with a latch for each of 100 buckets elision does 2.3 times as much as POSIX",
+        &panel,
+        [each(100); 2],
+        [BEST, LatchKind::Parking],
+        threads,
+        |ratio| ratio > 1.3,
+    ));
+    let global = map(1_000, 1_000, true);
+    claims.push(elided(
+        "with one latch over 1,000 buckets HLE suffers least",
+        &panel,
+        [global; 2],
+        [BEST, plain],
+        threads,
+        |ratio| ratio > 1.2,
+    ));
+    let told = Told {
+        id: "001-fig3.18",
+        title: "A hash map, with a latch for each bucket and with one",
+        place: "Figures 3.18, 3.19 and C.10, Tables 3.3 to 3.5",
+        expect: "With a latch for each of many buckets nobody meets, and the latch costs a few nanoseconds either way. \
+                 One latch over all is where elision shows what it can.",
+        shape: Shape(claims),
+        notes: vec!["Values are drawn from 2³¹, as many buckets as in the document; with `foxton bench hashmap --values \
+                     10000` as in its appendix."
+            .to_owned()],
+        beside: vec![document(&[
+            ["a latch each, 10 buckets: POSIX, TAS, HLE, RTM alone", "100, 199, 230, 237 %"],
+            ["a latch each, 100 buckets", "442, 852, 1,033, 1,129 %"],
+            ["HLE, 10 and 100 buckets", "45.11 and 15.02 % of transactions aborted"],
+            ["one bucket", "RTM 33 times slower, test-and-set 13 times"],
+            ["one latch, 1,000 buckets", "HLE suffers least; 53.56 % of its cycles aborted, 5.81 % with a latch each"],
+        ])],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request))
+}

@@ -1,0 +1,108 @@
+//! Counters that threads increment: one, or one for each processor [001 §3.3.2].
+
+use std::fmt;
+
+use foxton_sync::{
+    cache_line::CachePadded,
+    latch::{Kind, Latched},
+    worker::Worker,
+};
+
+use super::{Done, Hand, SITE, Structure};
+
+/// Where the counters are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// One counter and one latch.
+    One,
+    /// A counter and a latch for each processor, side by side in memory.
+    Adjacent,
+    /// The same, each with its latch on lines of its own.
+    Apart,
+    /// Counters on lines of their own, behind one latch.
+    Global,
+}
+
+foxton_sync::named! {
+    Layout, "layout of counters":
+    One = "one",
+    Adjacent = "adjacent",
+    Apart = "apart",
+    Global = "global",
+}
+
+enum Counters {
+    Adjacent(Vec<Latched<u64>>),
+    Apart(Vec<CachePadded<Latched<u64>>>),
+    Global(CachePadded<Latched<Vec<CachePadded<u64>>>>),
+}
+
+/// Counters, incremented in a loop; thread i uses counter i modulo their number.
+pub struct Counter(Counters);
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counter").finish_non_exhaustive()
+    }
+}
+
+impl Counter {
+    /// So many counters at zero, one in the layout that has one.
+    pub fn new(layout: Layout, kind: Kind, count: usize) -> Counter {
+        let one = |_: usize| Latched::new(kind, &SITE, 0);
+        Counter(match layout {
+            Layout::One => Counters::Adjacent(vec![one(0)]),
+            Layout::Adjacent => Counters::Adjacent((0..count).map(one).collect()),
+            Layout::Apart => {
+                let padded = (0..count).map(|at| CachePadded::new(one(at)));
+                Counters::Apart(padded.collect())
+            }
+            Layout::Global => {
+                let counters = (0..count).map(|_| CachePadded::new(0)).collect();
+                Counters::Global(CachePadded::new(Latched::new(kind, &SITE, counters)))
+            }
+        })
+    }
+}
+
+impl Structure for Counter {
+    fn operate(&self, hand: &mut Hand, count: u64) {
+        let (worker, number) = (&hand.worker, hand.number);
+        let increment = |latched: &Latched<u64>| {
+            for _ in 0..count {
+                latched.with(worker, |counter| *counter += 1);
+            }
+        };
+        match &self.0 {
+            Counters::Adjacent(all) => increment(&all[number % all.len()]),
+            Counters::Apart(all) => increment(&all[number % all.len()]),
+            Counters::Global(latched) => {
+                for _ in 0..count {
+                    latched.with(worker, |all| {
+                        let at = number % all.len();
+                        *all[at] += 1;
+                    });
+                }
+            }
+        }
+        hand.done.operations += count;
+    }
+
+    fn check(&self, worker: &Worker, done: Done) -> Result<(), String> {
+        let of = |latched: &Latched<u64>| latched.with(worker, |counter| *counter);
+        let sum: u64 = match &self.0 {
+            Counters::Adjacent(all) => all.iter().map(of).sum(),
+            Counters::Apart(all) => all.iter().map(|padded| of(padded)).sum(),
+            Counters::Global(latched) => {
+                latched.with(worker, |all| all.iter().map(|counter| **counter).sum())
+            }
+        };
+        match sum == done.operations {
+            true => Ok(()),
+            false => Err(format!(
+                "the counters have {sum} after {} increments",
+                done.operations
+            )),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A doubly linked list behind one latch [001 §3.3.3].
+//!
+//! Its items lie in one array, each on a line of its own, and are linked by number. A thread has a stock of
+//! places that it may fill, which it tops up under the latch, many at a time, and where what it removes goes:
+//! so an insert allocates nothing.
+
+use foxton_sync::{
+    latch::{Kind, Latched},
+    worker::Worker,
+};
+
+use super::{Done, Hand, SITE, Step, Structure, as_many};
+use crate::random::Random;
+
+/// Values are below this [001 §3.3.3].
+const VALUES: u64 = 1_000;
+/// Places that a thread takes at a time.
+const STOCK: u32 = 256;
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Item {
+    value: u32,
+    previous: u32,
+    next: u32,
+}
+
+const VACANT: Item = Item {
+    value: 0,
+    previous: NOBODY,
+    next: NOBODY,
+};
+
+#[derive(Debug)]
+struct Chain {
+    items: Vec<Item>,
+    head: u32,
+    tail: u32,
+}
+
+impl Chain {
+    /// The place of the first item with this value.
+    fn find(&self, value: u32) -> Option<u32> {
+        let mut at = self.head;
+        while let Some(item) = self.items.get(at as usize) {
+            if item.value == value {
+                return Some(at);
+            }
+            at = item.next;
+        }
+        None
+    }
+
+    fn insert(&mut self, at: u32, value: u32) {
+        let previous = self.tail;
+        self.items[at as usize] = Item {
+            value,
+            previous,
+            next: NOBODY,
+        };
+        *self.link_after(previous) = at;
+        self.tail = at;
+    }
+
+    /// Takes out the first item with this value, and says where it was.
+    fn remove(&mut self, value: u32) -> Option<u32> {
+        let at = self.find(value)?;
+        let Item { previous, next, .. } = self.items[at as usize];
+        *self.link_after(previous) = next;
+        match self.items.get_mut(next as usize) {
+            Some(item) => item.previous = previous,
+            None => self.tail = previous,
+        }
+        Some(at)
+    }
+
+    /// The link to what follows the item at `at`; with nobody there, to the first.
+    fn link_after(&mut self, at: u32) -> &mut u32 {
+        match self.items.get_mut(at as usize) {
+            Some(item) => &mut item.next,
+            None => &mut self.head,
+        }
+    }
+
+    fn stock(&mut self) -> std::ops::Range<u32> {
+        let first = self.items.len() as u32;
+        self.items.resize(self.items.len() + STOCK as usize, VACANT);
+        first..first + STOCK
+    }
+
+    /// How many there are, if both ways through tell the same.
+    fn length(&self) -> Result<usize, String> {
+        let walk = |first: u32, next: fn(&Item) -> u32| {
+            let mut values = Vec::new();
+            let mut at = first;
+            while let Some(item) = self.items.get(at as usize) {
+                values.push(item.value);
+                // A circle would have no end.
+                if values.len() > self.items.len() {
+                    break;
+                }
+                at = next(item);
+            }
+            values
+        };
+        let forward = walk(self.head, |item| item.next);
+        let mut backward = walk(self.tail, |item| item.previous);
+        backward.reverse();
+        match forward == backward {
+            true => Ok(forward.len()),
+            false => Err("the list reads otherwise from behind".to_owned()),
+        }
+    }
+}
+
+/// The list, of which `reads` in a hundred operations look for a value.
+#[derive(Debug)]
+pub struct List {
+    chain: Latched<Chain>,
+    loaded: u32,
+    reads: u32,
+}
+
+impl List {
+    /// A list of so many values.
+    pub fn new(kind: Kind, loaded: u32, reads: u32) -> List {
+        let mut chain = Chain {
+            items: vec![VACANT; loaded as usize],
+            head: NOBODY,
+            tail: NOBODY,
+        };
+        let mut random = Random::seeded(&[u64::from(loaded)]);
+        for at in 0..loaded {
+            chain.insert(at, random.uniform(0, VALUES - 1) as u32);
+        }
+        List {
+            chain: Latched::new(kind, &SITE, chain),
+            loaded,
+            reads,
+        }
+    }
+}
+
+impl Structure for List {
+    fn operate(&self, hand: &mut Hand, count: u64) {
+        let chain = &self.chain;
+        for _ in 0..count {
+            match hand.step(self.reads) {
+                Step::Insert => {
+                    if hand.places.is_empty() {
+                        let stock = chain.with(&hand.worker, Chain::stock);
+                        hand.places.extend(stock);
+                    }
+                    let value = hand.random.uniform(0, VALUES - 1) as u32;
+                    let at = hand.places.pop().expect("just topped up");
+                    chain.with(&hand.worker, |chain| chain.insert(at, value));
+                    hand.inserted.push_back(value);
+                    hand.done.inserted += 1;
+                }
+                Step::Remove(value) => {
+                    let removed = chain.with(&hand.worker, |chain| chain.remove(value));
+                    hand.places.extend(removed);
+                    hand.done.removed += u64::from(removed.is_some());
+                }
+                Step::Look => {
+                    let value = hand.random.uniform(0, VALUES - 1) as u32;
+                    let found = chain.with(&hand.worker, |chain| chain.find(value));
+                    std::hint::black_box(found);
+                }
+            }
+        }
+        hand.done.operations += count;
+    }
+
+    fn check(&self, worker: &Worker, done: Done) -> Result<(), String> {
+        let length = self.chain.with(worker, |chain| chain.length())?;
+        as_many(length, self.loaded, done)
+    }
+}
