@@ -28,12 +28,11 @@ const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Admission {
     /// All.
-    #[default]
     All,
-    /// All, but two for each processor while more than eight for each processor are blocked by locks of others and this
-    /// process keeps three fifths of the processors busy all the same. That is looked at again every second,
-    /// and given up, for a second to a minute, where the processors become idle by it: there, transactions wait for something
-    /// else than each other.
+    /// All, but two for each processor where more is committed with so few. Whether it is, is tried for half a second, when
+    /// more than eight for each processor are blocked by locks of others and this process keeps three fifths of the
+    /// processors busy all the same; and again after two seconds, or more if it was in vain, up to a minute.
+    #[default]
     Adaptive,
     /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are
     /// let in one every 10 ms, however idle the processors. So this is not for programs whose transactions wait for

@@ -80,7 +80,7 @@ pub struct Options {
     pub lock_wait: Duration,
     /// Whether locks are taken at all. Default [`Locking::On`].
     pub locking: Locking,
-    /// How many transactions are at work at once. Default [`Admission::All`].
+    /// How many transactions are at work at once. Default [`Admission::Adaptive`].
     pub admission: Admission,
     /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
     /// conflict back. Default 1,000; at least 1.
@@ -146,7 +146,7 @@ impl Default for Options {
             lock_threads: true,
             lock_wait: Duration::from_secs(10),
             locking: Locking::On,
-            admission: Admission::All,
+            admission: Admission::Adaptive,
             run_attempts: 1_000,
             log_buffer_bytes: 4 << 20,
             log_buffer: LogBufferKind::default(),

@@ -84,10 +84,13 @@ impl System {
     /// These locks, over this latch or the one that is the engine's default.
     pub fn new(locks: Locks, latch: Option<LatchKind>) -> System {
         let usual = Options::default();
-        let (manager, inherit) = match locks {
-            Locks::Manager(manager) => (manager, LockInheritance::Off),
-            Locks::Inheriting(manager) => (manager, LockInheritance::Hot),
-            Locks::Default | Locks::None => (usual.lock_manager, usual.lock_inheritance),
+        // A manager that is named is shown as its document has it: with everybody at work.
+        let (manager, inherit, admission) = match locks {
+            Locks::Manager(manager) => (manager, LockInheritance::Off, Admission::All),
+            Locks::Inheriting(manager) => (manager, LockInheritance::Hot, Admission::All),
+            Locks::Default | Locks::None => {
+                (usual.lock_manager, usual.lock_inheritance, usual.admission)
+            }
         };
         System {
             locks,
@@ -96,7 +99,7 @@ impl System {
             latch: latch.unwrap_or(usual.latch),
             victim: usual.victim,
             log_buffer: usual.log_buffer,
-            admission: usual.admission,
+            admission,
         }
     }
 
@@ -114,15 +117,15 @@ impl System {
         }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy, the log buffer and the admission, where
-    /// they are not the usual ones.
+    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where they are not the
+    /// usual ones, and the admission, where there is one.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
         let buffer = self.log_buffer;
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
         let seats = self.admission;
-        let seats = (seats != usual.admission).then(|| format!("admission {seats}"));
+        let seats = (seats != Admission::All).then(|| format!("admission {seats}"));
         let notes = victim.into_iter().chain(buffer).chain(seats);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
@@ -177,7 +180,7 @@ impl System {
         systems.into_iter().flat_map(over).collect()
     }
 
-    /// Each of `systems` with each of these admissions; with the usual one if there are none.
+    /// Each of `systems` with each of these admissions; each with its own if there are none.
     pub fn with_admissions(systems: Vec<System>, seats: &[Admission]) -> Vec<System> {
         if seats.is_empty() {
             return systems;

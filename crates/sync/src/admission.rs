@@ -133,6 +133,8 @@ pub struct Claim {
     is_seated: bool,
     /// Since when the tenure runs.
     since: Option<Instant>,
+    /// Commits that were not added to those of all.
+    commits: u32,
 }
 
 impl Claim {
@@ -170,7 +172,7 @@ impl Admission {
     }
 
     /// An admission of two seats for each of `processors`, which counts only while most of those at work block
-    /// each other and keep the processors busy with it.
+    /// each other and keep the processors busy with it, and more is committed with seats than without.
     pub fn adaptive(processors: u32) -> Admission {
         Admission::new(processors * 2).only_in_crowds(processors)
     }
@@ -207,6 +209,14 @@ impl Admission {
         if let Some(crowd) = &self.crowd {
             crowd.blocks();
         }
+    }
+
+    /// Someone at work has committed. Says how often that passed what all share: seldom, for the commits are counted
+    /// only while it is tried whether seats are of use.
+    #[inline]
+    pub fn commits(&self, claim: &mut Claim) -> u64 {
+        let crowd = self.crowd.as_ref();
+        crowd.map_or(0, |crowd| crowd.commits(&mut claim.commits))
     }
 
     /// See [`blocks`](Self::blocks).

@@ -35,7 +35,7 @@ pub(crate) struct Sweep {
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
     /// How many transactions are at work at once, separated by commas to compare: all, adaptive, or a
-    /// number. Without this, all.
+    /// number. Without this, all for the managers that are named, and what the engine does for default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) admission: Vec<Admission>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].

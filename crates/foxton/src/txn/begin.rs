@@ -55,6 +55,15 @@ impl State {
         }
     }
 
+    /// Counts among the commits by which seats are judged.
+    #[inline]
+    pub(super) fn note_commit(&mut self) {
+        if let Some(admission) = &self.engine.admission {
+            let passed = admission.commits(&mut self.claim);
+            self.worker.account().passed_many(&SEATS, passed);
+        }
+    }
+
     /// Gives its seat to others: it has no locks any more.
     #[inline]
     pub(super) fn leave(&mut self) {

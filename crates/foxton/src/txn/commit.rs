@@ -52,6 +52,7 @@ impl State {
             self.release_all();
         }
         let until = self.log_changes()?;
+        self.note_commit();
         if until != Until::Now {
             self.let_go_early(until);
             // Many are to wait for one sync together.

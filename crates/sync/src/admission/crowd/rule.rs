@@ -1,0 +1,419 @@
+//! Whether seats do more than none: trial and term.
+//!
+//! ```text
+//!          busy, and many are blocked          seats did more
+//!   rest ----------------------------> trial -----------------> term
+//!    ^                                  |  ^                     |
+//!    |     seats did not, or it is over |  |   the term is over  |
+//!    +----------------------------------+  +---------------------+
+//!    ^                                                           |
+//!    +------------------ the processors are idle ----------------+
+//! ```
+//!
+//! | stage | seats | until |
+//! | --- | --- | --- |
+//! | rest | none | more are blocked than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
+//! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count |
+//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or the process has used less than two fifths of the processors in [`IDLE_SAMPLES`] in a row: the seats are held by who waits for something else |
+//!
+//! After a trial that was lost, and after a term that ended for idleness, the next trial may not begin for
+//! [`SHORTEST`], then for twice that, up to [`LONGEST_REST`].
+//!
+//! A crowd does not come about at once: the first tenth of a second without seats does more than any after it, and the
+//! first with them less, while those who have locks and no seat are still at work. Hence the time to settle; phases
+//! that were shorter had seats lose where they did a third more.
+
+use std::time::{Duration, Instant};
+
+/// What share of the processors a crowd uses at least when a trial begins: the processors of threads that wake each
+/// other are idle in between, a quarter of the time as it was measured; and below what share seats are of no use.
+const BUSY: f64 = 0.6;
+const IDLE: f64 = 0.4;
+/// Over so long the use of the processors is measured.
+const SAMPLE: Duration = Duration::from_millis(4);
+/// So many tell that the processors are idle: one may be nothing but a moment in which others had them.
+const IDLE_SAMPLES: u32 = 6;
+/// An older measurement says nothing of now.
+const STALE: Duration = Duration::from_millis(100);
+/// How long each half of a trial takes, and how much of it passes before anything is counted.
+const PHASE: Duration = Duration::from_millis(250);
+const SETTLE: Duration = Duration::from_millis(100);
+/// What is done with seats is to be more than what is done without by this factor: they are not to come and go.
+const WORTH: f64 = 1.1;
+const SHORTEST: Duration = Duration::from_secs(2);
+const LONGEST_TERM: Duration = Duration::from_secs(8);
+const LONGEST_REST: Duration = Duration::from_mins(1);
+
+/// The processor time that this process has used, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Usage {
+    pub(super) fn at(at: Instant) -> Usage {
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        // Neither is ever negative.
+        let (seconds, nanos) = (cpu.tv_sec as u64, cpu.tv_nsec as u32);
+        Usage {
+            at,
+            cpu: Duration::new(seconds, nanos),
+        }
+    }
+
+    /// What share of so many processors was used since `earlier`.
+    fn share_since(&self, earlier: &Usage, processors: u32) -> f64 {
+        let used = self.cpu.saturating_sub(earlier.cpu).as_secs_f64();
+        let there = self.at.duration_since(earlier.at).as_secs_f64() * f64::from(processors);
+        used / there.max(1e-9)
+    }
+}
+
+/// What the rule goes by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    pub(super) usage: Usage,
+    /// Commits so far, in trials.
+    pub(super) commits: u64,
+    /// Whether more are blocked than usual.
+    pub(super) is_crowded: bool,
+    pub(super) processors: u32,
+}
+
+/// What the rule has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Rest,
+    /// The half of a trial without seats, and the one with them.
+    TrialWithout,
+    TrialWith,
+    Term,
+}
+
+impl Stage {
+    /// The word of a rest.
+    pub(super) const REST: u32 = 0;
+    const SEATS: u32 = 1;
+    const COUNTS: u32 = 2;
+
+    /// What others have to know of it.
+    pub(super) fn word(self) -> u32 {
+        match self {
+            Stage::Rest => Self::REST,
+            Stage::TrialWithout => Self::COUNTS,
+            Stage::TrialWith => Self::COUNTS | Self::SEATS,
+            Stage::Term => Self::SEATS,
+        }
+    }
+
+    /// Whether seats count in the stage of this word.
+    #[inline]
+    pub(super) fn has_seats(word: u32) -> bool {
+        word & Self::SEATS != 0
+    }
+
+    /// Whether commits are counted in it.
+    #[inline]
+    pub(super) fn counts(word: u32) -> bool {
+        word & Self::COUNTS != 0
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Rule {
+    stage: Stage,
+    /// Since when.
+    since: Option<Instant>,
+    /// The use of the processors, when it was looked at last.
+    sample: Option<Usage>,
+    /// When this half of a trial had settled, and how many commits there were.
+    settled: Option<(Instant, u64)>,
+    /// Commits a second in the half that is over.
+    without: f64,
+    not_before: Option<Instant>,
+    rest: Duration,
+    term: Duration,
+    /// Idle samples in a row.
+    idle: u32,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Rule {
+            stage: Stage::Rest,
+            since: None,
+            sample: None,
+            settled: None,
+            without: 0.0,
+            not_before: None,
+            rest: SHORTEST,
+            term: SHORTEST,
+            idle: 0,
+        }
+    }
+}
+
+impl Rule {
+    /// One that is in `stage` from now on.
+    #[cfg(any(test, loom))]
+    pub(super) fn at(stage: Stage, now: Instant) -> Rule {
+        Rule {
+            stage,
+            since: Some(now),
+            ..Rule::default()
+        }
+    }
+
+    /// Whether the processors' use was ever looked at.
+    #[cfg(test)]
+    pub(super) fn has_looked(&self) -> bool {
+        self.sample.is_some()
+    }
+
+    /// Whether it is worth while to look.
+    pub(super) fn is_due(&self, at: Instant) -> bool {
+        let may = self.not_before.is_none_or(|not_before| at >= not_before);
+        let is_due = |sample: &Usage| at.saturating_duration_since(sample.at) >= SAMPLE;
+        may && self.sample.as_ref().is_none_or(is_due)
+    }
+
+    /// Looks, and says what stage it is in from now on.
+    pub(super) fn step(&mut self, look: &Look) -> Stage {
+        let share = self.share(look);
+        match self.stage {
+            Stage::Rest => {
+                if look.is_crowded && share.is_some_and(|share| share >= BUSY) {
+                    self.enter(Stage::TrialWithout, look);
+                }
+            }
+            Stage::TrialWithout | Stage::TrialWith => self.try_on(look),
+            Stage::Term => self.serve(share, look),
+        }
+        self.stage
+    }
+
+    /// The use of the processors over the last sample, which this begins anew.
+    fn share(&mut self, look: &Look) -> Option<f64> {
+        let earlier = self.sample.replace(look.usage)?;
+        let is_of_now = look.usage.at.saturating_duration_since(earlier.at) < STALE;
+        is_of_now.then(|| look.usage.share_since(&earlier, look.processors))
+    }
+
+    fn enter(&mut self, stage: Stage, look: &Look) {
+        self.stage = stage;
+        self.since = Some(look.usage.at);
+        self.settled = None;
+        self.idle = 0;
+    }
+
+    fn lasts(&self, look: &Look) -> Duration {
+        let since = self.since.unwrap_or(look.usage.at);
+        look.usage.at.saturating_duration_since(since)
+    }
+
+    fn try_on(&mut self, look: &Look) {
+        let (at, lasts) = (look.usage.at, self.lasts(look));
+        if lasts >= PHASE + STALE {
+            return self.give_up(look); // Nobody has blocked, or looked, for long.
+        }
+        let Some((from, commits)) = self.settled else {
+            if lasts >= SETTLE {
+                self.settled = Some((at, look.commits));
+            }
+            return;
+        };
+        if lasts < PHASE {
+            return;
+        }
+        let time = at.saturating_duration_since(from).as_secs_f64();
+        let rate = look.commits.saturating_sub(commits) as f64 / time.max(1e-9);
+        if self.stage == Stage::TrialWithout {
+            self.without = rate;
+            self.enter(Stage::TrialWith, look);
+        } else if rate > self.without * WORTH {
+            self.enter(Stage::Term, look);
+        } else {
+            self.give_up(look);
+        }
+    }
+
+    fn serve(&mut self, share: Option<f64>, look: &Look) {
+        self.idle = match share {
+            Some(share) if share < IDLE => self.idle + 1,
+            _ => 0,
+        };
+        if self.idle >= IDLE_SAMPLES {
+            self.give_up(look);
+        } else if self.lasts(look) >= self.term {
+            self.term = (self.term * 2).min(LONGEST_TERM);
+            self.rest = SHORTEST;
+            self.enter(Stage::TrialWithout, look);
+        }
+    }
+
+    /// Seats are of no use now.
+    fn give_up(&mut self, look: &Look) {
+        self.enter(Stage::Rest, look);
+        self.not_before = Some(look.usage.at + self.rest);
+        self.rest = (self.rest * 2).min(LONGEST_REST);
+        self.term = SHORTEST;
+        self.sample = None;
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    const PROCESSORS: u32 = 2;
+    const STEP: Duration = Duration::from_millis(5);
+
+    /// A process, and what it commits in a second without seats, and with them.
+    struct Process {
+        rule: Rule,
+        start: Instant,
+        now: Duration,
+        cpu: Duration,
+        commits: f64,
+        rates: [f64; 2],
+        share: f64,
+        is_crowded: bool,
+    }
+
+    impl Process {
+        fn new(without: f64, with: f64) -> Process {
+            Process {
+                rule: Rule::default(),
+                start: Instant::now(),
+                now: Duration::ZERO,
+                cpu: Duration::ZERO,
+                commits: 0.0,
+                rates: [without, with],
+                share: 1.0,
+                is_crowded: true,
+            }
+        }
+
+        /// Goes on for `time`, and looks.
+        fn run(&mut self, time: Duration) -> Stage {
+            let word = self.rule.stage.word();
+            self.commits += self.rates[usize::from(Stage::has_seats(word))] * time.as_secs_f64();
+            self.now += time;
+            self.cpu += time.mul_f64(self.share * f64::from(PROCESSORS));
+            let at = self.start + self.now;
+            if !self.rule.is_due(at) {
+                return self.rule.stage;
+            }
+            self.rule.step(&Look {
+                usage: Usage { at, cpu: self.cpu },
+                commits: self.commits as u64,
+                is_crowded: self.is_crowded,
+                processors: PROCESSORS,
+            })
+        }
+
+        /// Looks every few milliseconds until it is in `stage`, and says how long that took.
+        fn until(&mut self, stage: Stage) -> Duration {
+            let from = self.now;
+            while self.run(STEP) != stage {
+                assert!(self.now - from < Duration::from_mins(10), "{stage:?}");
+            }
+            self.now - from
+        }
+    }
+
+    #[test]
+    fn a_trial_begins_where_many_are_blocked_and_the_processors_busy() {
+        let mut process = Process::new(1e5, 1e5);
+        assert_eq!(process.run(STEP), Stage::Rest, "one look");
+        process.share = 0.55;
+        assert_eq!(process.run(STEP), Stage::Rest, "idle");
+        process.share = 1.0;
+        let second = Duration::from_secs(1);
+        assert_eq!(process.run(second), Stage::Rest, "too long ago");
+        process.is_crowded = false;
+        assert_eq!(process.run(STEP), Stage::Rest, "few are blocked");
+        process.is_crowded = true;
+        assert_eq!(process.run(STEP / 5), Stage::Rest, "just looked");
+        assert_eq!(process.run(STEP), Stage::TrialWithout);
+    }
+
+    #[test]
+    fn seats_that_do_more_stay_for_terms_that_grow() {
+        let mut process = Process::new(1e5, 1.2e5);
+        for seconds in [2, 4, 8, 8] {
+            process.until(Stage::TrialWithout);
+            let trial = process.until(Stage::Term);
+            assert!(trial <= PHASE * 2 + STEP * 2, "{trial:?}");
+            let term = process.until(Stage::TrialWithout);
+            assert_eq!(term, Duration::from_secs(seconds));
+        }
+    }
+
+    #[test]
+    fn seats_that_do_no_more_are_tried_less_and_less_often() {
+        for with in [0.5e5, 1.05e5] {
+            let mut process = Process::new(1e5, with);
+            for seconds in [2, 4, 8, 16, 32, 60, 60] {
+                process.until(Stage::TrialWithout);
+                let mut stages = vec![process.rule.stage];
+                while process.run(STEP) != Stage::Rest {
+                    stages.push(process.rule.stage);
+                }
+                stages.dedup();
+                assert_eq!(stages, [Stage::TrialWithout, Stage::TrialWith]);
+                let rested = process.until(Stage::TrialWithout);
+                let wanted = Duration::from_secs(seconds);
+                assert!(
+                    rested >= wanted && rested <= wanted + STEP * 3,
+                    "{rested:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_done_before_it_has_settled_does_not_count() {
+        let mut process = Process::new(1e6, 1e5);
+        process.until(Stage::TrialWithout);
+        process.run(SETTLE);
+        process.rates = [1e5, 2e5];
+        assert_eq!(process.until(Stage::TrialWith), PHASE - SETTLE);
+        process.until(Stage::Term);
+    }
+
+    #[test]
+    fn a_term_ends_soon_where_the_processors_are_idle() {
+        let mut process = Process::new(1e5, 2e5);
+        process.until(Stage::Term);
+        for share in [0.1, 0.1, 0.1, 0.1, 0.1, 0.45, 0.35, 0.35, 0.35, 0.35, 0.35] {
+            process.share = share;
+            assert_eq!(process.run(STEP), Stage::Term);
+        }
+        assert_eq!(process.run(STEP), Stage::Rest);
+        process.share = 1.0;
+        assert!(process.until(Stage::TrialWithout) >= SHORTEST);
+    }
+
+    #[test]
+    fn a_trial_that_nobody_follows_is_given_up() {
+        let mut process = Process::new(1e5, 2e5);
+        process.until(Stage::TrialWith);
+        assert_eq!(process.run(Duration::from_secs(1)), Stage::Rest);
+    }
+
+    #[test]
+    fn seats_count_in_the_second_half_of_a_trial_and_in_the_term() {
+        let all = [
+            Stage::Rest,
+            Stage::TrialWithout,
+            Stage::TrialWith,
+            Stage::Term,
+        ];
+        let words = all.map(Stage::word);
+        assert_eq!(words.map(Stage::has_seats), [false, false, true, true]);
+        assert_eq!(words.map(Stage::counts), [false, true, true, false]);
+    }
+}
