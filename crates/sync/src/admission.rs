@@ -94,6 +94,8 @@ pub static BLOCKED: Site = Site::new(
 const TENURE: Duration = Duration::from_micros(500);
 /// How often the head of the line looks for itself.
 const WATCH: Duration = Duration::from_millis(1);
+/// Who finds a seat looks every so many times whether they still count: where nobody is in line, nobody else does.
+const LOOKS: u32 = 64;
 /// How often it looks before it goes in without a seat.
 const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
@@ -135,6 +137,8 @@ pub struct Claim {
     since: Option<Instant>,
     /// Commits that were not added to those of all.
     commits: u32,
+    /// Seats that it took.
+    turns: u32,
 }
 
 impl Claim {
@@ -251,9 +255,19 @@ impl Admission {
         if (self.waiting() == 0 || self.has_tenure(claim)) && self.take() {
             claim.is_seated = true;
             claim.since.get_or_insert_with(clock::now);
+            claim.turns = claim.turns.wrapping_add(1);
+            if claim.turns.is_multiple_of(LOOKS) {
+                self.is_over();
+            }
             return 1;
         }
         1 + self.stand_in_line(claim)
+    }
+
+    /// Whether seats do not count any more, or will not from now on.
+    fn is_over(&self) -> bool {
+        let crowd = self.crowd.as_ref();
+        crowd.is_some_and(|crowd| crowd.is_over(self.waiting()))
     }
 
     /// Whether it was seated so lately that it may come back past those who wait.
@@ -329,7 +343,7 @@ impl Admission {
                 _ => {
                     thread::park_timeout(self.watch);
                     watches += 1;
-                    if self.crowd.as_ref().is_some_and(Crowd::is_over) {
+                    if self.is_over() {
                         self.let_in(); // I4
                     }
                     if self.step_in(&place, watches >= WATCHES, claim) {

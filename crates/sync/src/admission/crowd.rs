@@ -66,7 +66,7 @@ impl Crowd {
     pub(super) fn blocks(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
         if self.is_crowded(blocked) || Stage::counts(self.stage.load(Ordering::Relaxed)) {
-            self.look();
+            self.look(0);
         }
     }
 
@@ -91,18 +91,18 @@ impl Crowd {
         1
     }
 
-    /// Looks whether it is over, or has been.
-    pub(super) fn is_over(&self) -> bool {
-        self.look();
+    /// Looks whether it is over, or has been, while so many wait for a seat.
+    pub(super) fn is_over(&self, waiting: usize) -> bool {
+        self.look(u32::try_from(waiting).unwrap_or(u32::MAX));
         !self.is_on()
     }
 
-    fn is_crowded(&self, blocked: u32) -> bool {
-        blocked > BLOCKED * self.processors
+    fn is_crowded(&self, there: u32) -> bool {
+        there > BLOCKED * self.processors
     }
 
     /// Goes on with the rule, if it is time to, and nobody else does.
-    fn look(&self) {
+    fn look(&self, waiting: u32) {
         // What depends on time is nothing for a model checker, which sets it itself.
         if cfg!(loom) {
             return;
@@ -115,7 +115,7 @@ impl Crowd {
             let look = Look {
                 usage: Usage::at(at),
                 commits: self.commits.load(Ordering::Relaxed),
-                is_crowded: self.is_crowded(self.blocked()),
+                is_crowded: self.is_crowded(self.blocked().saturating_add(waiting)),
                 processors: self.processors,
             };
             let stage = rule.step(&look);

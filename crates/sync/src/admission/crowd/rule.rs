@@ -7,17 +7,16 @@
 //!    |     seats did not, or it is over |  |   the term is over  |
 //!    +----------------------------------+  +---------------------+
 //!    ^                                                           |
-//!    +------------------ the processors are idle ----------------+
+//!    +------------- few are blocked or wait for seats -----------+
 //! ```
 //!
 //! | stage | seats | until |
 //! | --- | --- | --- |
 //! | rest | none | more are blocked than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
 //! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count |
-//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or the process has used less than two fifths of the processors in [`IDLE_SAMPLES`] in a row: the seats are held by who waits for something else |
+//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, since the seats may be held by who waits for something else, or no more are blocked and in line than usual |
 //!
-//! After a trial that was lost, and after a term that ended for idleness, the next trial may not begin for
-//! [`SHORTEST`], then for twice that, up to [`LONGEST_REST`].
+//! After a trial that was lost the next may not begin for [`SHORTEST`], then for twice that, up to [`LONGEST_REST`].
 //!
 //! A crowd does not come about at once: the first tenth of a second without seats does more than any after it, and the
 //! first with them less, while those who have locks and no seat are still at work. Hence the time to settle; phases
@@ -31,8 +30,9 @@ const BUSY: f64 = 0.6;
 const IDLE: f64 = 0.4;
 /// Over so long the use of the processors is measured.
 const SAMPLE: Duration = Duration::from_millis(4);
-/// So many tell that the processors are idle: one may be nothing but a moment in which others had them.
-const IDLE_SAMPLES: u32 = 6;
+/// So many tell that the processors are idle, or the crowd gone: one may be nothing but a moment in which others had
+/// the processors.
+const SAMPLES: u32 = 6;
 /// An older measurement says nothing of now.
 const STALE: Duration = Duration::from_millis(100);
 /// How long each half of a trial takes, and how much of it passes before anything is counted.
@@ -76,7 +76,7 @@ pub(super) struct Look {
     pub(super) usage: Usage,
     /// Commits so far, in trials.
     pub(super) commits: u64,
-    /// Whether more are blocked than usual.
+    /// Whether more are blocked, or in line, than usual.
     pub(super) is_crowded: bool,
     pub(super) processors: u32,
 }
@@ -135,8 +135,9 @@ pub(super) struct Rule {
     not_before: Option<Instant>,
     rest: Duration,
     term: Duration,
-    /// Idle samples in a row.
+    /// Samples in a row that found the processors idle, and few there.
     idle: u32,
+    few: u32,
 }
 
 impl Default for Rule {
@@ -151,6 +152,7 @@ impl Default for Rule {
             rest: SHORTEST,
             term: SHORTEST,
             idle: 0,
+            few: 0,
         }
     }
 }
@@ -205,7 +207,7 @@ impl Rule {
         self.stage = stage;
         self.since = Some(look.usage.at);
         self.settled = None;
-        self.idle = 0;
+        (self.idle, self.few) = (0, 0);
     }
 
     fn lasts(&self, look: &Look) -> Duration {
@@ -216,7 +218,7 @@ impl Rule {
     fn try_on(&mut self, look: &Look) {
         let (at, lasts) = (look.usage.at, self.lasts(look));
         if lasts >= PHASE + STALE {
-            return self.give_up(look); // Nobody has blocked, or looked, for long.
+            return self.enter(Stage::Rest, look); // Nobody has blocked, or looked, for long.
         }
         let Some((from, commits)) = self.settled else {
             if lasts >= SETTLE {
@@ -233,6 +235,7 @@ impl Rule {
             self.without = rate;
             self.enter(Stage::TrialWith, look);
         } else if rate > self.without * WORTH {
+            self.rest = SHORTEST;
             self.enter(Stage::Term, look);
         } else {
             self.give_up(look);
@@ -244,16 +247,19 @@ impl Rule {
             Some(share) if share < IDLE => self.idle + 1,
             _ => 0,
         };
-        if self.idle >= IDLE_SAMPLES {
-            self.give_up(look);
+        self.few = if look.is_crowded { 0 } else { self.few + 1 };
+        if self.few >= SAMPLES {
+            self.enter(Stage::Rest, look);
+        } else if self.idle >= SAMPLES {
+            self.term = SHORTEST;
+            self.enter(Stage::TrialWithout, look);
         } else if self.lasts(look) >= self.term {
             self.term = (self.term * 2).min(LONGEST_TERM);
-            self.rest = SHORTEST;
             self.enter(Stage::TrialWithout, look);
         }
     }
 
-    /// Seats are of no use now.
+    /// Seats do no more than none.
     fn give_up(&mut self, look: &Look) {
         self.enter(Stage::Rest, look);
         self.not_before = Some(look.usage.at + self.rest);
@@ -385,23 +391,38 @@ mod tests {
     }
 
     #[test]
-    fn a_term_ends_soon_where_the_processors_are_idle() {
+    fn where_the_processors_become_idle_it_is_tried_again_soon() {
         let mut process = Process::new(1e5, 2e5);
         process.until(Stage::Term);
         for share in [0.1, 0.1, 0.1, 0.1, 0.1, 0.45, 0.35, 0.35, 0.35, 0.35, 0.35] {
             process.share = share;
             assert_eq!(process.run(STEP), Stage::Term);
         }
-        assert_eq!(process.run(STEP), Stage::Rest);
-        process.share = 1.0;
-        assert!(process.until(Stage::TrialWithout) >= SHORTEST);
+        assert_eq!(process.run(STEP), Stage::TrialWithout);
+        process.rates = [1e5, 1e4];
+        process.until(Stage::Rest);
     }
 
     #[test]
-    fn a_trial_that_nobody_follows_is_given_up() {
+    fn a_term_ends_where_few_are_left() {
+        let mut process = Process::new(1e5, 2e5);
+        process.until(Stage::Term);
+        process.is_crowded = false;
+        process.run(STEP * 4);
+        process.is_crowded = true;
+        assert_eq!(process.run(STEP), Stage::Term);
+        process.is_crowded = false;
+        assert_eq!(process.until(Stage::Rest), STEP * SAMPLES);
+        process.is_crowded = true;
+        assert_eq!(process.until(Stage::TrialWithout), STEP, "at once");
+    }
+
+    #[test]
+    fn a_trial_that_nobody_follows_is_given_up_and_may_begin_again() {
         let mut process = Process::new(1e5, 2e5);
         process.until(Stage::TrialWith);
         assert_eq!(process.run(Duration::from_secs(1)), Stage::Rest);
+        assert_eq!(process.until(Stage::TrialWithout), STEP);
     }
 
     #[test]
