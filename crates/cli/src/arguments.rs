@@ -251,7 +251,8 @@ pub(crate) struct Reproduce {
     /// In the smallest form there is, a second or a few for each: nothing that it finds means anything.
     #[arg(long)]
     pub(crate) tiny: bool,
-    /// Where the databases measured lie while they are.
+    /// Where the databases measured lie while they are [default: beside the report; removed at the end, and what an
+    /// interruption leaves when the command is said again].
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the report goes [default: results/reproduce-TIME].

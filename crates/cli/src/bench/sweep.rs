@@ -79,11 +79,16 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
+    /// Everything that is compared.
+    pub(crate) fn systems(&self, stalled: bool) -> Vec<System> {
+        let systems = System::with_victims(compared(self, stalled), &self.victim);
+        let systems = System::with_log_buffers(systems, &self.log_buffer);
+        System::with_admissions(systems, &self.admission)
+    }
+
     /// The runs these are. Defaults are those of a transaction that stalls, if one does.
     pub(crate) fn runs(self, stalled: bool) -> Runs {
-        let systems = System::with_victims(compared(&self, stalled), &self.victim);
-        let systems = System::with_log_buffers(systems, &self.log_buffer);
-        let systems = System::with_admissions(systems, &self.admission);
+        let systems = self.systems(stalled);
         let mpls = match (self.mpl.as_slice(), stalled) {
             ([], true) => vec![200],
             ([], false) => (0..10).map(|step| 1 << step).collect(),

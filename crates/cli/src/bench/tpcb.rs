@@ -1,9 +1,20 @@
 //! `foxton bench tpcb`.
 
 use clap::Args;
-use foxton_lab::workload::tpcb::{Choice, Scale, Tpcb};
+use foxton_lab::{
+    bench::runs::has_room,
+    workload::{
+        contract::Workload,
+        tpcb::{Choice, Scale, Tpcb},
+    },
+};
 
 use super::sweep::Sweep;
+
+/// As many as keep the rows of branches and tellers from deciding everything.
+const USUAL: u32 = 100;
+/// Where so many have no room.
+const FEW: u32 = 10;
 
 /// A bank: three balances and a row of history in each transaction.
 ///
@@ -20,9 +31,9 @@ Examples:
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
-    /// Branches, each with ten tellers.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) branches: u32,
+    /// Branches, each with ten tellers [default: 100; 10 where 100 have no room in memory].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) branches: Option<u32>,
     /// Accounts of each branch. The benchmark has 100,000.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) accounts: u32,
@@ -39,9 +50,22 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn workload(&self) -> Tpcb {
+        match self.branches {
+            Some(branches) => self.bank(branches),
+            None => {
+                let (usual, databases) = (self.bank(USUAL), self.sweep.systems(false).len());
+                match has_room(databases, usual.size()) {
+                    true => usual,
+                    false => self.bank(FEW),
+                }
+            }
+        }
+    }
+
+    fn bank(&self, branches: u32) -> Tpcb {
         Tpcb {
             scale: Scale {
-                branches: self.branches,
+                branches,
                 accounts_a_branch: self.accounts,
             },
             choice: match (self.local, self.pgbench) {

@@ -6,7 +6,7 @@ use foxton::Durability;
 use serde_json::{Value, json};
 
 use super::error::BenchError;
-use crate::{driver::Plan, measure::machine, system::System};
+use crate::{driver::Plan, measure::machine, system::System, workload::contract::Size};
 
 /// What is compared, at which points, for how long, where.
 #[derive(Debug, Clone)]
@@ -62,6 +62,13 @@ pub(super) fn room(
         }),
         _ => Ok(()),
     }
+}
+
+/// Whether databases of this size, one beside the other, fit into the memory that is free. `true` where nobody knows
+/// how much is free.
+pub fn has_room(databases: usize, size: Size) -> bool {
+    let free = machine::available_bytes();
+    room(databases, size.rows, size.row_bytes, free).is_ok()
 }
 
 impl Runs {
