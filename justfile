@@ -92,6 +92,10 @@ peers *args="flips":
 peers-speed *args:
     cargo run --release --manifest-path peers/Cargo.toml --features native -- speed {{args}}
 
+# Transactions of several statements here and on PostgreSQL and MariaDB, started for it. First, once: peers/install.sh servers.
+peers-served *args:
+    cargo run --release --manifest-path peers/Cargo.toml --features servers -- served {{args}}
+
 # The benchmark; arguments go to `foxton bench`.
 bench *args="txbench":
     cargo run --release -- bench {{args}}

@@ -1,9 +1,12 @@
 #!/bin/sh
-# What `just peers-speed` needs besides Rust: Berkeley DB and RocksDB with their headers, and a C compiler. From the
-# packages of Debian or what is derived from it; does nothing where all are there.
+# What `just peers-speed` needs besides Rust: Berkeley DB and RocksDB with their headers, and a C compiler. With the
+# argument `servers`, what `just peers-served` needs: the programs of PostgreSQL and MariaDB. From the packages of Debian
+# or what is derived from it; does nothing where all are there. No server is left running: the benchmark starts its own,
+# in a temporary directory, and stops them.
 set -eu
 
 packages="gcc libc6-dev libdb5.3-dev librocksdb-dev"
+[ "${1:-}" != servers ] || packages="$packages postgresql mariadb-server-core"
 
 is_there() {
     dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'
@@ -21,5 +24,10 @@ fi
 as_root=""
 [ "$(id -u)" -eq 0 ] || as_root="sudo"
 $as_root apt-get update
+# Installing PostgreSQL would make a cluster of its own and start it.
+if [ "${1:-}" = servers ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+    $as_root mkdir -p /etc/postgresql-common
+    echo "create_main_cluster = false" | $as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+fi
 # shellcheck disable=SC2086 # a list of packages
 $as_root apt-get install -y --no-install-recommends $missing

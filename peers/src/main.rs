@@ -15,8 +15,21 @@ mod harm;
 /// Harmed files, opened and read.
 mod flips;
 
+/// What is asked for.
+mod arguments;
+
+/// Clients in a closed loop.
+mod driver;
+
+/// What is told.
+mod told;
+
 /// The same transactions, and how many a second.
 mod speed;
+
+/// The same transactions on servers.
+#[cfg(feature = "servers")]
+mod served;
 
 use clap::{Parser, Subcommand};
 use std::{error::Error, process};
@@ -37,6 +50,9 @@ enum What {
     Flips(flips::Plan),
     /// Runs the same transactions on several engines, and prints how many a second.
     Speed(speed::Plan),
+    /// Runs transactions of several statements here and on database servers, which it starts, over a socket.
+    #[cfg(feature = "servers")]
+    Served(served::Plan),
     /// What `flips` starts for each harmed database.
     #[command(name = flips::CHILD, hide = true)]
     Read(flips::Orders),
@@ -46,6 +62,8 @@ fn main() -> Outcome {
     match Arguments::parse().what {
         What::Flips(plan) => flips::run(&plan),
         What::Speed(plan) => speed::run(&plan),
+        #[cfg(feature = "servers")]
+        What::Served(plan) => served::run(&plan),
         What::Read(orders) => process::exit(flips::child(&orders)?),
     }
 }

@@ -2,24 +2,14 @@
 
 use super::{
     Plan,
-    driver::Count,
     engines::{Durability, Engine},
 };
+use crate::{
+    driver::Count,
+    told::{Run, Spread, commit, machine, print_aligned, rate},
+};
 use serde_json::{Value, json};
-use std::{fs, path::Path, process::Command, time::Duration};
-
-/// One measurement.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
-    pub(crate) count: Count,
-    pub(crate) took: Duration,
-}
-
-impl Run {
-    fn rate(&self) -> f64 {
-        self.count.committed as f64 / self.took.as_secs_f64()
-    }
-}
+use std::path::Path;
 
 /// All measurements of one engine with so many clients, one for each pass.
 struct Point {
@@ -27,28 +17,6 @@ struct Point {
     updating: u64,
     clients: usize,
     runs: Vec<Run>,
-}
-
-/// The middle, the least and the greatest of some numbers.
-#[derive(Debug, Clone, Copy)]
-struct Spread {
-    median: f64,
-    least: f64,
-    greatest: f64,
-}
-
-impl Spread {
-    fn of(numbers: impl Iterator<Item = f64>) -> Spread {
-        let mut numbers: Vec<f64> = numbers.collect();
-        numbers.sort_by(f64::total_cmp);
-        let middle = numbers.len() / 2;
-        let low = middle - usize::from(numbers.len().is_multiple_of(2));
-        Spread {
-            median: (numbers[low] + numbers[middle]) / 2.0,
-            least: numbers[0],
-            greatest: numbers[numbers.len() - 1],
-        }
-    }
 }
 
 impl Point {
@@ -116,7 +84,7 @@ impl Figures {
             self.folder
         );
         for (engine, settings) in &self.settings {
-            println!("{:>16}: {settings}", engine.name());
+            println!("{:>18}: {settings}", engine.name());
         }
         println!();
     }
@@ -155,33 +123,32 @@ impl Figures {
             row.push(refusals(&points));
             rows.push(row);
         }
-        if engines.len() > 1 && engines.iter().any(|engine| engine.is_ours()) {
-            rows.push(self.ratios(engines, updating));
+        if engines.iter().any(|engine| !engine.is_ours()) {
+            let ours = engines.iter().filter(|engine| engine.is_ours());
+            rows.extend(ours.map(|&own| self.ratios(own, engines, updating)));
         }
         rows
     }
 
-    /// Ours over the best of the others, pass by pass.
-    fn ratios(&self, engines: &[Engine], updating: u64) -> Vec<String> {
-        let mut row = vec!["ours ÷ best other".to_owned()];
+    /// One of ours over the best of the others, pass by pass.
+    fn ratios(&self, own: Engine, engines: &[Engine], updating: u64) -> Vec<String> {
+        let mut row = vec![format!("`{}` ÷ best other", own.name())];
         for &clients in &self.plan.mpl {
-            let here = |ours: bool| {
-                self.points.iter().filter(move |point| {
-                    (point.updating, point.clients) == (updating, clients)
-                        && engines.contains(&point.engine)
-                        && point.engine.is_ours() == ours
-                })
+            let best = |of: &dyn Fn(Engine) -> bool, pass: usize| {
+                let here = self.points.iter().filter(|point| {
+                    (point.updating, point.clients) == (updating, clients) && of(point.engine)
+                });
+                here.map(|point| point.runs[pass].rate())
+                    .fold(0.0, f64::max)
             };
-            let best = |ours: bool, pass: usize| {
-                let rates = here(ours).map(|point| point.runs[pass].rate());
-                rates.fold(0.0, f64::max)
-            };
+            let other = |engine: Engine| engines.contains(&engine) && !engine.is_ours();
             let passes = 0..self.plan.passes as usize;
+            let ratio = |pass| best(&|engine| engine == own, pass) / best(&other, pass);
             let Spread {
                 median,
                 least,
                 greatest,
-            } = Spread::of(passes.map(|pass| best(true, pass) / best(false, pass)));
+            } = Spread::of(passes.map(ratio));
             row.push(format!("{median:.2} ({least:.2} to {greatest:.2})"));
         }
         row.push(String::new());
@@ -248,35 +215,6 @@ fn title(updating: u64, locks: bool, durability: Durability) -> String {
     }
 }
 
-fn rate(
-    Spread {
-        median,
-        least,
-        greatest,
-    }: Spread,
-) -> String {
-    format!(
-        "{} ({} to {})",
-        grouped(median),
-        grouped(least),
-        grouped(greatest)
-    )
-}
-
-/// With a comma between thousands.
-fn grouped(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let first = digits.len() % 3;
-    let mut text = digits[..first].to_owned();
-    for (n, three) in digits.as_bytes()[first..].chunks(3).enumerate() {
-        if first > 0 || n > 0 {
-            text.push(',');
-        }
-        text.extend(three.iter().map(|&digit| char::from(digit)));
-    }
-    text
-}
-
 /// Attempts that gave way for 1,000 transactions, at the number of clients where they were most.
 fn refusals(points: &[&Point]) -> String {
     let share = |point: &&Point| {
@@ -287,56 +225,5 @@ fn refusals(points: &[&Point]) -> String {
     match most {
         0.0 => "0".to_owned(),
         most => format!("{most:.2}"),
-    }
-}
-
-fn print_aligned(rows: &[Vec<String>]) {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    for (n, row) in rows.iter().enumerate() {
-        for (column, cell) in row.iter().enumerate() {
-            let width = width(column);
-            match column {
-                0 => print!("| {cell:<width$} "),
-                _ => print!("| {cell:>width$} "),
-            }
-        }
-        println!("|");
-        if n == 0 {
-            print!("| {} ", "-".repeat(width(0)));
-            (1..row.len()).for_each(|column| print!("| {}: ", "-".repeat(width(column) - 1)));
-            println!("|");
-        }
-    }
-}
-
-/// The processor's name, and how many of it.
-fn machine() -> String {
-    let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = about
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let name = name
-        .and_then(|rest| rest.split_once(':'))
-        .map_or("processor", |(_, name)| name.trim());
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "{count} × {name}, {} {}",
-        std::env::consts::OS,
-        std::env::consts::ARCH
-    )
-}
-
-/// Of the repository around here, if there is one.
-fn commit() -> String {
-    let output = Command::new("git")
-        .args(["describe", "--always", "--dirty"])
-        .output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    match text {
-        Ok(text) if !text.is_empty() => text,
-        _ => "unknown".to_owned(),
     }
 }

@@ -7,8 +7,8 @@
 /// What every engine is asked to do, and the rows on which it does it.
 mod contract;
 
-/// Clients in a closed loop.
-mod driver;
+/// What a client asks of them.
+mod asked;
 
 /// The engines.
 mod engines;
@@ -16,18 +16,20 @@ mod engines;
 /// What was measured, as text and as JSON.
 mod figures;
 
-use crate::{Outcome, rows::mix};
+use crate::{
+    Outcome, arguments,
+    driver::{self, Draw, Load},
+    rows::mix,
+    told::Run,
+};
+use asked::Asked;
 use clap::Args;
 use contract::{Store, increments};
-use driver::Load;
-use engines::{Durability, Engine};
-use figures::{Figures, Run};
+pub(crate) use engines::Durability;
+use engines::Engine;
+use figures::Figures;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 /// What to measure.
 #[derive(Debug, Clone, Args)]
@@ -36,7 +38,7 @@ pub(crate) struct Plan {
     #[arg(long, value_delimiter = ',')]
     engines: Vec<String>,
     /// Numbers of clients.
-    #[arg(long, value_delimiter = ',', default_value = "1,8,64,512", value_parser = clients)]
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64,512", value_parser = arguments::clients)]
     mpl: Vec<usize>,
     /// Percentages of transactions that update.
     #[arg(long, value_delimiter = ',', default_value = "0,20", value_parser = clap::value_parser!(u64).range(0..=100))]
@@ -48,7 +50,7 @@ pub(crate) struct Plan {
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
     /// How long each number of clients is measured, in seconds.
-    #[arg(long, default_value = "1", value_parser = seconds)]
+    #[arg(long, default_value = "1", value_parser = arguments::seconds)]
     seconds: f64,
     /// How long clients run before that, in seconds.
     #[arg(long, default_value = "0.2")]
@@ -62,23 +64,6 @@ pub(crate) struct Plan {
     /// Where the figures go as JSON.
     #[arg(long, default_value = "results/peers-speed/results.json")]
     results: PathBuf,
-}
-
-const MEMORY: &str = "/dev/shm";
-
-/// A number of clients that can be measured.
-fn clients(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=4096).contains(count));
-    count.ok_or_else(|| "a number from 1 to 4096 is wanted".to_owned())
-}
-
-/// A time in which something can be counted.
-fn seconds(text: &str) -> Result<f64, String> {
-    let time = text
-        .parse()
-        .ok()
-        .filter(|time| (0.01..=3600.0).contains(time));
-    time.ok_or_else(|| "a number of seconds from 0.01 to 3600 is wanted".to_owned())
 }
 
 impl Plan {
@@ -97,18 +82,12 @@ impl Plan {
     }
 
     fn folder(&self) -> PathBuf {
-        let memory = Path::new(MEMORY);
-        match &self.folder {
-            Some(folder) => folder.clone(),
-            None if self.durability != Durability::Sync && memory.is_dir() => memory.to_owned(),
-            None => std::env::temp_dir(),
-        }
+        arguments::folder(self.folder.as_deref(), self.durability == Durability::Sync)
     }
 
-    fn load(&self, clients: usize, updating: u64, pass: u64) -> Outcome<Load> {
+    fn load(&self, clients: usize, pass: u64) -> Outcome<Load> {
         Ok(Load {
             clients,
-            updating,
             warm: Duration::try_from_secs_f64(self.warm)?,
             measured: Duration::try_from_secs_f64(self.seconds)?,
             seed: mix(self.seed ^ mix(pass)),
@@ -122,7 +101,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     for engine in Engine::MISSING {
         println!("{engine}: not built in; peers/install.sh, then --features native");
     }
-    more_files()?;
+    arguments::more_files()?;
     let mut figures = Figures::new(plan, &folder, &engines);
     figures.print_settings();
     let steps = plan.passes * (plan.updating.len() * plan.mpl.len() * engines.len()) as u64;
@@ -166,9 +145,9 @@ fn measure(
     let loads: Result<Vec<Load>, _> = plan
         .mpl
         .iter()
-        .map(|&clients| plan.load(clients, updating, pass))
+        .map(|&clients| plan.load(clients, pass))
         .collect();
-    sweep(store.as_ref(), &loads?, &mut |load, run| {
+    sweep(store.as_ref(), updating, &loads?, &mut |load, run| {
         figures.add(engine, updating, load.clients, run);
         bar.set_message(format!("{}, {} clients", engine.name(), load.clients));
         bar.inc(1);
@@ -176,11 +155,19 @@ fn measure(
 }
 
 /// Runs `loads` on a store fresh from loading, and holds the increments in it against those committed.
-fn sweep(store: &dyn Store, loads: &[Load], add: &mut dyn FnMut(&Load, Run)) -> Outcome {
+fn sweep(
+    store: &dyn Store,
+    updating: u64,
+    loads: &[Load],
+    add: &mut dyn FnMut(&Load, Run),
+) -> Outcome {
     let mut committed = 0;
     for load in loads {
-        let (count, took) = driver::run(store, load)?;
-        committed += count.increments;
+        let (count, took) = driver::run(load, &|client| {
+            let draw = Draw::new(load.seed, client);
+            Ok(Box::new(Asked::new(store.client()?, draw, updating)))
+        })?;
+        committed += count.changes;
         add(load, Run { count, took });
     }
     match increments(store)? {
@@ -190,17 +177,6 @@ fn sweep(store: &dyn Store, loads: &[Load], add: &mut dyn FnMut(&Load, Run)) -> 
             Err(what.into())
         }
     }
-}
-
-/// Each of many connections has files of its own: as many as the process may ask for.
-fn more_files() -> Outcome {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    Ok(setrlimit(Resource::Nofile, most)?)
 }
 
 #[cfg(test)]
@@ -215,7 +191,6 @@ mod tests {
 
     const LOAD: Load = Load {
         clients: 4,
-        updating: 50,
         warm: Duration::from_millis(10),
         measured: Duration::from_millis(100),
         seed: 1,
@@ -227,7 +202,7 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let store = engine.open(place.path(), Durability::None).unwrap();
             let loads = [1, 64].map(|clients| Load { clients, ..LOAD });
-            sweep(store.as_ref(), &loads, &mut |_, _| {})
+            sweep(store.as_ref(), 50, &loads, &mut |_, _| {})
                 .unwrap_or_else(|error| panic!("{}: {error}", engine.name()));
         }
     }
@@ -277,7 +252,7 @@ mod tests {
     fn swept(fault: Fault) -> Result<u64, String> {
         let rows = Mutex::new((0..contract::ROWS).map(row).collect());
         let store = Plain { rows, fault };
-        let swept = sweep(&store, &[LOAD, LOAD], &mut |_, _| {});
+        let swept = sweep(&store, 50, &[LOAD, LOAD], &mut |_, _| {});
         swept.map_err(|error| error.to_string())?;
         let rows = store.rows.into_inner().unwrap();
         Ok(rows.iter().map(|row| counter(row)).sum())

@@ -22,4 +22,15 @@ impl Durability {
             Durability::Sync => "sync",
         }
     }
+
+    /// Foxton's options with this, and else as they are by default.
+    pub(crate) fn options(self) -> foxton::Options {
+        let mut options = foxton::Options::default();
+        options.durability = match self {
+            Durability::None => foxton::Durability::None,
+            Durability::Buffered => foxton::Durability::Buffered,
+            Durability::Sync => foxton::Durability::Sync,
+        };
+        options
+    }
 }

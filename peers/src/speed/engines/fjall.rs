@@ -7,8 +7,9 @@ use crate::{
     speed::contract::{Attempt, Client, Job, ROWS, Store, increment, mark, row},
 };
 use fjall::{
-    Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, PersistMode,
-    Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace, Snapshot,
+    Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, OptimisticWriteTx,
+    PersistMode, Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace, SingleWriterWriteTx,
+    Snapshot, UserKey, UserValue,
 };
 use std::path::Path;
 
@@ -39,133 +40,149 @@ fn bytes(key: u64) -> [u8; 8] {
     key.to_be_bytes()
 }
 
-fn read(snapshot: &impl Readable, rows: impl AsRef<Keyspace>, keys: &[u64]) -> fjall::Result<u64> {
-    let mut marks = 0_u64;
-    for &key in keys {
-        let row = snapshot.get(rows.as_ref(), bytes(key))?;
-        marks = marks.wrapping_add(row.map_or(0, |row| mark(&row)));
-    }
-    Ok(marks)
-}
+/// What both kinds of database have, each in types of its own.
+pub(crate) trait Kind: Sized + Sync {
+    type Rows: AsRef<Keyspace> + Sync;
+    /// A transaction that updates.
+    type Writing<'d>: Readable
+    where
+        Self: 'd;
 
-fn each(
-    snapshot: &Snapshot,
-    rows: impl AsRef<Keyspace>,
-    see: &mut dyn FnMut(u64, &[u8]),
-) -> Outcome {
-    for row in snapshot.iter(rows) {
-        let (key, row) = row.into_inner()?;
-        see(u64::from_be_bytes((*key).try_into()?), &row);
-    }
-    Ok(())
+    fn open(folder: &Path) -> fjall::Result<Self>;
+    fn rows(&self) -> fjall::Result<Self::Rows>;
+    fn see(&self) -> Snapshot;
+    fn write(&self, persist: Option<PersistMode>) -> fjall::Result<Self::Writing<'_>>;
+    fn put(tx: &mut Self::Writing<'_>, rows: &Self::Rows, key: UserKey, row: UserValue);
+    /// Whether it did, or had to give way.
+    fn commit(tx: Self::Writing<'_>) -> fjall::Result<bool>;
 }
 
 /// One writer at a time.
-pub(crate) struct Fjall {
-    db: SingleWriterTxDatabase,
-    rows: SingleWriterTxKeyspace,
-    persist: Option<PersistMode>,
-}
+impl Kind for SingleWriterTxDatabase {
+    type Rows = SingleWriterTxKeyspace;
+    type Writing<'d> = SingleWriterWriteTx<'d>;
 
-impl Fjall {
-    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Fjall> {
-        let builder = SingleWriterTxDatabase::builder(folder);
-        let db = builder.cache_size(CACHE_BYTES).open()?;
-        let rows = db.keyspace("rows", KeyspaceCreateOptions::default)?;
-        for key in 0..ROWS {
-            rows.insert(bytes(key), row(key))?;
-        }
-        let persist = persist(durability);
-        Ok(Fjall { db, rows, persist })
-    }
-}
-
-impl Store for Fjall {
-    fn client(&self) -> Outcome<Box<dyn Client + '_>> {
-        Ok(Box::new(InTurn(self)))
+    fn open(folder: &Path) -> fjall::Result<Self> {
+        Self::builder(folder).cache_size(CACHE_BYTES).open()
     }
 
-    fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome {
-        each(&self.db.read_tx(), &self.rows, see)
+    fn rows(&self) -> fjall::Result<Self::Rows> {
+        self.keyspace("rows", KeyspaceCreateOptions::default)
     }
-}
 
-struct InTurn<'s>(&'s Fjall);
+    fn see(&self) -> Snapshot {
+        self.read_tx()
+    }
 
-impl Client for InTurn<'_> {
-    fn attempt(&mut self, job: &Job) -> Outcome<Attempt> {
-        let Fjall { db, rows, persist } = self.0;
-        let Some(updates) = &job.updates else {
-            let marks = read(&db.read_tx(), rows, &job.reads)?;
-            return Ok(Attempt::Committed(marks));
-        };
-        let mut tx = db.write_tx().durability(*persist);
-        let mut marks = read(&tx, rows, &job.reads)?;
-        for &key in updates {
-            let mut row = tx
-                .get(rows, bytes(key))?
-                .map_or(Vec::new(), |row| row.to_vec());
-            marks = marks.wrapping_add(mark(&row));
-            increment(&mut row);
-            tx.insert(rows, bytes(key), row);
-        }
-        tx.commit()?;
-        Ok(Attempt::Committed(marks))
+    fn write(&self, persist: Option<PersistMode>) -> fjall::Result<Self::Writing<'_>> {
+        Ok(self.write_tx().durability(persist))
+    }
+
+    fn put(tx: &mut Self::Writing<'_>, rows: &Self::Rows, key: UserKey, row: UserValue) {
+        tx.insert(rows, key, row);
+    }
+
+    fn commit(tx: Self::Writing<'_>) -> fjall::Result<bool> {
+        tx.commit().map(|()| true)
     }
 }
 
 /// Many writers, of which some are refused.
-pub(crate) struct Optimistic {
-    db: OptimisticTxDatabase,
-    rows: OptimisticTxKeyspace,
+impl Kind for OptimisticTxDatabase {
+    type Rows = OptimisticTxKeyspace;
+    type Writing<'d> = OptimisticWriteTx;
+
+    fn open(folder: &Path) -> fjall::Result<Self> {
+        Self::builder(folder).cache_size(CACHE_BYTES).open()
+    }
+
+    fn rows(&self) -> fjall::Result<Self::Rows> {
+        self.keyspace("rows", KeyspaceCreateOptions::default)
+    }
+
+    fn see(&self) -> Snapshot {
+        self.read_tx()
+    }
+
+    fn write(&self, persist: Option<PersistMode>) -> fjall::Result<OptimisticWriteTx> {
+        Ok(self.write_tx()?.durability(persist))
+    }
+
+    fn put(tx: &mut OptimisticWriteTx, rows: &Self::Rows, key: UserKey, row: UserValue) {
+        tx.insert(rows, key, row);
+    }
+
+    fn commit(tx: OptimisticWriteTx) -> fjall::Result<bool> {
+        Ok(tx.commit()?.is_ok())
+    }
+}
+
+/// A database of either kind, with its rows.
+pub(crate) struct Fjall<D: Kind> {
+    db: D,
+    rows: D::Rows,
     persist: Option<PersistMode>,
 }
 
-impl Optimistic {
-    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Optimistic> {
-        let builder = OptimisticTxDatabase::builder(folder);
-        let db = builder.cache_size(CACHE_BYTES).open()?;
-        let rows = db.keyspace("rows", KeyspaceCreateOptions::default)?;
+pub(crate) type SingleWriter = Fjall<SingleWriterTxDatabase>;
+pub(crate) type Optimistic = Fjall<OptimisticTxDatabase>;
+
+impl<D: Kind> Fjall<D> {
+    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Fjall<D>> {
+        let db = D::open(folder)?;
+        let rows = db.rows()?;
         for key in 0..ROWS {
-            rows.insert(bytes(key), row(key))?;
+            rows.as_ref().insert(bytes(key), row(key))?;
         }
         let persist = persist(durability);
-        Ok(Optimistic { db, rows, persist })
+        Ok(Fjall { db, rows, persist })
+    }
+
+    fn read(&self, from: &impl Readable, keys: &[u64]) -> fjall::Result<u64> {
+        let mut marks = 0_u64;
+        for &key in keys {
+            let row = from.get(&self.rows, bytes(key))?;
+            marks = marks.wrapping_add(row.map_or(0, |row| mark(&row)));
+        }
+        Ok(marks)
     }
 }
 
-impl Store for Optimistic {
+impl<D: Kind> Store for Fjall<D> {
     fn client(&self) -> Outcome<Box<dyn Client + '_>> {
-        Ok(Box::new(AtOnce(self)))
+        Ok(Box::new(Session(self)))
     }
 
     fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome {
-        each(&self.db.read_tx(), &self.rows, see)
+        for row in self.db.see().iter(&self.rows) {
+            let (key, row) = row.into_inner()?;
+            see(u64::from_be_bytes((*key).try_into()?), &row);
+        }
+        Ok(())
     }
 }
 
-struct AtOnce<'s>(&'s Optimistic);
+struct Session<'s, D: Kind>(&'s Fjall<D>);
 
-impl Client for AtOnce<'_> {
+impl<D: Kind> Client for Session<'_, D> {
     fn attempt(&mut self, job: &Job) -> Outcome<Attempt> {
-        let Optimistic { db, rows, persist } = self.0;
+        let Fjall { db, rows, persist } = self.0;
         let Some(updates) = &job.updates else {
-            let marks = read(&db.read_tx(), rows, &job.reads)?;
+            let marks = self.0.read(&db.see(), &job.reads)?;
             return Ok(Attempt::Committed(marks));
         };
-        let mut tx = db.write_tx()?.durability(*persist);
-        let mut marks = read(&tx, rows, &job.reads)?;
+        let mut tx = db.write(*persist)?;
+        let mut marks = self.0.read(&tx, &job.reads)?;
         for &key in updates {
-            let mut row = tx
-                .get(rows, bytes(key))?
-                .map_or(Vec::new(), |row| row.to_vec());
+            let row = tx.get(rows, bytes(key))?;
+            let mut row = row.map_or(Vec::new(), |row| row.to_vec());
             marks = marks.wrapping_add(mark(&row));
             increment(&mut row);
-            tx.insert(rows, bytes(key), row);
+            D::put(&mut tx, rows, bytes(key).into(), row.into());
         }
-        match tx.commit()? {
-            Ok(()) => Ok(Attempt::Committed(marks)),
-            Err(fjall::Conflict) => Ok(Attempt::Refused),
-        }
+        Ok(match D::commit(tx)? {
+            true => Attempt::Committed(marks),
+            false => Attempt::Refused,
+        })
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     Outcome,
     speed::contract::{Attempt, Client, Job, ROWS, Store, increment, mark, row},
 };
-use foxton::{Database, Options, Table, Transaction};
+use foxton::{Database, Table, Transaction};
 use std::path::Path;
 
 const TABLE: Table<u64, [u8]> = Table::new("rows");
@@ -14,18 +14,8 @@ const AT_ONCE: u64 = 1_000;
 
 pub(crate) struct Foxton(Database);
 
-fn options(durability: Durability) -> Options {
-    let mut options = Options::default();
-    options.durability = match durability {
-        Durability::None => foxton::Durability::None,
-        Durability::Buffered => foxton::Durability::Buffered,
-        Durability::Sync => foxton::Durability::Sync,
-    };
-    options
-}
-
 pub(crate) fn settings(durability: Durability) -> String {
-    let options = options(durability);
+    let options = durability.options();
     format!(
         "of this repository; options as they are by default (lock manager {}), durability {}",
         options.lock_manager, options.durability
@@ -34,7 +24,7 @@ pub(crate) fn settings(durability: Durability) -> String {
 
 impl Foxton {
     pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Foxton> {
-        let db = Database::open_with(folder, options(durability))?;
+        let db = Database::open_with(folder, durability.options())?;
         for first in (0..ROWS).step_by(AT_ONCE as usize) {
             db.run(|tx| {
                 let keys = first..ROWS.min(first + AT_ONCE);

@@ -10,7 +10,7 @@ use crate::{
     speed::contract::{Attempt, Client, Job, ROWS, Store, row},
 };
 use foxton_lock::{
-    any::{Any, Options},
+    any::{Any, Kind, Options},
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
@@ -121,7 +121,7 @@ impl<S: Session> Under<'_, S> {
 
 const SPACE: u32 = 1;
 
-/// Foxton's default, through the crate of the lock managers alone.
+/// One of Foxton's, through the crate of the lock managers alone.
 pub(crate) struct Ours {
     locks: Any,
     workers: Workers,
@@ -129,20 +129,35 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    pub(crate) fn new() -> Ours {
+    /// The default, which remembers locks that nobody conflicts with, or the one that has every lock in a table
+    /// that all threads share, as other engines do.
+    pub(crate) fn new(shared: bool) -> Ours {
         Ours {
-            locks: Any::new(&Options::default()),
+            locks: Any::new(&options(shared)),
             workers: Workers::new(),
             hasher: KeyHasher::new(7),
         }
     }
 
-    pub(crate) fn settings() -> String {
-        let kind = Options::default().kind;
+    pub(crate) fn settings(shared: bool) -> String {
         format!(
-            "crate foxton-lock of this repository; options as they are by default (manager {kind})"
+            "crate foxton-lock of this repository; manager {}, {}; options else as they are by default",
+            options(shared).kind,
+            match shared {
+                true => "each lock in a table that all threads share",
+                false =>
+                    "the default: locks that nobody conflicts with are remembered by who took them",
+            }
         )
     }
+}
+
+fn options(shared: bool) -> Options {
+    let mut options = Options::default();
+    if shared {
+        options.kind = Kind::Bucket;
+    }
+    options
 }
 
 impl Locks for Ours {

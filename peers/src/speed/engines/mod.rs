@@ -59,6 +59,7 @@ pub(crate) enum Engine {
     Fjall,
     FjallOptimistic,
     FoxtonLocks,
+    FoxtonBucket,
     #[cfg(feature = "berkeley")]
     BerkeleyLocks,
     LockDb,
@@ -79,6 +80,7 @@ impl Engine {
         Engine::Fjall,
         Engine::FjallOptimistic,
         Engine::FoxtonLocks,
+        Engine::FoxtonBucket,
         #[cfg(feature = "berkeley")]
         Engine::BerkeleyLocks,
         Engine::LockDb,
@@ -107,6 +109,7 @@ impl Engine {
             Engine::Fjall => "fjall",
             Engine::FjallOptimistic => "fjall-optimistic",
             Engine::FoxtonLocks => "foxton-lock",
+            Engine::FoxtonBucket => "foxton-lock-bucket",
             #[cfg(feature = "berkeley")]
             Engine::BerkeleyLocks => "berkeley-lock",
             Engine::LockDb => "lock-db",
@@ -116,7 +119,7 @@ impl Engine {
     /// Whether it is a lock manager alone, measured beside its like.
     pub(crate) fn is_locks(self) -> bool {
         match self {
-            Engine::FoxtonLocks | Engine::LockDb => true,
+            Engine::FoxtonLocks | Engine::FoxtonBucket | Engine::LockDb => true,
             #[cfg(feature = "berkeley")]
             Engine::BerkeleyLocks => true,
             _ => false,
@@ -125,7 +128,10 @@ impl Engine {
 
     /// Whether it is of this repository.
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Engine::Foxton | Engine::FoxtonLocks)
+        matches!(
+            self,
+            Engine::Foxton | Engine::FoxtonLocks | Engine::FoxtonBucket
+        )
     }
 
     /// Opens it in `folder`, which is empty, and loads the rows.
@@ -141,9 +147,10 @@ impl Engine {
             Engine::Lmdb => Box::new(lmdb::Lmdb::load(folder, durability)?),
             Engine::Sqlite => Box::new(sqlite::Sqlite::load(folder, durability)?),
             Engine::Redb => Box::new(redb::Redb::load(folder, durability)?),
-            Engine::Fjall => Box::new(fjall::Fjall::load(folder, durability)?),
+            Engine::Fjall => Box::new(fjall::SingleWriter::load(folder, durability)?),
             Engine::FjallOptimistic => Box::new(fjall::Optimistic::load(folder, durability)?),
-            Engine::FoxtonLocks => Box::new(locks::Guarded::new(locks::Ours::new())),
+            Engine::FoxtonLocks => Box::new(locks::Guarded::new(locks::Ours::new(false))),
+            Engine::FoxtonBucket => Box::new(locks::Guarded::new(locks::Ours::new(true))),
             #[cfg(feature = "berkeley")]
             Engine::BerkeleyLocks => Box::new(locks::Guarded::new(berkeley::Locks::open(folder)?)),
             Engine::LockDb => Box::new(locks::Guarded::new(locks::LockDb::new())),
@@ -165,7 +172,8 @@ impl Engine {
             Engine::Redb => redb::settings(durability),
             Engine::Fjall => fjall::settings(durability, false),
             Engine::FjallOptimistic => fjall::settings(durability, true),
-            Engine::FoxtonLocks => locks::Ours::settings(),
+            Engine::FoxtonLocks => locks::Ours::settings(false),
+            Engine::FoxtonBucket => locks::Ours::settings(true),
             #[cfg(feature = "berkeley")]
             Engine::BerkeleyLocks => berkeley::lock_settings(),
             Engine::LockDb => locks::LockDb::settings(),

@@ -1,6 +1,5 @@
 //! Clients in a closed loop, and what they get done while the clock runs.
 
-use super::contract::{Attempt, Client, Job, READS, ROWS, Store, UPDATES};
 use crate::{Outcome, rows::mix};
 use std::{
     sync::{
@@ -11,12 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long, by how many, and what.
+/// How long, and by how many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) clients: usize,
-    /// Transactions of a hundred that update.
-    pub(crate) updating: u64,
     pub(crate) warm: Duration,
     pub(crate) measured: Duration,
     pub(crate) seed: u64,
@@ -29,9 +26,21 @@ pub(crate) struct Count {
     pub(crate) committed: u64,
     /// Attempts that gave way while the clock ran.
     pub(crate) refused: u64,
-    /// Increments committed, whether or not the clock ran.
-    pub(crate) increments: u64,
+    /// Changes committed, whether or not the clock ran.
+    pub(crate) changes: u64,
 }
+
+/// What one client does, again and again.
+pub(crate) trait Worker {
+    /// Draws the next transaction.
+    fn draw(&mut self);
+
+    /// Runs what was drawn, once: how many changes it made, or `None` if it gave way to another.
+    fn attempt(&mut self) -> Outcome<Option<u64>>;
+}
+
+/// Makes a worker for the client of this number, on its thread.
+pub(crate) type Make<'m> = dyn Fn(usize) -> Outcome<Box<dyn Worker + 'm>> + Sync + 'm;
 
 const WARMING: u8 = 0;
 const RUNNING: u8 = 1;
@@ -41,17 +50,17 @@ const ENDED: u8 = 2;
 ///
 /// # Errors
 ///
-/// What any client gets that is not a conflict, and a sum of marks that is wrong.
-pub(crate) fn run(store: &dyn Store, load: &Load) -> Outcome<(Count, Duration)> {
+/// What any client gets that is not a conflict.
+pub(crate) fn run(load: &Load, make: &Make<'_>) -> Outcome<(Count, Duration)> {
     let (phase, ready) = (AtomicU8::new(WARMING), Barrier::new(load.clients + 1));
     thread::scope(|scope| {
         let clients: Vec<_> = (0..load.clients)
             .map(|client| {
                 let (phase, ready) = (&phase, &ready);
                 scope.spawn(move || {
-                    let made = store.client();
+                    let made = make(client);
                     ready.wait();
-                    work(made?.as_mut(), &mut Draw::new(load, client), phase)
+                    work(made?.as_mut(), Draw::new(load.seed, client), phase)
                 })
             })
             .collect();
@@ -68,72 +77,46 @@ pub(crate) fn run(store: &dyn Store, load: &Load) -> Outcome<(Count, Duration)> 
             let count = client.join().map_err(|_| "a client panicked")??;
             all.committed += count.committed;
             all.refused += count.refused;
-            all.increments += count.increments;
+            all.changes += count.changes;
         }
         Ok((all, took))
     })
 }
 
-fn work(client: &mut dyn Client, draw: &mut Draw, phase: &AtomicU8) -> Outcome<Count> {
+fn work(worker: &mut dyn Worker, mut pauses: Draw, phase: &AtomicU8) -> Outcome<Count> {
     let mut count = Count::default();
     loop {
-        let job = draw.job();
+        worker.draw();
         let mut attempts = 0;
-        loop {
+        let changes = loop {
             if phase.load(Relaxed) == ENDED {
                 return Ok(count);
             }
-            match client.attempt(&job)? {
-                Attempt::Committed(marks) if marks == job.marks() => break,
-                Attempt::Committed(_) => return Err("a transaction read something else".into()),
-                Attempt::Refused => {}
+            if let Some(changes) = worker.attempt()? {
+                break changes;
             }
             count.refused += u64::from(phase.load(Relaxed) == RUNNING);
             attempts += 1;
-            draw.pause(attempts);
-        }
+            pauses.pause(attempts);
+        };
         count.committed += u64::from(phase.load(Relaxed) == RUNNING);
-        count.increments += job.updates.map_or(0, |keys| keys.len() as u64);
+        count.changes += changes;
     }
 }
 
-/// What a client draws: jobs, and how long to wait after a conflict.
-struct Draw {
-    state: u64,
-    updating: u64,
-}
+/// Numbers as a client draws them, the same for the same seed and client.
+#[derive(Debug, Clone)]
+pub(crate) struct Draw(u64);
 
 impl Draw {
-    fn new(load: &Load, client: usize) -> Draw {
-        Draw {
-            state: mix(load.seed ^ mix(client as u64)),
-            updating: load.updating,
-        }
+    pub(crate) fn new(seed: u64, client: usize) -> Draw {
+        Draw(mix(seed ^ mix(client as u64)))
     }
 
     /// A number below `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.state = self.state.wrapping_add(1);
-        ((u128::from(mix(self.state)) * u128::from(bound)) >> 64) as u64
-    }
-
-    fn job(&mut self) -> Job {
-        let updates = self.below(100) < self.updating;
-        let mut reads = [0; READS];
-        reads.fill_with(|| self.below(ROWS));
-        let updates = updates.then(|| self.distinct());
-        Job { reads, updates }
-    }
-
-    fn distinct(&mut self) -> [u64; UPDATES] {
-        loop {
-            let mut keys = [0; UPDATES];
-            keys.fill_with(|| self.below(ROWS));
-            keys.sort_unstable();
-            if keys.is_sorted_by(|one, next| one < next) {
-                return keys;
-            }
-        }
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        ((u128::from(mix(self.0)) * u128::from(bound)) >> 64) as u64
     }
 
     /// After the first conflict the others go on; after more, a random time that grows to about a millisecond.
