@@ -25,7 +25,7 @@ Kills a process at its k-th system call, or has the call fail, and looks for eve
   --seed N      what is drawn from [1]
   --clients N   threads of the process [4]
   --each N      transactions of each [25]
-  --folder DIR  where databases lie [a new one under the system's temporary folder]";
+  --folder DIR  where databases lie, in a new folder that is removed [the system's temporary one]";
 
 fn main() -> Outcome {
     if let Some(status) = victim::taken() {

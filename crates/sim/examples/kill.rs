@@ -21,7 +21,7 @@ Kills a process that runs a TPC-B-like load, and looks for every commit it was t
   --clients N   threads of the process [8]
   --transactions N  the most that it begins before it dies [200]
   --backups yes it takes backups meanwhile; what is left of each is looked at, too
-  --folder DIR  where its databases lie [a new one under the system's temporary folder]";
+  --folder DIR  where its databases lie, in a new folder that is removed [the system's temporary one]";
 
 fn main() -> Outcome {
     if let Some(status) = victim::taken() {
@@ -42,8 +42,10 @@ fn main() -> Outcome {
     let cycles: u64 = arguments.get("cycles", 100)?;
     let seed: u64 = arguments.get("seed", u64::from(std::process::id()))?;
     let folder: Option<PathBuf> = arguments.find("folder")?;
+    // Inside the one that was named: what else is there is not ours to remove.
     let folder = folder
-        .unwrap_or_else(|| env::temp_dir().join(format!("foxton-kill-{}", std::process::id())));
+        .unwrap_or_else(env::temp_dir)
+        .join(format!("foxton-kill-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
 
     println!("{cycles} cycles, seed {seed}, in {}", folder.display());

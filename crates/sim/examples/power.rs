@@ -24,7 +24,7 @@ Kills a process under load, cuts the power of the file system below it, and look
   --transactions N  the most that a process begins before it dies [200]
   --backups yes the process takes backups meanwhile; what is left of each is looked at, too
   --sync no     the control: nothing is synced, and that must be noticed
-  --folder DIR  where images lie [a new one under the system's temporary folder]";
+  --folder DIR  where images lie, in a new folder that is removed [the system's temporary one]";
 
 fn main() -> Outcome {
     if let Some(status) = victim::taken() {
@@ -49,7 +49,8 @@ fn main() -> Outcome {
     let is_control = arguments.get("sync", "yes".to_owned())? == "no";
     let name = format!("foxton-power-{}", std::process::id());
     let folder: Option<PathBuf> = arguments.find("folder")?;
-    let folder = folder.unwrap_or_else(|| env::temp_dir().join(name));
+    // Inside the one that was named: what else is there is not ours to remove.
+    let folder = folder.unwrap_or_else(env::temp_dir).join(name);
     fs::create_dir_all(&folder)?;
     if let Err(why) = PowerCut::is_possible(system, &folder) {
         fs::remove_dir_all(&folder)?;

@@ -366,14 +366,14 @@ fn told(output: &Output) -> String {
     lines.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Where a rig plays; a new folder under the system's temporary one.
+/// Where a rig plays: a new folder in `parent`, or in the system's temporary one. What else is in `parent` stays.
 ///
 /// # Errors
 ///
 /// If it cannot be made.
-pub fn folder(path: Option<PathBuf>) -> io::Result<PathBuf> {
-    let usual = || std::env::temp_dir().join(format!("foxton-calls-{}", std::process::id()));
-    let folder = path.unwrap_or_else(usual);
+pub fn folder(parent: Option<PathBuf>) -> io::Result<PathBuf> {
+    let name = format!("foxton-calls-{}", std::process::id());
+    let folder = parent.unwrap_or_else(std::env::temp_dir).join(name);
     fs::create_dir_all(&folder)?;
     Path::canonicalize(&folder)
 }

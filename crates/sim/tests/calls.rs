@@ -19,7 +19,7 @@ fn play(name: &str, honesty: Honesty, aims: &[(Aim, u64)]) -> Option<Vec<Result<
     }
     let place = std::env::temp_dir().join(format!("foxton-{name}-{}", std::process::id()));
     let rig = Rig {
-        folder: folder(Some(place)).expect("the temporary folder can be written"),
+        folder: folder(Some(place.clone())).expect("the temporary folder can be written"),
         clients: 4,
         each: 12,
         honesty,
@@ -32,7 +32,7 @@ fn play(name: &str, honesty: Honesty, aims: &[(Aim, u64)]) -> Option<Vec<Result<
     });
     let ends = ends.collect();
     println!("{summary}");
-    fs::remove_dir_all(&rig.folder).expect("the folder is ours");
+    fs::remove_dir_all(&place).expect("the folder is ours");
     Some(ends)
 }
 

@@ -1,7 +1,7 @@
 //! What long commands have in common: their arguments and their bar.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::{collections::BTreeMap, env, error::Error, str::FromStr};
+use std::{collections::BTreeMap, env, error::Error, process, str::FromStr};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -11,7 +11,7 @@ pub(crate) struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
     /// Reads the arguments after the first `skip`. `known` are the names; anything else is refused,
-    /// and `--help` shows `help`.
+    /// and `--help` shows `help` and ends the program.
     pub(crate) fn read(skip: usize, known: &[&str], help: &str) -> Outcome<Arguments> {
         let mut given = BTreeMap::new();
         let mut arguments = env::args().skip(1 + skip);
@@ -19,10 +19,10 @@ impl Arguments {
             let name = argument.strip_prefix("--").unwrap_or_default();
             if name == "help" || !known.contains(&name) {
                 println!("{help}");
-                return Err(match name {
-                    "help" => "nothing was done".into(),
-                    _ => format!("unknown argument {argument}").into(),
-                });
+                if name == "help" {
+                    process::exit(0);
+                }
+                return Err(format!("unknown argument {argument}").into());
             }
             let value = arguments.next();
             let value = value.ok_or_else(|| format!("{argument} needs a value"))?;
