@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use foxton_lab::{
-    bench::restart::{self, Settings},
+    bench::restart::{self, Opened, Settings},
     progress::Audience,
     report::{
         number::{bytes, duration_us, grouped},
@@ -22,17 +22,20 @@ use crate::{
 #[command(after_help = "\
 Examples:
   foxton bench restart
-  foxton bench restart --log 1024 --rows 1000000 --seconds 0
-      a log of a gibibyte, and no clients
+  foxton bench restart --log 256,1024 --rows 100000,1000000 --seconds 0
+      up to a gibibyte of log behind the checkpoint, two sizes of table, and no clients
   foxton bench restart --log 64 --threads 1,2
       restart on one thread and on two")]
 pub(crate) struct Restart {
-    /// Lengths of log in MiB, separated by commas.
+    /// Lengths of log behind the checkpoint in MiB, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub(crate) log: Vec<u64>,
-    /// Rows of the table, a hundred bytes each.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) rows: u64,
+    /// Rows of the table, a hundred bytes each, separated by commas; clients update the first.
+    #[arg(long, value_delimiter = ',', default_value = "100000", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rows: Vec<u64>,
+    /// Times each database is opened with the log behind its checkpoint.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) opens: u32,
     /// Threads that load and replay, separated by commas; 0 for as many as the machine has cores.
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=256))]
     pub(crate) threads: Vec<u32>,
@@ -59,14 +62,16 @@ pub(crate) struct Restart {
 /// Measures, and shows two tables.
 pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
     let mut restarts = Table::new([
+        "rows",
         "log",
         "threads",
+        "loaded",
         "replayed",
+        "restart",
         "transactions",
         "checkpoint",
         "written",
-        "restart with it",
-        "rows",
+        "restart behind it",
     ]);
     let mut clients = Table::new([
         "checkpoints",
@@ -79,15 +84,19 @@ pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
         let findings = restart::run(&settings, arguments.dir.as_deref(), Audience::here());
         let findings = findings.map_err(|error| error.to_string())?;
         for found in &findings.restarts {
+            let recovered = &found.behind[0].recovered;
+            let spread = |part: fn(&Opened) -> Duration| spread(&found.behind, part);
             restarts.row([
-                bytes(found.without.log_bytes),
+                grouped(recovered.checkpoint_rows as f64),
+                bytes(recovered.log_bytes),
                 threads.to_string(),
-                time(found.without_time),
-                grouped(found.without.transactions as f64),
+                spread(|opened| opened.recovered.checkpoint_time),
+                spread(|opened| opened.recovered.log_time),
+                spread(|opened| opened.took),
+                grouped(recovered.transactions as f64),
                 time(found.checkpoint.took),
                 bytes(found.checkpoint.written_bytes),
-                time(found.with_time),
-                grouped(found.with.checkpoint_rows as f64),
+                time(found.at_once.took),
             ]);
         }
         for window in &findings.windows {
@@ -101,7 +110,7 @@ pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
             ]);
         }
     }
-    say!("Restarts:\n");
+    say!("Restarts; medians and extremes, if opened more than once:\n");
     show(&restarts.render());
     if !clients.is_empty() {
         say!("\n{} clients that update, in turn:\n", arguments.clients);
@@ -117,13 +126,25 @@ fn settings(arguments: &Restart, threads: u32, with_clients: bool) -> Settings {
     let seconds = if with_clients { arguments.seconds } else { 0.0 };
     Settings {
         logs: arguments.log.iter().map(|mib| mib << 20).collect(),
-        rows: arguments.rows,
+        rows: arguments.rows.clone(),
+        opens: arguments.opens,
         threads: threads as usize,
         clients: arguments.clients,
         window: Duration::from_secs_f64(seconds),
         every: arguments.every << 20,
         reps: arguments.reps,
         seed: arguments.seed,
+    }
+}
+
+/// The median of a time, and its extremes.
+fn spread(opened: &[Opened], part: fn(&Opened) -> Duration) -> String {
+    let mut times: Vec<_> = opened.iter().map(part).collect();
+    times.sort_unstable();
+    let median = time(times[times.len() / 2]);
+    match &times[..] {
+        [least, .., most] => format!("{median} ({} to {})", time(*least), time(*most)),
+        _ => median,
     }
 }
 

@@ -1,7 +1,9 @@
 //! How long a restart takes, and what the checkpoints that keep it short cost.
 //!
-//! For each length of log: a table is updated at random until the log is so long; the database is
-//! closed and opened, which replays all of it; then a checkpoint is made, and it is opened again.
+//! For each size of the table and each length of log: the table is filled, a checkpoint is made, and rows are
+//! updated at random until the log behind the checkpoint is so long. The database is closed and opened some
+//! times, which loads the checkpoint and replays the log, each timed by itself: the first goes by the rows,
+//! the second by the log. Then a checkpoint is made once more, and what is left of the second is opened.
 //! Beside it: clients that update, without checkpoints and with many, each some seconds in turn, and
 //! the longest that any of their commits took.
 
@@ -27,10 +29,12 @@ const LOADED: u64 = 1_000;
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Lengths of log, in bytes.
+    /// Lengths of log behind the checkpoint, in bytes.
     pub logs: Vec<u64>,
-    /// Rows of the table.
-    pub rows: u64,
+    /// Rows of the table; clients update a table of the first of these sizes.
+    pub rows: Vec<u64>,
+    /// How often each database is opened; at least once.
+    pub opens: u32,
     /// Threads that load and replay; 0 for as many as the machine runs at once.
     pub threads: usize,
     /// Clients that update while checkpoints are made.
@@ -45,19 +49,24 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// One length of log.
+/// One opening.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// What was loaded and replayed, and how long each took.
+    pub recovered: Recovered,
+    /// The whole of it.
+    pub took: Duration,
+}
+
+/// One size of table and one length of log.
 #[derive(Debug, Clone)]
 pub struct Restart {
-    /// Opening it with all of the log.
-    pub without: Recovered,
-    /// The whole time that took.
-    pub without_time: Duration,
+    /// With the log behind the first checkpoint, as often as was asked for.
+    pub behind: Vec<Opened>,
     /// The checkpoint then made.
     pub checkpoint: Checkpoint,
-    /// Opening it with the checkpoint.
-    pub with: Recovered,
-    /// The whole time that took.
-    pub with_time: Duration,
+    /// With nothing behind a checkpoint.
+    pub at_once: Opened,
 }
 
 /// Some seconds of clients.
@@ -76,7 +85,7 @@ pub struct Window {
 /// What was measured.
 #[derive(Debug, Clone)]
 pub struct Findings {
-    /// In the order of the lengths.
+    /// In the order of the sizes, and of the lengths within each.
     pub restarts: Vec<Restart>,
     /// Without and with checkpoints, in turn.
     pub windows: Vec<Window>,
@@ -102,11 +111,13 @@ pub fn run(
             cause,
         })
     };
-    let restarts = settings.logs.iter().map(|&bytes| {
-        audience.say(&format!("a log of {} MiB", bytes >> 20));
-        restart(settings, bytes, &scratch()?)
-    });
-    let restarts = restarts.collect::<Result<_, _>>()?;
+    let mut restarts = Vec::new();
+    for &rows in &settings.rows {
+        for &bytes in &settings.logs {
+            audience.say(&format!("{rows} rows, a log of {} MiB", bytes >> 20));
+            restarts.push(restart(settings, rows, bytes, &scratch()?)?);
+        }
+    }
     let mut windows = Vec::new();
     if !settings.window.is_zero() {
         audience.say("clients, without checkpoints and with");
@@ -150,37 +161,46 @@ fn update(db: &Database, random: &mut Random, rows: u64) -> foxton::Result<()> {
     db.run(|tx| keys.iter().try_for_each(|key| tx.put(&ROWS, key, &value)))
 }
 
-fn restart(settings: &Settings, bytes: u64, directory: &TempDir) -> Result<Restart, BenchError> {
+fn restart(
+    settings: &Settings,
+    rows: u64,
+    bytes: u64,
+    directory: &TempDir,
+) -> Result<Restart, BenchError> {
     let db = open(settings, u64::MAX, directory)?;
-    load(&db, settings.rows)?;
+    load(&db, rows)?;
+    db.checkpoint().map_err(told("making a checkpoint"))?;
     let mut random = Random::seeded(&[settings.seed]);
-    while db.stats().log.bytes < bytes {
+    let before = db.stats().log.bytes;
+    while db.stats().log.bytes - before < bytes {
         for _ in 0..1_000 {
-            update(&db, &mut random, settings.rows).map_err(told("updating"))?;
+            update(&db, &mut random, rows).map_err(told("updating"))?;
         }
     }
     drop(db);
     let timed = || {
         let begun = Instant::now();
-        open(settings, u64::MAX, directory).map(|db| (db, begun.elapsed()))
+        let db = open(settings, u64::MAX, directory)?;
+        let (took, recovered) = (begun.elapsed(), db.recovered().clone());
+        Ok::<_, BenchError>((db, Opened { recovered, took }))
     };
-    let (db, without_time) = timed()?;
-    let without = db.recovered().clone();
+    let behind = (0..settings.opens.max(1)).map(|_| Ok(timed()?.1));
+    let behind = behind.collect::<Result<Vec<_>, BenchError>>()?;
+    let (db, _) = timed()?;
     let checkpoint = db.checkpoint().map_err(told("making a checkpoint"))?;
     drop(db);
-    let (db, with_time) = timed()?;
+    let (_, at_once) = timed()?;
     Ok(Restart {
-        without,
-        without_time,
+        behind,
         checkpoint,
-        with: db.recovered().clone(),
-        with_time,
+        at_once,
     })
 }
 
 fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window, BenchError> {
     let db = open(settings, every, directory)?;
-    load(&db, settings.rows)?;
+    let rows = settings.rows.first().copied().unwrap_or(1);
+    load(&db, rows)?;
     let before = db.checkpoints().made;
     let begun = Instant::now();
     let client = |number: u32| {
@@ -188,7 +208,7 @@ fn window(settings: &Settings, every: u64, directory: &TempDir) -> Result<Window
         let mut random = Random::seeded(&[settings.seed, number.into()]);
         while begun.elapsed() < settings.window {
             let begun = Instant::now();
-            update(&db, &mut random, settings.rows)?;
+            update(&db, &mut random, rows)?;
             times.saturating_record(begun.elapsed().as_micros() as u64);
         }
         Ok(times)
@@ -218,7 +238,8 @@ mod tests {
     fn a_checkpoint_leaves_nothing_to_replay_and_clients_run_beside_it() {
         let settings = Settings {
             logs: vec![1 << 20],
-            rows: 500,
+            rows: vec![500, 800],
+            opens: 2,
             threads: 0,
             clients: 2,
             window: Duration::from_millis(100),
@@ -227,10 +248,16 @@ mod tests {
             seed: 1,
         };
         let findings = run(&settings, None, Audience::Nobody).unwrap();
-        let restart = &findings.restarts[0];
-        assert!(restart.without.log_bytes >= 1 << 20);
-        assert_eq!(restart.with.transactions, 0);
-        assert_eq!(restart.with.checkpoint_rows, 500);
+        for (restart, rows) in findings.restarts.iter().zip([500, 800]) {
+            assert_eq!(restart.behind.len(), 2);
+            for opened in &restart.behind {
+                assert_eq!(opened.recovered.checkpoint_rows, rows);
+                assert!(opened.recovered.log_bytes >= 1 << 20);
+            }
+            assert_eq!(restart.at_once.recovered.transactions, 0);
+            assert_eq!(restart.at_once.recovered.checkpoint_rows, rows);
+        }
+        assert_eq!(findings.restarts.len(), 2);
         let [without, with] = findings.windows[..] else {
             panic!("{findings:?}");
         };
