@@ -12,7 +12,6 @@ use std::ops::{ControlFlow, RangeBounds};
 use foxton_lock::request::Label;
 
 use crate::codec::{Key, Value};
-use crate::engine::Count;
 use crate::error::Result;
 use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
@@ -22,6 +21,7 @@ use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::commit;
 use crate::txn::explicit;
+use crate::txn::hand::{Hand, UP, Up};
 use crate::txn::state::State;
 use crate::txn::write::Write;
 
@@ -54,52 +54,27 @@ use crate::txn::write::Write;
 /// # Ok::<(), foxton::Error>(())
 /// ```
 pub struct AsyncTransaction {
-    /// `None` only while it ends.
-    state: Option<Box<State>>,
+    hand: Hand,
 }
 
 impl fmt::Debug for AsyncTransaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = self.state.as_ref().map(|state| state.owner.id());
-        f.debug_struct("AsyncTransaction")
-            .field("owner", &owner)
-            .finish_non_exhaustive()
+        f.debug_tuple("AsyncTransaction").field(&self.hand).finish()
     }
 }
 
 impl AsyncTransaction {
     pub(crate) fn new(state: Box<State>) -> AsyncTransaction {
-        AsyncTransaction { state: Some(state) }
+        let hand = Hand::new(state);
+        AsyncTransaction { hand }
     }
 
-    /// A random number of the transaction's worker.
-    pub(crate) fn random(&self) -> u64 {
-        let state = self.state.as_ref();
-        state
-            .expect("taken only by what ends the transaction")
-            .worker
-            .random()
-    }
-
-    pub(crate) fn set_defeats(&mut self, defeats: u32) {
-        self.state_mut().owner.set_defeats(defeats);
-    }
-
-    pub(crate) fn count(&self, count: Count) {
-        let state = self.state.as_ref();
-        state
-            .expect("taken only by what ends the transaction")
-            .count(count);
-    }
-
-    pub(crate) fn state_mut(&mut self) -> &mut State {
-        let state = self
-            .state
-            .as_mut()
-            .expect("taken only by what ends the transaction");
+    /// Takes up what it works with.
+    pub(crate) fn up(&mut self) -> Result<Up<'_>> {
+        let mut up = self.hand.up()?;
         // The operation before may have been forgotten while it waited.
-        state.withdraw();
-        state
+        up.withdraw();
+        Ok(up)
     }
 
     /// As [`Transaction::get`](crate::Transaction::get).
@@ -145,12 +120,11 @@ impl AsyncTransaction {
         key: &K,
         lock: LockOptions,
     ) -> impl Future<Output = Result<Option<V::Owned>>> + Send + use<'a, K, V> {
-        let state = self.state_mut();
-        let table = state.prepare_get(table, key);
+        let (up, table) = Up::prepared(self.up(), |state| state.prepare_get(table, key));
         async move {
             let (table, mut bytes) = (table?, None);
             let mut read = Some(|found: &[u8]| bytes = Some(found.to_vec()));
-            state
+            up.expect(UP)
                 .yield_on(lock.wait, |state| state.get_step(table, lock, &mut read))
                 .await?;
             Ok(bytes.map(|bytes| V::decode(&bytes)).transpose()?)
@@ -204,10 +178,9 @@ impl AsyncTransaction {
         value: Option<&V>,
         write: Write,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let state = self.state_mut();
-        let table = state.prepare_write(table, key, value);
+        let (up, table) = Up::prepared(self.up(), |state| state.prepare_write(table, key, value));
         async move {
-            let table = table?;
+            let (table, mut state) = (table?, up.expect(UP));
             let attempt = |state: &mut State| state.write_step(table, write);
             let existed = state.yield_on(LockWait::Usual, attempt).await?;
             state.wrote()?;
@@ -221,10 +194,9 @@ impl AsyncTransaction {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> AsyncRange<'_, K, V> {
-        let state = self.state_mut();
-        let table = state.prepare_range(table, &range);
+        let (up, table) = Up::prepared(self.up(), |state| state.prepare_range(table, &range));
         AsyncRange {
-            state,
+            up,
             table,
             types: PhantomData,
         }
@@ -240,10 +212,11 @@ impl AsyncTransaction {
         lock: TableLock,
         wait: LockWait,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let state = self.state_mut();
-        let wanted = state.prepare_lock_table(table, lock, wait);
+        let (up, wanted) = Up::prepared(self.up(), |state| {
+            state.prepare_lock_table(table, lock, wait)
+        });
         async move {
-            let wanted = wanted?;
+            let (wanted, mut state) = (wanted?, up.expect(UP));
             state.yield_on(wait, |state| state.lock_step(wanted)).await
         }
     }
@@ -258,10 +231,9 @@ impl AsyncTransaction {
         lock: L,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
         let wanted = explicit::advisory(number, lock.into());
-        let state = self.state_mut();
+        let up = self.up();
         async move {
-            state
-                .yield_on(wanted.wait, |state| state.lock_step(wanted))
+            up?.yield_on(wanted.wait, |state| state.lock_step(wanted))
                 .await
         }
     }
@@ -271,7 +243,7 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
-        self.state_mut().savepoint()
+        self.up()?.savepoint()
     }
 
     /// As [`Transaction::rollback_to`](crate::Transaction::rollback_to); waits for nothing but room in the
@@ -280,7 +252,7 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.state_mut().roll_back_to(savepoint)
+        self.up()?.roll_back_to(savepoint)
     }
 
     /// As [`Transaction::release_savepoint`](crate::Transaction::release_savepoint); never waits.
@@ -288,22 +260,28 @@ impl AsyncTransaction {
     /// # Errors
     /// As there.
     pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.state_mut().release_savepoint(savepoint)
+        self.up()?.release_savepoint(savepoint)
     }
 
     /// As [`Transaction::set_label`](crate::Transaction::set_label).
     pub fn set_label(&mut self, label: impl Into<Label>) {
-        self.state_mut().owner.set_label(label);
+        if let Ok(mut up) = self.up() {
+            up.owner.set_label(label);
+        }
     }
 
     /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
     pub fn set_durability(&mut self, durability: Durability) {
-        self.state_mut().durability = durability;
+        if let Ok(mut up) = self.up() {
+            up.durability = durability;
+        }
     }
 
     /// As [`Transaction::set_isolation`](crate::Transaction::set_isolation).
     pub fn set_isolation(&mut self, isolation: Isolation) {
-        self.state_mut().isolation = isolation;
+        if let Ok(mut up) = self.up() {
+            up.isolation = isolation;
+        }
     }
 
     /// As [`Transaction::commit`](crate::Transaction::commit). If the future is dropped, the
@@ -311,11 +289,8 @@ impl AsyncTransaction {
     ///
     /// # Errors
     /// As there.
-    pub async fn commit(mut self) -> Result<()> {
-        let mut state = self
-            .state
-            .take()
-            .expect("taken only by what ends the transaction");
+    pub async fn commit(self) -> Result<()> {
+        let mut state = self.hand.end()?;
         state.withdraw();
         commit::commit(state).await
     }
@@ -326,18 +301,10 @@ impl AsyncTransaction {
     }
 }
 
-impl Drop for AsyncTransaction {
-    fn drop(&mut self) {
-        if let Some(state) = self.state.take() {
-            State::abandon(state);
-        }
-    }
-}
-
 /// As [`Range`](crate::Range), read by a task.
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
-    state: &'t mut State,
+    up: Option<Up<'t>>,
     table: Result<usize>,
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
@@ -345,7 +312,7 @@ pub struct AsyncRange<'t, K: ?Sized, V: ?Sized> {
 impl<K: ?Sized, V: ?Sized> fmt::Debug for AsyncRange<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncRange")
-            .field("scan", &self.state.scan)
+            .field("scan", &self.up.as_ref().map(|up| &up.scan))
             .finish_non_exhaustive()
     }
 }
@@ -361,8 +328,8 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
         self,
         mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let AsyncRange { state, table, .. } = self;
-        let table = table?;
+        let AsyncRange { up, table, .. } = self;
+        let (table, mut state) = (table?, up.expect(UP));
         let wait = state.scan.lock.wait;
         state
             .yield_on(wait, |state| state.scan_step(table, &mut take))

@@ -27,6 +27,8 @@ use crate::declare;
 use crate::early::Early;
 use crate::engine::Engine;
 use crate::error::{Error, Request, Result, Storage};
+use crate::idle_ender::IdleEnder;
+use crate::idlers::Idlers;
 use crate::keeper::Keeper;
 use crate::observe::dump::Dumper;
 #[cfg(unix)]
@@ -84,6 +86,7 @@ struct Watch {
     _server: Option<Server>,
     _dumper: Option<Dumper>,
     _checkpointer: Option<Checkpointer>,
+    _idle_ender: Option<IdleEnder>,
 }
 
 impl Drop for Door {
@@ -192,6 +195,7 @@ impl Database {
             failed: AtomicBool::new(false),
             early: Early::default(),
             admission: options.admission.open(),
+            idlers: Idlers::default(),
             options,
             place: path.display().to_string(),
             opened: Instant::now(),
@@ -210,7 +214,7 @@ impl Database {
             door: Arc::new(door),
         };
         for declared in &db.options().indexes.0 {
-            let mut tx = db.begin()?;
+            let mut tx = db.begin_busy()?;
             declare::create(&mut tx, declared, db.options().progress.as_ref())?;
             tx.commit()?;
         }
@@ -299,6 +303,11 @@ impl Database {
         &self.door.engine
     }
 
+    /// Begins a transaction of the database's own, which is at it until it ends.
+    pub(crate) fn begin_busy(&self) -> Result<Transaction> {
+        self.take_out().map(Transaction::busy)
+    }
+
     /// What a session works with.
     pub(crate) fn take_out(&self) -> Result<Box<State>> {
         State::take_out(&self.door.engine, &self.door.rack)
@@ -322,6 +331,13 @@ impl Watch {
                 Storage::Io { doing, source }
             })?;
             watch._dumper = Some(dumper);
+        }
+        if let Some(timeout) = engine.options.idle_timeout {
+            let ender = IdleEnder::start(engine, timeout).map_err(|source| Storage::Io {
+                doing: "start the thread that ends idle transactions".to_owned(),
+                source,
+            })?;
+            watch._idle_ender = Some(ender);
         }
         if engine.options.checkpoint_log_bytes < u64::MAX {
             let checkpointer = Checkpointer::start(engine).map_err(|source| Storage::Io {

@@ -76,9 +76,10 @@ pub(crate) fn create(
         return Err(IndexError::Name { bytes: name.len() }.into());
     }
     let (key_type, value_type) = &declared.table_types;
-    let state = tx.state_mut();
+    let mut state = tx.up()?;
     let table = state.resolve(declared.table, key_type, value_type)?;
-    lock_whole(state, &table, Mode::SIX)?;
+    lock_whole(&mut state, &table, Mode::SIX)?;
+    drop(state);
     let record = IndexRecord {
         name: name.to_owned(),
         table: declared.table.to_owned(),
@@ -94,11 +95,11 @@ pub(crate) fn create(
             return Err(stored.differs_from(&record).into());
         }
     }
-    let set = table.kept.set(&tx.state_mut().worker);
+    let set = table.kept.set(&tx.up()?.worker);
     if set.open.iter().any(|open| open.record.name == name) {
         return Ok(());
     }
-    let engine = tx.state_mut().engine.clone();
+    let engine = tx.up()?.engine.clone();
     let entries = engine.catalog.entries(&record, &table);
     let open = OpenIndex::new(record, entries, declared.extract.clone());
     fill(&engine, &table, &open, progress)?;
@@ -116,13 +117,13 @@ pub(crate) fn create(
 
 /// Forgets an index; to be committed by the caller, at once. Returns it, if it exists.
 pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotten>> {
-    let engine = tx.state_mut().engine.clone();
+    let engine = tx.up()?.engine.clone();
     let Some(known) = engine.catalog.index(name) else {
         return Ok(None);
     };
     let table = engine.catalog.find(&known.record.table);
     if let Some(table) = &table {
-        lock_whole(tx.state_mut(), table, Mode::X)?;
+        lock_whole(&mut *tx.up()?, table, Mode::X)?;
     }
     // Somebody may have dropped it, or declared it, while we waited for the lock.
     let open = match engine.catalog.index(name) {
@@ -131,7 +132,7 @@ pub(crate) fn forget(tx: &mut Transaction, name: &str) -> Result<Option<Forgotte
         _ => return Ok(None),
     };
     if let Some(open) = &open {
-        lock_whole(tx.state_mut(), &open.entries, Mode::X)?;
+        lock_whole(&mut *tx.up()?, &open.entries, Mode::X)?;
     }
     tx.delete(&INDEXES, &IndexName(name))?;
     if let Some(open) = &open {
@@ -323,7 +324,7 @@ pub(crate) fn compare(
     index: &OpenIndex,
     mut note: impl FnMut(&[u8], &str),
 ) -> Result<()> {
-    let state = tx.state_mut();
+    let state = &mut *tx.up()?;
     let entries = &*index.entries;
     let table = entries.of.as_deref().expect("entries lead to a table");
     lock_whole(state, table, Mode::S)?;

@@ -22,6 +22,7 @@ use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoints;
 use crate::early::Early;
 use crate::error::{Error, Result};
+use crate::idlers::Idlers;
 use crate::keeper::Keeper;
 use crate::options::Options;
 
@@ -50,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) early: Early,
     /// Seats for those at work, if there are not as many as there are clients.
     pub(crate) admission: Option<Admission>,
+    /// Where transactions may be idle, if anybody is to know.
+    pub(crate) idlers: Idlers,
 }
 
 impl Engine {
@@ -90,10 +93,11 @@ pub(crate) enum Count {
     Reruns,
     GhostsPurged,
     GhostsLeft,
+    IdleEnded,
 }
 
 impl Count {
-    pub(crate) const ALL: [Count; 7] = [
+    pub(crate) const ALL: [Count; 8] = [
         Count::Commits,
         Count::ReadOnlyCommits,
         Count::Rollbacks,
@@ -101,5 +105,6 @@ impl Count {
         Count::Reruns,
         Count::GhostsPurged,
         Count::GhostsLeft,
+        Count::IdleEnded,
     ];
 }

@@ -69,9 +69,10 @@ impl Error {
         }
     }
 
-    /// Whether the same transaction, run again from its beginning, may well succeed.
+    /// Whether the same transaction, run again from its beginning, may well succeed. One that was idle
+    /// for too long would be so again, unless its program does otherwise.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict(_))
+        matches!(self, Error::Conflict(conflict) if conflict.reason() != ConflictReason::Idle)
     }
 
     /// Whether a deadlock ended the transaction.

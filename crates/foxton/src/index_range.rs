@@ -12,7 +12,7 @@ use crate::lock::{Lock, LockOptions};
 use crate::range::{decode, how_to_read, take_decoded};
 use crate::transaction::Transaction;
 use crate::txn::by::Found;
-use crate::txn::state::State;
+use crate::txn::hand::{UP, Up};
 
 /// A row as an index gives it: its key there, its own key, its value.
 pub type IndexRow<I, K, V> = (<I as Key>::Owned, <K as Key>::Owned, <V as Value>::Owned);
@@ -52,7 +52,7 @@ pub(crate) type Types<I, K, V> =
 /// ```
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct IndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
-    state: &'t mut State,
+    up: Option<Up<'t>>,
     by: Result<usize>,
     types: Types<I, K, V>,
 }
@@ -60,20 +60,20 @@ pub struct IndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
 impl<I: ?Sized, K: ?Sized, V: ?Sized> fmt::Debug for IndexRange<'_, I, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IndexRange")
-            .field("scan", &self.state.scan)
+            .field("scan", &self.up.as_ref().map(|up| &up.scan))
             .finish_non_exhaustive()
     }
 }
 
 impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, K, V> {
     pub(crate) fn new(
-        state: &'t mut State,
+        up: Result<Up<'t>>,
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> IndexRange<'t, I, K, V> {
-        let by = state.prepare_range_by(index, &range);
+        let (up, by) = Up::prepared(up, |state| state.prepare_range_by(index, &range));
         IndexRange {
-            state,
+            up,
             by,
             types: PhantomData,
         }
@@ -111,14 +111,14 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, 
             Ok(by) => *by,
             Err(_) => return std::mem::replace(&mut self.by, Ok(usize::MAX)).map(drop),
         };
-        let (wait, kind) = (self.state.scan.lock.wait, self.state.kind_of(by));
+        let state = self.up.as_deref_mut().expect(UP);
+        let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
         let mut failure = None;
         let mut give = |found: Found<'_>| {
             let row = decode_found::<I, K, V>(kind, &found);
             take_decoded(row, &mut failure, &mut take)
         };
-        self.state
-            .block_on(wait, |state| state.scan_by_step(by, &mut give))?;
+        state.block_on(wait, |state| state.scan_by_step(by, &mut give))?;
         failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
     }
 
@@ -187,7 +187,8 @@ impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Iterator for IndexRows
 
     fn next(&mut self) -> Option<Self::Item> {
         let range = self.0.as_mut()?;
-        if range.by.is_ok() && range.state.scan.is_finished() {
+        let is_finished = |up: &Up<'_>| up.scan.is_finished();
+        if range.by.is_ok() && range.up.as_ref().is_some_and(is_finished) {
             return None;
         }
         let mut row = None;
@@ -257,7 +258,7 @@ impl Transaction {
             let first = self.all_by(index, key).locked(lock).first()?;
             return Ok(first.map(|(_, key, value)| (key, value)));
         }
-        let (state, lock) = (self.state_mut(), lock.into());
+        let (state, lock) = (&mut *self.up()?, lock.into());
         let by = state.prepare_get_by(index, key)?;
         let mut read = |found: Found<'_>| decode::<K, V>(found.key, found.value);
         let row = state.block_on(lock.wait, |state| state.get_by_step(by, lock, &mut read))?;
@@ -287,7 +288,7 @@ impl Transaction {
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> IndexRange<'_, I, K, V> {
-        IndexRange::new(self.state_mut(), index, range)
+        IndexRange::new(self.up(), index, range)
     }
 
     /// All rows that have `key` in `index`, in the order of their own keys.

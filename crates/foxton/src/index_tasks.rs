@@ -12,7 +12,7 @@ use crate::index_range::{IndexRow, Types, decode_found};
 use crate::lock::{Lock, LockOptions};
 use crate::range::{decode, how_to_read, take_decoded};
 use crate::txn::by::Found;
-use crate::txn::state::State;
+use crate::txn::hand::{UP, Up};
 
 impl AsyncTransaction {
     /// As [`Transaction::get_by`](crate::Transaction::get_by).
@@ -64,14 +64,14 @@ impl AsyncTransaction {
         key: &I,
         lock: LockOptions,
     ) -> impl Future<Output = Result<Option<(K::Owned, V::Owned)>>> + Send + use<'a, I, K, V> {
-        let state = self.state_mut();
         let is_unique = index.is_unique();
-        let by = match is_unique {
+        let only = (Bound::Included(key), Bound::Included(key));
+        let (up, by) = Up::prepared(self.up(), |state| match is_unique {
             true => state.prepare_get_by(index, key),
-            false => state.prepare_range_by(index, &(Bound::Included(key), Bound::Included(key))),
-        };
+            false => state.prepare_range_by(index, &only),
+        });
         async move {
-            let (by, mut bytes) = (by?, None);
+            let (by, mut state, mut bytes) = (by?, up.expect(UP), None);
             let copy = |found: Found<'_>| (found.key.to_vec(), found.value.to_vec());
             if is_unique {
                 bytes = state
@@ -101,10 +101,9 @@ impl AsyncTransaction {
         index: &Index<I, K, V>,
         range: impl RangeBounds<I>,
     ) -> AsyncIndexRange<'_, I, K, V> {
-        let state = self.state_mut();
-        let by = state.prepare_range_by(index, &range);
+        let (up, by) = Up::prepared(self.up(), |state| state.prepare_range_by(index, &range));
         AsyncIndexRange {
-            state,
+            up,
             by,
             types: PhantomData,
         }
@@ -123,7 +122,7 @@ impl AsyncTransaction {
 /// As [`IndexRange`](crate::IndexRange), read by a task.
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct AsyncIndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
-    state: &'t mut State,
+    up: Option<Up<'t>>,
     by: Result<usize>,
     types: Types<I, K, V>,
 }
@@ -131,7 +130,7 @@ pub struct AsyncIndexRange<'t, I: ?Sized, K: ?Sized, V: ?Sized> {
 impl<I: ?Sized, K: ?Sized, V: ?Sized> fmt::Debug for AsyncIndexRange<'_, I, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AsyncIndexRange")
-            .field("scan", &self.state.scan)
+            .field("scan", &self.up.as_ref().map(|up| &up.scan))
             .finish_non_exhaustive()
     }
 }
@@ -147,8 +146,8 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         self,
         mut take: impl FnMut(I::Owned, K::Owned, V::Owned) -> ControlFlow<()>,
     ) -> Result<()> {
-        let AsyncIndexRange { state, by, .. } = self;
-        let by = by?;
+        let AsyncIndexRange { up, by, .. } = self;
+        let (by, mut state) = (by?, up.expect(UP));
         let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
         let mut failure = None;
         let mut give = |found: Found<'_>| {

@@ -63,7 +63,7 @@ impl Database {
         V: Value + ?Sized + 'static,
     {
         let declared = index.declared();
-        self.run(|tx| declare::create(tx, &declared, None))
+        self.run_busy(|tx| declare::create(tx, &declared, None))
     }
 
     /// As [`create_index`](Self::create_index); `progress` hears how many rows it has come to.
@@ -92,7 +92,7 @@ impl Database {
         V: Value + ?Sized + 'static,
     {
         let declared = index.declared();
-        self.run(|tx| declare::create(tx, &declared, Some(progress)))
+        self.run_busy(|tx| declare::create(tx, &declared, Some(progress)))
     }
 
     /// Forgets the index called `name`, whether it is declared or not, and says whether there was one. The
@@ -101,7 +101,7 @@ impl Database {
     /// # Errors
     /// A conflict, if a lock was not to be had; a storage error, if the log takes no more.
     pub fn drop_index(&self, name: &str) -> Result<bool> {
-        let forgotten = self.run(|tx| declare::forget(tx, name))?;
+        let forgotten = self.run_busy(|tx| declare::forget(tx, name))?;
         let worker = self.engine().workers.worker();
         Ok(forgotten
             .map(|forgotten| forgotten.clear(&worker))
@@ -142,7 +142,7 @@ impl Database {
                 "index {} of table {}",
                 known.record.name, known.record.table
             );
-            let found = self.run(|tx| {
+            let found = self.run_busy(|tx| {
                 let (mut found, mut count) = (Vec::new(), 0_usize);
                 declare::compare(tx, &index, |row, what| {
                     count += 1;

@@ -56,6 +56,59 @@ pub struct WaitingLock {
     pub blockers: Vec<(OwnerId, Label)>,
 }
 
+/// A transaction that holds or awaits something, or a session that does.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OpenTransaction {
+    /// Which.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// How long ago it began. A session's transactions have its owner, and begin anew.
+    pub age: Duration,
+    /// How long its program has asked nothing of it: zero while it does something. Known with
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout).
+    pub idle: Option<Duration>,
+    /// How many locks it holds.
+    pub locks: usize,
+    /// What it waits for, as a person would call it.
+    pub awaits: Option<String>,
+}
+
+impl OpenTransaction {
+    fn new(entry: &Entry) -> OpenTransaction {
+        OpenTransaction {
+            owner: entry.owner,
+            label: entry.label.clone(),
+            age: entry.age,
+            idle: None,
+            locks: 0,
+            awaits: None,
+        }
+    }
+}
+
+impl fmt::Display for OpenTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpenTransaction {
+            owner,
+            label,
+            age,
+            locks,
+            ..
+        } = self;
+        write!(f, "{owner} {label} holds {locks} locks ({age:.1?} old")?;
+        if let Some(idle) = self.idle.filter(|idle| !idle.is_zero()) {
+            write!(f, ", idle for {idle:.1?}")?;
+        }
+        f.write_str(")")?;
+        match &self.awaits {
+            Some(place) => write!(f, " and waits for {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let HeldLock {
@@ -132,6 +185,8 @@ pub struct Stats {
     pub deadlocks: u64,
     /// Times that `run` ran a transaction again.
     pub reruns: u64,
+    /// Transactions that were ended because they did nothing for too long; counted as rolled back, too.
+    pub idle_ended: u64,
     /// Records of deleted keys that were removed.
     pub ghosts_purged: u64,
     /// Records of deleted keys that had to stay a while, since somebody had read next to them.
@@ -195,6 +250,51 @@ impl Database {
             queue.holders.iter().map(describe).collect::<Vec<_>>()
         };
         snapshot.queues.iter().flat_map(held).collect()
+    }
+
+    /// Who holds or awaits anything, and how much; the oldest first. A transaction that was forgotten, or that
+    /// its program does not end, stands out by its age, and with
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout) by how long nothing was asked of it.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.set_label("restock");
+    /// tx.put(&T, &7, &1)?;
+    /// std::mem::forget(tx);
+    /// let open = db.transactions();
+    /// assert_eq!((open.len(), &*open[0].label), (1, "restock"));
+    /// assert!(open[0].locks > 0);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn transactions(&self) -> Vec<OpenTransaction> {
+        let snapshot = self.snapshot();
+        let engine = self.engine();
+        let mut open: HashMap<OwnerId, OpenTransaction> = HashMap::new();
+        for queue in &snapshot.queues {
+            for holder in &queue.holders {
+                let new = || OpenTransaction::new(holder);
+                open.entry(holder.owner).or_insert_with(new).locks += 1;
+            }
+            for waiter in &queue.waiters {
+                let new = || OpenTransaction::new(waiter);
+                let place = self.describe(queue.name, waiter).place();
+                open.entry(waiter.owner).or_insert_with(new).awaits = Some(place);
+            }
+        }
+        if engine.options.idle_timeout.is_some() {
+            let now = engine.workers.clock().now();
+            let idle: HashMap<OwnerId, _> = engine.idlers.all().into_iter().collect();
+            for (owner, open) in &mut open {
+                let since = idle.get(owner).copied().unwrap_or(now);
+                open.idle = Some(now.saturating_duration_since(since));
+            }
+        }
+        let mut open: Vec<OpenTransaction> = open.into_values().collect();
+        open.sort_by_key(|open| std::cmp::Reverse(open.age));
+        open
     }
 
     /// What goes on, all of it at once, as plain data of bounded size: of the names that are held
@@ -287,6 +387,7 @@ impl Database {
             rollbacks: count(Count::Rollbacks),
             deadlocks: count(Count::Deadlocks),
             reruns: count(Count::Reruns),
+            idle_ended: count(Count::IdleEnded),
             ghosts_purged: count(Count::GhostsPurged),
             ghosts_left: count(Count::GhostsLeft),
             locks: engine.locks.stats(&worker),

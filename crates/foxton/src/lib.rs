@@ -117,6 +117,12 @@ mod rack;
 /// A thread for what nobody waits for.
 mod keeper;
 
+/// Where a transaction lies while nothing is asked of it.
+mod rest;
+
+/// Where transactions may be found idle.
+mod idlers;
+
 /// What may be read before it is durable.
 mod early;
 
@@ -125,6 +131,9 @@ mod engine;
 
 /// The thread that makes checkpoints.
 mod checkpointer;
+
+/// The thread that ends idle transactions.
+mod idle_ender;
 
 /// Looking in from another process.
 pub mod observe;

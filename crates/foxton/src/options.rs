@@ -78,6 +78,13 @@ pub struct Options {
     /// How long one lock request waits before it is refused. Default 10 s. Deadlocks are found at
     /// once and do not wait for this.
     pub lock_wait: Duration,
+    /// How long a transaction may hold what it has locked while its program asks nothing of it. Then it is
+    /// rolled back, its locks go, and what its program asks next is refused with `ended_idle`. Default
+    /// `None`: as long as it likes. At least 1 ms; [`Duration::MAX`] ends nobody and lets
+    /// [`Database::transactions`](crate::Database::transactions) say how long each has been idle. With it, each
+    /// operation takes a mutex of its own transaction twice. An operation in progress, a range that is being
+    /// read one by one, and a session between its transactions are not idle.
+    pub idle_timeout: Option<Duration>,
     /// Whether locks are taken at all. Default [`Locking::On`].
     pub locking: Locking,
     /// How many transactions are at work at once. Default [`Admission::Adaptive`].
@@ -145,6 +152,7 @@ impl Default for Options {
             victim: VictimPolicy::LeastWork,
             lock_threads: true,
             lock_wait: Duration::from_secs(10),
+            idle_timeout: None,
             locking: Locking::On,
             admission: Admission::Adaptive,
             run_attempts: 1_000,
@@ -230,6 +238,11 @@ impl Options {
             (
                 self.checkpoint_rate.is_none_or(|rate| rate > 0),
                 "checkpoint_rate must be at least 1 byte a second",
+            ),
+            (
+                self.idle_timeout
+                    .is_none_or(|timeout| timeout >= Duration::from_millis(1)),
+                "idle_timeout must be at least 1 ms",
             ),
             (
                 self.dump_waits_after
@@ -362,6 +375,7 @@ mod tests {
             |options| options.checkpoint_rate = Some(0),
             |options| options.redo_part_bytes = usize::MAX,
             |options| options.dump_waits_after = Some(Duration::ZERO),
+            |options| options.idle_timeout = Some(Duration::ZERO),
         ] {
             let mut options = Options::default();
             change(&mut options);

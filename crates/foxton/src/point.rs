@@ -23,7 +23,11 @@ pub const ROLLBACK: Point = Point::passing("txn/rollback");
 /// A ghost's key and gap are locked exclusively; it is about to be removed.
 pub const PURGE: Point = Point::passing("txn/purge");
 
-/// The points of transactions.
+/// A transaction that was idle for too long is about to be ended, and is in nobody else's hands. Passed with
+/// `Options::idle_timeout` only, by a thread of its own, and so not among [`ALL`].
+pub const IDLE: Point = Point::passing("txn/idle");
+
+/// The points that transactions pass.
 pub const ALL: [Point; 10] = [
     INSERTING,
     SCAN_FOUND,

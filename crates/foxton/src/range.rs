@@ -7,26 +7,32 @@ use std::ops::{ControlFlow, RangeBounds};
 use crate::codec::{Key, Undecodable, Value};
 use crate::error::Result;
 use crate::table::Table;
-use crate::txn::state::State;
+use crate::txn::hand::{UP, Up};
 
 /// How a range of any kind is read: that is kept in the scan of its transaction.
 macro_rules! how_to_read {
     () => {
         /// From the last key to the first.
-        pub fn reversed(self) -> Self {
-            self.state.scan.reversed = !self.state.scan.reversed;
+        pub fn reversed(mut self) -> Self {
+            if let Some(up) = &mut self.up {
+                up.scan.reversed = !up.scan.reversed;
+            }
             self
         }
 
         /// At most `count` rows.
         pub fn limit(self, count: u64) -> Self {
-            self.state.scan.remaining.set(count);
+            if let Some(up) = &self.up {
+                up.scan.remaining.set(count);
+            }
             self
         }
 
         /// Locks what is read in this way instead of shared.
-        pub fn locked(self, lock: impl Into<$crate::lock::LockOptions>) -> Self {
-            self.state.scan.lock = lock.into();
+        pub fn locked(mut self, lock: impl Into<$crate::lock::LockOptions>) -> Self {
+            if let Some(up) = &mut self.up {
+                up.scan.lock = lock.into();
+            }
             self
         }
     };
@@ -72,7 +78,7 @@ pub(crate) use how_to_read;
 /// ```
 #[must_use = "a range reads nothing until it is asked to"]
 pub struct Range<'t, K: ?Sized, V: ?Sized> {
-    state: &'t mut State,
+    up: Option<Up<'t>>,
     table: Result<usize>,
     types: PhantomData<fn() -> (*const K, *const V)>,
 }
@@ -80,20 +86,20 @@ pub struct Range<'t, K: ?Sized, V: ?Sized> {
 impl<K: ?Sized, V: ?Sized> fmt::Debug for Range<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Range")
-            .field("scan", &self.state.scan)
+            .field("scan", &self.up.as_ref().map(|up| &up.scan))
             .finish_non_exhaustive()
     }
 }
 
 impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
     pub(crate) fn new(
-        state: &'t mut State,
+        up: Result<Up<'t>>,
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> Range<'t, K, V> {
-        let table = state.prepare_range(table, &range);
+        let (up, table) = Up::prepared(up, |state| state.prepare_range(table, &range));
         Range {
-            state,
+            up,
             table,
             types: PhantomData,
         }
@@ -152,10 +158,15 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
         self,
         mut take: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let Range { state, table, .. } = self;
+        let Range { up, table, .. } = self;
         let table = table?;
-        let wait = state.scan.lock.wait;
-        state.block_on(wait, |state| state.scan_step(table, &mut take))
+        match up.expect(UP) {
+            Up::At(state) => {
+                let wait = state.scan.lock.wait;
+                state.block_on(wait, |state| state.scan_step(table, &mut take))
+            }
+            up => read_up(up, table, &mut take),
+        }
     }
 
     /// Everything in the range, in order.
@@ -220,12 +231,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Rows<'_, K, V> {
                 return range.table.map(|_| None);
             }
         };
-        if range.state.scan.is_finished() {
+        let state = range.up.as_deref_mut().expect(UP);
+        if state.scan.is_finished() {
             return Ok(None);
         }
         let mut row = None;
-        let wait = range.state.scan.lock.wait;
-        range.state.block_on(wait, |state| {
+        let wait = state.scan.lock.wait;
+        state.block_on(wait, |state| {
             state.scan_step(table, &mut |key, value| {
                 row = Some(decode::<K, V>(key, value));
                 ControlFlow::Break(())
@@ -245,6 +257,18 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for Rows<'_, K, V> {
         }
         row.transpose()
     }
+}
+
+/// What is given the bytes of each key and value.
+type Take<'t> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 't;
+
+/// Apart, so that where nothing is ever laid down nothing is to be done afterwards.
+#[cold]
+#[inline(never)]
+fn read_up(mut up: Up<'_>, table: usize, mut take: &mut Take<'_>) -> Result<()> {
+    let state = &mut *up;
+    let wait = state.scan.lock.wait;
+    state.block_on(wait, |state| state.scan_step(table, &mut take))
 }
 
 pub(crate) fn decode<K: Key + ?Sized, V: Value + ?Sized>(

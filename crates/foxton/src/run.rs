@@ -11,6 +11,7 @@ use crate::engine::{Count, Engine};
 use crate::error::{Error, Result};
 use crate::keeper::TICK;
 use crate::transaction::Transaction;
+use crate::txn::state::State;
 
 /// The longest pause after the first conflict; doubled for each further one up to [`LONGEST`].
 const FIRST: Duration = Duration::from_micros(50);
@@ -32,6 +33,11 @@ impl Database {
     /// The last conflict, if there were too many; anything else that `body` or the commit returned.
     pub fn run<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         run(|| self.begin(), self.options().run_attempts, body)
+    }
+
+    /// The same with a transaction of the database's own.
+    pub(crate) fn run_busy<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        run(|| self.begin_busy(), self.options().run_attempts, body)
     }
 
     /// As [`run`](Self::run), for tasks. `body` is given the transaction and commits it itself; it is
@@ -77,11 +83,7 @@ pub(crate) fn run<T>(
     let mut attempts = Attempts::default();
     loop {
         let mut tx = begin()?;
-        let random = tx.random();
-        tx.set_defeats(attempts.defeats);
-        if attempts.conflicts > 0 {
-            tx.count(Count::Reruns);
-        }
+        let random = attempts.begin(&mut *tx.up()?);
         let error = match body(&mut tx).and_then(|content| tx.commit().map(|()| content)) {
             Ok(content) => return Ok(content),
             Err(error) => error,
@@ -102,11 +104,7 @@ where
     let mut attempts = Attempts::default();
     loop {
         let mut tx = begin()?;
-        let random = tx.random();
-        tx.set_defeats(attempts.defeats);
-        if attempts.conflicts > 0 {
-            tx.count(Count::Reruns);
-        }
+        let random = attempts.begin(&mut *tx.up()?);
         let error = match body(tx).await {
             Ok(content) => return Ok(content),
             Err(error) => error,
@@ -130,6 +128,15 @@ struct Attempts {
 }
 
 impl Attempts {
+    /// Begins another, and returns a random number.
+    fn begin(&self, state: &mut State) -> u64 {
+        state.owner.set_defeats(self.defeats);
+        if self.conflicts > 0 {
+            state.count(Count::Reruns);
+        }
+        state.worker.random()
+    }
+
     /// Notes `error`, and says how long to pause before the next attempt; gives the error back if
     /// there is none.
     fn again_after(&mut self, error: Error, at_most: u32, random: u64) -> Result<Duration> {
@@ -159,4 +166,22 @@ async fn yield_once() {
 fn pause(conflicts: u32, random: u64) -> Duration {
     let longest = FIRST.saturating_mul(1 << conflicts.min(16)).min(LONGEST);
     longest.mul_f64(random as f64 / u64::MAX as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anything up to a bound that doubles with each conflict and ends at 20 ms.
+    #[test]
+    fn pauses_are_drawn_from_ever_more_up_to_a_bound() {
+        let mut bound = FIRST;
+        for conflicts in 1..=40 {
+            bound = (bound * 2).min(Duration::from_millis(20));
+            assert_eq!(pause(conflicts, u64::MAX), bound, "{conflicts}");
+            assert_eq!(pause(conflicts, 0), Duration::ZERO, "{conflicts}");
+            let half = pause(conflicts, u64::MAX / 2);
+            assert!(half.abs_diff(bound / 2) < Duration::from_micros(1));
+        }
+    }
 }

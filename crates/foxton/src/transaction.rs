@@ -7,7 +7,6 @@ use foxton_lock::request::Label;
 use foxton_log::Lsn;
 
 use crate::codec::{Key, TypeName, Value};
-use crate::engine::Count;
 use crate::error::Result;
 use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
@@ -16,6 +15,7 @@ use crate::range::Range;
 use crate::savepoint::Savepoint;
 use crate::table::Table;
 use crate::txn::explicit;
+use crate::txn::hand::{Hand, Up};
 use crate::txn::state::State;
 use crate::txn::write::Write;
 
@@ -24,8 +24,9 @@ use crate::txn::write::Write;
 /// Made by [`Database::begin`](crate::Database::begin). It owns what it needs, so it can be kept in
 /// a struct and sent to another thread. Every operation may wait for locks that other transactions
 /// hold; what is locked stays locked until the end. Dropped without [`commit`](Self::commit), it
-/// rolls back. Forgotten (`mem::forget`), it keeps its locks until the database is closed, and
-/// [`Database::locks`](crate::Database::locks) shows them with its label.
+/// rolls back. Forgotten (`mem::forget`), it keeps its locks until the database is closed or
+/// [`Options::idle_timeout`](crate::Options::idle_timeout) ends it, and
+/// [`Database::transactions`](crate::Database::transactions) shows it with its label.
 ///
 /// After a conflict that ended it ([`ConflictReason::Deadlock`](crate::error::ConflictReason)) it
 /// has been rolled back and refuses everything else. Other refusals leave it as it was.
@@ -63,50 +64,31 @@ use crate::txn::write::Write;
 /// assert_sync::<foxton::Transaction>();
 /// ```
 pub struct Transaction {
-    /// `None` only while it ends.
-    state: Option<Box<State>>,
+    hand: Hand,
 }
 
 impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
-        f.debug_struct("Transaction")
-            .field("owner", &state.owner.id())
-            .field("locks", &state.owner.lock_count())
-            .field("changes", &state.changes.undo.len())
-            .finish()
+        self.hand.fmt(f)
     }
 }
 
 impl Transaction {
     pub(crate) fn new(state: Box<State>) -> Transaction {
-        Transaction { state: Some(state) }
+        let hand = Hand::new(state);
+        Transaction { hand }
     }
 
-    fn state(&self) -> &State {
-        self.state
-            .as_ref()
-            .expect("taken only by what ends the transaction")
+    /// One of the database's own, which is never idle.
+    pub(crate) fn busy(state: Box<State>) -> Transaction {
+        let hand = Hand::busy(state);
+        Transaction { hand }
     }
 
+    /// Takes up what it works with.
     #[inline]
-    pub(crate) fn state_mut(&mut self) -> &mut State {
-        self.state
-            .as_mut()
-            .expect("taken only by what ends the transaction")
-    }
-
-    /// A random number of the transaction's worker.
-    pub(crate) fn random(&self) -> u64 {
-        self.state().worker.random()
-    }
-
-    pub(crate) fn set_defeats(&mut self, defeats: u32) {
-        self.state_mut().owner.set_defeats(defeats);
-    }
-
-    pub(crate) fn count(&self, count: Count) {
-        self.state().count(count);
+    pub(crate) fn up(&mut self) -> Result<Up<'_>> {
+        self.hand.up()
     }
 
     /// The value of `key`, or `None`.
@@ -184,7 +166,7 @@ impl Transaction {
         lock: LockOptions,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let state = self.state_mut();
+        let state = &mut *self.up()?;
         let table = state.prepare_get(table, key)?;
         let mut read = Some(read);
         state.block_on(lock.wait, |state| state.get_step(table, lock, &mut read))
@@ -238,7 +220,7 @@ impl Transaction {
         value: Option<&V>,
         write: Write,
     ) -> Result<bool> {
-        let state = self.state_mut();
+        let state = &mut *self.up()?;
         let table = state.prepare_write(table, key, value)?;
         let existed = state.block_on(LockWait::Usual, |state| state.write_step(table, write))?;
         state.wrote()?;
@@ -268,7 +250,7 @@ impl Transaction {
         table: &Table<K, V>,
         range: impl RangeBounds<K>,
     ) -> Range<'_, K, V> {
-        Range::new(self.state_mut(), table, range)
+        Range::new(self.up(), table, range)
     }
 
     /// Sees to it that there is a table called `name`, for keys and values of types that only the
@@ -289,9 +271,15 @@ impl Transaction {
     /// # Errors
     /// A request error if there is one with other types, or the name is too long; a conflict, if one has
     /// ended the transaction; a storage error, if the log takes no more.
-    pub fn make_table(&self, name: &str, key_type: &TypeName, value_type: &TypeName) -> Result<()> {
-        self.state().check_active()?;
-        self.state().resolve(name, key_type, value_type).map(drop)
+    pub fn make_table(
+        &mut self,
+        name: &str,
+        key_type: &TypeName,
+        value_type: &TypeName,
+    ) -> Result<()> {
+        let state = self.up()?;
+        state.check_active()?;
+        state.resolve(name, key_type, value_type).map(drop)
     }
 
     /// Locks all of `table`, until the transaction ends, and says whether it is locked: only with
@@ -321,7 +309,7 @@ impl Transaction {
         lock: TableLock,
         wait: LockWait,
     ) -> Result<bool> {
-        let state = self.state_mut();
+        let state = &mut *self.up()?;
         let wanted = state.prepare_lock_table(table, lock, wait)?;
         state.block_on(wait, |state| state.lock_step(wanted))
     }
@@ -348,7 +336,7 @@ impl Transaction {
     /// A conflict, if the lock was not to be had.
     pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
         let wanted = explicit::advisory(number, lock.into());
-        self.state_mut()
+        self.up()?
             .block_on(wanted.wait, |state| state.lock_step(wanted))
     }
 
@@ -371,7 +359,7 @@ impl Transaction {
     /// # Errors
     /// A conflict, if one has ended the transaction.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
-        self.state_mut().savepoint()
+        self.up()?.savepoint()
     }
 
     /// Undoes what was changed since `savepoint`, and gives no locks back. The savepoint can be gone back to
@@ -381,7 +369,7 @@ impl Transaction {
     /// `no_such_savepoint`, if it is none of this transaction's or is gone; a conflict, if one has ended the
     /// transaction; a storage error, if the log takes no more.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.state_mut().roll_back_to(savepoint)
+        self.up()?.roll_back_to(savepoint)
     }
 
     /// Forgets `savepoint` and those taken after it. What was changed since stays. Nothing need be released:
@@ -391,24 +379,30 @@ impl Transaction {
     /// `no_such_savepoint`, as for [`rollback_to`](Self::rollback_to); a conflict, if one has ended the
     /// transaction.
     pub fn release_savepoint(&mut self, savepoint: &Savepoint) -> Result<()> {
-        self.state_mut().release_savepoint(savepoint)
+        self.up()?.release_savepoint(savepoint)
     }
 
     /// Names the transaction for people: conflicts, [`Database::locks`](crate::Database::locks) and
     /// reports of deadlocks say the name.
     pub fn set_label(&mut self, label: impl Into<Label>) {
-        self.state_mut().owner.set_label(label);
+        if let Ok(mut up) = self.up() {
+            up.owner.set_label(label);
+        }
     }
 
     /// What the commit of this transaction waits for, instead of what the database's options say.
     pub fn set_durability(&mut self, durability: Durability) {
-        self.state_mut().durability = durability;
+        if let Ok(mut up) = self.up() {
+            up.durability = durability;
+        }
     }
 
     /// How far this transaction is kept apart from others in what it reads from now on, instead of what
     /// the database's options say. What was read before keeps its locks.
     pub fn set_isolation(&mut self, isolation: Isolation) {
-        self.state_mut().isolation = isolation;
+        if let Ok(mut up) = self.up() {
+            up.isolation = isolation;
+        }
     }
 
     /// Makes everything happen, as durably as asked, and gives every lock back.
@@ -416,11 +410,8 @@ impl Transaction {
     /// # Errors
     /// A conflict, if one had ended the transaction; a storage error, if the log has failed. In that
     /// case the changes may or may not be there when the database is opened again.
-    pub fn commit(mut self) -> Result<()> {
-        let mut state = self
-            .state
-            .take()
-            .expect("taken only by what ends the transaction");
+    pub fn commit(self) -> Result<()> {
+        let mut state = self.hand.end()?;
         let committed = state.commit();
         State::put_away(state);
         committed
@@ -447,11 +438,8 @@ impl Transaction {
     ///
     /// # Errors
     /// As for [`commit`](Self::commit).
-    pub fn commit_at(mut self) -> Result<Lsn> {
-        let mut state = self
-            .state
-            .take()
-            .expect("taken only by what ends the transaction");
+    pub fn commit_at(self) -> Result<Lsn> {
+        let mut state = self.hand.end()?;
         let committed = state.commit_at();
         State::put_away(state);
         committed
@@ -460,13 +448,5 @@ impl Transaction {
     /// Undoes everything and gives every lock back. Dropping the transaction does the same.
     pub fn rollback(self) {
         drop(self);
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        if let Some(state) = self.state.take() {
-            State::abandon(state);
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use foxton::{Database, Durability, Error, Options, Result, Table, VictimPolicy};
+use foxton::{Database, Durability, Error, Lock, Options, Result, Table, VictimPolicy};
 
 const NUMBERS: Table<u64, i64> = Table::new("numbers");
 
@@ -92,9 +92,13 @@ fn run_gives_up_after_so_many_attempts_with_the_last_conflict() {
     let mut attempts = 0;
     let refused = db.run(|tx| {
         attempts += 1;
-        tx.get(&NUMBERS, &1)
+        let lock = match attempts {
+            3 => Lock::Shared.nowait(),
+            _ => Lock::Shared.into(),
+        };
+        tx.get_locked(&NUMBERS, &1, lock)
     });
-    assert_eq!((refused.unwrap_err().code(), attempts), ("lock_timeout", 3));
+    assert_eq!((refused.unwrap_err().code(), attempts), ("lock_busy", 3));
     assert_eq!(db.stats().reruns, 2);
 }
 

@@ -261,6 +261,22 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         3,
         "what a checkpoint has come to: written by its thread",
     ),
+    (
+        "crates/foxton/src/rest.rs",
+        5,
+        "\"rest\", by whoever takes a transaction up, lays it down or ends it; the others are those of the thread that \
+         ends idle ones, and of who looks in",
+    ),
+    (
+        "crates/foxton/src/idlers.rs",
+        2,
+        "\"idle places\", once for each worker; the thread that ends idle transactions looks through them",
+    ),
+    (
+        "crates/foxton/src/idle_ender.rs",
+        2,
+        "a thread that ends idle transactions, and its end; no transaction passes them",
+    ),
 ];
 
 /// Every place where threads can meet is counted, or says at which site it is counted, or is apart.

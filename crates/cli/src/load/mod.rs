@@ -187,7 +187,7 @@ impl Loader<'_> {
                 )));
             }
             let (key, value) = types.names();
-            let tx = self.db.begin()?;
+            let mut tx = self.db.begin()?;
             tx.make_table(name, &key, &value)?;
             tx.commit()?;
         }

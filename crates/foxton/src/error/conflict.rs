@@ -68,6 +68,9 @@ pub enum ConflictReason {
     /// A [`Session`](crate::Session) that waited for one of its own locks was chosen to wait no longer, so
     /// that a cycle of waiters could go on. It holds what it held before.
     SessionDeadlock,
+    /// The transaction did nothing for longer than [`Options::idle_timeout`](crate::Options::idle_timeout),
+    /// and was rolled back, so that others could have what it had locked. It takes no more work.
+    Idle,
 }
 
 impl Conflict {
@@ -91,6 +94,11 @@ impl Conflict {
     /// What was locked and is passed over: nobody asks by whom.
     pub(crate) const PASSED_OVER: Conflict = Conflict {
         reason: ConflictReason::Busy,
+        detail: None,
+    };
+
+    pub(crate) const IDLE: Conflict = Conflict {
+        reason: ConflictReason::Idle,
         detail: None,
     };
 
@@ -141,6 +149,7 @@ impl Conflict {
             ConflictReason::Full => "lock_room",
             ConflictReason::Ended => "ended_by_conflict",
             ConflictReason::SessionDeadlock => "session_deadlock",
+            ConflictReason::Idle => "ended_idle",
         }
     }
 }
@@ -165,6 +174,11 @@ impl fmt::Display for Conflict {
             ConflictReason::SessionDeadlock => {
                 "a deadlock ended this wait of a session, which holds what it held before; let go of \
                  some of that, so that the others can go on, and ask again"
+            }
+            ConflictReason::Idle => {
+                "the transaction did nothing for longer than idle_timeout and was rolled back, so that \
+                 others could go on; begin another, and do what takes long before it or after it, or open \
+                 the database with a longer idle_timeout"
             }
         })?;
         match self.detail.as_deref() {

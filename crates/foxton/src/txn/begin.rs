@@ -18,6 +18,9 @@ use crate::rack::{self, Rack};
 /// With locking off: whether another transaction is open.
 static ALONE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "locking off");
 
+/// The list of places where transactions may be idle: each worker's once.
+static IDLERS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "idle places");
+
 impl State {
     /// What a new transaction works with.
     pub(crate) fn take_out(engine: &Arc<Engine>, rack: &Rack<State>) -> Result<Box<State>> {
@@ -36,6 +39,10 @@ impl State {
             Err(home) => {
                 let state = Box::new(State::new(engine.clone(), home));
                 state.worker.account().passed(&rack::OVERFLOW);
+                if let Some(rest) = &state.rest {
+                    state.worker.account().passed(&IDLERS);
+                    engine.idlers.note(rest);
+                }
                 state
             }
         };

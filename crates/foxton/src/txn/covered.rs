@@ -108,6 +108,7 @@ impl Span {
     }
 
     /// Whether the last record of the range, `last` or the one before this attempt, is its last key.
+    #[inline(always)]
     fn ends_with(&self, last: Option<&Record>, progress: Progress) -> bool {
         self.high_end == End::Included
             && match last {

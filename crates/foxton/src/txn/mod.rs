@@ -66,5 +66,8 @@ pub(crate) mod drive;
 /// What a session asks for itself.
 pub(crate) mod hold;
 
+/// What a transaction has in its hands.
+pub(crate) mod hand;
+
 /// Making it last.
 pub(crate) mod commit;

@@ -46,6 +46,7 @@ use crate::options::{Durability, Locking};
 use crate::planted::{Fault, Planted};
 use crate::rack::Home;
 use crate::redo;
+use crate::rest::Rest;
 use crate::table::Table;
 
 /// Buffers above this are given back after a transaction.
@@ -96,6 +97,8 @@ pub(crate) struct State {
     pub(crate) filling: Filling,
     /// Whose its locks are when the transaction ends.
     pub(crate) tenure: Tenure<State>,
+    /// Where it rests between operations, if it is to be found there.
+    pub(crate) rest: Option<Arc<Rest<State>>>,
 }
 
 /// Whether a transaction takes more work.
@@ -107,6 +110,8 @@ pub(crate) enum Phase {
     Ended,
     /// It commits, and has let go early; only its acknowledgement is to come.
     Released,
+    /// It did nothing for too long.
+    Idle,
 }
 
 /// A table this worker has met.
@@ -140,9 +145,11 @@ impl State {
             Locking::On => Tenure::Usual,
             Locking::Off => Tenure::Alone,
         };
+        let rest = engine.options.idle_timeout.map(|_| Arc::new(Rest::new()));
         State {
             engine,
             home,
+            rest,
             worker,
             owner,
             phase: Phase::Active,
@@ -182,6 +189,7 @@ impl State {
             Phase::Active => Ok(()),
             // Nobody asks one that commits.
             Phase::Ended | Phase::Released => Err(self.refuses_all()),
+            Phase::Idle => Err(Conflict::IDLE.into()),
         }
     }
 

@@ -1,0 +1,75 @@
+//! The thread that ends transactions that are idle for too long.
+//!
+//! The thread looks at all places when the one that rests longest may be due, and no more often than every
+//! [`TICK`]. It keeps the engine alive only while it looks.
+
+use std::io;
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use foxton_sync::shim::{self, Condvar, Mutex};
+
+use crate::engine::Engine;
+use crate::keeper::TICK;
+
+/// The thread looks again after this if nobody can be due before the clock ends.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Ends idle transactions until it is dropped.
+#[derive(Debug)]
+pub(crate) struct IdleEnder {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl IdleEnder {
+    /// Ends transactions of `engine` that have been idle for `timeout`.
+    pub(crate) fn start(engine: &Arc<Engine>, timeout: Duration) -> io::Result<IdleEnder> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let (shared, engine) = (stop.clone(), Arc::downgrade(engine));
+        let thread = thread::Builder::new()
+            .name("foxton-idle".into())
+            .spawn(move || {
+                while let Some(pause) = look(&engine, timeout) {
+                    let (stop, news) = &*shared;
+                    let stop = shim::lock(stop);
+                    if *stop {
+                        return;
+                    }
+                    let waited = news.wait_timeout(stop, pause);
+                    if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                        return;
+                    }
+                }
+            })?;
+        Ok(IdleEnder {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for IdleEnder {
+    fn drop(&mut self) {
+        *shim::lock(&self.stop.0) = true;
+        self.stop.1.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Ends what has been idle too long, and says how long to wait until the next may be; `None` if the database
+/// is no more.
+fn look(engine: &Weak<Engine>, timeout: Duration) -> Option<Duration> {
+    let engine = engine.upgrade()?;
+    let clock = engine.workers.clock();
+    let now = clock.now();
+    let is_long = |since: Instant| now.saturating_duration_since(since) >= timeout;
+    let longest = engine.idlers.end(&is_long).unwrap_or(now);
+    let due = longest
+        .checked_add(timeout)
+        .map_or(LONG, |due| due.saturating_duration_since(now));
+    Some(clock.nap(due.clamp(TICK, LONG)))
+}
