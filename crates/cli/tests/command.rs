@@ -40,7 +40,7 @@ fn restarts_are_measured_with_and_without_a_checkpoint() {
     ]);
     let text = said(&output);
     assert!(output.status.success(), "{text}");
-    for words in ["restart with it", "clients that update", "the longest"] {
+    for words in ["restart behind it", "clients that update", "the longest"] {
         assert!(text.contains(words), "no {words} in {text}");
     }
     let help = said(&foxton(&["bench", "restart", "--help"]));
