@@ -88,9 +88,8 @@ impl System {
         let (manager, inherit, admission) = match locks {
             Locks::Manager(manager) => (manager, LockInheritance::Off, Admission::All),
             Locks::Inheriting(manager) => (manager, LockInheritance::Hot, Admission::All),
-            Locks::Default | Locks::None => {
-                (usual.lock_manager, usual.lock_inheritance, usual.admission)
-            }
+            Locks::Default => (usual.lock_manager, usual.lock_inheritance, usual.admission),
+            Locks::None => (usual.lock_manager, usual.lock_inheritance, Admission::All),
         };
         System {
             locks,

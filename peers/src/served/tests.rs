@@ -34,7 +34,7 @@ fn every_workload_holds_on_ours() {
 
 /// Needs the servers.
 #[test]
-#[ignore = "needs peers/install.sh servers; cargo test --manifest-path peers/Cargo.toml --features servers -- --ignored"]
+#[ignore = "needs peers/install.sh servers: cargo test --manifest-path peers/Cargo.toml --features servers -- --ignored"]
 fn every_workload_holds_on_the_servers() {
     for kind in [Kind::Postgres, Kind::Mariadb] {
         for &workload in Workload::value_variants() {
