@@ -28,6 +28,8 @@ use rule::{Look, Rule, Stage, Usage};
 const BLOCKED: u32 = 8;
 /// Commits that a client counts by itself before all may see them.
 const BY_ITSELF: u32 = 8;
+/// After so many of all it is looked whether the trial is over: where nobody blocks, nobody else does.
+const LOOKS: u64 = 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -85,9 +87,12 @@ impl Crowd {
         if *own < BY_ITSELF {
             return 0;
         }
+        let fresh = u64::from(std::mem::take(own));
         // A count.
-        self.commits.fetch_add(u64::from(*own), Ordering::Relaxed);
-        *own = 0;
+        let before = self.commits.fetch_add(fresh, Ordering::Relaxed);
+        if before / LOOKS != (before + fresh) / LOOKS {
+            self.look(0);
+        }
         1
     }
 
@@ -138,7 +143,9 @@ impl Crowd {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::super::{Admission, Claim};
     use super::*;
+    use std::time::{Duration, Instant};
 
     const PROCESSORS: u32 = 2;
 
@@ -164,6 +171,33 @@ mod tests {
             crowd.goes_on();
         }
         assert_eq!(crowd.blocked(), 0);
+    }
+
+    #[test]
+    fn who_is_left_alone_after_a_crowd_finds_out_that_it_is_over() {
+        let admission = Admission::new(1).only_in_crowds(1);
+        admission.crowd.as_ref().unwrap().set(true);
+        let (mut claim, begun) = (Claim::default(), Instant::now());
+        while admission.is_on() {
+            admission.enter(&mut claim);
+            admission.leave(&mut claim);
+            assert!(begun.elapsed() < Duration::from_mins(2), "nobody looked");
+        }
+        assert_eq!(admission.free(), 1);
+    }
+
+    #[test]
+    fn a_trial_in_which_nobody_blocks_any_more_is_over_after_some_commits() {
+        let (crowd, mut own) = (Crowd::new(PROCESSORS), 0);
+        let long_ago = Instant::now() - Duration::from_millis(900);
+        *shim::lock(&crowd.rule) = Rule::at(Stage::TrialWithout, long_ago);
+        let trial = Stage::TrialWithout.word();
+        crowd.stage.store(trial, Ordering::Relaxed);
+        for _ in 0..LOOKS {
+            assert_eq!(crowd.stage.load(Ordering::Relaxed), trial);
+            crowd.commits(&mut own);
+        }
+        assert_eq!(crowd.stage.load(Ordering::Relaxed), Stage::REST);
     }
 
     #[test]
