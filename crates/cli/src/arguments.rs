@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   foxton bench txbench                 the curve of throughput over clients, in about three minutes
   foxton figure 000-fig12              a figure of the literature, repeated here
-  foxton reproduce                     all of them, one report, in under half an hour
+  foxton reproduce                     all of them in a brief form, one report
   foxton report results/A results/B    two runs compared, with intervals
   foxton shell /tmp/play               put and get by hand, and watch one session wait for another
   foxton inspect /tmp/play             which tables a database has, how large, and its log
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// Without a name, lists the figures. Each has a quick form of a minute or a few; --full has the
     /// windows and repetitions of the document, which can be days.
     Figure(Box<Figure>),
-    /// Repeat all figures in a brief form, in under half an hour, and write one report.
+    /// Repeat all figures in a brief form, and write one report.
     ///
     /// For each figure the report says in a sentence whether the document's shape was found. A figure that
     /// cannot be made here or that fails says so and holds up no other. What is done is kept: after an
