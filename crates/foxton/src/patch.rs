@@ -25,6 +25,8 @@
 //!   joined, the pieces have at most three times as many bytes as the value that comes out and the old one
 //!   have together.
 
+use foxton_sync::checksum::crc32c;
+
 use crate::codec::{Undecodable, Value, take};
 use crate::limits::MAX_VALUE_BYTES;
 
@@ -71,7 +73,7 @@ pub(crate) fn diff(old: &[u8], new: &[u8], out: &mut Vec<u8>) -> bool {
     }
     let length = u32::try_from(old.len()).expect("values are at most MAX_VALUE_BYTES long");
     out[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
-    out[begin + 4..begin + HEADER].copy_from_slice(&crc32c::crc32c(new).to_le_bytes());
+    out[begin + 4..begin + HEADER].copy_from_slice(&crc32c(0, new).to_le_bytes());
     true
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn apply(patch: &[u8], old: &[u8], out: &mut Vec<u8>) -> Result<(), U
             return Err(NO_PATCH);
         }
     }
-    if crc32c::crc32c(&out[begin..]) != check {
+    if crc32c(0, &out[begin..]) != check {
         return Err(OTHER_VALUE);
     }
     Ok(())

@@ -27,6 +27,8 @@
 
 use std::fmt;
 
+use foxton_sync::checksum::crc32c;
+
 use crate::lsn::Lsn;
 
 /// Bytes in front of every payload.
@@ -97,9 +99,7 @@ pub(crate) const fn padding(payload: usize) -> usize {
 
 /// The CRC-32C of a payload given in parts.
 pub(crate) fn payload_check(parts: &[&[u8]]) -> u32 {
-    parts
-        .iter()
-        .fold(0, |check, part| crc32c::crc32c_append(check, part))
+    parts.iter().fold(0, |check, part| crc32c(check, part))
 }
 
 /// What a header says.
@@ -124,7 +124,7 @@ impl Seal {
     pub(crate) fn new(identity: &[u8; 16]) -> Self {
         let [before @ .., a, b, c, d] = identity;
         Seal {
-            before: crc32c::crc32c(before),
+            before: crc32c(0, before),
             last: u32::from_le_bytes([*a, *b, *c, *d]),
         }
     }
@@ -142,7 +142,7 @@ impl Seal {
             words[1],
         ]
         .map(u64::to_le_bytes);
-        crc32c::crc32c_append(self.before, covered.as_flattened())
+        crc32c(self.before, covered.as_flattened())
     }
 
     /// Put together in words: bytes that are written one by one and then read as words have to wait for

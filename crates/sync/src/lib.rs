@@ -35,6 +35,9 @@ pub mod cache_line;
 /// Transactions of the processor, where it has any.
 pub mod htm;
 
+/// Checksums of short bytes.
+pub mod checksum;
+
 /// Large pages for memory that has filled up.
 pub mod pages;
 

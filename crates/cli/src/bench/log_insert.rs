@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use foxton::LogBufferKind;
+use foxton::{LatchKind, LogBufferKind};
 use foxton_lab::{bench::log_insert, progress::Audience};
 
 use super::results::{command_line, finish};
@@ -20,12 +20,17 @@ Examples:
   foxton bench log-insert
   foxton bench log-insert --log-buffer baseline,hybrid --threads 1,64,512 --bytes 120
   foxton bench log-insert --log-buffer hybrid,hybrid:waiting --threads 1,2,8 --seconds 1
-      what it costs to complete in turn")]
+      what it costs to complete in turn
+  foxton bench log-insert --log-buffer baseline,hybrid --latch parking,queue --threads 1,2,64 --bytes 120
+      beside a baseline whose latch is passed on in order of arrival, as the document's is")]
 pub(crate) struct LogInsert {
     /// Log buffers to compare, separated by commas; with `:waiting` behind, decoupled and hybrid
     /// complete in turn [default: baseline,consolidated,decoupled,hybrid].
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
+    /// Latches around allocation to compare, in buffers that have one, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "parking")]
+    pub(crate) latch: Vec<LatchKind>,
     /// Numbers of threads, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Vec<u32>,
@@ -63,6 +68,7 @@ pub(crate) fn run(arguments: LogInsert) -> Result<ExitCode, String> {
     }
     let settings = log_insert::Settings {
         buffers,
+        latches: arguments.latch,
         threads: arguments.threads,
         bytes: arguments.bytes,
         reps: arguments.reps,

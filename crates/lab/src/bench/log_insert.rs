@@ -16,7 +16,10 @@ use foxton_log::{
     device::{Device, memory::MemoryDevice, null::NullDevice},
     reader,
 };
-use foxton_sync::worker::{Worker, Workers};
+use foxton_sync::{
+    latch,
+    worker::{Worker, Workers},
+};
 use serde_json::json;
 
 use super::{
@@ -45,6 +48,8 @@ use crate::{
 pub struct Settings {
     /// The buffers to compare.
     pub buffers: Vec<LogBufferKind>,
+    /// Latches around allocation, in buffers that have one: each is measured with each.
+    pub latches: Vec<latch::Kind>,
     /// Numbers of threads.
     pub threads: Vec<u32>,
     /// Sizes of records, in bytes of payload.
@@ -87,8 +92,8 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
     let sizes = settings.bytes.iter();
     let mut subjects: Vec<Inserting> = sizes
         .flat_map(|&bytes| {
-            let buffers = settings.buffers.iter();
-            buffers.map(move |&buffer| Inserting::new(buffer, bytes))
+            let kinds = kinds(settings).into_iter();
+            kinds.map(move |(buffer, latch)| Inserting::new(buffer, latch, bytes))
         })
         .collect();
     let mut mpls = settings.threads.clone();
@@ -162,7 +167,12 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
 pub fn bare(buffer: LogBufferKind, inserts: u64) {
     let workers = Workers::new();
     let worker = workers.worker();
-    let log = open(buffer, Arc::new(NullDevice::default()), &workers);
+    let log = open(
+        buffer,
+        latch::Kind::default(),
+        Arc::new(NullDevice::default()),
+        &workers,
+    );
     let payload = vec![7; SMALL as usize];
     for _ in 0..inserts {
         log.insert(&worker, KIND, &[&payload])
@@ -170,9 +180,31 @@ pub fn bare(buffer: LogBufferKind, inserts: u64) {
     }
 }
 
-fn open(buffer: LogBufferKind, device: Arc<dyn Device>, workers: &Workers) -> Log {
+/// Each buffer with each latch, or with none if it takes none to allocate.
+fn kinds(settings: &Settings) -> Vec<(LogBufferKind, Option<latch::Kind>)> {
+    let latches = |buffer| match buffer {
+        LogBufferKind::Hybrid | LogBufferKind::HybridWaiting => vec![None],
+        _ => settings.latches.iter().copied().map(Some).collect(),
+    };
+    let buffers = settings.buffers.iter();
+    buffers
+        .flat_map(|&buffer| {
+            latches(buffer)
+                .into_iter()
+                .map(move |latch| (buffer, latch))
+        })
+        .collect()
+}
+
+fn open(
+    buffer: LogBufferKind,
+    latch: latch::Kind,
+    device: Arc<dyn Device>,
+    workers: &Workers,
+) -> Log {
     let mut options = LogOptions::default();
     options.buffer = buffer;
+    options.latch = latch;
     options.workers = Some(workers.clone());
     // One file: ending one is not what is measured.
     options.segment_bytes = 1 << 40;
@@ -246,6 +278,7 @@ fn check_stream(buffer: LogBufferKind) -> Result<u64, String> {
 /// One buffer, and records of one size.
 struct Inserting {
     buffer: LogBufferKind,
+    latch: Option<latch::Kind>,
     bytes: u32,
     run: Option<Arc<Shared>>,
 }
@@ -263,9 +296,10 @@ impl fmt::Debug for Inserting {
 }
 
 impl Inserting {
-    fn new(buffer: LogBufferKind, bytes: u32) -> Inserting {
+    fn new(buffer: LogBufferKind, latch: Option<latch::Kind>, bytes: u32) -> Inserting {
         Inserting {
             buffer,
+            latch,
             bytes,
             run: None,
         }
@@ -283,7 +317,8 @@ impl Inserting {
 
 impl Subject for Inserting {
     fn names(&self) -> (String, String) {
-        (self.buffer.to_string(), "-".to_owned())
+        let latch = self.latch.map_or("-".to_owned(), |latch| latch.to_string());
+        (self.buffer.to_string(), latch)
     }
 
     fn note(&self) -> String {
@@ -296,7 +331,13 @@ impl Subject for Inserting {
 
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
         let workers = Workers::new();
-        let log = open(self.buffer, Arc::new(NullDevice::default()), &workers);
+        let latch = self.latch.unwrap_or_default();
+        let log = open(
+            self.buffer,
+            latch,
+            Arc::new(NullDevice::default()),
+            &workers,
+        );
         let shared = Arc::new(Shared { log, workers });
         let client = |_| {
             Box::new(Inserter {
@@ -383,6 +424,7 @@ fn copying(bytes: u32) -> f64 {
 fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
     let mut table = Table::new([
         "buffer",
+        "latch",
         "threads",
         "inserts/s",
         "MB/s",
@@ -401,7 +443,8 @@ fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
             let megabytes = |tps: f64| tps * batch * f64::from(bytes) / 1e6;
             let tps = point.tps();
             table.row([
-                subject.buffer.to_string(),
+                subject.names().0,
+                subject.names().1,
                 point.mpl.to_string(),
                 grouped(inserts),
                 grouped(megabytes(tps.median())),

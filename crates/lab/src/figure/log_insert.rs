@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use foxton::LogBufferKind;
+use foxton::{LatchKind, LogBufferKind};
 use serde_json::json;
 
 use super::{
@@ -53,6 +53,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
     let full = request.full;
     let settings = Settings {
         buffers: LogBufferKind::DELEGATED.to_vec(),
+        latches: vec![LatchKind::default()],
         threads: match (request.mpls.as_slice(), full) {
             ([], true) => vec![1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
             ([], false) => vec![1, 2, 8, 64, 512],
