@@ -317,7 +317,11 @@ impl Inserting {
 
 impl Subject for Inserting {
     fn names(&self) -> (String, String) {
-        let latch = self.latch.map_or("-".to_owned(), |latch| latch.to_string());
+        // The usual latch goes without saying.
+        let latch = match self.latch {
+            Some(latch) if latch != latch::Kind::default() => latch.to_string(),
+            _ => "-".to_owned(),
+        };
         (self.buffer.to_string(), latch)
     }
 
@@ -443,8 +447,10 @@ fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
             let megabytes = |tps: f64| tps * batch * f64::from(bytes) / 1e6;
             let tps = point.tps();
             table.row([
-                subject.names().0,
-                subject.names().1,
+                subject.buffer.to_string(),
+                subject
+                    .latch
+                    .map_or("-".to_owned(), |latch| latch.to_string()),
                 point.mpl.to_string(),
                 grouped(inserts),
                 grouped(megabytes(tps.median())),
