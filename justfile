@@ -31,7 +31,7 @@ account:
 hooks:
     cargo test -p foxton-sync --features hooks --test hooks
     cargo test -p foxton-log --features hooks --test clock
-    cargo test -p foxton --features hooks --test hooks --test idle
+    cargo test -p foxton --features hooks --test hooks --test idle --test cancelled
     cargo test -p foxton-sim --features hooks --test points --test power
 
 # Faults on purpose in the engine, each of which the checkers of histories must find.

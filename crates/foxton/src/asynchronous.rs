@@ -11,6 +11,7 @@ use std::ops::{ControlFlow, RangeBounds};
 
 use foxton_lock::request::Label;
 
+use crate::canceller::{Canceller, is_wanted};
 use crate::codec::{Key, Value};
 use crate::error::Result;
 use crate::isolation::Isolation;
@@ -270,6 +271,13 @@ impl AsyncTransaction {
         }
     }
 
+    /// As [`Transaction::set_canceller`](crate::Transaction::set_canceller).
+    pub fn set_canceller(&mut self, canceller: &Canceller) {
+        if let Ok(mut up) = self.up() {
+            up.be_cancelled_by(canceller);
+        }
+    }
+
     /// As [`Transaction::set_durability`](crate::Transaction::set_durability).
     pub fn set_durability(&mut self, durability: Durability) {
         if let Ok(mut up) = self.up() {
@@ -330,10 +338,15 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
     ) -> Result<()> {
         let AsyncRange { up, table, .. } = self;
         let (table, mut state) = (table?, up.expect(UP));
-        let wait = state.scan.lock.wait;
+        let (wait, canceller) = (state.scan.lock.wait, state.canceller.clone());
+        let mut take = |key: &[u8], value: &[u8]| match is_wanted(&canceller) {
+            true => take(key, value),
+            false => ControlFlow::Break(()),
+        };
         state
             .yield_on(wait, |state| state.scan_step(table, &mut take))
-            .await
+            .await?;
+        state.check_active()
     }
 
     /// As [`Range::for_each`](crate::Range::for_each).

@@ -94,10 +94,11 @@ pub(crate) enum Count {
     GhostsPurged,
     GhostsLeft,
     IdleEnded,
+    Cancelled,
 }
 
 impl Count {
-    pub(crate) const ALL: [Count; 8] = [
+    pub(crate) const ALL: [Count; 9] = [
         Count::Commits,
         Count::ReadOnlyCommits,
         Count::Rollbacks,
@@ -106,5 +107,6 @@ impl Count {
         Count::GhostsPurged,
         Count::GhostsLeft,
         Count::IdleEnded,
+        Count::Cancelled,
     ];
 }

@@ -70,9 +70,10 @@ impl Error {
     }
 
     /// Whether the same transaction, run again from its beginning, may well succeed. One that was idle
-    /// for too long would be so again, unless its program does otherwise.
+    /// for too long would be so again, unless its program does otherwise; one that was cancelled is not wanted.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict(conflict) if conflict.reason() != ConflictReason::Idle)
+        let for_good = [ConflictReason::Idle, ConflictReason::Cancelled];
+        matches!(self, Error::Conflict(conflict) if !for_good.contains(&conflict.reason()))
     }
 
     /// Whether a deadlock ended the transaction.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
+use crate::canceller::is_wanted;
 use crate::codec::{Key, Undecodable, Value};
 use crate::entry::EntryKind;
 use crate::error::Result;
@@ -113,12 +114,17 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> IndexRange<'t, I, 
         };
         let state = self.up.as_deref_mut().expect(UP);
         let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
+        let canceller = state.canceller.clone();
         let mut failure = None;
         let mut give = |found: Found<'_>| {
+            if !is_wanted(&canceller) {
+                return ControlFlow::Break(());
+            }
             let row = decode_found::<I, K, V>(kind, &found);
             take_decoded(row, &mut failure, &mut take)
         };
         state.block_on(wait, |state| state.scan_by_step(by, &mut give))?;
+        state.check_active()?;
         failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
     }
 

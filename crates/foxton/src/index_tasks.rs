@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use crate::asynchronous::AsyncTransaction;
+use crate::canceller::is_wanted;
 use crate::codec::{Key, Value};
 use crate::error::Result;
 use crate::index::Index;
@@ -149,8 +150,12 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         let AsyncIndexRange { up, by, .. } = self;
         let (by, mut state) = (by?, up.expect(UP));
         let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
+        let canceller = state.canceller.clone();
         let mut failure = None;
         let mut give = |found: Found<'_>| {
+            if !is_wanted(&canceller) {
+                return ControlFlow::Break(());
+            }
             let row = decode_found::<I, K, V>(kind, &found);
             take_decoded(row, &mut failure, |(index_key, key, value)| {
                 take(index_key, key, value)
@@ -159,6 +164,7 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         state
             .yield_on(wait, |state| state.scan_by_step(by, &mut give))
             .await?;
+        state.check_active()?;
         failure.map_or(Ok(()), |undecodable| Err(undecodable.into()))
     }
 

@@ -187,6 +187,8 @@ pub struct Stats {
     pub reruns: u64,
     /// Transactions that were ended because they did nothing for too long; counted as rolled back, too.
     pub idle_ended: u64,
+    /// Transactions that a [`Canceller`](crate::Canceller) ended; counted as rolled back, too.
+    pub cancelled: u64,
     /// Records of deleted keys that were removed.
     pub ghosts_purged: u64,
     /// Records of deleted keys that had to stay a while, since somebody had read next to them.
@@ -388,6 +390,7 @@ impl Database {
             deadlocks: count(Count::Deadlocks),
             reruns: count(Count::Reruns),
             idle_ended: count(Count::IdleEnded),
+            cancelled: count(Count::Cancelled),
             ghosts_purged: count(Count::GhostsPurged),
             ghosts_left: count(Count::GhostsLeft),
             locks: engine.locks.stats(&worker),

@@ -117,6 +117,9 @@ mod rack;
 /// A thread for what nobody waits for.
 mod keeper;
 
+/// Telling transactions that nobody wants them any more.
+mod canceller;
+
 /// Where a transaction lies while nothing is asked of it.
 mod rest;
 
@@ -188,6 +191,7 @@ pub mod inspect;
 
 pub use admission::Admission;
 pub use asynchronous::{AsyncRange, AsyncTransaction};
+pub use canceller::Canceller;
 pub use checkpoint::{Checkpoint, CheckpointStats};
 pub use codec::{Key, Value};
 pub use db::Database;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
+use crate::canceller::is_wanted;
 use crate::codec::{Key, Undecodable, Value};
 use crate::error::Result;
 use crate::table::Table;
@@ -161,7 +162,7 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
         let Range { up, table, .. } = self;
         let table = table?;
         match up.expect(UP) {
-            Up::At(state) => {
+            Up::At(state) if state.canceller.is_none() => {
                 let wait = state.scan.lock.wait;
                 state.block_on(wait, |state| state.scan_step(table, &mut take))
             }
@@ -262,13 +263,18 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for Rows<'_, K, V> {
 /// What is given the bytes of each key and value.
 type Take<'t> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 't;
 
-/// Apart, so that where nothing is ever laid down nothing is to be done afterwards.
+/// Apart, so that where nothing is ever laid down, and nobody may cancel, nothing is to be done for that.
 #[cold]
 #[inline(never)]
-fn read_up(mut up: Up<'_>, table: usize, mut take: &mut Take<'_>) -> Result<()> {
+fn read_up(mut up: Up<'_>, table: usize, take: &mut Take<'_>) -> Result<()> {
     let state = &mut *up;
-    let wait = state.scan.lock.wait;
-    state.block_on(wait, |state| state.scan_step(table, &mut take))
+    let (wait, canceller) = (state.scan.lock.wait, state.canceller.clone());
+    let mut take = |key: &[u8], value: &[u8]| match is_wanted(&canceller) {
+        true => take(key, value),
+        false => ControlFlow::Break(()),
+    };
+    state.block_on(wait, |state| state.scan_step(table, &mut take))?;
+    state.check_active()
 }
 
 pub(crate) fn decode<K: Key + ?Sized, V: Value + ?Sized>(

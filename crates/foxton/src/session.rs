@@ -7,6 +7,7 @@ use foxton_lock::request::Label;
 
 use crate::asynchronous::AsyncTransaction;
 use crate::berth::{BERTH, Berth};
+use crate::canceller::Canceller;
 use crate::db::Database;
 use crate::engine::Engine;
 use crate::error::{Request, Result};
@@ -123,6 +124,16 @@ impl Session {
     /// `session_busy`, while a transaction of it is open.
     pub fn set_label(&mut self, label: impl Into<Label>) -> Result<()> {
         self.state_mut()?.label_session(label.into());
+        Ok(())
+    }
+
+    /// Has `canceller` end what the session waits for, and its transactions unless they are given another one:
+    /// see [`Canceller`]. What the session holds it holds still, and can let go of.
+    ///
+    /// # Errors
+    /// `session_busy`, while a transaction of it is open.
+    pub fn set_canceller(&mut self, canceller: &Canceller) -> Result<()> {
+        self.state_mut()?.set_session_canceller(canceller);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::ops::RangeBounds;
 use foxton_lock::request::Label;
 use foxton_log::Lsn;
 
+use crate::canceller::Canceller;
 use crate::codec::{Key, TypeName, Value};
 use crate::error::Result;
 use crate::isolation::Isolation;
@@ -277,7 +278,7 @@ impl Transaction {
         key_type: &TypeName,
         value_type: &TypeName,
     ) -> Result<()> {
-        let state = self.up()?;
+        let mut state = self.up()?;
         state.check_active()?;
         state.resolve(name, key_type, value_type).map(drop)
     }
@@ -387,6 +388,14 @@ impl Transaction {
     pub fn set_label(&mut self, label: impl Into<Label>) {
         if let Ok(mut up) = self.up() {
             up.owner.set_label(label);
+        }
+    }
+
+    /// Has `canceller` end this transaction, instead of the one it was given before. Given one that was
+    /// cancelled already, the transaction ends with the next thing that is asked of it.
+    pub fn set_canceller(&mut self, canceller: &Canceller) {
+        if let Ok(mut up) = self.up() {
+            up.be_cancelled_by(canceller);
         }
     }
 

@@ -1,5 +1,5 @@
-//! A transaction that a deadlock ended refuses everything but its end: each operation there is, of
-//! threads and of tasks. It holds nothing, changes nothing, and says each time that it is over.
+//! A transaction that a deadlock or a canceller ended refuses everything but its end: each operation there is,
+//! of threads and of tasks. It holds nothing, changes nothing, and says each time that it is over.
 
 mod common;
 
@@ -9,11 +9,12 @@ use std::task::{Context, Poll, Waker};
 use common::*;
 use foxton::codec::TypeName;
 use foxton::{
-    AsyncTransaction, Database, Isolation, Lock, LockWait, Options, Result, Savepoint, TableLock,
-    Transaction, VictimPolicy,
+    AsyncTransaction, Canceller, Database, Isolation, Lock, LockWait, Options, Result, Savepoint,
+    TableLock, Transaction, VictimPolicy,
 };
 
 const ENDED: &str = "ended_by_conflict";
+const CANCELLED: &str = "cancelled";
 
 /// An operation of threads: what it is called, and how it ends.
 type Step = (&'static str, fn(&mut Transaction, &Savepoint) -> Result<()>);
@@ -167,16 +168,21 @@ fn only_the_other(db: &Database, mut other: Session) {
     db.verify();
 }
 
+/// What each operation of a thread is refused with.
+fn refusals(tx: &mut Transaction, savepoint: &Savepoint, code: &str, says: &str) {
+    for (what, step) in STEPS {
+        let refused = step(tx, savepoint).expect_err(what);
+        assert_eq!(refused.code(), code, "{what}");
+        assert_eq!(refused.is_retryable(), code == ENDED, "{what}");
+        assert!(refused.to_string().contains(says), "{refused}");
+    }
+}
+
 #[test]
 fn every_operation_of_a_thread_is_refused() {
     let db = two_rows();
     let (mut tx, savepoint, other) = victim(&db);
-    for (what, step) in STEPS {
-        let refused = step(&mut tx, &savepoint).expect_err(what);
-        assert_eq!(refused.code(), ENDED, "{what}");
-        assert!(refused.is_retryable(), "{what}");
-        assert!(refused.to_string().contains("drop it and run it again"));
-    }
+    refusals(&mut tx, &savepoint, ENDED, "drop it and run it again");
     // What cannot fail does no harm.
     tx.set_label("victim still");
     tx.set_isolation(Isolation::ReadUncommitted);
@@ -196,6 +202,42 @@ fn every_operation_of_a_thread_is_taken_before() {
         tx.rollback();
         assert_eq!(rows(&db), TWO);
     }
+}
+
+/// Each one as the first after the canceller, which rolls it back, and as a later one.
+#[test]
+fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
+    for (what, step) in STEPS {
+        let db = two_rows();
+        let canceller = Canceller::new();
+        let mut tx = db.begin().unwrap();
+        tx.set_canceller(&canceller);
+        tx.put(&TABLE, &1, &11).unwrap();
+        let savepoint = tx.savepoint().unwrap();
+        canceller.cancel();
+        assert_eq!(step(&mut tx, &savepoint).expect_err(what).code(), CANCELLED);
+        assert!(db.locks().is_empty(), "{what}");
+        refusals(&mut tx, &savepoint, CANCELLED, "canceller");
+        assert_eq!(tx.commit().unwrap_err().code(), CANCELLED);
+        assert_eq!(rows(&db), TWO, "{what}");
+    }
+}
+
+#[test]
+fn every_operation_of_a_task_is_refused_once_it_is_cancelled() {
+    let db = two_rows();
+    let canceller = Canceller::new();
+    let mut tx = db.begin_async().unwrap();
+    tx.set_canceller(&canceller);
+    now(tx.put(&TABLE, &1, &11)).unwrap();
+    let savepoint = tx.savepoint().unwrap();
+    canceller.cancel();
+    for (what, came_to) in all_of_a_task(&mut tx, &savepoint) {
+        assert_eq!(came_to.expect_err(what).code(), CANCELLED, "{what}");
+        assert!(db.locks().is_empty(), "{what}");
+    }
+    assert_eq!(now(tx.commit()).unwrap_err().code(), CANCELLED);
+    assert_eq!(rows(&db), TWO);
 }
 
 #[test]

@@ -56,7 +56,8 @@ pub enum ConflictReason {
     /// This transaction was chosen to end so that a cycle of waiters could go on. It has been
     /// rolled back already.
     Deadlock,
-    /// The wait was ended from outside. The transaction goes on.
+    /// A [`Canceller`](crate::Canceller) ended the transaction, which has been rolled back and takes no more work, or
+    /// what a [`Session`](crate::Session) waited for, which holds what it held before.
     Cancelled,
     /// More locks are held at once than the lock manager has room for, or than
     /// [`Options::lock_bytes`](crate::Options::lock_bytes) allows. The transaction goes on, and can be run again
@@ -99,6 +100,11 @@ impl Conflict {
 
     pub(crate) const IDLE: Conflict = Conflict {
         reason: ConflictReason::Idle,
+        detail: None,
+    };
+
+    pub(crate) const CANCELLED: Conflict = Conflict {
+        reason: ConflictReason::Cancelled,
         detail: None,
     };
 
@@ -145,7 +151,7 @@ impl Conflict {
             ConflictReason::Busy => "lock_busy",
             ConflictReason::TimedOut => "lock_timeout",
             ConflictReason::Deadlock => "deadlock",
-            ConflictReason::Cancelled => "lock_cancelled",
+            ConflictReason::Cancelled => "cancelled",
             ConflictReason::Full => "lock_room",
             ConflictReason::Ended => "ended_by_conflict",
             ConflictReason::SessionDeadlock => "session_deadlock",
@@ -162,7 +168,10 @@ impl fmt::Display for Conflict {
             ConflictReason::Deadlock => {
                 "a deadlock ended this transaction and rolled it back; run it again"
             }
-            ConflictReason::Cancelled => "the wait for a lock was cancelled; run it again",
+            ConflictReason::Cancelled => {
+                "a canceller ended this: a transaction was rolled back, a session holds what it held before; \
+                 what is to be done nevertheless needs another canceller, or none"
+            }
             ConflictReason::Full => {
                 "there is no room for another lock; run it again when others have ended, and let \
                  long transactions lock whole tables"

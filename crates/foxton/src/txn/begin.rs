@@ -86,6 +86,7 @@ impl State {
         if state.phase != Phase::Active {
             state.phase = Phase::Active;
             state.ended_by = None;
+            state.canceller = None;
         }
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
@@ -148,7 +149,7 @@ impl State {
 
     /// Rolls back what has not ended, and ends it.
     pub(crate) fn abandon(mut state: Box<State>) {
-        if state.phase == Phase::Active {
+        if state.phase.is_open() {
             state.undo_all();
         }
         State::put_away(state);

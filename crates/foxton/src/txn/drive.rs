@@ -70,6 +70,7 @@ impl State {
     /// Yields until the request that waits has been answered.
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
         self.worker.hooks().pass(&point::WAIT_BEGIN);
+        let _noted = self.note_wait();
         self.set_alarm(wait);
         poll_fn(|context| self.poll_wait(context)).await
     }
@@ -80,6 +81,7 @@ impl State {
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.patience(wait));
         let outcome = {
+            let _noted = self.note_wait();
             let _blocked = Blocked::of(&self.engine, &self.worker);
             self.engine
                 .locks
@@ -163,13 +165,17 @@ impl State {
     fn failed(&mut self, error: Error) -> Error {
         self.abandon_statement();
         self.release_fresh_gap();
-        if let Error::Conflict(conflict) = &error
-            && conflict.reason() == ConflictReason::Deadlock
-        {
-            self.count(Count::Deadlocks);
-            self.undo_all();
-            self.phase = Phase::Ended;
-            self.ended_by = Some(conflict.ended());
+        if let Error::Conflict(conflict) = &error {
+            match conflict.reason() {
+                ConflictReason::Deadlock => {
+                    self.count(Count::Deadlocks);
+                    self.undo_all();
+                    self.phase = Phase::Ended;
+                    self.ended_by = Some(conflict.ended());
+                }
+                ConflictReason::Cancelled if self.phase.is_open() => self.end_as_cancelled(),
+                _ => {}
+            }
         }
         error
     }
@@ -203,88 +209,5 @@ pub(super) struct Operation<'a>(pub(super) &'a mut State);
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         self.0.withdraw();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::task::Waker;
-
-    use foxton_lock::request::Reason;
-
-    use super::*;
-    use crate::txn::explicit::{self, Wanted};
-    use crate::{Database, Lock, LockManagerKind, Options};
-
-    const NUMBER: u64 = 7;
-
-    /// Asks for what somebody has; whoever looks on ends the wait as soon as it stands in its queue.
-    fn ended_from_outside(
-        engine: &Engine,
-        wanted: Wanted,
-    ) -> impl FnMut(&mut State) -> Result<Step<bool>> {
-        move |state| {
-            let step = state.lock_step(wanted)?;
-            let ticket = state.owner.wait_ticket().expect("somebody has it");
-            let worker = engine.workers.background_worker();
-            assert!(engine.locks.end_wait(&worker, ticket, Reason::Cancelled));
-            Ok(step)
-        }
-    }
-
-    fn is_cancelled(asked: Result<bool>, what: &str) {
-        let Err(refused) = asked else {
-            panic!("{what}: it was granted");
-        };
-        assert_eq!(refused.code(), "lock_cancelled", "{what}");
-        assert!(refused.is_retryable(), "{what}");
-        let Error::Conflict(conflict) = &refused else {
-            panic!("{what}: {refused}");
-        };
-        assert_eq!(conflict.reason(), ConflictReason::Cancelled, "{what}");
-        let blockers = &conflict.refusal().expect("it waited").blockers;
-        assert_eq!(
-            (blockers.len(), &*blockers[0].label),
-            (1, "holder"),
-            "{what}"
-        );
-        assert!(refused.to_string().contains("holder"), "{what}: {refused}");
-    }
-
-    /// A thread's and a task's; both go on, with what they had.
-    #[test]
-    fn a_wait_that_is_ended_from_outside_says_so_and_ends_no_transaction() {
-        for manager in LockManagerKind::ALL {
-            let mut options = Options::tiny();
-            options.lock_manager = manager;
-            let db = Database::in_memory(options).unwrap();
-            let (mut holder, mut waits) = (db.begin().unwrap(), db.begin().unwrap());
-            holder.set_label("holder");
-            assert!(holder.lock_advisory(NUMBER, Lock::Exclusive).unwrap());
-            assert!(waits.lock_advisory(NUMBER + 1, Lock::Exclusive).unwrap());
-            let wanted = explicit::advisory(NUMBER, Lock::Shared.into());
-            let engine = db.engine();
-            let what = format!("a thread, over {manager}");
-            let mut state = waits.up().unwrap();
-            is_cancelled(
-                state.block_on(wanted.wait, ended_from_outside(engine, wanted)),
-                &what,
-            );
-            let what = format!("a task, over {manager}");
-            let asked = state.yield_on(wanted.wait, ended_from_outside(engine, wanted));
-            match pin!(asked).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(asked) => is_cancelled(asked, &what),
-                Poll::Pending => panic!("{what}: it waits"),
-            }
-            drop(state);
-            assert_eq!(db.picture().locks.cancelled, 2, "{manager}");
-            assert_eq!(db.stats().rollbacks, 0, "{manager}");
-            assert_eq!(db.locks().len(), 2, "{manager}");
-            holder.commit().unwrap();
-            assert!(waits.lock_advisory(NUMBER, Lock::Shared).unwrap());
-            waits.commit().unwrap();
-            assert!(db.locks().is_empty(), "{manager}");
-        }
     }
 }

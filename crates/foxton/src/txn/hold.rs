@@ -16,7 +16,8 @@ use super::state::State;
 use super::step::Step;
 use super::tenure::{Membership, Tenure};
 use crate::berth::Berth;
-use crate::error::Result;
+use crate::canceller::Canceller;
+use crate::error::{Conflict, Result};
 
 impl State {
     /// Belongs to a session from now on.
@@ -24,6 +25,7 @@ impl State {
         self.tenure = Tenure::Session(Box::new(Membership {
             berth,
             label: Label::default(),
+            canceller: None,
             held: Vec::new(),
             kept: Savepoint::START,
         }));
@@ -42,12 +44,24 @@ impl State {
         self.owner.set_label(label);
     }
 
+    /// Has `canceller` end what the session waits for, and its transactions unless they are given another.
+    pub(crate) fn set_session_canceller(&mut self, canceller: &Canceller) {
+        self.membership().canceller = Some(canceller.clone());
+    }
+
     /// Begins a transaction, or what a session asks for itself.
     pub(crate) fn begin_in_session(&mut self) {
         let Membership {
-            held, kept, label, ..
+            held,
+            kept,
+            label,
+            canceller,
+            ..
         } = self.membership();
         let (is_free, kept, label) = (held.is_empty(), *kept, label.clone());
+        if let Some(canceller) = canceller.clone() {
+            self.be_cancelled_by(&canceller);
+        }
         match is_free {
             true => drop(self.owner.begin()),
             false => self.owner.begin_keeping(kept),
@@ -55,9 +69,21 @@ impl State {
         self.owner.set_label(label);
     }
 
+    /// Begins what a session asks for itself.
+    ///
+    /// # Errors
+    /// That nothing is wanted any more.
+    fn begin_asking(&mut self) -> Result<()> {
+        self.begin_in_session();
+        match self.is_cancelled() {
+            true => Err(Conflict::CANCELLED.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Asks for a number for the session; the thread sleeps until it is had.
     pub(crate) fn block_for_session(&mut self, wanted: Wanted) -> Result<bool> {
-        self.begin_in_session();
+        self.begin_asking()?;
         loop {
             match self.lock_step(wanted) {
                 Ok(Step::Done(had)) => return Ok(self.note_number(wanted, had)),
@@ -71,7 +97,7 @@ impl State {
 
     /// The same, where the task yields. If the future is dropped, the request is withdrawn.
     pub(crate) async fn yield_for_session(&mut self, wanted: Wanted) -> Result<bool> {
-        self.begin_in_session();
+        self.begin_asking()?;
         let waits = self.waiting();
         let state = &mut *waits.0;
         loop {

@@ -60,6 +60,9 @@ pub(crate) mod rollback;
 /// From the rack and back into it.
 pub(crate) mod begin;
 
+/// That nobody wants it any more.
+mod cancel;
+
 /// From attempts to operations.
 pub(crate) mod drive;
 

@@ -48,7 +48,7 @@ impl State {
     }
 
     /// The place of a savepoint among those that are open.
-    fn find(&self, savepoint: &Savepoint) -> Result<usize> {
+    fn find(&mut self, savepoint: &Savepoint) -> Result<usize> {
         self.check_active()?;
         let zero = self.savepoint_zero();
         let ours = (savepoint.database, savepoint.owner) == (zero.database, zero.owner);

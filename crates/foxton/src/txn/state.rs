@@ -9,7 +9,7 @@
 //!
 //! * I1  In the rack: no locks, no changes, no wait, phase `Active`. With a session: no locks but its own.
 //! * I2  While the owner has a request in a queue, nothing else is asked for.
-//! * I3  A phase other than `Active` has no changes and no locks but a session's: what ended the transaction also
+//! * I3  A phase other than `Active` and `Watched` has no changes and no locks but a session's: what ended the transaction also
 //!   rolled it back, or it has committed.
 
 use std::collections::VecDeque;
@@ -33,6 +33,7 @@ use super::span::Span;
 use super::statement::{MetIndex, Statement, Tended};
 use super::step::Step;
 use super::tenure::Tenure;
+use crate::canceller::Canceller;
 use crate::catalog::OpenTable;
 use crate::codec::{Key, TypeName, Value};
 use crate::early::Seen;
@@ -63,6 +64,8 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     /// What ended it, for as long as it is asked for more.
     pub(crate) ended_by: Option<Conflict>,
+    /// Who may end it from elsewhere; there in phase `Watched`.
+    pub(crate) canceller: Option<Canceller>,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) tables: Vec<Met>,
@@ -106,12 +109,23 @@ pub(crate) struct State {
 pub(crate) enum Phase {
     /// Yes.
     Active,
+    /// Yes, unless its canceller says no. A phase of its own, so that who has none need not ask.
+    Watched,
     /// A conflict ended it.
     Ended,
     /// It commits, and has let go early; only its acknowledgement is to come.
     Released,
     /// It did nothing for too long.
     Idle,
+    /// Its canceller ended it.
+    Cancelled,
+}
+
+impl Phase {
+    /// Whether there may be locks and changes.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Phase::Active | Phase::Watched)
+    }
 }
 
 /// A table this worker has met.
@@ -154,6 +168,7 @@ impl State {
             owner,
             phase: Phase::Active,
             ended_by: None,
+            canceller: None,
             durability,
             isolation,
             tables: Vec::new(),
@@ -184,19 +199,31 @@ impl State {
 
     /// Refuses everything once something has ended the transaction.
     #[inline]
-    pub(crate) fn check_active(&self) -> Result<()> {
+    pub(crate) fn check_active(&mut self) -> Result<()> {
         match self.phase {
             Phase::Active => Ok(()),
-            // Nobody asks one that commits.
-            Phase::Ended | Phase::Released => Err(self.refuses_all()),
-            Phase::Idle => Err(Conflict::IDLE.into()),
+            _ => self.check_wanted(),
         }
     }
 
     #[cold]
-    fn refuses_all(&self) -> Error {
-        let ended_by = self.ended_by.as_ref();
-        ended_by.map_or(Conflict::ENDED, Conflict::ended).into()
+    fn check_wanted(&mut self) -> Result<()> {
+        let refused = match self.phase {
+            Phase::Active => return Ok(()),
+            Phase::Watched if !self.is_cancelled() => return Ok(()),
+            Phase::Watched => {
+                self.end_as_cancelled();
+                Conflict::CANCELLED
+            }
+            Phase::Cancelled => Conflict::CANCELLED,
+            Phase::Idle => Conflict::IDLE,
+            // Nobody asks one that commits.
+            Phase::Ended | Phase::Released => {
+                let ended_by = self.ended_by.as_ref();
+                ended_by.map_or(Conflict::ENDED, Conflict::ended)
+            }
+        };
+        Err(refused.into())
     }
 
     /// The index of `table` among those met, after checking its types. Every operation on a table

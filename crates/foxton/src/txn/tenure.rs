@@ -25,6 +25,7 @@ use foxton_lock::request::Label;
 use foxton_sync::worker::Worker;
 
 use crate::berth::Berth;
+use crate::canceller::Canceller;
 
 /// See the [module](self).
 pub(crate) enum Tenure<S> {
@@ -40,6 +41,7 @@ pub(crate) enum Tenure<S> {
 pub(crate) struct Membership<S> {
     pub(super) berth: Arc<Berth<S>>,
     pub(super) label: Label,
+    pub(super) canceller: Option<Canceller>,
     /// Numbers, and how often each was locked.
     pub(super) held: Vec<(u64, u64)>,
     pub(super) kept: Savepoint,

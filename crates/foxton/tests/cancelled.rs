@@ -1,0 +1,579 @@
+//! Transactions that are ended from elsewhere: while they wait, between operations, in a range, before their
+//! commit and after it; of threads, of tasks and of sessions, over every lock manager. A wait that nobody ended
+//! would last for ever here.
+
+mod common;
+
+use std::future::Future;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use foxton::error::{Conflict, ConflictReason};
+use foxton::{
+    AsyncTransaction, Canceller, Database, Error, Lock, LockManagerKind, LockOptions, Options,
+    Result,
+};
+
+/// Nobody waits only for so long.
+fn patient(mut options: Options) -> Database {
+    options.lock_wait = Duration::MAX;
+    database(options, TWO)
+}
+
+/// Somebody holds the first row.
+fn held(options: Options) -> (Database, Session) {
+    let db = patient(options);
+    let mut holder = Session::new(&db, "holder");
+    assert_eq!(holder.put(1, 11), Done);
+    (db, holder)
+}
+
+/// One that can be cancelled.
+fn watched(db: &Database, canceller: &Canceller) -> Session {
+    let mut session = Session::new(db, "waits");
+    session.transaction().set_canceller(canceller);
+    session
+}
+
+fn nothing_is_left(db: &Database) {
+    assert!(db.locks().is_empty(), "{:?}", db.locks());
+    db.verify();
+}
+
+fn now<T>(operation: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match Box::pin(operation).as_mut().poll(&mut context) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn cancelled<T>(asked: Result<T>) -> Conflict {
+    let Err(refused) = asked else {
+        panic!("it was not refused");
+    };
+    assert_eq!(refused.code(), "cancelled");
+    assert!(!refused.is_retryable());
+    match refused {
+        Error::Conflict(conflict) => conflict,
+        other => panic!("{other}"),
+    }
+}
+
+fn until_somebody_waits(db: &Database, count: usize) {
+    while db.waits().len() < count {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let mut attempts = 0;
+        let refused = thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                db.run(|tx| {
+                    attempts += 1;
+                    tx.set_canceller(&canceller);
+                    tx.put(&TABLE, &2, &21)?;
+                    tx.get(&TABLE, &1)
+                })
+            });
+            until_somebody_waits(&db, 1);
+            assert!(!canceller.is_cancelled());
+            canceller.cancel();
+            cancelled(waits.join().unwrap())
+        });
+        let refusal = refused.refusal().unwrap();
+        assert_eq!(refused.reason(), ConflictReason::Cancelled);
+        assert_eq!(refusal.blockers.len(), 1);
+        assert_eq!(&*refusal.blockers[0].label, "holder");
+        assert!(refused.to_string().contains("holder"), "{refused}");
+        assert!(db.locks().iter().all(|lock| lock.label == "holder"));
+        assert_eq!(attempts, 1);
+        assert_eq!(holder.commit(), Done);
+        assert_eq!(rows(&db), [(1, 11), (2, 20)]);
+        let stats = db.stats();
+        assert_eq!((stats.cancelled, stats.rollbacks), (1, 1));
+        assert_eq!(db.picture().locks.cancelled, 1);
+        nothing_is_left(&db);
+    });
+}
+
+#[test]
+fn a_task_that_waits_is_woken_and_rolled_back() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let mut waits = watched(&db, &canceller);
+        assert_eq!(waits.put(2, 21), Done);
+        assert_eq!(waits.scan(..), Waits);
+        // Behind both: what is rolled back is for the next ones.
+        let mut next = Session::new(&db, "next");
+        assert_eq!(next.get(2), Waits);
+        canceller.cancel();
+        assert_eq!(waits.resume(), Refused("cancelled"));
+        assert_eq!(next.resume(), Value(Some(20)));
+        assert_eq!(waits.put(2, 22), Refused("cancelled"));
+        assert_eq!(waits.commit(), Refused("cancelled"));
+        assert_eq!(holder.commit(), Done);
+        assert_eq!(next.commit(), Done);
+        assert_eq!(rows(&db), [(1, 11), (2, 20)]);
+        nothing_is_left(&db);
+    });
+}
+
+/// The grant comes first: the operation ends well, and the next one is refused.
+#[test]
+fn who_was_granted_before_goes_on_until_the_next_operation() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let mut waits = watched(&db, &canceller);
+        assert_eq!(waits.put(1, 12), Waits);
+        assert_eq!(holder.commit(), Done);
+        canceller.cancel();
+        assert_eq!(waits.resume(), Done);
+        assert_eq!(waits.commit(), Refused("cancelled"));
+        assert_eq!(rows(&db), [(1, 11), (2, 20)]);
+        nothing_is_left(&db);
+    });
+}
+
+/// And the other order: nothing can be granted to it any more.
+#[test]
+fn who_is_cancelled_first_is_not_granted_afterwards() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let (mut waits, mut next) = (watched(&db, &canceller), Session::new(&db, "next"));
+        assert_eq!(waits.put(1, 12), Waits);
+        assert_eq!(next.get(1), Waits);
+        canceller.cancel();
+        assert_eq!(holder.commit(), Done);
+        assert_eq!(next.resume(), Value(Some(11)));
+        assert_eq!(waits.resume(), Refused("cancelled"));
+        assert_eq!(next.commit(), Done);
+        nothing_is_left(&db);
+    });
+}
+
+#[test]
+fn one_canceller_ends_all_that_have_it_and_nobody_else() {
+    over_all_managers(|options| {
+        let [(one, in_one), (other, in_other)] = [held(options.clone()), held(options)];
+        let (databases, mut holders) = ([one, other], [in_one, in_other]);
+        let canceller = Canceller::new();
+        let mut waiting = Vec::new();
+        for db in [0, 1, 0, 1] {
+            let mut waits = watched(&databases[db], &canceller.clone());
+            assert_eq!(waits.get(1), Waits);
+            let mut bystander = Session::new(&databases[db], "bystander");
+            assert_eq!(bystander.get(1), Waits);
+            waiting.push((waits, bystander));
+        }
+        canceller.cancel();
+        canceller.cancel();
+        for (waits, bystander) in &mut waiting {
+            assert_eq!(waits.resume(), Refused("cancelled"));
+            assert_eq!(bystander.resume(), Waits);
+        }
+        for holder in &mut holders {
+            assert_eq!(holder.commit(), Done);
+        }
+        for (_, bystander) in &mut waiting {
+            assert_eq!(bystander.resume(), Value(Some(11)));
+            assert_eq!(bystander.commit(), Done);
+        }
+        databases.iter().for_each(nothing_is_left);
+    });
+}
+
+#[test]
+fn one_that_was_cancelled_ends_whoever_is_given_it_and_another_one_may_take_its_place() {
+    let db = patient(Options::tiny());
+    let (cancelled_before, other) = (Canceller::new(), Canceller::new());
+    cancelled_before.cancel();
+    let mut tx = db.begin().unwrap();
+    tx.put(&TABLE, &1, &11).unwrap();
+    tx.set_canceller(&cancelled_before);
+    tx.set_canceller(&other);
+    tx.put(&TABLE, &1, &12).unwrap();
+    tx.set_canceller(&cancelled_before);
+    cancelled(tx.get(&TABLE, &1));
+    // It is over.
+    tx.set_canceller(&other);
+    cancelled(tx.get(&TABLE, &1));
+    drop(tx);
+    // Who works with the same things next has none.
+    let mut holder = Session::new(&db, "holder");
+    assert_eq!(holder.put(1, 13), Done);
+    let mut waiting: Vec<_> = (0..4).map(|_| Session::new(&db, "waits")).collect();
+    for waits in &mut waiting {
+        assert_eq!(waits.get(1), Waits);
+    }
+    assert_eq!(holder.commit(), Done);
+    for waits in &mut waiting {
+        assert_eq!(waits.resume(), Value(Some(13)));
+    }
+    drop(waiting);
+    assert_eq!(rows(&db), [(1, 13), (2, 20)]);
+}
+
+#[test]
+fn a_commit_is_an_operation_and_what_is_committed_stays() {
+    let db = patient(Options::tiny());
+    let canceller = Canceller::new();
+    let mut early = db.begin().unwrap();
+    early.set_canceller(&canceller);
+    early.put(&TABLE, &1, &11).unwrap();
+    early.commit().unwrap();
+    let [mut late, mut placed] = [2, 3].map(|key| {
+        let mut tx = db.begin().unwrap();
+        tx.set_canceller(&canceller);
+        tx.put(&TABLE, &key, &99).unwrap();
+        tx
+    });
+    late.set_label("late");
+    placed.set_label("placed");
+    let mut dropped = db.begin().unwrap();
+    dropped.set_canceller(&canceller);
+    dropped.put(&TABLE, &4, &99).unwrap();
+    canceller.cancel();
+    cancelled(late.commit());
+    cancelled(placed.commit_at());
+    drop(dropped);
+    nothing_is_left(&db);
+    assert_eq!(rows(&db), [(1, 11), (2, 20)]);
+    assert_eq!(db.stats().cancelled, 2);
+}
+
+/// Rows 1 to 9, by both indexes.
+fn nine() -> Database {
+    let all: Vec<_> = (1..10).map(|key| (key, key as i64)).collect();
+    let db = database(Options::tiny(), &all);
+    db.create_index(&BY_VALUE).unwrap();
+    db
+}
+
+#[test]
+fn a_range_ends_at_its_next_row() {
+    for way in 0..6 {
+        let (db, canceller, mut seen) = (nine(), Canceller::new(), 0);
+        let mut see = || {
+            seen += 1;
+            if seen == 3 {
+                canceller.cancel();
+            }
+        };
+        let mut tx = db.begin().unwrap();
+        tx.set_canceller(&canceller);
+        let mut task = db.begin_async().unwrap();
+        task.set_canceller(&canceller);
+        cancelled(match way {
+            0 => tx.range(&TABLE, ..).for_each(|_, _| see()),
+            1 => tx.range_by(&BY_VALUE, ..).for_each(|_, _, _| see()),
+            2 => now(task.range(&TABLE, ..).for_each(|_, _| see())),
+            3 => now(task.range_by(&BY_VALUE, ..).for_each(|_, _, _| see())),
+            4 => {
+                let mut rows = tx.range(&TABLE, ..).into_iter();
+                rows.try_for_each(|row| row.map(|_| see()))
+            }
+            _ => {
+                let mut rows = tx.range_by(&BY_VALUE, ..).into_iter();
+                rows.try_for_each(|row| row.map(|_| see()))
+            }
+        });
+        assert_eq!(seen, 3, "{way}");
+        assert!(db.locks().is_empty(), "{way}");
+    }
+}
+
+#[test]
+fn what_rests_for_want_of_requests_is_refused_the_next_one() {
+    let mut options = Options::tiny();
+    options.idle_timeout = Some(Duration::MAX);
+    let db = database(options, TWO);
+    let canceller = Canceller::new();
+    let mut tx = db.begin().unwrap();
+    tx.set_canceller(&canceller);
+    tx.put(&TABLE, &1, &11).unwrap();
+    canceller.cancel();
+    // Nobody has taken it from its program.
+    assert!(!db.locks().is_empty());
+    cancelled(tx.put(&TABLE, &2, &22));
+    assert!(db.locks().is_empty());
+    cancelled(tx.commit());
+    assert_eq!(rows(&db), TWO);
+}
+
+#[test]
+fn a_session_waits_no_longer_and_keeps_what_it_has() {
+    over_all_managers(|options| {
+        let db = patient(options);
+        let mut holder = db.session().unwrap();
+        holder.lock_advisory(1, Lock::Exclusive).unwrap();
+        let canceller = Canceller::new();
+        let mut session = db.session().unwrap();
+        session.set_canceller(&canceller).unwrap();
+        session.lock_advisory(2, Lock::Exclusive).unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| session.lock_advisory(1, Lock::Shared));
+            until_somebody_waits(&db, 1);
+            canceller.cancel();
+            let refused = cancelled(waits.join().unwrap());
+            assert_eq!(refused.refusal().unwrap().blockers.len(), 1);
+        });
+        assert_eq!(db.locks().len(), 2);
+        cancelled(session.lock_advisory(3, Lock::Shared));
+        cancelled(now(session.lock_advisory_async(3, Lock::Shared)));
+        cancelled(session.run(|tx| tx.put(&TABLE, &1, &11)));
+        assert_eq!(db.locks().len(), 2);
+        // Its transactions may be given another one, and it too.
+        let other = Canceller::new();
+        session
+            .run(|tx| {
+                tx.set_canceller(&other);
+                tx.put(&TABLE, &1, &12)
+            })
+            .unwrap();
+        session.set_canceller(&other).unwrap();
+        session.lock_advisory(3, Lock::Shared).unwrap();
+        assert!(session.unlock_advisory(2).unwrap());
+        drop((session, holder));
+        assert!(db.locks().is_empty());
+        assert_eq!(rows(&db), [(1, 12), (2, 20)]);
+        db.verify();
+    });
+}
+
+#[test]
+fn a_dropped_operation_takes_its_wait_along() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let mut tx = db.begin_async().unwrap();
+        tx.set_canceller(&canceller);
+        let mut context = Context::from_waker(Waker::noop());
+        {
+            let mut waits = Box::pin(tx.get(&TABLE, &1));
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+        }
+        // Its next wait is another one.
+        let mut waits = Box::pin(tx.get_for_update(&TABLE, &1));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        canceller.cancel();
+        match waits.as_mut().poll(&mut context) {
+            Poll::Ready(refused) => drop(cancelled(refused)),
+            Poll::Pending => panic!("it waits"),
+        }
+        drop(waits);
+        assert_eq!(db.picture().locks.cancelled, 1);
+        assert_eq!(holder.commit(), Done);
+        nothing_is_left(&db);
+    });
+}
+
+/// What one worker has to do with the others.
+struct Race {
+    db: Database,
+    /// Each worker's at the moment, for who cancels.
+    cancellers: Vec<Mutex<Canceller>>,
+    working: AtomicUsize,
+}
+
+const WORKERS: u64 = 6;
+const ROUNDS: u64 = 40;
+/// Rows that all of them change; above, one that counts for each worker.
+const SHARED: u64 = 3;
+
+/// Three rows in some order, so that there are deadlocks, with or without patience; and one's own count.
+fn steps(random: &mut u64) -> [(u64, LockOptions); 2] {
+    let mut draw = || {
+        *random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        *random >> 33
+    };
+    let first = draw() % SHARED;
+    let second = (first + 1 + draw() % (SHARED - 1)) % SHARED;
+    [first, second].map(|key| match draw() % 4 {
+        0 => (key, Lock::Exclusive.timeout(Duration::from_micros(200))),
+        1 => (key, Lock::Shared.into()),
+        _ => (key, Lock::Update.into()),
+    })
+}
+
+impl Race {
+    fn new(options: Options) -> Race {
+        let all: Vec<_> = (0..SHARED + WORKERS).map(|key| (key, 0)).collect();
+        Race {
+            db: database(options, &all),
+            cancellers: (0..WORKERS).map(|_| Mutex::default()).collect(),
+            working: AtomicUsize::new(WORKERS as usize),
+        }
+    }
+
+    /// Moves one from row to row, as a thread.
+    fn by_thread(&self, own: u64, steps: [(u64, LockOptions); 2], by: &Canceller) -> Result<()> {
+        self.db.run(|tx| {
+            tx.set_canceller(by);
+            for ((key, lock), change) in steps.into_iter().zip([1, -1]) {
+                let value = tx.get_locked(&TABLE, &key, lock)?.unwrap();
+                tx.put(&TABLE, &key, &(value + change))?;
+            }
+            let count = tx.get(&TABLE, &own)?.unwrap();
+            tx.put(&TABLE, &own, &(count + 1))
+        })
+    }
+
+    /// The same as a task.
+    async fn by_task(
+        &self,
+        own: u64,
+        steps: [(u64, LockOptions); 2],
+        by: &Canceller,
+    ) -> Result<()> {
+        let body = |mut tx: AsyncTransaction| async move {
+            tx.set_canceller(by);
+            for ((key, lock), change) in steps.into_iter().zip([1, -1]) {
+                let value = tx.get_locked(&TABLE, &key, lock).await?.unwrap();
+                tx.put(&TABLE, &key, &(value + change)).await?;
+            }
+            let count = tx.get(&TABLE, &own).await?.unwrap();
+            tx.put(&TABLE, &own, &(count + 1)).await?;
+            tx.commit().await
+        };
+        self.db.run_async(body).await
+    }
+
+    /// How many of a worker's transactions were committed.
+    fn work(&self, worker: u64) -> i64 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let (mut random, mut committed) = (worker + 1, 0);
+        for _ in 0..ROUNDS {
+            let by = Canceller::new();
+            *self.cancellers[worker as usize].lock().unwrap() = by.clone();
+            let (own, steps) = (SHARED + worker, steps(&mut random));
+            let came_to = match worker % 2 {
+                0 => self.by_thread(own, steps, &by),
+                _ => runtime.block_on(self.by_task(own, steps, &by)),
+            };
+            match came_to {
+                Ok(()) => committed += 1,
+                refused => drop(cancelled(refused)),
+            }
+        }
+        self.working.fetch_sub(1, Ordering::Relaxed);
+        committed
+    }
+
+    /// Cancels now this one and now that one, until all are done.
+    fn disturb(&self) {
+        let mut next = 0;
+        while self.working.load(Ordering::Relaxed) > 0 {
+            let canceller = self.cancellers[next].lock().unwrap().clone();
+            canceller.cancel();
+            next = (next + 1) % self.cancellers.len();
+            thread::sleep(Duration::from_micros(300));
+        }
+    }
+}
+
+/// Grants, deadlines, deadlocks, commits and cancellers, all at once: each transaction is committed or not, as it
+/// was answered, and nothing of it is left.
+#[test]
+fn whoever_comes_first_each_transaction_ends_one_way() {
+    for manager in LockManagerKind::ALL {
+        let mut options = Options::tiny();
+        options.lock_manager = manager;
+        options.lock_wait = Duration::MAX;
+        options.run_attempts = u32::MAX;
+        let race = Race::new(options);
+        let committed: Vec<i64> = thread::scope(|scope| {
+            scope.spawn(|| race.disturb());
+            let workers: Vec<_> = (0..WORKERS)
+                .map(|worker| {
+                    scope.spawn({
+                        let race = &race;
+                        move || race.work(worker)
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .collect()
+        });
+        let rows = rows(&race.db);
+        let (shared, counts) = rows.split_at(SHARED as usize);
+        assert_eq!(
+            shared.iter().map(|(_, value)| value).sum::<i64>(),
+            0,
+            "{manager}"
+        );
+        let counts: Vec<i64> = counts.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, committed, "{manager}");
+        let all = committed.iter().sum::<i64>() as u64;
+        let stats = race.db.stats();
+        assert_eq!(stats.cancelled, WORKERS * ROUNDS - all, "{manager}");
+        println!("{manager}: {all} committed, {} cancelled", stats.cancelled);
+        nothing_is_left(&race.db);
+    }
+}
+
+/// Between two steps of others, at named points.
+#[cfg(feature = "hooks")]
+mod at_points {
+    use super::*;
+    use foxton::point;
+
+    /// The request stands in its queue, and nobody has noted yet that it waits.
+    #[test]
+    fn who_is_about_to_wait_while_it_is_cancelled_does_not() {
+        over_all_managers(|options| {
+            let (db, mut holder) = held(options);
+            for is_task in [false, true] {
+                let canceller = Canceller::new();
+                let by = canceller.clone();
+                db.hooks().once(&point::WAIT_BEGIN, move || by.cancel());
+                let came_to = if is_task {
+                    let mut task = db.begin_async().unwrap();
+                    task.set_canceller(&canceller);
+                    now(task.get(&TABLE, &1))
+                } else {
+                    let mut tx = db.begin().unwrap();
+                    tx.set_canceller(&canceller);
+                    tx.get(&TABLE, &1)
+                };
+                assert_eq!(cancelled(came_to).refusal().unwrap().blockers.len(), 1);
+            }
+            assert_eq!(holder.commit(), Done);
+            nothing_is_left(&db);
+        });
+    }
+
+    /// Its record is in the log: too late to cancel.
+    #[test]
+    fn a_commit_that_is_logged_is_not_cancelled() {
+        let db = patient(Options::tiny());
+        let canceller = Canceller::new();
+        let by = canceller.clone();
+        let mut tx = db.begin().unwrap();
+        tx.set_canceller(&canceller);
+        tx.put(&TABLE, &1, &11).unwrap();
+        db.hooks().once(&point::LOGGED, move || by.cancel());
+        tx.commit().unwrap();
+        assert!(canceller.is_cancelled());
+        assert_eq!(rows(&db), [(1, 11), (2, 20)]);
+        assert_eq!(db.stats().cancelled, 0);
+    }
+}
