@@ -191,6 +191,41 @@ fn what_is_in_the_way_or_no_backup_is_named() {
     assert!(!scratch.at("x").exists());
 }
 
+#[test]
+fn a_closed_database_that_has_lost_the_end_of_its_log_is_refused() {
+    let scratch = Scratch::new("lost");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    let middle = db.log_end();
+    step(&db, 2);
+    drop(db);
+    backup::of_directory(scratch.at("db"), scratch.at("whole"), &mut quiet).unwrap();
+    let log = scratch.at("db").join("log-0000000000000000");
+    let header = 4096;
+    for left in [Some(header + middle.bytes()), Some(header), Some(0), None] {
+        match left {
+            Some(bytes) => fs::File::options()
+                .write(true)
+                .open(&log)
+                .unwrap()
+                .set_len(bytes)
+                .unwrap(),
+            None => fs::remove_file(&log).unwrap(),
+        }
+        let target = scratch.at(&format!("{left:?}"));
+        let error = backup::of_directory(scratch.at("db"), &target, &mut quiet).unwrap_err();
+        assert_eq!(error.code(), "damaged", "{left:?}: {error}");
+        assert!(!target.join("backup").exists(), "{left:?} has no label");
+    }
+    let whole = backup::restore(
+        scratch.at("whole"),
+        scratch.at("to"),
+        Some(middle),
+        &mut quiet,
+    );
+    whole.expect("what is not wanted need not be there");
+}
+
 /// A database of some steps on a device in memory, with a log of several segments.
 fn filled() -> Database {
     let db = Database::in_memory(Options::tiny()).unwrap();

@@ -5,7 +5,8 @@
 //! was at one moment, and damage to it is noticed later.
 //!
 //! The log may be written meanwhile, by somebody who knows nothing of this: what is not whole yet is
-//! where the copy ends. Nobody waits for it. What it must have, the caller says.
+//! where the copy ends. Nobody waits for it. What it must have, the caller says, and so does the
+//! [`mark`] of the last close: a log that has lost its end is no log to be copied.
 //!
 //! # Invariants
 //!
@@ -20,10 +21,11 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::error::{Damage, Failure, LogError, OpenError};
 use crate::lsn::Lsn;
+use crate::mark;
 use crate::output::{Halt, Output, create};
 use crate::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
 use crate::segment;
-use crate::stream::{Rest, Stream};
+use crate::stream::{Rest, Stream, damaged};
 
 /// Bytes handed to the target at once.
 const CHUNK: usize = 256 << 10;
@@ -123,7 +125,16 @@ pub fn copy(
     target: &Arc<dyn Device>,
     advance: &mut dyn FnMut(u64),
 ) -> Result<Copied, CopyError> {
+    // Before the log is looked at: whoever has it open may close it at any time.
+    let closed = mark::read(source, identity)?;
+    let span = Span {
+        at_least: span.at_least.max(closed),
+        ..span
+    };
     let mut stream = Stream::of(source, identity, span.from).map_err(CopyError::Source)?;
+    if stream.is_empty() && span.at_least > span.from {
+        return Err(CopyError::Source(damaged(span.from, Damage::Missing)));
+    }
     let seal = Seal::new(identity);
     let mut written = Written::begin(&stream, identity, span, target)?;
     let (mut at, mut records, mut closed_at) = (span.from, 0, None);

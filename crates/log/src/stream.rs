@@ -159,6 +159,11 @@ impl<'d> Stream<'d> {
         Ok(Stream::over(device, segments))
     }
 
+    /// Whether there is no segment.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
     /// Forgets what was read, so that it is read again.
     pub(crate) fn forget(&mut self) {
         self.window.clear();

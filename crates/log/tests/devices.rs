@@ -242,6 +242,23 @@ fn a_link_is_not_followed() {
     assert!(opened.is_err());
 }
 
+/// Opened to be read, it would wait for somebody who writes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let directory = Directory::new();
+    let device = directory.device();
+    for name in ["a", "lock"] {
+        mknodat(CWD, directory.0.join(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+    let read = device.open("a").unwrap().read_at(&mut [0; 8], 0);
+    assert!(read.is_err(), "a pipe has no places");
+    // Whether it can be held is the system's to say; that it says so is what counts.
+    let _ = device.hold_still();
+}
+
 #[test]
 fn a_directory_that_is_not_there_is_an_error() {
     let directory = Directory::new();

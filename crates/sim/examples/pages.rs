@@ -62,6 +62,11 @@ fn main() -> Outcome {
                 else {
                     break;
                 };
+                if found.is_empty() && setting.is_limited() {
+                    // It was cut off while it loaded. What it left has no room for another load: that is right, and no
+                    // run to go on with.
+                    break;
+                }
                 (device, contents) = (FaultDevice::holding(&image), found);
             }
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);

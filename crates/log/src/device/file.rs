@@ -135,7 +135,8 @@ impl FileDevice {
     }
 
     fn open_at(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // A pipe in the place of a file is an error, and nothing to wait for; files know no such waiting.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         rustix::fs::openat(&self.directory, name, flags, FILE_MODE)
     }
 

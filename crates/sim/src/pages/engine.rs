@@ -57,8 +57,13 @@ impl Setting {
         self.seed % 3 == 1
     }
 
+    /// Whether there is a limit to the log.
+    pub fn is_limited(&self) -> bool {
+        self.seed % 5 == 2
+    }
+
     fn limit(&self, device: &dyn Device) -> Result<Lsn, Trouble> {
-        if self.seed % 5 != 2 {
+        if !self.is_limited() {
             return Ok(Lsn::MAX);
         }
         Ok(first(device)?.plus(LIMIT))
