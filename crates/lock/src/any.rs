@@ -6,6 +6,7 @@ use crate::{
     managers::{
         bucket::Bucket,
         direct::{Direct, Granules},
+        elidable::{ElidableBucket, ElidableGlobal},
         global::Global,
         inherit::Inherit,
         sharded::{Latched64, Open, Order, Sharded},
@@ -34,6 +35,10 @@ pub enum Kind {
     Global,
     /// A latch for each hash bucket.
     Bucket,
+    /// `global` with a table that is made for a latch that is elided.
+    GlobalElidable,
+    /// `bucket` likewise.
+    BucketElidable,
     /// Latches for shards, a detector of its own, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
@@ -56,6 +61,8 @@ foxton_sync::named! {
     Reference = "reference",
     Global = "global",
     Bucket = "bucket",
+    GlobalElidable = "global:elidable",
+    BucketElidable = "bucket:elidable",
     Sharded = "sharded",
     ShardedArrival = "sharded:arrival",
     ShardedWorld = "sharded:world",
@@ -182,6 +189,10 @@ pub enum Any {
     Global(Global),
     /// A latch for each hash bucket.
     Bucket(Bucket),
+    /// One latch over a table made to be elided.
+    GlobalElidable(ElidableGlobal),
+    /// A latch for each bucket of a table made to be elided.
+    BucketElidable(ElidableBucket),
     /// Latches for shards, and a detector.
     Sharded(Sharded<Open>),
     /// The same, in its document's form.
@@ -203,6 +214,8 @@ macro_rules! each {
             Self::Reference($manager) => $call,
             Self::Global($manager) => $call,
             Self::Bucket($manager) => $call,
+            Self::GlobalElidable($manager) => $call,
+            Self::BucketElidable($manager) => $call,
             Self::Sharded($manager) => $call,
             Self::ShardedWorld($manager) => $call,
             Self::Inherit(boxed) => {
@@ -245,6 +258,12 @@ impl Any {
             Kind::Reference => Self::Reference(Reference::new(victim)),
             Kind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
             Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
+            Kind::GlobalElidable => {
+                Self::GlobalElidable(ElidableGlobal::new(latch, bucket_count, victim))
+            }
+            Kind::BucketElidable => {
+                Self::BucketElidable(ElidableBucket::new(latch, bucket_count, victim))
+            }
             Kind::Sharded => sharded(Order::Contention),
             Kind::ShardedArrival => sharded(Order::Arrival),
             Kind::ShardedWorld => {
@@ -305,6 +324,8 @@ impl Any {
             Self::Reference(_) => Kind::Reference,
             Self::Global(_) => Kind::Global,
             Self::Bucket(_) => Kind::Bucket,
+            Self::GlobalElidable(_) => Kind::GlobalElidable,
+            Self::BucketElidable(_) => Kind::BucketElidable,
             Self::Sharded(manager) => match manager.order() {
                 Order::Contention => Kind::Sharded,
                 Order::Arrival => Kind::ShardedArrival,
@@ -374,6 +395,8 @@ impl Any {
             Self::Reference(manager) => manager.registry(),
             Self::Global(manager) => manager.registry(),
             Self::Bucket(manager) => manager.registry(),
+            Self::GlobalElidable(manager) => manager.registry(),
+            Self::BucketElidable(manager) => manager.registry(),
             Self::Sharded(manager) => manager.registry(),
             Self::ShardedWorld(manager) => manager.registry(),
             Self::Inherit(manager) => manager.inner().registry(),

@@ -15,6 +15,9 @@ pub mod global;
 /// A latch for each bucket.
 pub mod bucket;
 
+/// Either arrangement, made to be elided.
+pub mod elidable;
+
 /// Locks that are only remembered until somebody conflicts.
 pub mod direct;
 

@@ -34,6 +34,8 @@ use std::ops::Deref;
 
 /// Vacant heads that are kept for the next names.
 const KEPT_HEADS: usize = 4;
+/// Notes for which a bucket has room that is to allocate nothing in ordinary use.
+const ROOM: usize = 4;
 
 /// A name that one owner holds and nobody awaits; or nothing, if no mode is granted.
 #[derive(Debug, Clone, Copy)]
@@ -88,6 +90,8 @@ struct Others {
     heads: Vec<Head>,
     live: usize,
     lone: Vec<Lone>,
+    /// Room that is kept, for so many heads and notes.
+    floor: usize,
 }
 
 impl Others {
@@ -129,7 +133,7 @@ impl Others {
     fn take(&mut self, at: usize) -> Lone {
         let lone = self.lone.swap_remove(at);
         if self.lone.len() < self.lone.capacity() / 4 {
-            self.lone.shrink_to_fit();
+            self.lone.shrink_to(self.floor);
         }
         lone
     }
@@ -143,7 +147,7 @@ impl Others {
         self.heads.truncate(last + KEPT_HEADS);
         // A quarter: a bucket that grows and shrinks around one size does not move each time.
         if self.heads.len() < self.heads.capacity() / 4 {
-            self.heads.shrink_to_fit();
+            self.heads.shrink_to(self.floor);
         }
     }
 }
@@ -173,6 +177,21 @@ impl Default for Heads {
 }
 
 impl Heads {
+    /// With room for a few names from the start, which it keeps: so that nothing is allocated under the latch in
+    /// ordinary use.
+    pub(crate) fn with_room() -> Self {
+        let others = Others {
+            heads: Vec::with_capacity(KEPT_HEADS),
+            live: 0,
+            lone: Vec::with_capacity(ROOM),
+            floor: ROOM,
+        };
+        Self {
+            beside: Some(Box::new(others)),
+            ..Self::default()
+        }
+    }
+
     fn beside(&mut self) -> &mut Others {
         self.beside.get_or_insert_default()
     }

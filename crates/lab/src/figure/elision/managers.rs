@@ -63,7 +63,13 @@ pub(in crate::figure) fn figure_2(
     request: &Request,
     audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let wanted = [LockManagerKind::Global, LockManagerKind::Bucket].map(Locks::Manager);
+    let wanted = [
+        LockManagerKind::Global,
+        LockManagerKind::Bucket,
+        LockManagerKind::GlobalElidable,
+        LockManagerKind::BucketElidable,
+    ];
+    let wanted = wanted.map(Locks::Manager);
     let latches: Vec<LatchKind> = LatchKind::ALL
         .into_iter()
         .filter(|kind| UNDER.contains(&kind.plain()))
