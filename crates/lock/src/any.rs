@@ -35,10 +35,6 @@ pub enum Kind {
     Global,
     /// A latch for each hash bucket.
     Bucket,
-    /// `global` with a table that is made for a latch that is elided.
-    GlobalElidable,
-    /// `bucket` likewise.
-    BucketElidable,
     /// Latches for shards, a detector of its own, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
@@ -54,6 +50,10 @@ pub enum Kind {
     StagedPaper,
     /// The document's form, whose memory waits for the oldest transaction that runs.
     StagedOldest,
+    /// `global` with a table that is made for a latch that is elided.
+    GlobalElidable,
+    /// `bucket` likewise.
+    BucketElidable,
 }
 
 foxton_sync::named! {
@@ -61,8 +61,6 @@ foxton_sync::named! {
     Reference = "reference",
     Global = "global",
     Bucket = "bucket",
-    GlobalElidable = "global:elidable",
-    BucketElidable = "bucket:elidable",
     Sharded = "sharded",
     ShardedArrival = "sharded:arrival",
     ShardedWorld = "sharded:world",
@@ -70,6 +68,8 @@ foxton_sync::named! {
     Staged = "staged",
     StagedPaper = "staged:paper",
     StagedOldest = "staged:oldest",
+    GlobalElidable = "global:elidable",
+    BucketElidable = "bucket:elidable",
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
