@@ -24,6 +24,9 @@ mod ycsb;
 /// `foxton bench smallbank`.
 mod smallbank;
 
+/// `foxton bench transfers`.
+mod transfers;
+
 /// `foxton bench sysbench`.
 mod sysbench;
 
@@ -109,6 +112,7 @@ workloads! {
     Tpcb in tpcb,
     Ycsb in ycsb,
     Smallbank in smallbank,
+    Transfers in transfers,
     Sysbench in sysbench,
     PrivateInsert in private_insert,
     Tpcc in tpcc,

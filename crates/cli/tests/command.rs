@@ -135,6 +135,7 @@ fn help_teaches_with_examples() {
         &["bench", "secondary", "--help"],
         &["bench", "ycsb", "--help"],
         &["bench", "smallbank", "--help"],
+        &["bench", "transfers", "--help"],
         &["bench", "sysbench", "--help"],
         &["bench", "private-insert", "--help"],
         &["bench", "tpcc", "--help"],

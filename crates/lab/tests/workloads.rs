@@ -17,6 +17,7 @@ use foxton_lab::{
         sysbench::{Sysbench, choice::Choice},
         tatp::{self, Tatp},
         tpcb::{self, Scale, Tpcb},
+        transfers::Transfers,
         ycsb::{Ycsb, mix::Mix},
     },
 };
@@ -128,6 +129,16 @@ fn smallbank_is_right_over_every_lock_manager() {
         seed: 1,
     };
     over_everything(&[bank(4, false), bank(150, true)]);
+}
+
+#[test]
+fn transfers_and_audits_are_right_over_every_lock_manager() {
+    let bank = |accounts, reads| Transfers {
+        accounts,
+        reads,
+        seed: 1,
+    };
+    over_everything(&[bank(4, 0), bank(100, 50), bank(1, 20)]);
 }
 
 #[test]

@@ -39,6 +39,9 @@ pub mod ycsb;
 /// Customers with two accounts, and six short transactions.
 pub mod smallbank;
 
+/// Money moved between accounts, and an auditor.
+pub mod transfers;
+
 /// Points and ranges of eight tables with an index each.
 pub mod sysbench;
 

@@ -1,0 +1,117 @@
+//! Adds up all accounts, again and again, while others move money between them.
+//!
+//! Each audit is a serializable transaction that reads every account. It may be chosen as the victim of a deadlock, as
+//! anybody may; then it tries again. It does not end before it has made one.
+
+use std::{
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use foxton::{Database, Isolation};
+
+use super::ACCOUNTS;
+use crate::{
+    measure::outcome::Outcome,
+    workload::attempt::{Failure, once},
+};
+
+/// An audit begins so long after the one before it has ended.
+pub const EVERY: Duration = Duration::from_millis(10);
+
+/// What became of the audits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Audits {
+    /// Made to the end.
+    pub made: u64,
+    /// Begun again, since they were the victim of a deadlock.
+    pub gave_way: u64,
+}
+
+/// A thread that audits until it is told to end, or dropped.
+#[derive(Debug)]
+pub struct Auditor {
+    /// Nothing is ever sent: once it is gone, the auditor makes its last audit.
+    open: Option<Sender<()>>,
+    thread: Option<JoinHandle<Result<Audits, String>>>,
+}
+
+impl Auditor {
+    /// Audits `db`, where all accounts together have `sum`.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no thread to give.
+    pub fn of(db: Database, sum: i64) -> Auditor {
+        let (open, closed) = mpsc::channel();
+        let work = move || -> Result<Audits, String> {
+            let mut audits = Audits::default();
+            loop {
+                let is_last = closed.recv_timeout(EVERY) == Err(RecvTimeoutError::Disconnected);
+                match audit(&db, sum)? {
+                    true => audits.made += 1,
+                    false => audits.gave_way += 1,
+                }
+                if is_last && audits.made > 0 {
+                    return Ok(audits);
+                }
+            }
+        };
+        let thread = thread::Builder::new()
+            .name("auditor".to_owned())
+            .spawn(work);
+        Auditor {
+            open: Some(open),
+            thread: Some(thread.expect("the system has a thread for the auditor")),
+        }
+    }
+
+    /// Makes the last audit, and says what became of all of them.
+    ///
+    /// # Errors
+    ///
+    /// The first audit whose sum was wrong, or that the engine refused.
+    ///
+    /// # Panics
+    ///
+    /// If the auditor did.
+    pub fn ends(mut self) -> Result<Audits, String> {
+        drop(self.open.take());
+        let thread = self.thread.take().expect("it ends once");
+        thread.join().expect("the auditor does not panic")
+    }
+}
+
+impl Drop for Auditor {
+    fn drop(&mut self) {
+        drop(self.open.take());
+        if let Some(thread) = self.thread.take() {
+            // Nobody asks what it found: the run failed for a reason of its own.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Whether it came to its end: it may have been the victim of a deadlock.
+fn audit(db: &Database, sum: i64) -> Result<bool, String> {
+    let ended = once(db, (&["audit"], 0), |tx| {
+        tx.set_isolation(Isolation::Serializable);
+        let (mut found, mut accounts) = (0, 0_u64);
+        tx.range(&ACCOUNTS, ..).for_each(|_, balance| {
+            found += balance;
+            accounts += 1;
+        })?;
+        match found == sum {
+            true => Ok(()),
+            false => Err(Failure::Wrong(format!(
+                "an audit found {found} cents in {accounts} accounts, not {sum}"
+            ))),
+        }
+    });
+    match (ended.outcome, ended.failure) {
+        (Outcome::Deadlock | Outcome::Timeout, _) => Ok(false),
+        (_, Some(wrong)) => Err(wrong.to_string()),
+        _ => Ok(true),
+    }
+}

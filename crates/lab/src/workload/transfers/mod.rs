@@ -1,0 +1,192 @@
+//! transfers: money moved between accounts by serializable transactions, and somebody who adds it all up
+//! meanwhile.
+//!
+//! It is the bank that document 001 has behind latches [001 §3.3.1], as transactions: there the money of a transfer
+//! is in nobody's account for a moment, and the sum is right only when all is at rest. Here it is right
+//! whenever a serializable transaction looks, and an *auditor* looks all the time.
+
+/// Who adds everything up.
+pub mod auditor;
+
+use foxton::{Database, Table, Transaction};
+use serde_json::json;
+
+use self::auditor::Auditor;
+use super::{
+    attempt::{Failure, until_committed},
+    contract::{About, Loaded, Size, Workload},
+    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    quiet::each_numbered,
+};
+use crate::{
+    driver::Client,
+    measure::outcome::{Ended, Tally},
+    progress::Progress,
+    random::Random,
+};
+
+/// Cents by number, from 1.
+pub const ACCOUNTS: Table<u32, i64> = Table::new("transfer_accounts");
+/// What each account begins with, in cents.
+pub const EACH: i64 = 100_000;
+/// The most that is moved at once.
+const MOST: u64 = 99_999;
+/// The types of transaction.
+const KINDS: &[&str] = &["transfer", "balance"];
+
+/// The workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfers {
+    /// Accounts, at least 1.
+    pub accounts: u32,
+    /// Of a hundred transactions, so many read one balance; the others move money.
+    pub reads: u32,
+    /// Seed of the clients.
+    pub seed: u64,
+}
+
+impl Transfers {
+    fn sum(&self) -> i64 {
+        i64::from(self.accounts) * EACH
+    }
+}
+
+impl Workload for Transfers {
+    fn about(&self) -> About {
+        let Transfers {
+            accounts, reads, ..
+        } = *self;
+        About {
+            name: "transfers",
+            variant: format!("{accounts}-accounts-{reads}-reads"),
+            title: format!("transfers between {accounts} accounts, {reads} % reads"),
+            description: format!(
+                "A transfer reads two of {accounts} accounts for update, in the order they were drawn in, and moves up \
+                 to {MOST} cents; {reads} of a hundred transactions read one balance. An auditor adds up all accounts \
+                 every {} ms.",
+                auditor::EVERY.as_millis()
+            ),
+            checked: format!(
+                "every audit, and the sum afterwards, is {} cents, as loaded.",
+                self.sum()
+            ),
+            settings: vec![
+                ("accounts", json!(accounts)),
+                ("reads", json!(reads)),
+                ("isolation", json!("serializable")),
+                ("seed", json!(self.seed)),
+            ],
+        }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        KINDS
+    }
+
+    fn size(&self) -> Size {
+        Size {
+            rows: u64::from(self.accounts),
+            row_bytes: 8,
+        }
+    }
+
+    fn load(
+        &self,
+        db: &Database,
+        threads: usize,
+        progress: &Progress,
+    ) -> foxton::Result<Box<dyn Loaded>> {
+        let all = pieces(self.accounts, ROWS_A_TRANSACTION);
+        in_parallel(db, threads, all, progress, |tx, accounts| {
+            for account in accounts.clone() {
+                tx.insert(&ACCOUNTS, &account, &EACH)?;
+            }
+            Ok(u64::from(accounts.end() - accounts.start() + 1))
+        })?;
+        Ok(Box::new(Bank {
+            workload: *self,
+            auditor: None,
+        }))
+    }
+}
+
+/// The accounts in one database.
+#[derive(Debug)]
+struct Bank {
+    workload: Transfers,
+    /// While there are clients.
+    auditor: Option<Auditor>,
+}
+
+impl Loaded for Bank {
+    fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
+        self.auditor
+            .get_or_insert_with(|| Auditor::of(db.clone(), self.workload.sum()));
+        let name = u64::from_be_bytes(*b"transfer");
+        Box::new(TransfersClient {
+            db: db.clone(),
+            workload: self.workload,
+            random: Random::seeded(&[self.workload.seed, name, u64::from(number), 1]),
+        })
+    }
+
+    fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
+        let mut at_rest = 0;
+        each_numbered(db, &ACCOUNTS, self.workload.accounts, |account, row| {
+            let balance = <i64 as foxton::codec::Value>::decode(row);
+            at_rest += balance
+                .map_err(|error| format!("row {account} of {}: {error}", ACCOUNTS.name()))?;
+            Ok(())
+        })?;
+        if at_rest != self.workload.sum() {
+            return Err(format!(
+                "all accounts together have {at_rest} cents, not {}",
+                self.workload.sum()
+            ));
+        }
+        if let Some(auditor) = self.auditor.take() {
+            auditor.ends()?;
+        }
+        Ok(())
+    }
+}
+
+/// A client of the bank.
+#[derive(Debug)]
+struct TransfersClient {
+    db: Database,
+    workload: Transfers,
+    random: Random,
+}
+
+impl Client for TransfersClient {
+    fn transaction(&mut self) -> Ended {
+        let last = u64::from(self.workload.accounts);
+        let kind = usize::from(self.random.percent(self.workload.reads));
+        let mut draw = || self.random.uniform(1, last) as u32;
+        let (from, to) = (draw(), draw());
+        let amount = self.random.uniform(0, MOST) as i64;
+        until_committed(&self.db, (KINDS, kind), &mut self.random, |tx| match kind {
+            0 => transfer(tx, from, to, amount),
+            _ => balance(tx.get(&ACCOUNTS, &from)?, from).map(drop),
+        })
+    }
+}
+
+fn balance(found: Option<i64>, account: u32) -> Result<i64, Failure> {
+    found.ok_or_else(|| Failure::Wrong(format!("account {account} is not there")))
+}
+
+/// Two reads for update in the order that was drawn: so two that meet the other way round are a deadlock.
+fn transfer(tx: &mut Transaction, from: u32, to: u32, amount: i64) -> Result<(), Failure> {
+    let has = balance(tx.get_for_update(&ACCOUNTS, &from)?, from)?;
+    let gets = balance(tx.get_for_update(&ACCOUNTS, &to)?, to)?;
+    if from != to {
+        tx.put(&ACCOUNTS, &from, &(has - amount))?;
+        tx.put(&ACCOUNTS, &to, &(gets + amount))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! The auditor finds what it is for, and so does the check.
+
+use foxton::Options;
+
+use super::*;
+use crate::progress::Audience;
+
+const BANK: Transfers = Transfers {
+    accounts: 20,
+    reads: 0,
+    seed: 1,
+};
+
+fn loaded() -> (Database, Box<dyn Loaded>) {
+    let db = Database::in_memory(Options::tiny()).unwrap();
+    let nobody = Audience::Nobody.count("", 0, "");
+    let loaded = BANK.load(&db, 2, &nobody).unwrap();
+    (db, loaded)
+}
+
+/// Half a transfer.
+fn lose_a_cent(db: &Database) {
+    db.run(|tx| tx.put(&ACCOUNTS, &7, &(EACH - 1))).unwrap();
+}
+
+#[test]
+fn there_is_always_an_audit_and_it_sees_what_is_missing() {
+    let (db, _) = loaded();
+    let audits = Auditor::of(db.clone(), BANK.sum()).ends().unwrap();
+    assert!(audits.made > 0 && audits.gave_way == 0, "{audits:?}");
+    lose_a_cent(&db);
+    let found = Auditor::of(db, BANK.sum()).ends().unwrap_err();
+    assert_eq!(
+        found,
+        "an audit found 1999999 cents in 20 accounts, not 2000000"
+    );
+}
+
+#[test]
+fn an_audit_that_was_wrong_fails_the_check_even_if_all_is_right_at_rest() {
+    let (db, _) = loaded();
+    let mut bank = Bank {
+        workload: BANK,
+        auditor: Some(Auditor::of(db.clone(), BANK.sum() + 1)),
+    };
+    let tally = Tally::new(BANK.kinds());
+    let found = bank.check(&db, &tally).unwrap_err();
+    assert!(found.starts_with("an audit found 2000000 cents"), "{found}");
+    assert_eq!(bank.check(&db, &tally), Ok(()), "nobody audits any more");
+}
+
+#[test]
+fn a_transfer_to_oneself_changes_nothing_and_one_to_others_no_sum() {
+    let (db, mut loaded) = loaded();
+    db.run(|tx| {
+        transfer(tx, 3, 3, 50).unwrap();
+        transfer(tx, 3, 4, 70).unwrap();
+        Ok(())
+    })
+    .unwrap();
+    let has = |account| db.run(|tx| tx.get(&ACCOUNTS, &account)).unwrap();
+    assert_eq!((has(3), has(4)), (Some(EACH - 70), Some(EACH + 70)));
+    assert_eq!(loaded.check(&db, &Tally::new(BANK.kinds())), Ok(()));
+}
