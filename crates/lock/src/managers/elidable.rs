@@ -11,7 +11,7 @@
 //!   latch with it; with one latch for the table, that stands on lines of its own, and nobody writes them who
 //!   elides.
 //! * *Little is read.* The bucket's first line, for a name that nobody shares. Locks that are given back together
-//!   are so [`TOGETHER`] at a time: each is one line more that somebody else could want.
+//!   are so eight at a time: each is one line more that somebody else could want.
 //! * *Nobody waits and nobody is woken inside.* That is so for all managers of this family: who waits has given
 //!   the latch back before it sleeps, and wakes come after it.
 //!
