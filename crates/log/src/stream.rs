@@ -8,6 +8,8 @@
 
 use std::io;
 
+use foxton_sync::checksum::crc32c;
+
 use crate::device::Device;
 use crate::error::{Corruption, Damage, Failure, OpenError};
 use crate::lsn::Lsn;
@@ -219,7 +221,7 @@ impl<'d> Stream<'d> {
             return Ok(Err(Flaw::Cut));
         };
         let (payload, padding) = bytes[HEADER_BYTES..].split_at(length);
-        if crc32c::crc32c(payload) != header.payload || padding.iter().any(|byte| *byte != 0) {
+        if crc32c(0, payload) != header.payload || padding.iter().any(|byte| *byte != 0) {
             return Ok(Err(Flaw::Payload));
         }
         Ok(Ok(RecordView {

@@ -37,6 +37,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use foxton_log::device::{Device, DeviceFile};
+use foxton_sync::checksum::crc32c;
 
 use super::trouble::{Trouble, failed};
 use crate::codec::{Value, take};
@@ -88,15 +89,13 @@ struct Seal(u32);
 
 impl Seal {
     fn new(identity: &[u8; 16], number: u64) -> Seal {
-        let seal = crc32c::crc32c(identity);
-        Seal(crc32c::crc32c_append(seal, &number.to_le_bytes()))
+        let seal = crc32c(0, identity);
+        Seal(crc32c(seal, &number.to_le_bytes()))
     }
 
     fn check(self, offset: u64, parts: &[&[u8]]) -> u32 {
-        let start = crc32c::crc32c_append(self.0, &offset.to_le_bytes());
-        parts
-            .iter()
-            .fold(start, |check, part| crc32c::crc32c_append(check, part))
+        let start = crc32c(self.0, &offset.to_le_bytes());
+        parts.iter().fold(start, |check, part| crc32c(check, part))
     }
 }
 
