@@ -248,6 +248,9 @@ pub(crate) struct Reproduce {
     /// Only these figures, separated by commas; `foxton figure` lists all.
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     pub(crate) only: Vec<String>,
+    /// Say which figures these are and how many seconds each is to take, and make none.
+    #[arg(long)]
+    pub(crate) list: bool,
     /// In the smallest form there is, a second or a few for each: nothing that it finds means anything.
     #[arg(long)]
     pub(crate) tiny: bool,

@@ -22,11 +22,16 @@ use crate::{
 
 /// Makes them, shows what became of each, and says where the report is.
 pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
+    let figures = chosen(&arguments.only)?;
+    if arguments.list {
+        show(&reproduce::list(&figures));
+        return Ok(ExitCode::SUCCESS);
+    }
     let machine = Machine::here();
     let fresh = || Path::new("results").join(format!("reproduce-{}", moment(&machine)));
     let directory: PathBuf = arguments.out.clone().unwrap_or_else(fresh);
     let plan = Plan {
-        figures: chosen(&arguments.only)?,
+        figures,
         form: if arguments.tiny { "tiny" } else { "brief" },
         request: request(arguments)?,
         directory,

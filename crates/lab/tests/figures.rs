@@ -20,13 +20,22 @@ fn tiny() -> Request {
     Request {
         systems: System::all(&few, &[]),
         mpls: vec![2, 4],
-        window: Some(Duration::from_millis(30)),
+        window: Some(Duration::from_millis(10)),
         ramp: Some(Duration::from_millis(2)),
         reps: Some(1),
         rows: Some(2_000),
         command: "foxton figure".to_owned(),
         ..Request::default()
     }
+}
+
+/// The same for one figure: with one number of clients where its own form has one.
+fn tiny_for(id: &str) -> Request {
+    let mut request = tiny();
+    if id == "002-fig13" {
+        request.mpls.truncate(1);
+    }
+    request
 }
 
 fn make(id: &str, request: &Request) -> Sheet {
@@ -44,7 +53,7 @@ fn every_figure_is_made_written_and_right() {
             assert!(error.to_string().contains("--features account"), "{error}");
             continue;
         }
-        let sheet = make(listed.id, &tiny());
+        let sheet = make(listed.id, &tiny_for(listed.id));
         assert_eq!(sheet.id, listed.id);
         assert_eq!(sheet.failure(), None, "{}", listed.id);
         assert!(!sheet.beside.is_empty(), "{} compares nothing", listed.id);

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use foxton::LatchKind;
 use foxton_lab::{
-    bench::latches::{self, Settings, Shared},
+    bench::{
+        latches::{self, Settings, Shared},
+        pace::Pace,
+    },
     progress::Audience,
     report::{findings::Findings, terminal},
     workload::micro::counter::Layout,
@@ -15,12 +18,14 @@ fn tiny(shared: Vec<Shared>, taken: bool) -> Findings {
     let settings = Settings {
         shared,
         latches: Vec::new(),
-        threads: vec![1, 4],
         taken,
-        reps: 1,
-        ramp: Duration::from_millis(1),
-        window: Duration::from_millis(5),
-        command: "foxton bench".to_owned(),
+        pace: Pace {
+            threads: vec![1, 4],
+            reps: 1,
+            ramp: Duration::from_millis(1),
+            window: Duration::from_millis(5),
+            command: "foxton bench".to_owned(),
+        },
     };
     latches::run(&settings, Audience::Nobody).expect("the settings are sound")
 }

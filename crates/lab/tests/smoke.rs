@@ -192,7 +192,40 @@ fn round(loaded: &mut Loaded, mpl: u32, each: u32) -> Tally {
     all
 }
 
+#[test]
+fn every_read_is_right_over_every_lock_manager_with_1_8_and_64_clients() {
+    // Read; updated in the order of keys; and in any order where all want the same.
+    let variant = |updates, hotspot| Shape {
+        rows: 2_000,
+        updates,
+        hotspot,
+        unordered: hotspot,
+        ..Shape::usual()
+    };
+    let shapes = [variant(0, false), variant(20, false), variant(25, true)];
+    for system in System::all(&managers(), &[]) {
+        let mut loaded = loaded_over(system, &shapes[0]);
+        for shape in &shapes {
+            loaded.reshape(shape);
+            for (mpl, each) in [(1, 64), (8, 8), (64, 2)] {
+                let what = format!(
+                    "{:?}, {} % update, {mpl} clients",
+                    loaded.names(),
+                    shape.updates
+                );
+                let all = round(&mut loaded, mpl, each);
+                assert_eq!(all.committed(), u64::from(mpl * each), "{what}: {all:?}");
+                assert_eq!(loaded.check(), Ok(()), "{what}");
+            }
+        }
+    }
+}
+
 fn loaded(shape: &Shape) -> Loaded {
+    loaded_over(System::new(Locks::Default, None), shape)
+}
+
+fn loaded_over(system: System, shape: &Shape) -> Loaded {
     let load = Load {
         shape,
         durability: Durability::Buffered,
@@ -201,7 +234,6 @@ fn loaded(shape: &Shape) -> Loaded {
         directory: None,
         runs: None,
     };
-    let system = System::new(Locks::Default, None);
     Loaded::new(system, &load, Audience::Nobody).expect("it is loaded")
 }
 

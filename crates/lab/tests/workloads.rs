@@ -4,7 +4,7 @@
 
 use std::{thread, time::Duration};
 
-use foxton::{Database, Durability, Isolation, LockManagerKind};
+use foxton::{Database, Durability, Isolation, LockManagerKind, LogBufferKind};
 use foxton_lab::{
     measure::outcome::{Outcome, Tally},
     progress::Audience,
@@ -101,6 +101,39 @@ fn ycsb(mix: Mix) -> Ycsb {
         records: 200,
         operations: 1,
         seed: 1,
+    }
+}
+
+#[test]
+fn workloads_are_right_over_every_log_buffer() {
+    let bank = Tpcb {
+        scale: Scale {
+            branches: 2,
+            accounts_a_branch: 50,
+        },
+        choice: tpcb::Choice::Remote,
+        seed: 1,
+    };
+    let rows = Sysbench {
+        rows: 300,
+        choice: Choice::Pareto,
+        isolation: Isolation::Serializable,
+        log_k: true,
+        seed: 1,
+    };
+    let inserts = PrivateInsert {
+        rows: 20,
+        batch: 8,
+        seed: 1,
+    };
+    let all: [&dyn Workload; 4] = [&bank, &rows, &inserts, &ycsb(Mix::A)];
+    let some = [Locks::Default, Locks::Manager(LockManagerKind::Bucket)];
+    for system in System::with_log_buffers(System::all(&some, &[]), &LogBufferKind::DELEGATED) {
+        for workload in all {
+            for mpl in MPLS {
+                run_to_the_end(workload, &system, mpl);
+            }
+        }
     }
 }
 

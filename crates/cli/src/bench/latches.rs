@@ -5,7 +5,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Args;
 use foxton::LatchKind;
 use foxton_lab::{
-    bench::latches::{self, Shared},
+    bench::{
+        latches::{self, Shared},
+        pace::Pace,
+    },
     progress::Audience,
     workload::micro::counter::Layout,
 };
@@ -44,12 +47,14 @@ impl Points {
         let settings = latches::Settings {
             shared,
             latches: self.latch,
-            threads: self.threads,
             taken: self.taken,
-            reps: self.reps,
-            ramp: Duration::from_secs_f64(self.ramp),
-            window: Duration::from_secs_f64(self.seconds),
-            command: command_line(),
+            pace: Pace {
+                threads: self.threads,
+                reps: self.reps,
+                ramp: Duration::from_secs_f64(self.ramp),
+                window: Duration::from_secs_f64(self.seconds),
+                command: command_line(),
+            },
         };
         finish(name, self.out, latches::run(&settings, Audience::here()))
     }

@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use foxton::{LatchKind, LogBufferKind};
-use foxton_lab::{bench::log_insert, progress::Audience};
+use foxton_lab::{
+    bench::{log_insert, pace::Pace},
+    progress::Audience,
+};
 
 use super::results::{command_line, finish};
 use crate::seconds::seconds;
@@ -69,12 +72,14 @@ pub(crate) fn run(arguments: LogInsert) -> Result<ExitCode, String> {
     let settings = log_insert::Settings {
         buffers,
         latches: arguments.latch,
-        threads: arguments.threads,
         bytes: arguments.bytes,
-        reps: arguments.reps,
-        ramp: Duration::from_secs_f64(arguments.ramp),
-        window: Duration::from_secs_f64(arguments.seconds),
-        command: command_line(),
+        pace: Pace {
+            threads: arguments.threads,
+            reps: arguments.reps,
+            ramp: Duration::from_secs_f64(arguments.ramp),
+            window: Duration::from_secs_f64(arguments.seconds),
+            command: command_line(),
+        },
     };
     let findings = log_insert::run(&settings, Audience::here());
     finish("log-insert", arguments.out, findings)

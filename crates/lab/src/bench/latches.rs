@@ -10,7 +10,6 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use foxton::LatchKind;
@@ -22,12 +21,9 @@ use foxton_sync::{
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::json;
 
-use super::{
-    error::BenchError,
-    sweep::{Subject, Sweep},
-};
+use super::{error::BenchError, pace::Pace, sweep::Subject};
 use crate::{
-    driver::{Client, Plan},
+    driver::Client,
     measure::{
         curve::{Curve, Point},
         machine::Machine,
@@ -51,8 +47,6 @@ use crate::{
 
 /// Operations that the driver counts as one transaction.
 const BATCH: u64 = 128;
-/// A client may lose its processor in the middle of a batch, with the latch.
-const GRACE: Duration = Duration::from_secs(300);
 
 /// What is behind the latches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,18 +140,10 @@ pub struct Settings {
     pub shared: Vec<Shared>,
     /// The latches; all if empty.
     pub latches: Vec<LatchKind>,
-    /// Numbers of threads.
-    pub threads: Vec<u32>,
     /// Run latches that cannot elide here, too.
     pub taken: bool,
-    /// Times each point is measured.
-    pub reps: u32,
-    /// Time before each measurement.
-    pub ramp: Duration,
-    /// Time of each measurement.
-    pub window: Duration,
-    /// The command that does this again.
-    pub command: String,
+    /// With how many threads, how often, for how long.
+    pub pace: Pace,
 }
 
 /// Measures.
@@ -166,10 +152,7 @@ pub struct Settings {
 ///
 /// If the settings contradict each other.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
-    if settings.window.is_zero() {
-        let what = "--seconds 0 measures nothing: say 0.01 or more";
-        return Err(BenchError::Settings(what.to_owned()));
-    }
+    let sweep = settings.pace.sweep()?;
     let latches = match settings.latches.as_slice() {
         [] => LatchKind::ALL.to_vec(),
         some => some.to_vec(),
@@ -180,20 +163,6 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         let kinds = latches.iter().filter(|kind| runs(kind));
         subjects.extend(kinds.map(|&kind| Behind::new(shared, kind)));
     }
-    let mut mpls = settings.threads.clone();
-    mpls.sort_unstable();
-    mpls.dedup();
-    let sweep = Sweep {
-        mpls,
-        reps: settings.reps,
-        plan: Plan {
-            ramp: settings.ramp,
-            window: settings.window,
-            slice: None,
-            grace: GRACE,
-        },
-        split: false,
-    };
     let mut curves = sweep.run(&mut subjects, audience);
     for (curve, subject) in curves.iter_mut().zip(&subjects) {
         curve.facts = vec![("operations_per_transaction", json!(BATCH))];
@@ -228,12 +197,8 @@ fn findings(
              is {BATCH} operations."
         ),
         checked: checked(name).to_owned(),
-        command: settings.command.clone(),
-        settings: vec![
-            ("ramp_seconds", json!(settings.ramp.as_secs_f64())),
-            ("seconds", json!(settings.window.as_secs_f64())),
-            ("reps", json!(settings.reps)),
-        ],
+        command: settings.pace.command.clone(),
+        settings: settings.pace.listed(),
         machine: Machine::here(),
         curves,
         timelines: Vec::new(),

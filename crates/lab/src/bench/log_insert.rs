@@ -22,12 +22,9 @@ use foxton_sync::{
 };
 use serde_json::json;
 
-use super::{
-    error::BenchError,
-    sweep::{Subject, Sweep},
-};
+use super::{error::BenchError, pace::Pace, sweep::Subject};
 use crate::{
-    driver::{Client, Plan},
+    driver::Client,
     measure::{
         curve::{Curve, Point},
         machine::Machine,
@@ -50,25 +47,16 @@ pub struct Settings {
     pub buffers: Vec<LogBufferKind>,
     /// Latches around allocation, in buffers that have one: each is measured with each.
     pub latches: Vec<latch::Kind>,
-    /// Numbers of threads.
-    pub threads: Vec<u32>,
     /// Sizes of records, in bytes of payload.
     pub bytes: Vec<u32>,
-    /// Times each point is measured.
-    pub reps: u32,
-    /// Time before each measurement.
-    pub ramp: Duration,
-    /// Time of each measurement.
-    pub window: Duration,
-    /// The command that does this again.
-    pub command: String,
+    /// With how many threads, how often, for how long.
+    pub pace: Pace,
 }
 
 /// Records that a client inserts between two looks at the clock, if they are small.
 const BATCH: u64 = 100;
 /// Bytes after which it looks at the clock, if they are large.
 const BATCH_BYTES: u64 = 1 << 20;
-const GRACE: Duration = Duration::from_secs(300);
 const IDENTITY: [u8; 16] = *b"the log measured";
 const KIND: u8 = 1;
 /// What a small record is: the document's average.
@@ -80,10 +68,7 @@ pub(crate) const SMALL: u32 = 120;
 ///
 /// If the settings contradict each other, or a stream that was read back is not what was inserted.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchError> {
-    if settings.window.is_zero() {
-        let what = "--seconds 0 measures nothing: say 0.1 or more";
-        return Err(BenchError::Settings(what.to_owned()));
-    }
+    let sweep = settings.pace.sweep()?;
     let mut checked = 0;
     for &buffer in &settings.buffers {
         audience.say(&format!("checking the stream of {buffer}"));
@@ -96,21 +81,6 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
             kinds.map(move |(buffer, latch)| Inserting::new(buffer, latch, bytes))
         })
         .collect();
-    let mut mpls = settings.threads.clone();
-    mpls.sort_unstable();
-    mpls.dedup();
-    let plan = Plan {
-        ramp: settings.ramp,
-        window: settings.window,
-        slice: None,
-        grace: GRACE,
-    };
-    let sweep = Sweep {
-        mpls,
-        reps: settings.reps,
-        plan,
-        split: false,
-    };
     let mut curves = sweep.run(&mut subjects, audience);
     let mut blocks = Vec::new();
     for &bytes in &settings.bytes {
@@ -143,14 +113,12 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
              place its insert returned, none between. After each run the records and bytes that the \
              log counts are those inserted."
         ),
-        command: settings.command.clone(),
-        settings: vec![
-            ("bytes", json!(settings.bytes)),
-            ("ramp_seconds", json!(settings.ramp.as_secs_f64())),
-            ("seconds", json!(settings.window.as_secs_f64())),
-            ("reps", json!(settings.reps)),
-            ("device", json!("null")),
-        ],
+        command: settings.pace.command.clone(),
+        settings: [
+            vec![("bytes", json!(settings.bytes)), ("device", json!("null"))],
+            settings.pace.listed(),
+        ]
+        .concat(),
         machine: Machine::here(),
         curves,
         timelines: Vec::new(),

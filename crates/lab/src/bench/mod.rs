@@ -12,6 +12,9 @@ pub mod scratch;
 /// Points interleaved over everything compared.
 pub mod sweep;
 
+/// The same for what is no database.
+pub mod pace;
+
 /// txbench loaded into a database, ready for clients.
 pub mod loaded;
 

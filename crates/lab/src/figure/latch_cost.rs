@@ -89,7 +89,7 @@ const OPERATIONS: [Operation; 4] = [
 /// Latches, warm and cold, and their share of the document's operations.
 pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let machine = Machine::here();
-    let effort = Effort::asked(request, [300, 2_000]);
+    let effort = Effort::asked(request, [150, 300, 2_000]);
     let systems = match request.systems.as_slice() {
         [] => System::all(
             &[

@@ -52,7 +52,7 @@ const MANY: usize = 1_000_000;
 /// Lock and unlock, for every manager.
 pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = Effort::asked(request, [60, 1_000]);
+    let effort = Effort::asked(request, [40, 60, 1_000]);
     let progress = audience.count(
         "locks alone",
         steps(&chosen.systems, effort),
@@ -325,7 +325,7 @@ const TABLE_5: [[&str; 6]; 5] = [
 /// The share of locking in five transactions, for every manager.
 pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = Effort::asked(request, [200, 2_000]);
+    let effort = Effort::asked(request, [150, 200, 2_000]);
     let mut systems = vec![System::without_locking()];
     systems.extend(
         chosen

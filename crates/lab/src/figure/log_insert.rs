@@ -14,6 +14,7 @@ use crate::{
     bench::{
         error::BenchError,
         log_insert::{self, SMALL, Settings},
+        pace::Pace,
     },
     measure::{curve::Curve, machine::Machine},
     progress::Audience,
@@ -54,18 +55,18 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
     let settings = Settings {
         buffers: LogBufferKind::DELEGATED.to_vec(),
         latches: vec![LatchKind::default()],
-        threads: match (request.mpls.as_slice(), full) {
-            ([], true) => vec![1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
-            ([], false) => vec![1, 2, 8, 64, 512],
-            (some, _) => some.to_vec(),
-        },
         bytes: vec![SMALL],
-        reps: request.reps.unwrap_or(if full { 7 } else { 3 }),
-        ramp: request.ramp.unwrap_or(Duration::from_millis(200)),
-        window: request
-            .window
-            .unwrap_or(Duration::from_millis(if full { 2_000 } else { 700 })),
-        command: request.command.clone(),
+        pace: Pace {
+            threads: match (request.mpls.as_slice(), full) {
+                ([], true) => vec![1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+                ([], false) => vec![1, 2, 8, 64, 512],
+                (some, _) => some.to_vec(),
+            },
+            reps: request.reps.unwrap_or(if full { 7 } else { 3 }),
+            ramp: request.ramp.unwrap_or(Duration::from_millis(200)),
+            window: request.each([300, 700, 2_000]),
+            command: request.command.clone(),
+        },
     };
     let panel = log_insert::run(&settings, audience)?;
     let table = beside::curves(
@@ -94,10 +95,10 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         beside: vec![table],
         pictures: Vec::new(),
         settings: vec![
-            ("form", json!(if full { "full" } else { "quick" })),
+            ("form", json!(request.form())),
             ("bytes", json!(SMALL)),
-            ("seconds", json!(settings.window.as_secs_f64())),
-            ("reps", json!(settings.reps)),
+            ("seconds", json!(settings.pace.window.as_secs_f64())),
+            ("reps", json!(settings.pace.reps)),
         ],
         panels: vec![panel],
         machine: Machine::here(),

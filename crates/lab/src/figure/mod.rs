@@ -63,161 +63,204 @@ use request::Request;
 pub struct Listed {
     /// How it is called: the document and the figure in it.
     pub id: &'static str,
+    /// Seconds it may take in the brief form, loading and checking included, on two cores with little else to do.
+    pub brief: u32,
     /// What it shows, in a sentence.
     pub sentence: &'static str,
     run: fn(&Request, Audience) -> Result<Sheet, BenchError>,
 }
 
+/// Seconds that all of them may take in the brief form, one after the other.
+pub const BRIEF: u32 = 22 * 60;
+
 /// All of them, by document.
 pub const ALL: &[Listed] = &[
     Listed {
         id: "000-fig1",
+        brief: 75,
         sentence: "one mutex over the lock table: throughput over clients, on fewer and on all processors",
         run: cores::figure_1,
     },
     Listed {
         id: "000-fig12",
+        brief: 90,
         sentence: "read-only throughput over clients for every lock manager, 10 and 100 rows a read",
         run: curves::figure_12,
     },
     Listed {
         id: "000-fig13",
+        brief: 90,
         sentence: "where the time goes: idle, kernel, database, lock manager, latches",
         run: split::figure_13,
     },
     Listed {
         id: "000-fig14",
+        brief: 90,
         sentence: "100 rows a read, without and with 20 % updates: throughput and aborts",
         run: curves::figure_14,
     },
     Listed {
         id: "000-fig15",
+        brief: 120,
         sentence: "20 % updates, uniform and in a hotspot: throughput, aborts, who of a deadlock gives way",
         run: curves::figure_15,
     },
     Listed {
         id: "000-fig16",
+        brief: 85,
         sentence: "one transaction that never ends: throughput, processor time and memory over time",
         run: stalled::figure_16,
     },
     Listed {
         id: "001-fig2.4",
+        brief: 10,
         sentence: "the flag that a latch is: width, TAS and TAS-T, test-and-set and exchange (2.4 to 2.7)",
         run: elision::flags::figure_4,
     },
     Listed {
         id: "001-fig3.1",
+        brief: 2,
         sentence: "how much a transaction of the processor may write and read (3.1, 3.2)",
         run: elision::size::figure_1,
     },
     Listed {
         id: "001-fig3.5",
+        brief: 2,
         sentence: "what alignment does to that: every nth line (3.5, 3.6, Table 3.2)",
         run: elision::size::figure_5,
     },
     Listed {
         id: "001-fig3.7",
+        brief: 2,
         sentence: "how long a transaction may take",
         run: elision::limits::figure_7,
     },
     Listed {
         id: "001-fig3.8",
+        brief: 2,
         sentence: "transactions and elided latches inside each other (3.8, 3.9)",
         run: elision::limits::figure_8,
     },
     Listed {
         id: "001-fig3.10",
+        brief: 10,
         sentence: "what a pass costs where nobody else comes, for every latch and a transaction (3.10, C.3, C.4)",
         run: elision::overhead::figure_10,
     },
     Listed {
         id: "001-fig3.12",
+        brief: 10,
         sentence: "a bank behind every latch (3.12, C.8, C.9)",
         run: elision::structures::figure_12,
     },
     Listed {
         id: "001-fig3.13",
+        brief: 20,
         sentence: "counters behind every latch, in four layouts (3.13 to 3.16)",
         run: elision::structures::figure_13,
     },
     Listed {
         id: "001-fig3.17",
+        brief: 10,
         sentence: "a doubly linked list behind every latch (3.17, D.5, D.6)",
         run: elision::structures::figure_17,
     },
     Listed {
         id: "001-fig3.18",
+        brief: 20,
         sentence: "a hash map behind every latch, one for each bucket and one for all (3.18, 3.19, C.10)",
         run: elision::structures::figure_18,
     },
     Listed {
         id: "001-fig5.2",
+        brief: 75,
         sentence: "lock managers whose latches are elided: txbench, a quarter updates, read committed (5.2 to 5.6)",
         run: elision::managers::figure_2,
     },
     Listed {
         id: "001-figC.1",
+        brief: 2,
         sentence: "allocating inside a transaction",
         run: elision::limits::figure_c1,
     },
     Listed {
         id: "002-fig3",
+        brief: 20,
         sentence: "critical sections of one simple transaction, from the baseline to the default",
         run: sections::figure_3,
     },
     Listed {
         id: "002-fig11",
+        brief: 60,
         sentence: "critical sections of the benchmarks' transactions, for every design",
         run: sections::figure_11,
     },
     Listed {
         id: "002-fig13",
+        brief: 60,
         sentence: "where the time goes in TATP, TPC-B and TPC-C, for the designs of the document that exist",
         run: split::scaling_figure_13,
     },
     Listed {
         id: "002-fig14",
+        brief: 60,
         sentence: "inheritance: what becomes of locks that could be left to the next transaction",
         run: inherit::figure_14,
     },
     Listed {
         id: "002-fig15",
+        brief: 50,
         sentence: "inserting into the log: MB/s over threads for every log buffer, records of 120 bytes",
         run: log_insert::figure_15,
     },
     Listed {
         id: "003-table1",
+        brief: 40,
         sentence: "what latches cost, warm and cold, and their share of scans and fetches",
         run: latch_cost::table_1,
     },
     Listed {
         id: "003-table3",
+        brief: 15,
         sentence: "processors a latch over a whole table leaves room for: the model, then ours",
         run: overlap::table_3,
     },
     Listed {
         id: "003-table4",
+        brief: 45,
         sentence: "a lock and its release: asked for, given back, remembered, real; memory of a held lock",
         run: lock_cost::table_4,
     },
     Listed {
         id: "003-table5",
+        brief: 40,
         sentence: "the share of locking in five transactions, for every lock manager",
         run: lock_cost::table_5,
     },
     Listed {
         id: "projection",
+        brief: 45,
         sentence: "throughput measured on few processors and projected to 4 to 256, dashed, by two models",
         run: projection::figure,
     },
 ];
 
-/// The figure of this name.
+/// What the experiments of document 003 are called, whose tables are the figures.
+const CALLED: [(&str, &str); 4] = [
+    ("latch-cost", "003-table1"),
+    ("overlap", "003-table3"),
+    ("lock-cost", "003-table4"),
+    ("wisconsin", "003-table5"),
+];
+
+/// The figure of this name, or that of the experiment which is called so.
 ///
 /// # Errors
 ///
 /// If there is none; the text names them all.
 pub fn find(id: &str) -> Result<&'static Listed, String> {
+    let called = CALLED.iter().find(|(name, _)| *name == id);
+    let id = called.map_or(id, |(_, figure)| *figure);
     let found = ALL.iter().find(|one| one.id.eq_ignore_ascii_case(id));
     found.ok_or_else(|| {
         let ids: Vec<&str> = ALL.iter().map(|one| one.id).collect();
@@ -274,12 +317,22 @@ mod tests {
     }
 
     #[test]
+    fn all_brief_forms_together_keep_to_their_budget() {
+        assert!(ALL.iter().all(|one| one.brief > 0));
+        let all: u32 = ALL.iter().map(|one| one.brief).sum();
+        assert!(all <= BRIEF, "{all} s are more than {BRIEF} s");
+    }
+
+    #[test]
     fn names_are_unique_and_an_unknown_one_is_answered_with_all_of_them() {
         for (at, one) in ALL.iter().enumerate() {
             assert!(ALL[..at].iter().all(|other| other.id != one.id));
             assert_eq!(find(one.id).map(|found| found.id), Ok(one.id));
             let error = find("000-fig99").map(|found| found.id).unwrap_err();
             assert!(error.contains(one.id) && error.contains("000-fig99"));
+        }
+        for (name, id) in CALLED {
+            assert_eq!(find(name).map(|found| found.id), Ok(id));
         }
     }
 }

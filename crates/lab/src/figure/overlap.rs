@@ -131,7 +131,7 @@ fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]
         Some(system) => system.clone(),
         None => System::new(Locks::Default, None),
     };
-    let effort = Effort::asked(request, [500, 5_000]);
+    let effort = Effort::asked(request, [300, 500, 5_000]);
     let steps = Operation::TYPES.len() as u64 * u64::from(effort.reps);
     let progress = audience.count("transactions T1 to T5", steps, "measurements");
     let systems = [system];

@@ -16,7 +16,7 @@ use crate::{
 pub struct Request {
     /// With the windows and repetitions of the document.
     pub full: bool,
-    /// With less than the quick form: all figures together take half an hour.
+    /// With less than the quick form: each figure keeps to its share of a budget ([`BRIEF`](super::BRIEF)).
     pub brief: bool,
     /// What is compared; everything that is built if empty.
     pub systems: Vec<System>,
@@ -50,6 +50,16 @@ const WANTED: [&str; 8] = [
     "direct",
 ];
 
+/// The same in the brief form: each manager once, in its usual form.
+const BRIEF_WANTED: [&str; 6] = [
+    "global",
+    "bucket",
+    "bucket+inherit",
+    "staged",
+    "sharded",
+    "direct",
+];
+
 /// The points of the document's sweeps, and the few of the quick form.
 const FULL_MPLS: [u32; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 200, 256, 300, 400, 500];
 const QUICK_MPLS: [u32; 6] = [1, 2, 4, 32, 200, 500];
@@ -59,6 +69,7 @@ const BRIEF_BUDGET: Duration = Duration::from_secs(60);
 /// All windows of a quick form together.
 const QUICK_BUDGET: Duration = Duration::from_secs(130);
 const QUICK_RAMP: Duration = Duration::from_millis(150);
+const BRIEF_RAMP: Duration = Duration::from_millis(100);
 const QUICK_REPS: u32 = 3;
 /// Document 000, section 5.1.2: a minute of ramp, a minute measured, five times.
 const FULL_WINDOW: Duration = Duration::from_secs(60);
@@ -74,7 +85,10 @@ pub(super) struct Chosen {
 impl Request {
     /// What is compared: what was asked for, or all that is built.
     pub(super) fn chosen(&self) -> Chosen {
-        self.chosen_of(&WANTED, true)
+        match self.brief {
+            true => self.chosen_of(&BRIEF_WANTED, false),
+            false => self.chosen_of(&WANTED, true),
+        }
     }
 
     /// What is compared if nobody says what: these, and perhaps every other manager in its usual form.
@@ -114,15 +128,15 @@ impl Request {
         let reps = self
             .reps
             .unwrap_or(if self.full { FULL_REPS } else { QUICK_REPS });
+        let (budget, quick_ramp) = match self.brief {
+            true => (BRIEF_BUDGET, BRIEF_RAMP),
+            false => (QUICK_BUDGET, QUICK_RAMP),
+        };
         let ramp = self.ramp.unwrap_or(match self.full {
             true => FULL_WINDOW,
-            false => QUICK_RAMP,
+            false => quick_ramp,
         });
         let points = (systems.len() * mpls.len()) as u32 * reps * panels;
-        let budget = match self.brief {
-            true => BRIEF_BUDGET,
-            false => QUICK_BUDGET,
-        };
         let share = (budget / points.max(1)).saturating_sub(ramp);
         let window = self.window.unwrap_or(match self.full {
             true => FULL_WINDOW,
@@ -141,6 +155,17 @@ impl Request {
             keep: false,
             command: self.command.clone(),
         }
+    }
+
+    /// The time of each of many measurements, one after the other: what was asked for, or so many milliseconds in
+    /// the brief form, the quick and the full one.
+    pub(super) fn each(&self, [brief, quick, full]: [u64; 3]) -> Duration {
+        let usual = match (self.full, self.brief) {
+            (true, _) => full,
+            (false, true) => brief,
+            (false, false) => quick,
+        };
+        self.window.unwrap_or(Duration::from_millis(usual))
     }
 
     /// The variant of txbench that reads so many rows, with so many updates in a hundred.

@@ -20,7 +20,7 @@ const WANTED: [&str; 3] = ["default", "staged", "staged:oldest"];
 const MPL: u32 = 200;
 /// Document 000 lets it stall at 100 s and draws 1,000; the quick form is a tenth of that.
 const FULL_WINDOW: Duration = Duration::from_secs(1_000);
-const BRIEF_WINDOW: Duration = Duration::from_secs(25);
+const BRIEF_WINDOW: Duration = Duration::from_secs(15);
 const QUICK_WINDOW: Duration = Duration::from_secs(100);
 
 /// Throughput, processor time and memory over time.

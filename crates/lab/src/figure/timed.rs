@@ -44,13 +44,12 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the quick form
-    /// and in the full one.
-    pub(super) fn asked(request: &Request, [quick, full]: [u64; 2]) -> Effort {
-        let usual = Duration::from_millis(if request.full { full } else { quick });
+    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the brief form, the
+    /// quick and the full one.
+    pub(super) fn asked(request: &Request, milliseconds: [u64; 3]) -> Effort {
         Effort {
             rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
-            each: request.window.unwrap_or(usual),
+            each: request.each(milliseconds),
             reps: request.reps.unwrap_or(if request.full { 15 } else { 5 }),
         }
     }
@@ -58,7 +57,7 @@ impl Effort {
     /// For results.
     pub(super) fn listed(self, request: &Request) -> Vec<(&'static str, Value)> {
         vec![
-            ("form", json!(if request.full { "full" } else { "quick" })),
+            ("form", json!(request.form())),
             ("rows", json!(self.rows)),
             ("seconds", json!(self.each.as_secs_f64())),
             ("reps", json!(self.reps)),

@@ -2,12 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{
-    figures::Figure,
-    findings::Block,
-    lettering::escape,
-    shape::{Shape, Verdict},
-};
+use super::{figures::Figure, findings::Block, lettering::escape, shape::Shape};
 
 /// A page being written.
 #[derive(Debug)]
@@ -46,14 +41,19 @@ impl Page {
         self.0 += section;
     }
 
-    /// A table of contents: the first column names parts of the page, and the last is long.
-    pub fn contents(&mut self, heads: &[String], rows: &[Vec<String>]) {
+    /// A table of contents: the first column names parts of the page, the second is in the colour of the row's
+    /// class, and the last is long.
+    pub fn contents(&mut self, heads: &[String], rows: &[(&str, Vec<String>)]) {
         self.0 += "<ul class=\"contents\">";
-        for row in rows {
+        for (class, row) in rows {
             let Some((name, cells)) = row.split_first() else {
                 continue;
             };
-            let _ = write!(self.0, "<li><a href=\"#{0}\">{0}</a>", escape(name));
+            let _ = write!(
+                self.0,
+                "<li class=\"{class}\"><a href=\"#{0}\">{0}</a>",
+                escape(name)
+            );
             for (head, cell) in heads.iter().skip(1).zip(cells) {
                 let _ = write!(
                     self.0,
@@ -101,15 +101,10 @@ impl Page {
 
     /// Whether the shape of a document's figure was found, in a sentence.
     pub fn shape(&mut self, shape: &Shape) {
-        let class = match shape.verdict() {
-            Verdict::Reproduced => "shape yes",
-            Verdict::Partly => "shape partly",
-            Verdict::NotReproduced => "shape no",
-            Verdict::Unseen => "shape",
-        };
         let _ = write!(
             self.0,
-            "<p class=\"{class}\">{}</p>",
+            "<p class=\"shape {}\">{}</p>",
+            shape.verdict().class(),
             escape(&shape.sentence())
         );
     }
@@ -217,16 +212,16 @@ impl Page {
 
 const STYLE: &str = "\
 :root{--page:#fff;--ink:#1b1f24;--soft:#59636e;--rule:#d9dee3;--tint:#f4f6f8;--bad:#b3261e;\
---good:#0b6b4f;--half:#7a5b00;--link:#0057a8}\
+--good:#0b6b4f;--half:#7a5b00;--link:#0057a8;--card:#fff}\
 @media(prefers-color-scheme:dark){:root{--page:#0f1317;--ink:#e8ecf0;--soft:#9aa5b1;\
---rule:#303841;--tint:#15191e;--bad:#ff8a80;--good:#5fd3ab;--half:#e6c04c;--link:#7cc0ff}}\
+--rule:#303841;--tint:#15191e;--bad:#ff8a80;--good:#5fd3ab;--half:#e6c04c;--link:#7cc0ff;--card:#15191e}}\
 *{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);\
 font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;overflow-wrap:break-word}\
 main{max-width:54rem;margin:0 auto;padding:1.25rem 1rem 3rem}a{color:var(--link)}\
 h1{font-size:1.6rem;line-height:1.25;margin:.1em 0 .6em}h2{font-size:1.15rem;margin:2em 0 .5em}\
 .over,.soft{color:var(--soft);font-size:.9rem}.over{margin:0}\
 .finding{padding-left:1.1em;font-size:1.05rem}.finding li{margin:.3em 0}\
-figure{margin:1.2rem 0;overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
+figure{margin:1.2rem 0;overflow-x:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px}\
 figure svg{display:block;width:100%;max-width:40rem;height:auto;margin:0 auto}\
 .wide{overflow-x:auto;border:1px solid var(--rule);border-radius:8px}\
 .wide:focus-visible{outline:2px solid var(--link)}\
@@ -243,7 +238,9 @@ tbody th{position:sticky;left:0;background:var(--page);max-width:46vw;white-spac
 section{border-top:2px solid var(--rule);margin-top:3rem;padding-top:1rem}\
 .contents{list-style:none;padding:0}.contents li{padding:.6rem 0;border-bottom:1px solid var(--rule);\
 display:flex;flex-wrap:wrap;gap:.2rem 1rem}.contents a{font-weight:600;min-width:6rem}\
-.contents span:nth-child(2){font-weight:600}.contents span:nth-child(3){color:var(--soft)}\
+.contents span:nth-child(2){font-weight:600}.contents .yes span:nth-child(2){color:var(--good)}\
+.contents .partly span:nth-child(2){color:var(--half)}.contents .no span:nth-child(2){color:var(--bad)}\
+.contents span:nth-child(3){color:var(--soft)}\
 .contents span:last-child{flex-basis:100%}\
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--soft);padding:.3rem 0}\
 .failed{border-left:4px solid var(--bad);padding:.5rem 1rem;background:var(--tint)}\

@@ -35,6 +35,30 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All there are, the best first.
+    pub const ALL: [Verdict; 4] = [
+        Verdict::Reproduced,
+        Verdict::Partly,
+        Verdict::NotReproduced,
+        Verdict::Unseen,
+    ];
+
+    /// The class of a page that has its colour.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Verdict::Reproduced => "yes",
+            Verdict::Partly => "partly",
+            Verdict::NotReproduced => "no",
+            Verdict::Unseen => "unseen",
+        }
+    }
+
+    /// The class for these words; nothing if they are no verdict.
+    pub(crate) fn class_of(words: &str) -> &'static str {
+        let found = Verdict::ALL.iter().find(|one| one.words() == words);
+        found.map_or("", |one| one.class())
+    }
+
     /// The words for it.
     pub fn words(self) -> &'static str {
         match self {

@@ -114,7 +114,7 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
         .iter()
         .zip(&kept)
         .filter(|(_, kept)| kept.is_none());
-    let mut clock = Clock::new(to_make.map(|(listed, _)| listed.id));
+    let mut clock = Clock::new(to_make.map(|(listed, _)| *listed));
     let progress = audience.share("figures", clock.whole());
     let mut outcomes: Vec<Option<Outcome>> = kept;
     let databases = Databases::new(&plan.directory)?;
@@ -129,15 +129,15 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
             audience.say(&format!(
                 "{place}  {}, {} left",
                 listed.id,
-                words(clock.left(listed.id, 0.0))
+                words(clock.left(listed, 0.0))
             ));
         }
         let began = Instant::now();
-        let made = clock.while_telling(listed.id, &progress, &place, || make(listed, &request));
+        let made = clock.while_telling(listed, &progress, &place, || make(listed, &request));
         let seconds = began.elapsed().as_secs_f64();
         let outcome = Outcome::of(listed, made.as_ref(), seconds, &origin);
         keep(plan, &outcome, made.as_ref().ok())?;
-        clock.done(listed.id, seconds);
+        clock.done(listed, seconds);
         progress.say(&format!(
             "{place}  {}: {}, {}",
             listed.id,
@@ -150,6 +150,17 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
     drop(progress);
     write_all(plan, &machine, outcomes.iter().flatten())?;
     Ok(outcomes.into_iter().flatten().collect())
+}
+
+/// These figures with what each may take, and the sum, on a terminal: a line for each.
+pub fn list(figures: &[&Listed]) -> String {
+    let line = |one: &&Listed| format!("  {:<11} {:>4} s  {}\n", one.id, one.brief, one.sentence);
+    let all: u32 = figures.iter().map(|one| one.brief).sum();
+    let lines: String = figures.iter().map(line).collect();
+    format!(
+        "{lines}\n{} together, on two cores with little else to do\n",
+        words(f64::from(all))
+    )
 }
 
 /// The outcomes on a terminal: a line or two for each.

@@ -19,8 +19,8 @@ const SECTION: &str = "section.html";
 /// What became of a figure: its record, and its part of the report.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// For `results.json`: `figure`, `shape` (the verdict in a word or two), `sentence`, `claims`, `seconds`,
-    /// what it was made with and where, and its `points`.
+    /// For `results.json`: `figure`, `shape` (the verdict in a word or two), `sentence`, `claims`, `seconds` and how
+    /// many were planned, what it was made with and where, and its `points`.
     pub record: Map<String, Value>,
     section: String,
 }
@@ -71,6 +71,7 @@ impl Outcome {
             "shape": word,
             "sentence": sentence,
             "seconds": (seconds * 10.0).round() / 10.0,
+            "seconds_planned": listed.brief,
             "form": origin.form,
             "foxton": origin.foxton,
             "machine": origin.machine,
@@ -118,6 +119,11 @@ impl Outcome {
     /// A text of its record; nothing if there is none of that name.
     pub fn text(&self, name: &str) -> &str {
         self.record.get(name).and_then(Value::as_str).unwrap_or("")
+    }
+
+    /// A number of its record, if there is one of that name.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.record.get(name).and_then(Value::as_f64)
     }
 
     /// Its part of the report.

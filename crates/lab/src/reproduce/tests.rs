@@ -120,6 +120,7 @@ fn an_interrupted_run_goes_on_and_another_kind_is_not_mixed_in() {
             report.contains(&format!("id=\"{id}\"")) && report.contains(&format!("href=\"#{id}\""))
         );
     }
+    assert!(report.contains("Of 2 figures: ") && report.contains(" together."));
     for outside in ["<script", "<link", "<img", "src=", "href=\"h", "@import"] {
         assert!(!report.contains(outside), "the report contains {outside}");
     }

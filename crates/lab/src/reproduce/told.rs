@@ -1,9 +1,9 @@
 //! The report of all figures.
 
-use super::outcome::Outcome;
+use super::{clock, outcome::Outcome};
 use crate::{
     measure::machine::Machine,
-    report::{html, page::Page, table::Table, terminal},
+    report::{html, page::Page, shape::Verdict, table::Table, terminal},
 };
 
 /// What there is in a figure's line beside its name.
@@ -20,7 +20,8 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
         let [figure, shape, seconds, _] = cells(outcome);
         table.row([figure, shape, seconds]);
     }
-    text + &table.render()
+    let all: Vec<&Outcome> = outcomes.iter().collect();
+    text + &table.render() + "\n" + &terminal::wrapped(&summary(&all)) + "\n"
 }
 
 /// The page; `left` figures are still to be made.
@@ -41,13 +42,18 @@ pub(super) fn page(outcomes: &[&Outcome], left: usize, machine: &Machine, comman
     page.paragraph(
         "Each figure was made in a brief form: enough to see its shape, and not to keep its numbers. What a \
          document claims is held against the medians of this one run; each figure below has its claims in a \
-         table, and `foxton figure ID` makes it alone and longer.",
+         table, and foxton figure makes it alone and longer.",
     );
+    page.paragraph(&summary(outcomes));
     let heads = HEADS.map(str::to_owned);
-    let rows: Vec<Vec<String>> = outcomes
-        .iter()
-        .map(|outcome| cells(outcome).to_vec())
-        .collect();
+    let row = |outcome: &&Outcome| {
+        let class = match outcome.broke() {
+            true => "no",
+            false => Verdict::class_of(outcome.text("shape")),
+        };
+        (class, cells(outcome).to_vec())
+    };
+    let rows: Vec<(&str, Vec<String>)> = outcomes.iter().map(row).collect();
     page.contents(&heads, &rows);
     outcomes
         .iter()
@@ -56,15 +62,37 @@ pub(super) fn page(outcomes: &[&Outcome], left: usize, machine: &Machine, comman
     page.end()
 }
 
+/// How many of which verdict, in a sentence, and how long all of it took.
+fn summary(outcomes: &[&Outcome]) -> String {
+    let (mut words, mut seconds) = (Vec::<(&str, usize)>::new(), 0.0);
+    for outcome in outcomes {
+        let word = outcome.text("shape");
+        match words.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => words.push((word, 1)),
+        }
+        seconds += outcome.number("seconds").unwrap_or(0.0);
+    }
+    words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let told = words.iter().map(|(word, count)| format!("{count} {word}"));
+    format!(
+        "Of {} figures: {}. They took {} together.",
+        outcomes.len(),
+        told.collect::<Vec<_>>().join(", "),
+        clock::words(seconds)
+    )
+}
+
 fn cells(outcome: &Outcome) -> [String; 4] {
-    let seconds = outcome
-        .record
-        .get("seconds")
-        .and_then(serde_json::Value::as_f64);
+    let planned = outcome
+        .number("seconds_planned")
+        .map_or(String::new(), |planned| format!(" of {planned:.0}"));
     [
         outcome.text("figure").to_owned(),
         outcome.text("shape").to_owned(),
-        seconds.map_or("-".to_owned(), |seconds| format!("{seconds:.0} s")),
+        outcome
+            .number("seconds")
+            .map_or("-".to_owned(), |seconds| format!("{seconds:.0}{planned} s")),
         outcome.text("sentence").to_owned(),
     ]
 }

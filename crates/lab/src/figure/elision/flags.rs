@@ -257,9 +257,7 @@ pub(in crate::figure) fn figure_4(
     request: &Request,
     audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let window = request
-        .window
-        .unwrap_or(Duration::from_millis(if request.full { 500 } else { 20 }));
+    let window = request.each([20, 20, 500]);
     let reps = request.reps.unwrap_or(if request.full { 20 } else { 5 });
     let all = compared(4, request.full);
     let available = htm::rtm().map(|_| ());

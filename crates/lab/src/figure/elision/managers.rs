@@ -246,7 +246,7 @@ fn claims(panel: &Findings) -> Shape {
         ),
         Claim::new(
             "whichever latch, what was read is right",
-            "every sum that was read was",
+            "every sum that was read was right",
             panel.failure().is_none(),
         ),
     ])

@@ -98,9 +98,7 @@ pub(in crate::figure) fn figure_10(
     request: &Request,
     audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let window = request
-        .window
-        .unwrap_or(Duration::from_millis(if request.full { 500 } else { 40 }));
+    let window = request.each([40, 40, 500]);
     let reps = request.reps.unwrap_or(if request.full { 25 } else { 7 });
     let sizes = [0, 1_024];
     let ways = By::all();

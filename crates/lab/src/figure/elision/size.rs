@@ -168,13 +168,7 @@ pub(in crate::figure) fn figure_1(
                  be written; what it has only read may be kept track of further out. A page that is not there \
                  aborts it.",
         shape,
-        notes: vec![
-            geometry(cache),
-            format!(
-                "{attempts} attempts each; transactions: {}.",
-                availability()
-            ),
-        ],
+        notes: notes(cache, attempts),
         beside: vec![
             document(&[
                 ["written, 32 KiB and more", "always aborts"],
@@ -198,11 +192,17 @@ pub(in crate::figure) fn figure_1(
     Ok(told.sheet(request))
 }
 
-fn geometry(cache: Option<Cache>) -> String {
-    cache.map_or_else(
+/// The first cache, how often each was tried, and whether it could be.
+fn notes(cache: Option<Cache>, attempts: u32) -> Vec<String> {
+    let geometry = cache.map_or_else(
         || "The system does not tell what caches there are.".to_owned(),
         |cache| cache.sentence() + ".",
-    )
+    );
+    let tried = format!(
+        "{attempts} attempts each; transactions: {}.",
+        availability()
+    );
+    vec![geometry, tried]
 }
 
 /// Lines of every stride that fit: those that fall into one set are as many as it has ways.
@@ -275,13 +275,7 @@ pub(in crate::figure) fn figure_5(
         expect: "Lines that are a power of two apart fall into few sets of the cache, and of each set only as \
                  many fit as it has ways. Of every nth line sets ÷ gcd(sets, n) × ways fit.",
         shape,
-        notes: vec![
-            geometry(cache),
-            format!(
-                "{attempts} attempts each; transactions: {}.",
-                availability()
-            ),
-        ],
+        notes: notes(cache, attempts),
         beside: vec![
             document(&[
                 ["n odd", "all alike: as much as the cache, 32 KiB"],

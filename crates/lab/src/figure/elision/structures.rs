@@ -1,7 +1,5 @@
 //! Bank, counter, list and hash map behind every latch: figures 3.12 to 3.19, C.8 to C.10, D.5 and D.6.
 
-use std::time::Duration;
-
 use foxton::LatchKind;
 use foxton_sync::htm;
 
@@ -10,6 +8,7 @@ use crate::{
     bench::{
         error::BenchError,
         latches::{self, Settings, Shared, operations},
+        pace::Pace,
     },
     figure::request::Request,
     measure::curve::{Curve, Point},
@@ -24,23 +23,21 @@ use crate::{
 
 /// The threads of the documents' figures, and as many more as show what too many do.
 fn settings(request: &Request, shared: Vec<Shared>, threads: &[u32]) -> Settings {
-    let usual = match (request.full, request.brief) {
-        (true, _) => Duration::from_secs(1),
-        (false, true) => Duration::from_millis(20),
-        (false, false) => Duration::from_millis(50),
-    };
+    let window = request.each([20, 50, 1_000]);
     Settings {
         shared,
         latches: Vec::new(),
-        threads: match request.mpls.as_slice() {
-            [] => threads.to_vec(),
-            some => some.to_vec(),
-        },
         taken: false,
-        reps: request.reps.unwrap_or(if request.full { 100 } else { 5 }),
-        ramp: request.ramp.unwrap_or(usual / 10),
-        window: request.window.unwrap_or(usual),
-        command: request.command.clone(),
+        pace: Pace {
+            threads: match request.mpls.as_slice() {
+                [] => threads.to_vec(),
+                some => some.to_vec(),
+            },
+            reps: request.reps.unwrap_or(if request.full { 100 } else { 5 }),
+            ramp: request.ramp.unwrap_or(window / 10),
+            window,
+            command: request.command.clone(),
+        },
     }
 }
 
@@ -116,7 +113,7 @@ pub(in crate::figure) fn figure_12(
     let shape = Shape(vec![
         Claim::new(
             "the sum of all accounts is kept",
-            "it was, after every run",
+            "the sum was kept in every run",
             panel.failure().is_none(),
         ),
         elided(
@@ -162,7 +159,7 @@ pub(in crate::figure) fn figure_13(
     let of = |layout| rate(&panel, counter(layout), plain, threads);
     let mut claims = vec![Claim::new(
         "no increment is lost",
-        "none was, in any run",
+        "no increment was lost in any run",
         panel.failure().is_none(),
     )];
     if let Some((apart, adjacent)) = of(Layout::Apart).zip(of(Layout::Adjacent)) {
@@ -254,7 +251,7 @@ pub(in crate::figure) fn figure_17(
     let shape = Shape(vec![
         Claim::new(
             "the list is whole",
-            "it was, after every run",
+            "the list was whole after every run",
             panel.failure().is_none(),
         ),
         elided(
@@ -317,7 +314,7 @@ pub(in crate::figure) fn figure_18(
     let each = |buckets| map(buckets, 1_000, false);
     let mut claims = vec![Claim::new(
         "every value is in its bucket, once",
-        "it was, after every run",
+        "every value was in its bucket after every run",
         panel.failure().is_none(),
     )];
     let few_many = rate(&panel, each(10), LatchKind::Parking, threads).zip(rate(
