@@ -78,6 +78,7 @@ pub struct System {
     victim: VictimPolicy,
     log_buffer: LogBufferKind,
     admission: Admission,
+    durability: Option<Durability>,
 }
 
 impl System {
@@ -99,6 +100,7 @@ impl System {
             victim: usual.victim,
             log_buffer: usual.log_buffer,
             admission,
+            durability: None,
         }
     }
 
@@ -125,7 +127,9 @@ impl System {
         let buffer = (buffer != usual.log_buffer).then(|| format!("log buffer {buffer}"));
         let seats = self.admission;
         let seats = (seats != Admission::All).then(|| format!("admission {seats}"));
+        let durability = self.durability.map(|one| format!("durability {one}"));
         let notes = victim.into_iter().chain(buffer).chain(seats);
+        let notes = notes.chain(durability);
         let notes: Vec<String> = notes.collect();
         notes.join(", ")
     }
@@ -177,6 +181,26 @@ impl System {
             })
         };
         systems.into_iter().flat_map(over).collect()
+    }
+
+    /// Each of `systems` with each of these durabilities, and named after it; all with that of the run if there
+    /// are fewer than two.
+    pub fn with_durabilities(systems: Vec<System>, durabilities: &[Durability]) -> Vec<System> {
+        if durabilities.len() < 2 {
+            return systems;
+        }
+        let with = |system: System| {
+            durabilities.iter().map(move |&durability| System {
+                durability: Some(durability),
+                ..system.clone()
+            })
+        };
+        systems.into_iter().flat_map(with).collect()
+    }
+
+    /// What its commits wait for, if those of the run wait for `usual`.
+    pub fn durability(&self, usual: Durability) -> Durability {
+        self.durability.unwrap_or(usual)
     }
 
     /// Each of `systems` with each of these admissions; each with its own if there are none.
@@ -282,5 +306,17 @@ mod tests {
             let options = System::new(locks, None).options(Durability::Buffered);
             assert!(options.lock_wait > 4 * crate::bench::runs::GRACE);
         }
+    }
+    #[test]
+    fn durabilities_are_compared_if_there_are_several() {
+        let system = || vec![System::new(Locks::Default, None)];
+        let one = System::with_durabilities(system(), &[Durability::None]);
+        assert_eq!(one, system(), "then it is that of the run");
+        let both = [Durability::None, Durability::Buffered];
+        let two = System::with_durabilities(system(), &both);
+        let of = |system: &System| system.durability(Durability::Sync);
+        assert_eq!(two.iter().map(of).collect::<Vec<_>>(), both);
+        assert!(two[0].note().contains("durability none"));
+        assert_eq!(of(&system()[0]), Durability::Sync);
     }
 }

@@ -51,9 +51,10 @@ pub(crate) struct Sweep {
     /// Times each point is measured [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: Option<u32>,
-    /// What a commit waits for: none, buffered (written), or sync (on the device).
-    #[arg(long, default_value_t = Durability::Buffered)]
-    pub(crate) durability: Durability,
+    /// What a commit waits for: none, buffered (written), or sync (on the device); several, separated by commas,
+    /// are compared.
+    #[arg(long, value_delimiter = ',', default_value = "buffered")]
+    pub(crate) durability: Vec<Durability>,
     /// Seed of everything drawn.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -83,7 +84,8 @@ impl Sweep {
     pub(crate) fn systems(&self, stalled: bool) -> Vec<System> {
         let systems = System::with_victims(compared(self, stalled), &self.victim);
         let systems = System::with_log_buffers(systems, &self.log_buffer);
-        System::with_admissions(systems, &self.admission)
+        let systems = System::with_admissions(systems, &self.admission);
+        System::with_durabilities(systems, &self.durability)
     }
 
     /// The runs these are. Defaults are those of a transaction that stalls, if one does.
@@ -107,7 +109,7 @@ impl Sweep {
             reps,
             ramp,
             window,
-            durability: self.durability,
+            durability: self.durability.first().copied().unwrap_or_default(),
             directory: self.dir,
             observe: self.observe,
             split: self.split,

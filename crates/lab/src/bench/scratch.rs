@@ -43,6 +43,7 @@ impl Scratch {
         parent: Option<&Path>,
         watched: Option<&Path>,
     ) -> Result<Scratch, BenchError> {
+        let durability = system.durability(durability);
         Scratch::opened(system, parent, watched, |options| {
             options.durability = durability;
         })

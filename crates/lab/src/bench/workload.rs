@@ -142,7 +142,7 @@ fn place(
 ) -> Result<Place, BenchError> {
     let (parent, watched) = (runs.directory.as_deref(), runs.watched(system));
     let scratch = Scratch::opened(system.clone(), parent, watched.as_deref(), |options| {
-        options.durability = runs.durability;
+        options.durability = system.durability(runs.durability);
         workload.indexes(&mut options.indexes);
     })?;
     let loaded = workload
