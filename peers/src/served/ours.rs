@@ -77,8 +77,10 @@ impl Ours {
 
 impl Engine for Ours {
     fn session(&self) -> Outcome<Box<dyn Session + '_>> {
-        let (db, tx) = (&self.0, self.0.begin()?);
-        Ok(Box::new(InProcess { db, tx }))
+        Ok(Box::new(InProcess {
+            db: &self.0,
+            tx: None,
+        }))
     }
 
     fn totals(&self, table: usize) -> Outcome<Totals> {
@@ -99,7 +101,8 @@ impl Engine for Ours {
 
 struct InProcess<'d> {
     db: &'d Database,
-    tx: Transaction,
+    /// Only while there is one: an idle client holds nothing, not even a seat.
+    tx: Option<Transaction>,
 }
 
 fn step<T>(done: foxton::Result<T>) -> Step<T> {
@@ -109,9 +112,17 @@ fn step<T>(done: foxton::Result<T>) -> Step<T> {
     })
 }
 
+fn no_transaction() -> Stop {
+    Stop::Failed("there is no transaction".into())
+}
+
 impl InProcess<'_> {
+    fn tx(&mut self) -> Step<&mut Transaction> {
+        self.tx.as_mut().ok_or_else(no_transaction)
+    }
+
     fn for_update(&mut self, table: usize, id: u64) -> Step<Vec<u8>> {
-        let row = step(self.tx.get_for_update(&TABLES[table], &id))?;
+        let row = step(self.tx()?.get_for_update(&TABLES[table], &id))?;
         one(row.iter().len() as u64, table, id)?;
         Ok(row.unwrap_or_default())
     }
@@ -119,29 +130,28 @@ impl InProcess<'_> {
 
 impl Session for InProcess<'_> {
     fn begin(&mut self) -> Step {
-        self.tx = step(self.db.begin())?;
+        self.tx = Some(step(self.db.begin())?);
         Ok(())
     }
 
     fn commit(&mut self) -> Step {
-        let next = step(self.db.begin())?;
-        step(std::mem::replace(&mut self.tx, next).commit())
+        step(self.tx.take().ok_or_else(no_transaction)?.commit())
     }
 
     fn undo(&mut self) -> Outcome {
-        self.tx = self.db.begin()?;
+        self.tx = None;
         Ok(())
     }
 
     fn read(&mut self, table: usize, id: u64) -> Step<i64> {
-        let row: Option<Vec<u8>> = step(self.tx.get(&TABLES[table], &id))?;
+        let row: Option<Vec<u8>> = step(self.tx()?.get(&TABLES[table], &id))?;
         one(row.iter().len() as u64, table, id)?;
         Ok(number(&row.unwrap_or_default()))
     }
 
     fn range(&mut self, ask: Ask, table: usize, first: u64, last: u64) -> Step<Came> {
         let (mut came, mut texts) = (Came::default(), Vec::new());
-        let rows = self.tx.range(&TABLES[table], first..=last);
+        let rows = self.tx()?.range(&TABLES[table], first..=last);
         step(rows.for_each(|_, row: Vec<u8>| {
             came.rows += 1;
             came.sum += number(&row);
@@ -164,20 +174,23 @@ impl Session for InProcess<'_> {
         let mut row = self.for_update(table, id)?;
         let sum = number(&row) + amount;
         row[..NUMBER].copy_from_slice(&sum.to_le_bytes());
-        step(self.tx.put(&TABLES[table], &id, &row))
+        step(self.tx()?.put(&TABLES[table], &id, &row))
     }
 
     fn set(&mut self, table: usize, id: u64, text: &str) -> Step {
         let row = self.for_update(table, id)?;
-        step(self.tx.put(&TABLES[table], &id, &bytes(number(&row), text)))
+        step(
+            self.tx()?
+                .put(&TABLES[table], &id, &bytes(number(&row), text)),
+        )
     }
 
     fn delete(&mut self, table: usize, id: u64) -> Step {
-        let was_there = step(self.tx.delete(&TABLES[table], &id))?;
+        let was_there = step(self.tx()?.delete(&TABLES[table], &id))?;
         one(u64::from(was_there), table, id)
     }
 
     fn insert(&mut self, table: usize, id: u64, number: i64, text: &str) -> Step {
-        step(self.tx.insert(&TABLES[table], &id, &bytes(number, text)))
+        step(self.tx()?.insert(&TABLES[table], &id, &bytes(number, text)))
     }
 }
