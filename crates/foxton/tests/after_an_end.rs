@@ -4,7 +4,6 @@
 mod common;
 
 use std::ops::ControlFlow;
-use std::task::{Context, Poll, Waker};
 
 use common::*;
 use foxton::codec::TypeName;
@@ -284,16 +283,6 @@ fn the_next_transaction_is_a_new_one() {
     assert_eq!(refused.code(), "no_such_savepoint");
     next.put(&TABLE, &1, &13).unwrap();
     next.commit().unwrap();
-}
-
-/// What is ready at once; an operation of who is ended waits for nothing.
-fn now<T>(operation: impl Future<Output = T>) -> T {
-    let mut operation = Box::pin(operation);
-    let mut context = Context::from_waker(Waker::noop());
-    match operation.as_mut().poll(&mut context) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it waits"),
-    }
 }
 
 /// What all operations of a task come to, one after the other.

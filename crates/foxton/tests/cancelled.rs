@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::future::Future;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -42,14 +41,6 @@ fn watched(db: &Database, canceller: &Canceller) -> Session {
 fn nothing_is_left(db: &Database) {
     assert!(db.locks().is_empty(), "{:?}", db.locks());
     db.verify();
-}
-
-fn now<T>(operation: impl Future<Output = T>) -> T {
-    let mut context = Context::from_waker(Waker::noop());
-    match Box::pin(operation).as_mut().poll(&mut context) {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it waits"),
-    }
 }
 
 fn cancelled<T>(asked: Result<T>) -> Conflict {

@@ -5,14 +5,13 @@
 mod common;
 
 use std::mem;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::*;
 use foxton::error::ConflictReason;
-use foxton::{Database, Error, Lock, Options, Result, point};
+use foxton::{AsyncTransaction, Database, Error, Lock, Options, Result, Transaction, point};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -34,6 +33,21 @@ fn until_ended(db: &Database, count: u64) {
     }
 }
 
+/// One that has changed the first row.
+fn writer(db: &Database) -> Transaction {
+    let mut tx = db.begin().unwrap();
+    tx.put(&TABLE, &1, &11).unwrap();
+    tx
+}
+
+/// An operation that waits for the second row.
+fn waiting(tx: &mut AsyncTransaction) -> impl Future<Output = Result<Option<i64>>> {
+    let mut waits = Box::pin(tx.get(&TABLE, &2));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    waits
+}
+
 fn is_idle<T>(asked: Result<T>) {
     let Err(refused) = asked else {
         panic!("it was taken");
@@ -51,9 +65,8 @@ fn is_idle<T>(asked: Result<T>) {
 fn who_is_idle_for_too_long_is_rolled_back_and_refused_from_then_on() {
     over_all_managers(|options| {
         let db = patient(options);
-        let mut tx = db.begin().unwrap();
+        let mut tx = writer(&db);
         tx.set_label("absent");
-        tx.put(&TABLE, &1, &11).unwrap();
         let savepoint = tx.savepoint().unwrap();
         db.clock().advance(HOUR);
         until_ended(&db, 1);
@@ -102,8 +115,7 @@ fn each_operation_begins_the_time_anew() {
 fn who_waits_is_not_idle() {
     over_all_managers(|options| {
         let db = patient(options);
-        let mut tx = db.begin().unwrap();
-        tx.put(&TABLE, &1, &11).unwrap();
+        let mut tx = writer(&db);
         let mut waits = Session::new(&db, "waits");
         assert_eq!(waits.put(2, 22), Done);
         assert_eq!(waits.get(1), Waits);
@@ -123,9 +135,8 @@ fn who_waits_is_not_idle() {
 fn a_forgotten_transaction_gives_back_what_it_holds() {
     over_all_managers(|options| {
         let db = patient(options);
-        let mut tx = db.begin().unwrap();
+        let mut tx = writer(&db);
         tx.set_label("forgotten");
-        tx.put(&TABLE, &1, &11).unwrap();
         mem::forget(tx);
         let open = db.transactions();
         assert_eq!((open.len(), &*open[0].label), (1, "forgotten"));
@@ -145,8 +156,7 @@ fn a_forgotten_transaction_gives_back_what_it_holds() {
 #[test]
 fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
     let db = tiny();
-    let mut tx = db.begin().unwrap();
-    tx.put(&TABLE, &1, &11).unwrap();
+    let mut tx = writer(&db);
     let stop = db.hooks().stop(&point::IDLE);
     db.clock().advance(HOUR);
     stop.reached();
@@ -167,8 +177,7 @@ fn an_operation_that_comes_while_it_is_ended_is_refused_at_once() {
 fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
     for commits in [true, false] {
         let db = tiny();
-        let mut tx = db.begin().unwrap();
-        tx.put(&TABLE, &1, &11).unwrap();
+        let tx = writer(&db);
         let stop = db.hooks().stop(&point::IDLE);
         db.clock().advance(HOUR);
         stop.reached();
@@ -193,27 +202,17 @@ fn an_end_that_comes_while_it_is_ended_is_refused_or_nothing() {
 fn tasks_are_ended_as_well_and_a_dropped_operation_is_none() {
     let db = tiny();
     let mut tx = db.begin_async().unwrap();
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(pin!(tx.put(&TABLE, &1, &11)).poll(&mut context).is_ready());
+    now(tx.put(&TABLE, &1, &11)).unwrap();
     let mut holder = Session::new(&db, "holder");
     assert_eq!(holder.put(2, 22), Done);
-    {
-        let mut waits = Box::pin(tx.get(&TABLE, &2));
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-    }
+    drop(waiting(&mut tx));
     assert_eq!(holder.commit(), Done);
     db.clock().advance(HOUR);
     until_ended(&db, 1);
     assert!(db.locks().is_empty());
-    match pin!(tx.get(&TABLE, &1)).poll(&mut context) {
-        Poll::Ready(refused) => is_idle(refused),
-        Poll::Pending => panic!("it waits"),
-    }
+    is_idle(now(tx.get(&TABLE, &1)));
     is_idle(tx.savepoint());
-    match pin!(tx.commit()).poll(&mut context) {
-        Poll::Ready(refused) => is_idle(refused),
-        Poll::Pending => panic!("it waits"),
-    }
+    is_idle(now(tx.commit()));
     assert_eq!(rows(&db), [(1, 10), (2, 22)]);
 }
 
@@ -221,25 +220,17 @@ fn tasks_are_ended_as_well_and_a_dropped_operation_is_none() {
 fn a_forgotten_operation_is_at_it_until_the_next_one() {
     let db = tiny();
     let mut tx = db.begin_async().unwrap();
-    let mut context = Context::from_waker(Waker::noop());
     let mut holder = Session::new(&db, "holder");
     assert_eq!(holder.put(2, 22), Done);
-    {
-        let mut waits = Box::pin(tx.get(&TABLE, &2));
-        assert!(waits.as_mut().poll(&mut context).is_pending());
-        mem::forget(waits);
-    }
+    mem::forget(waiting(&mut tx));
     assert_eq!(holder.commit(), Done);
     let mut decoy = db.begin().unwrap();
     decoy.get(&TABLE, &1).unwrap();
     db.clock().advance(HOUR);
     until_ended(&db, 1);
     is_idle(decoy.commit());
-    assert!(pin!(tx.put(&TABLE, &1, &11)).poll(&mut context).is_ready());
-    match pin!(tx.commit()).poll(&mut context) {
-        Poll::Ready(committed) => committed.unwrap(),
-        Poll::Pending => panic!("it waits"),
-    }
+    now(tx.put(&TABLE, &1, &11)).unwrap();
+    now(tx.commit()).unwrap();
     assert!(db.locks().is_empty());
     assert_eq!(rows(&db), [(1, 11), (2, 22)]);
     assert_eq!(db.stats().idle_ended, 1);
@@ -296,9 +287,8 @@ fn what_run_runs_is_not_run_again_when_it_was_idle() {
 #[test]
 fn without_the_option_nobody_is_ended_and_the_oldest_stands_out() {
     let db = database(Options::tiny(), TWO);
-    let mut tx = db.begin().unwrap();
+    let mut tx = writer(&db);
     tx.set_label("old");
-    tx.put(&TABLE, &1, &11).unwrap();
     db.clock().advance(24 * HOUR);
     let mut waits = Session::new(&db, "young");
     assert_eq!(waits.get(1), Waits);
@@ -318,8 +308,7 @@ fn for_ever_is_as_long_as_it_likes() {
     let mut options = Options::tiny();
     options.idle_timeout = Some(Duration::MAX);
     let db = database(options, TWO);
-    let mut tx = db.begin().unwrap();
-    tx.put(&TABLE, &1, &11).unwrap();
+    let tx = writer(&db);
     db.clock().advance(24 * HOUR);
     let open = db.transactions().pop().unwrap();
     assert!(open.idle.unwrap() >= 24 * HOUR);

@@ -276,6 +276,15 @@ fn refused(error: Error) -> Saw {
     Refused(error.code())
 }
 
+/// What is there at once; it must not wait.
+pub fn now<T>(operation: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match Box::pin(operation).as_mut().poll(&mut context) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
 /// A database in memory with these rows.
 pub fn database(mut options: Options, rows: &[(u64, i64)]) -> Database {
     options.durability = Durability::None;
