@@ -18,28 +18,31 @@
 //! # State
 //!
 //! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
-//! word says whether it is waiting, at the head, seated, or let in without a seat; `length`, how many they are. The word is changed
-//! under the line's mutex only. A `Claim` belongs to whom it is lent to: one
+//! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `length`, how many they
+//! are. The word is changed under the line's mutex only. A `Claim` belongs to whom it is lent to: one
 //! thread at a time.
 //!
 //! # Invariants
 //!
 //! * I1  Free seats and taken seats are as many as there are seats: `free` is lowered by who takes a seat
 //!   (its claim notes it), and raised by who leaves one without handing it on.
-//! * I2  The first of the line, and nobody else, has been told that it is the head, under the mutex under which
-//!   it became it. So a line that is not empty has one who watches.
-//! * I3  Nobody waits for ever: the head looks every `WATCH` whether a seat is free, whoever should have
-//!   woken it, and after `WATCHES` of them it goes in without a seat, since those who have the seats may
-//!   be waiting for something that it holds, or may not be running at all. Seats bound how many are at
-//!   work while those at work come and go; they never decide whether somebody may.
-//! * I4  When a crowd is over, whoever is in line is let in, at the latest when the head looks. Who joins the line
-//!   later is its head, or behind one, and looks as well.
+//! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
+//!   one leaves, who is last then, told under the mutex.
+//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
+//!   given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
+//!   those who have the seats may be waiting for something that it holds, or may not be running at all. Seats bound
+//!   how many are at work while those at work come and go; they never decide whether somebody may.
+//! * I4  When a crowd is over, whoever is in line is let in, at the latest when the one who watches looks. Who joins the
+//!   line later watches, or is behind one who does.
 //!
 //! # Why no wake-up is lost
 //!
 //! A thread reads its word and then sleeps; who changes the word wakes it after that, and a token that
-//! comes early makes the next sleep return at once. The head sleeps for a bounded time anyway (I3): it is
-//! not woken when a seat is left free for one whose tenure lasts.
+//! comes early makes the next sleep return at once. Who watches sleeps for a bounded time anyway (I3): nobody is
+//! woken when a seat is left free for one whose tenure lasts.
+//!
+//! Whoever is woken may take the processor from somebody who holds locks. So handing a seat on wakes one, not also
+//! the next to be first: to watch is for who has long to wait.
 //!
 //! # Orderings
 //!
@@ -92,22 +95,30 @@ pub static BLOCKED: Site = Site::new(
 
 /// How long a claim lasts while others wait.
 const TENURE: Duration = Duration::from_micros(500);
-/// How often the head of the line looks for itself.
+/// How often it is looked for those in line.
 const WATCH: Duration = Duration::from_millis(1);
 /// Who finds a seat looks every so many times whether they still count: where nobody is in line, nobody else does.
 const LOOKS: u32 = 64;
-/// How often it looks before it goes in without a seat.
+/// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
 const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
 /// What a place's word says.
 const WAITING: u32 = 0;
-const HEAD: u32 = 1;
+const WATCHING: u32 = 1;
 const SEATED: u32 = 2;
 const LET_IN: u32 = 3;
 
 struct Place {
     word: AtomicU32,
     thread: thread::Thread,
+}
+
+/// Those who wait.
+#[derive(Default)]
+struct Line {
+    places: VecDeque<Arc<Place>>,
+    /// How many have left it.
+    left: u64,
 }
 
 impl Place {
@@ -124,7 +135,7 @@ pub struct Admission {
     watch: Duration,
     free: CachePadded<AtomicU32>,
     length: CachePadded<AtomicUsize>,
-    line: Mutex<VecDeque<Arc<Place>>>,
+    line: Mutex<Line>,
     /// If there are seats only while there is one.
     crowd: Option<Crowd>,
 }
@@ -170,7 +181,7 @@ impl Admission {
             watch: WATCH,
             free: CachePadded::new(AtomicU32::new(seats)),
             length: CachePadded::new(AtomicUsize::new(0)),
-            line: Mutex::new(VecDeque::new()),
+            line: Mutex::new(Line::default()),
             crowd: None,
         }
     }
@@ -307,22 +318,26 @@ impl Admission {
     #[cold]
     fn hand_on(&self) {
         let mut line = shim::lock(&self.line);
-        match self.pop(&mut line) {
-            Some(first) => first.becomes(SEATED),
-            None => {
-                self.free.fetch_add(1, Ordering::Relaxed); // I1
-            }
+        if !self.next_becomes(&mut line, SEATED) {
+            self.free.fetch_add(1, Ordering::Relaxed); // I1
         }
     }
 
-    /// Takes the first out of the line; who is first then is told (I2).
-    fn pop(&self, line: &mut VecDeque<Arc<Place>>) -> Option<Arc<Place>> {
-        let first = line.pop_front();
-        self.length.store(line.len(), Ordering::Relaxed);
-        if let Some(next) = line.front() {
-            next.becomes(HEAD);
+    /// Takes the first out of the line, and tells it with what; says whether there was one. If that one watched,
+    /// the last does now (I2).
+    fn next_becomes(&self, line: &mut Line, word: u32) -> bool {
+        let Some(first) = line.places.pop_front() else {
+            return false;
+        };
+        line.left += 1;
+        self.length.store(line.places.len(), Ordering::Relaxed);
+        if first.word.load(Ordering::Relaxed) == WATCHING
+            && let Some(last) = line.places.back()
+        {
+            last.becomes(WATCHING);
         }
-        first
+        first.becomes(word);
+        true
     }
 
     /// Waits; says how often it passed the line.
@@ -333,7 +348,9 @@ impl Admission {
             thread: thread::current(),
         });
         self.join(&place);
-        let mut watches = 0;
+        // How many had left the line when it looked last, and how often it looked since somebody did.
+        let (mut left, mut in_vain) = (None, 0);
+        let mut watches = 0_u64;
         loop {
             match place.word.load(Ordering::Acquire) {
                 // O1
@@ -346,59 +363,51 @@ impl Admission {
                     if self.is_over() {
                         self.let_in(); // I4
                     }
-                    if self.step_in(&place, watches >= WATCHES, claim) {
-                        break;
-                    }
+                    let now = self.watch(in_vain + 1 >= WATCHES);
+                    in_vain = if left == Some(now) { in_vain + 1 } else { 0 };
+                    left = Some(now);
                 }
             }
         }
         claim.since = claim.is_seated.then(clock::now);
-        1 + u64::from(watches)
+        1 + watches
     }
 
     /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
     /// the first, perhaps to itself.
     fn join(&self, place: &Arc<Place>) {
         let mut line = shim::lock(&self.line);
-        if line.is_empty() {
-            place.word.store(HEAD, Ordering::Release); // O1, I2
+        if line.places.is_empty() {
+            place.word.store(WATCHING, Ordering::Release); // O1, I2
         }
-        line.push_back(place.clone());
-        self.length.store(line.len(), Ordering::Relaxed);
-        if self.take()
-            && let Some(first) = self.pop(&mut line)
-        {
-            first.becomes(SEATED);
+        line.places.push_back(place.clone());
+        self.length.store(line.places.len(), Ordering::Relaxed);
+        if self.take() {
+            self.next_becomes(&mut line, SEATED);
         }
     }
 
     /// Lets everybody in, without seats.
     fn let_in(&self) {
         let mut line = shim::lock(&self.line);
-        for place in line.drain(..) {
+        for place in line.places.drain(..) {
             place.becomes(LET_IN);
         }
         self.length.store(0, Ordering::Relaxed);
     }
 
-    /// The head takes a seat that is free, or goes in without if it is out of patience. Says whether it
-    /// has left the line, perhaps with a seat that somebody handed it meanwhile.
-    fn step_in(&self, place: &Place, is_out_of_patience: bool, claim: &mut Claim) -> bool {
+    /// The first has a seat if there is one, or goes in without if those in line are out of patience. Says how many
+    /// have left the line.
+    fn watch(&self, is_out_of_patience: bool) -> u64 {
         let mut line = shim::lock(&self.line);
-        match place.word.load(Ordering::Relaxed) {
-            SEATED => {
-                claim.is_seated = true;
-                return true;
-            }
-            LET_IN => return true,
-            _ => {}
+        if line.places.is_empty() {
+            return line.left;
         }
-        claim.is_seated = self.take();
-        let is_in = claim.is_seated || is_out_of_patience;
-        if is_in {
-            self.pop(&mut line); // I2: it is the first itself.
-        }
-        is_in
+        match self.take() {
+            true => self.next_becomes(&mut line, SEATED),
+            false => is_out_of_patience && self.next_becomes(&mut line, LET_IN),
+        };
+        line.left
     }
 }
 
