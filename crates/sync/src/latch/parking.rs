@@ -8,18 +8,26 @@
 //!
 //! * O1  the unlocking of `parking_lot` (Release) to the fence in `is_free` (Acquire), which follows a load
 //!   that `parking_lot` makes Relaxed: an elided pass, which takes nothing, sees what the last holder wrote.
-//!   ThreadSanitizer knows of no fences; for it, who asks takes the latch and gives it back.
+//!   ThreadSanitizer knows of no fences; for it, who unlocks first writes a word, which who asks then reads.
+//!   To take the latch and give it back would not do: others who ask meanwhile would find it held by nobody
+//!   who passes it, and an elided pass that ends then would give back what it never took.
 
 use super::Latch;
 use super::queue::Node;
 
 #[cfg(not(any(loom, shuttle)))]
 mod raw {
+    #[cfg(foxton_tsan)]
+    use crate::shim::AtomicU32;
     use crate::shim::{Ordering, fence};
     use parking_lot::lock_api::RawMutex as _;
 
     #[derive(Default)]
-    pub(super) struct Raw(Inner);
+    pub(super) struct Raw {
+        inner: Inner,
+        #[cfg(foxton_tsan)]
+        unlocked: AtomicU32,
+    }
 
     struct Inner(parking_lot::RawMutex);
 
@@ -32,24 +40,20 @@ mod raw {
     impl Raw {
         #[inline(always)]
         pub(super) fn lock(&self) {
-            self.0.0.lock();
+            self.inner.0.lock();
         }
 
         #[inline(always)]
         pub(super) fn try_lock(&self) -> bool {
-            self.0.0.try_lock()
+            self.inner.0.try_lock()
         }
 
         #[inline(always)]
         pub(super) fn is_free(&self) -> bool {
-            #[cfg(foxton_tsan)]
-            if self.try_lock() {
-                // SAFETY: it was taken just now.
-                unsafe { self.unlock() }
-                return true;
-            }
-            let free = !self.0.0.is_locked();
+            let free = !self.inner.0.is_locked();
             fence(Ordering::Acquire); // O1
+            #[cfg(foxton_tsan)]
+            self.unlocked.load(Ordering::Acquire); // O1
             free
         }
 
@@ -58,8 +62,10 @@ mod raw {
         /// The caller has locked it.
         #[inline(always)]
         pub(super) unsafe fn unlock(&self) {
+            #[cfg(foxton_tsan)]
+            self.unlocked.store(1, Ordering::Release); // O1
             // SAFETY: passed on to the caller.
-            unsafe { self.0.0.unlock() }
+            unsafe { self.inner.0.unlock() }
         }
     }
 }
