@@ -27,6 +27,10 @@ account:
     cargo test -p foxton-lock --features account --test contention
     cargo test -p foxton-lab --features account --test critical_sections --test figures
 
+# Elided latches and the lock managers over them, on transactions that software stands in for.
+emulated:
+    cargo test -p foxton-sync -p foxton-lock --features foxton-lock/emulated --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
+
 # Races and failures at named points of the engine.
 hooks:
     cargo test -p foxton-sync --features hooks --test hooks

@@ -57,7 +57,8 @@ fn a_kind_is_read_as_it_is_written() {
     );
 }
 
-/// A table of a hundred thousand latches is usual.
+/// A table of a hundred thousand latches is usual. What stands in for the processor takes its room.
+#[cfg(not(feature = "emulated"))]
 #[test]
 fn a_latch_is_two_words() {
     let site = if cfg!(feature = "account") {

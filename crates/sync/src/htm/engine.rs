@@ -42,6 +42,12 @@ pub(crate) trait Engine: Send + Sync {
         // The processor sees the write, and aborts them.
         take()
     }
+
+    /// As `exclusively`, but gives up rather than wait for somebody who is inside; then `take` was not called.
+    #[inline(always)]
+    fn exclusively_now(&self, take: impl FnOnce() -> bool) -> bool {
+        self.exclusively(take)
+    }
 }
 
 impl Engine for Rtm {

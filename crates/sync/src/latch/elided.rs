@@ -48,22 +48,38 @@ mod raw;
 )]
 pub mod model;
 
+#[cfg(feature = "emulated")]
+mod emulated;
+
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use super::Kind;
 use super::queue::Node;
 use crate::backoff::Backoff;
-use crate::htm::{self, Rtm, engine::BUSY, engine::Engine};
+use crate::htm::engine::{BUSY, Engine};
 use crate::shim::{AtomicU32, Ordering, hint};
 use crate::worker::Worker;
 use adaptive::{State, Why};
 use policy::{Next, Policy};
 use raw::Raw;
 
+#[cfg(not(feature = "emulated"))]
+type Native = crate::htm::Rtm;
+#[cfg(feature = "emulated")]
+type Native = emulated::Emulated;
+
+/// What latches elide by here, if by anything.
+fn native() -> Option<Native> {
+    #[cfg(not(feature = "emulated"))]
+    return crate::htm::rtm().ok();
+    #[cfg(feature = "emulated")]
+    Some(Native::default())
+}
+
 /// A latch, and what is done not to take it.
 #[derive(Debug)]
-pub(super) struct Elided<E = Rtm> {
+pub(super) struct Elided<E = Native> {
     /// None: the latch is always taken.
     engine: Option<E>,
     policy: Policy,
@@ -81,9 +97,9 @@ enum Attempt {
     Take(Why),
 }
 
-impl Elided<Rtm> {
+impl Elided {
     pub(super) fn new(kind: Kind) -> Self {
-        Self::over(htm::rtm().ok(), Policy::of(kind))
+        Self::over(native(), Policy::of(kind))
     }
 }
 
@@ -115,7 +131,10 @@ impl<E: Engine> Elided<E> {
         match self.attempt(engine, worker) {
             Attempt::Inside => true,
             Attempt::Held => false,
-            Attempt::Take(why) => self.take(engine, worker, node, why),
+            Attempt::Take(why) => {
+                let taken = engine.exclusively_now(|| self.raw.try_acquire(node));
+                self.took_if(taken, worker, why)
+            }
         }
     }
 
@@ -181,10 +200,8 @@ impl<E: Engine> Elided<E> {
         State::of_word(self.state.load(Ordering::Relaxed))
     }
 
-    /// Takes the real latch, if nobody holds it.
     #[inline]
-    fn take(&self, engine: &E, worker: &Worker, node: &Node, why: Why) -> bool {
-        let taken = engine.exclusively(|| self.raw.try_acquire(node));
+    fn took_if(&self, taken: bool, worker: &Worker, why: Why) -> bool {
         if taken {
             self.took(worker, why);
         }
@@ -218,7 +235,8 @@ impl<E: Engine> Elided<E> {
                 Attempt::Inside => return,
                 Attempt::Held => {}
                 Attempt::Take(why) => {
-                    if self.take(engine, worker, node, why) {
+                    let taken = engine.exclusively(|| self.raw.try_acquire(node));
+                    if self.took_if(taken, worker, why) {
                         return;
                     }
                 }

@@ -62,7 +62,7 @@ pub(crate) trait Behind {
 pub(crate) struct Alone(Latched<Heads>);
 
 // With passages counted the site comes on top.
-#[cfg(not(any(loom, shuttle, feature = "account")))]
+#[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
 const _: () = assert!(size_of::<Alone>() == 64);
 
 impl Shard for Alone {

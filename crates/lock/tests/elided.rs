@@ -1,0 +1,81 @@
+//! Every manager over every latch that elides, where that is emulated: the same requests as ever, some of whose passes are
+//! elided and some of which are not. `contract`, `scripts` and `stress`, with the same feature, say that the answers are
+//! right; this one, that passes were elided.
+//!
+//! `cargo test -p foxton-lock --features emulated --test elided --test contract --test scripts --test stress`
+#![cfg(all(feature = "emulated", not(any(loom, shuttle))))]
+
+use foxton_lock::{
+    any::{Any, Inheritance, Kind, Options},
+    manager::LockManager,
+    mode::Mode,
+    name::Name,
+    request::{Patience, Reply},
+};
+use foxton_sync::{
+    htm::{Cause, Elisions},
+    latch,
+    worker::Workers,
+};
+use std::task::{Context, Poll, Waker};
+
+const TRIES: [latch::Kind; 3] = [
+    latch::Kind::ElidedRtm,
+    latch::Kind::ElidedRetry100,
+    latch::Kind::ElidedCooldown,
+];
+
+/// Two owners, one of whom waits for the other, over and over: every latch of the manager is passed.
+fn played(kind: Kind, latch: latch::Kind, inherit: Inheritance) -> Elisions {
+    const ROUNDS: usize = 200;
+    let mut options = Options::tiny();
+    (options.kind, options.latch, options.inherit) = (kind, latch, inherit);
+    let workers = Workers::with_seed(1);
+    let worker = workers.worker();
+    let locks = Any::new(&options);
+    let (mut one, mut other) = (locks.owner(), locks.owner());
+    for round in 0..ROUNDS {
+        let name = Name::table(round as u32 % 7);
+        let reply = locks.request(&worker, &mut one, name, Mode::X, Patience::Wait);
+        assert!(matches!(reply, Reply::Granted), "{kind} over {latch}");
+        let reply = locks.request(&worker, &mut other, name, Mode::S, Patience::Wait);
+        assert!(matches!(reply, Reply::Waiting), "{kind} over {latch}");
+        locks.release_all(&worker, &mut one);
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = locks.poll_wait(&worker, &mut other, &mut context);
+        assert!(matches!(polled, Poll::Ready(outcome) if outcome.is_held()));
+        locks.release_all(&worker, &mut other);
+        locks.verify(&worker);
+    }
+    workers.elisions()
+}
+
+#[test]
+fn passes_are_elided_in_every_manager_and_not_all_of_them() {
+    for kind in Kind::ALL {
+        for inherit in [Inheritance::Off, Inheritance::Always] {
+            for latch in TRIES {
+                let done = played(kind, latch, inherit);
+                if kind == Kind::Reference {
+                    assert_eq!(done, Elisions::default(), "it has a mutex of its own");
+                    continue;
+                }
+                let told = format!("{kind} over {latch}, inheritance {inherit}: {done:?}");
+                assert!(done.committed > 0 && done.real > 0, "{told}");
+                for cause in [Cause::Conflict, Cause::Capacity, Cause::Other] {
+                    assert!(done.aborted(cause) > 0, "{told}");
+                }
+            }
+        }
+    }
+}
+
+/// By one thread: so the latch that adapts is always taken.
+#[test]
+fn the_latch_that_adapts_is_taken_where_nobody_else_comes() {
+    for kind in Kind::ALL {
+        let done = played(kind, latch::Kind::ElidedAdaptive, Inheritance::Off);
+        assert_eq!(done.attempts(), 0, "{kind}: {done:?}");
+        assert_eq!(done.real > 0, kind != Kind::Reference, "{kind}");
+    }
+}

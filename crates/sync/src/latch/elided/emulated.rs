@@ -1,0 +1,102 @@
+//! Transactions that software stands in for, so that everything above a latch can be tried with it elided on any
+//! machine.
+//!
+//! As in `model`, nothing here can undo what a body did: whoever is inside a transaction is alone there until its end,
+//! and what aborts has aborted at its beginning. Here each latch has transactions of its own, so that bodies may pass
+//! other latches; and who comes while somebody is inside does not wait but has met a conflict, so that a try never
+//! waits, and bodies may try the latch that they are inside of. Of those that would commit, one in four aborts
+//! nevertheless, for one reason after the other.
+//!
+//! What is behind the latch is seen by one thread at a time. So this shows that the way in and out is right, with
+//! every policy and whatever is built on it, and nothing of what threads do beside each other in real transactions.
+
+use crate::htm::engine::{BUSY, Engine};
+use crate::htm::{Abort, Cause};
+use crate::latch::Latch;
+use crate::latch::parking::Parking;
+use crate::latch::queue::Node;
+use crate::shim::{AtomicU32, Ordering};
+
+/// The transactions of one latch: one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Emulated {
+    inside: Parking,
+    begun: AtomicU32,
+}
+
+impl Emulated {
+    fn enter(&self) {
+        // SAFETY: this latch keeps nothing in its node, here and below.
+        unsafe { self.inside.acquire(&Node::new()) }
+    }
+
+    fn enter_now(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.inside.try_acquire(&Node::new()) }
+    }
+
+    /// # Safety
+    ///
+    /// The caller has entered.
+    unsafe fn leave(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.inside.release(&Node::new()) }
+    }
+
+    /// Why this one aborts that could commit, if it does: all causes, with hope and without, one after the other.
+    fn mishap(&self) -> Option<Abort> {
+        // Relaxed: plain counting; who gets which does not matter.
+        let begun = self.begun.fetch_add(1, Ordering::Relaxed) as usize;
+        if !begun.is_multiple_of(4) {
+            return None;
+        }
+        let turn = begun / 4;
+        let abort = Abort::because(Cause::ALL[turn / 2 % Cause::ALL.len()]);
+        Some(match turn.is_multiple_of(2) {
+            true => abort.that_may_succeed(),
+            false => abort,
+        })
+    }
+}
+
+impl Engine for Emulated {
+    fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        if let Some(abort) = self.mishap() {
+            return Err(abort);
+        }
+        if !self.enter_now() {
+            return Err(Abort::because(Cause::Conflict).that_may_succeed());
+        }
+        if free() {
+            return Ok(());
+        }
+        // SAFETY: we have just entered.
+        unsafe { self.leave() };
+        Err(Abort::explicit(BUSY))
+    }
+
+    unsafe fn end(&self) {
+        // SAFETY: the caller has begun, which is to enter.
+        unsafe { self.leave() }
+    }
+
+    fn leave_others(&self) {}
+
+    fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
+        self.enter();
+        let taken = take();
+        // SAFETY: we have entered above.
+        unsafe { self.leave() };
+        taken
+    }
+
+    fn exclusively_now(&self, take: impl FnOnce() -> bool) -> bool {
+        if !self.enter_now() {
+            return false;
+        }
+        let taken = take();
+        // SAFETY: we have just entered.
+        unsafe { self.leave() };
+        taken
+    }
+}
