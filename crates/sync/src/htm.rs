@@ -59,9 +59,9 @@ mod tally;
 pub(crate) mod engine;
 
 pub use abort::{Abort, Cause};
-pub use tally::Elisions;
+pub use tally::{Elisions, ticks};
 
-pub(crate) use tally::Tally;
+pub(crate) use tally::{Tally, Watch};
 
 use crate::shim::AtomicU32;
 use std::ffi::OsStr;

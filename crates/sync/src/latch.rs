@@ -43,7 +43,7 @@ pub use sharded::ShardedLatched;
 pub use shared::SharedLatched;
 pub use version::{Version, VersionLatch};
 
-use crate::htm;
+use crate::htm::{self, Watch};
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
@@ -241,7 +241,7 @@ impl Any {
     ///
     /// That of [`Latch::release`].
     #[inline(always)]
-    unsafe fn release(&self, node: &queue::Node) {
+    unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
         if let Self::Parking(latch) = self {
             // SAFETY: passed on to the caller, here and below.
@@ -256,7 +256,7 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            _ => unsafe { self.release_eliding(node) },
+            _ => unsafe { self.release_eliding(watch, node) },
         }
     }
 }
@@ -297,12 +297,12 @@ impl Any {
     ///
     /// That of [`Latch::release`].
     #[inline(never)]
-    unsafe fn release_eliding(&self, node: &queue::Node) {
+    unsafe fn release_eliding(&self, watch: Watch<'_>, node: &queue::Node) {
         match self {
             // SAFETY: passed on to the caller, here and below.
             Self::Prefixed(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.release(node) },
+            Self::Elided(latch) => unsafe { latch.release(watch, node) },
             _ => unreachable!("all others are inlined"),
         }
     }
@@ -393,6 +393,7 @@ impl<T> Latched<T> {
         }
         let _held = Held {
             latch: &self.latch,
+            watch: worker.watch(),
             node: &node,
         };
         // SAFETY: we hold the latch until `_held` is dropped, so nobody else has the value (I2).
@@ -410,6 +411,7 @@ impl<T> Latched<T> {
         }
         let _held = Held {
             latch: &self.latch,
+            watch: worker.watch(),
             node: &node,
         };
         // SAFETY: as in `with`.
@@ -441,6 +443,7 @@ impl<T> Latched<T> {
 /// Releases, whatever happens to the body (C5).
 struct Held<'a> {
     latch: &'a Any,
+    watch: Watch<'a>,
     node: &'a queue::Node,
 }
 
@@ -448,6 +451,6 @@ impl Drop for Held<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: made right after an acquire with this node, and dropped once.
-        unsafe { self.latch.release(self.node) }
+        unsafe { self.latch.release(self.watch, self.node) }
     }
 }

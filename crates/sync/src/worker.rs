@@ -9,7 +9,7 @@ use crate::cache_line::CachePadded;
 use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::hook::Hooks;
-use crate::htm::{Elisions, Tally};
+use crate::htm::{Elisions, Tally, Watch};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};
 use std::cell::Cell;
@@ -303,6 +303,12 @@ impl Worker {
     #[inline]
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// What its attempts at elision are timed by, if they are.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> Watch<'_> {
+        Watch::of(&self.tally)
     }
 
     /// Pins the epoch; see [`Participant::pin`].

@@ -69,6 +69,7 @@ fn no_money_is_lost_in_a_bank_behind_one_latch() {
     for kind in ELIDED {
         let workers = Workers::with_seed(1);
         let bank = Latched::new(kind, &SITE, vec![Account(1_000); ACCOUNTS]);
+        let began = htm::ticks();
         let total = |accounts: &Vec<Account>| accounts.iter().map(|account| account.0).sum::<i64>();
         thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -94,8 +95,10 @@ fn no_money_is_lost_in_a_bank_behind_one_latch() {
                 });
             }
         });
+        let spent = (htm::ticks() - began) * THREADS as u64;
         assert_eq!(total(&bank.into_inner()), 1_000 * ACCOUNTS as i64, "{kind}");
         check(kind, &workers.elisions());
+        check_time(&workers.elisions(), spent);
     }
 }
 
@@ -111,6 +114,17 @@ fn check(kind: Kind, done: &Elisions) {
         Kind::ElidedAdaptive if elides => assert!(done.real > 0, "{done:?}"),
         _ => assert_eq!(done, &Elisions::default(), "{kind}"),
     }
+}
+
+/// Nobody spends more time in transactions than there was, and none in those that there were not.
+fn check_time(done: &Elisions, spent: u64) {
+    let shares = done.shares_of_time(spent);
+    if let Some((committed, aborted)) = shares {
+        assert!(committed + aborted <= 1.0, "{shares:?}, {done:?}");
+        assert_eq!(committed > 0.0, done.committed > 0, "{shares:?}, {done:?}");
+    }
+    let timed = cfg!(feature = "account") && spent > 0;
+    assert_eq!(shares.is_some(), timed);
 }
 
 /// Memory that is allocated and freed inside, and a list as long as its count says.

@@ -14,7 +14,7 @@ use std::{
 
 use foxton::LatchKind;
 use foxton_sync::{
-    htm::{Cause, Elisions},
+    htm::{self, Cause, Elisions},
     topology,
     worker::Workers,
 };
@@ -235,6 +235,33 @@ pub(crate) fn ratio(point: &Point, to: &Point) -> Spread {
     Spread::new(pairs.map(|(run, to)| run.tps() / to.tps()))
 }
 
+/// What came of elision with one number of threads, over all repetitions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tried {
+    by_worker: Vec<Elisions>,
+    /// Time of all threads together.
+    ticks: u64,
+}
+
+impl Tried {
+    /// Adds a repetition of so many threads that began at `began`.
+    pub(crate) fn add(&mut self, by_worker: &[Elisions], threads: u32, began: u64) {
+        let more = by_worker.len().max(self.by_worker.len());
+        self.by_worker.resize(more, Elisions::default());
+        for (sum, one) in self.by_worker.iter_mut().zip(by_worker) {
+            sum.add(one);
+        }
+        self.ticks += htm::ticks().saturating_sub(began) * u64::from(threads);
+    }
+
+    /// Of all workers.
+    fn sum(&self) -> Elisions {
+        let mut sum = Elisions::default();
+        self.by_worker.iter().for_each(|one| sum.add(one));
+        sum
+    }
+}
+
 fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -> Block {
     let mut table = Table::new([
         "latch",
@@ -301,8 +328,8 @@ fn aborts(subjects: &[Behind]) -> Option<Block> {
     let mut table = abort_table("what");
     for subject in subjects {
         let words = format!("{}/{}", subject.shared.words(), subject.kind);
-        for (mpl, counted) in &subject.counted {
-            let row = abort_row(words.clone(), *mpl, counted);
+        for (mpl, tried) in &subject.tried {
+            let row = abort_row(words.clone(), *mpl, tried);
             row.into_iter().for_each(|row| table.row(row));
         }
     }
@@ -316,18 +343,21 @@ fn aborts(subjects: &[Behind]) -> Option<Block> {
 /// How the columns of [`abort_row`] are read.
 pub(crate) const ABORTS_SAY: &str = "Attempts are transactions begun, the rest is in percent of them. Explicit: the \
     latch was held, or another was passed inside. Other: interrupts, pages that were not there, instructions that \
-    cannot be undone. By worker: the least and the most that any worker had elided, of its passes.";
+    cannot be undone. By worker: the least and the most that any worker had elided, of its passes. Time: of all \
+    threads together, in transactions that committed and in attempts that aborted, with --features account; two \
+    looks at the clock for each attempt, some ten nanoseconds apiece, are in it.";
 
 pub(crate) fn abort_table(what: &str) -> Table {
     let heads = [what, "threads", "attempts"];
     let causes = Cause::ALL.map(|cause| cause.to_string());
     let heads = heads.map(str::to_owned).into_iter().chain(causes);
-    Table::of(heads.chain(["elided".to_owned(), "by worker".to_owned()]))
+    let last = ["elided", "by worker", "time committed", "time aborted"];
+    Table::of(heads.chain(last.map(str::to_owned)))
 }
 
 /// A row of what was counted by worker, if anything was tried.
-pub(crate) fn abort_row(what: String, mpl: u32, by_worker: &[Elisions]) -> Option<Vec<String>> {
-    let sum = sum(by_worker);
+pub(crate) fn abort_row(what: String, mpl: u32, tried: &Tried) -> Option<Vec<String>> {
+    let sum = tried.sum();
     if sum.attempts() == 0 {
         return None;
     }
@@ -335,20 +365,18 @@ pub(crate) fn abort_row(what: String, mpl: u32, by_worker: &[Elisions]) -> Optio
     let mut row = vec![what, mpl.to_string(), grouped(sum.attempts() as f64)];
     row.extend(Cause::ALL.map(|cause| percent(Some(share(cause)))));
     row.push(percent(sum.elided_share()));
-    let shares = Spread::new(by_worker.iter().filter_map(Elisions::elided_share));
+    let shares = Spread::new(tried.by_worker.iter().filter_map(Elisions::elided_share));
     row.push(format!(
         "{}..{}",
         percent(Some(shares.min())),
         percent(Some(shares.max()))
     ));
+    let times = sum.shares_of_time(tried.ticks);
+    row.extend(match times {
+        Some((committed, aborted)) => [committed, aborted].map(|share| percent(Some(share))),
+        None => ["not timed"; 2].map(str::to_owned),
+    });
     Some(row)
-}
-
-/// Of all workers.
-fn sum(by_worker: &[Elisions]) -> Elisions {
-    let mut sum = Elisions::default();
-    by_worker.iter().for_each(|one| sum.add(one));
-    sum
 }
 
 fn facts(elisions: Elisions) -> Vec<(&'static str, serde_json::Value)> {
@@ -374,8 +402,9 @@ struct Behind {
     run: Option<Arc<Run>>,
     mpl: u32,
     runs: u64,
-    /// By number of threads, for each worker.
-    counted: BTreeMap<u32, Vec<Elisions>>,
+    began: u64,
+    /// By number of threads.
+    tried: BTreeMap<u32, Tried>,
 }
 
 /// What the threads of one run share.
@@ -394,7 +423,8 @@ impl Behind {
             run: None,
             mpl: 0,
             runs: 0,
-            counted: BTreeMap::new(),
+            began: 0,
+            tried: BTreeMap::new(),
         }
     }
 
@@ -408,7 +438,7 @@ impl Behind {
     /// What came of elision with so many threads, if it was ever tried or could have been.
     fn elisions(&self, mpl: u32) -> Option<Elisions> {
         let elides = self.kind.elides() == Ok(true);
-        elides.then(|| self.counted.get(&mpl).map(|counted| sum(counted)))?
+        elides.then(|| self.tried.get(&mpl).map(Tried::sum))?
     }
 }
 
@@ -442,6 +472,7 @@ impl Subject for Behind {
         };
         let clients = (0..mpl).map(client).collect();
         self.run = Some(run);
+        self.began = htm::ticks();
         clients
     }
 
@@ -450,12 +481,8 @@ impl Subject for Behind {
             return Ok(());
         };
         let counted = run.workers.elisions_by_worker();
-        let so_far = self.counted.entry(self.mpl).or_default();
-        so_far.resize(counted.len(), Elisions::default());
-        so_far
-            .iter_mut()
-            .zip(&counted)
-            .for_each(|(sum, one)| sum.add(one));
+        let tried = self.tried.entry(self.mpl).or_default();
+        tried.add(&counted, self.mpl, self.began);
         let done = *run.done.lock().unwrap_or_else(PoisonError::into_inner);
         run.structure.check(&run.workers.worker(), done)
     }
@@ -504,4 +531,28 @@ fn pin(number: usize) {
     let mut one = CpuSet::new();
     one.set(cpu);
     let _ = sched_setaffinity(None, &one);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where nothing elides no row is ever made: so that it is made once before it is needed.
+    #[test]
+    fn what_was_tried_has_a_row_as_wide_as_its_table() {
+        let mut one = Elisions::default();
+        (one.committed, one.real) = (30, 10);
+        let mut tried = Tried::default();
+        let began = htm::ticks();
+        tried.add(&[one], 2, began);
+        tried.add(&[one, Elisions::default()], 2, began);
+        assert_eq!(tried.sum().committed, 60);
+        let row = abort_row("a structure".to_owned(), 2, &tried).expect("something was tried");
+        assert_eq!(row[..3], ["a structure", "2", "60"]);
+        let times = row.len() - 2;
+        assert_eq!(row[times - 2..times], ["75.0 %", "75.0 %..75.0 %"]);
+        assert_eq!(row[times] == "not timed", !cfg!(feature = "account"));
+        assert_eq!(abort_table("what").heads().len(), row.len());
+        assert!(abort_row(String::new(), 2, &Tried::default()).is_none());
+    }
 }

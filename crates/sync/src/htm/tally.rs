@@ -5,17 +5,43 @@
 //! * I1  Only the worker that has the tally writes it, so a count needs no read-modify-write. It lies on
 //!   lines of its own, since a count beside somebody's data would abort whoever reads that.
 //! * I2  A commit is counted inside its transaction: who aborts has not counted it.
+//!
+//! # Time
+//!
+//! With the feature `account` each attempt is timed, too, from before its beginning to after its end, since a
+//! clock that is read inside could abort it. That is two looks at the clock of the processor for an attempt, some ten
+//! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
 
 use super::Cause;
 use crate::shim::{AtomicU64, Ordering};
+use std::marker::PhantomData;
 
 const CAUSES: usize = Cause::ALL.len();
 const COMMITTED: usize = CAUSES;
 const BUSY: usize = CAUSES + 1;
 const REAL: usize = CAUSES + 2;
+const BEGAN: usize = CAUSES + 3;
+const COMMITTED_TICKS: usize = CAUSES + 4;
+const ABORTED_TICKS: usize = CAUSES + 5;
+
+const TIMED: bool = cfg!(feature = "account");
 
 /// None in a model: each would be one more place to switch threads.
-const COUNTS: usize = if cfg!(loom) { 0 } else { CAUSES + 3 };
+const COUNTS: usize = match (cfg!(loom), TIMED) {
+    (true, _) => 0,
+    (_, false) => CAUSES + 3,
+    (_, true) => CAUSES + 6,
+};
+
+/// What elision is timed by: ticks of a clock that goes on steadily and is the same for all processors, or 0 where
+/// the processor has none. Only differences mean anything.
+pub fn ticks() -> u64 {
+    // SAFETY: every processor of this architecture has it, and it touches no memory.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]
+    return unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, shuttle)))))]
+    0
+}
 
 /// What one worker counts.
 #[derive(Debug)]
@@ -30,9 +56,14 @@ impl Default for Tally {
 impl Tally {
     #[inline(always)]
     fn count(&self, index: usize) {
+        self.add(index, 1);
+    }
+
+    #[inline(always)]
+    fn add(&self, index: usize, more: u64) {
         if let Some(counter) = self.0.get(index) {
             // Relaxed: nobody else writes it (I1).
-            let count = counter.load(Ordering::Relaxed).wrapping_add(1);
+            let count = counter.load(Ordering::Relaxed).wrapping_add(more);
             counter.store(count, Ordering::Relaxed);
         }
     }
@@ -59,14 +90,19 @@ impl Tally {
         self.count(REAL);
     }
 
+    #[inline(always)]
+    fn read(&self, index: usize) -> u64 {
+        let counter = self.0.get(index);
+        counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn add_to(&self, sum: &mut Elisions) {
-        let read = |index: usize| {
-            let counter = self.0.get(index);
-            counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
-        };
+        let read = |index| self.read(index);
         sum.committed += read(COMMITTED);
         sum.busy += read(BUSY);
         sum.real += read(REAL);
+        sum.committed_ticks += read(COMMITTED_TICKS);
+        sum.aborted_ticks += read(ABORTED_TICKS);
         for (index, aborted) in sum.aborted.iter_mut().enumerate() {
             *aborted += read(index);
         }
@@ -86,6 +122,8 @@ pub struct Elisions {
     /// [`Explicit`](Cause::Explicit).
     pub busy: u64,
     aborted: [u64; CAUSES],
+    committed_ticks: u64,
+    aborted_ticks: u64,
 }
 
 impl Elisions {
@@ -115,11 +153,30 @@ impl Elisions {
         share(self.committed, self.committed + self.real)
     }
 
+    /// The shares, from 0 to 1, of `spent` ([`ticks`] of all threads together) that went into transactions that
+    /// committed, and into attempts that aborted. A thread that loses its processor inside of one spends its
+    /// time there until it is back, and then it has aborted.
+    ///
+    /// `None` where nothing is timed: without the feature `account`.
+    ///
+    /// ```
+    /// use foxton_sync::htm::Elisions;
+    ///
+    /// let shares = Elisions::default().shares_of_time(1_000);
+    /// assert_eq!(shares, cfg!(feature = "account").then_some((0.0, 0.0)));
+    /// ```
+    pub fn shares_of_time(&self, spent: u64) -> Option<(f64, f64)> {
+        let of = |ticks| share(ticks, spent);
+        TIMED.then(|| of(self.committed_ticks).zip(of(self.aborted_ticks)))?
+    }
+
     /// Adds what other workers counted.
     pub fn add(&mut self, other: &Self) {
         self.committed += other.committed;
         self.real += other.real;
         self.busy += other.busy;
+        self.committed_ticks += other.committed_ticks;
+        self.aborted_ticks += other.aborted_ticks;
         for (mine, theirs) in self.aborted.iter_mut().zip(other.aborted) {
             *mine += theirs;
         }
@@ -133,7 +190,67 @@ impl Elisions {
             real: self.real - before.real,
             busy: self.busy - before.busy,
             aborted: std::array::from_fn(|cause| self.aborted[cause] - before.aborted[cause]),
+            committed_ticks: self.committed_ticks - before.committed_ticks,
+            aborted_ticks: self.aborted_ticks - before.aborted_ticks,
         }
+    }
+}
+
+/// What the attempts of one worker are timed by, if they are: nothing otherwise, and of no size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch<'a> {
+    #[cfg(feature = "account")]
+    tally: &'a Tally,
+    of: PhantomData<&'a Tally>,
+}
+
+impl<'a> Watch<'a> {
+    #[inline(always)]
+    #[cfg_attr(
+        not(feature = "account"),
+        expect(unused_variables, reason = "nothing is timed")
+    )]
+    pub(crate) fn of(tally: &'a Tally) -> Self {
+        Self {
+            #[cfg(feature = "account")]
+            tally,
+            of: PhantomData,
+        }
+    }
+
+    #[inline(always)]
+    fn tally(self) -> Option<&'a Tally> {
+        #[cfg(feature = "account")]
+        return Some(self.tally);
+        #[cfg(not(feature = "account"))]
+        None
+    }
+
+    /// An attempt is about to begin. Kept in memory, written before: an abort leaves it as it is.
+    #[inline(always)]
+    pub(crate) fn start(self) {
+        if let Some(began) = self.tally().and_then(|tally| tally.0.get(BEGAN)) {
+            began.store(ticks(), Ordering::Relaxed); // Relaxed: nobody else looks at it.
+        }
+    }
+
+    #[inline(always)]
+    fn stop(self, index: usize) {
+        if let Some(tally) = self.tally() {
+            tally.add(index, ticks().saturating_sub(tally.read(BEGAN)));
+        }
+    }
+
+    /// The attempt has aborted.
+    #[inline(always)]
+    pub(crate) fn aborted(self) {
+        self.stop(ABORTED_TICKS);
+    }
+
+    /// It has committed.
+    #[inline(always)]
+    pub(crate) fn committed(self) {
+        self.stop(COMMITTED_TICKS);
     }
 }
 

@@ -57,6 +57,7 @@ mod tests;
 use super::Kind;
 use super::queue::Node;
 use crate::backoff::Backoff;
+use crate::htm::Watch;
 use crate::htm::engine::{BUSY, Engine};
 use crate::shim::{AtomicU32, Ordering, hint};
 use crate::worker::Worker;
@@ -157,10 +158,13 @@ impl<E: Engine> Elided<E> {
     ///
     /// The caller has acquired it, with this node.
     #[inline]
-    pub(super) unsafe fn release(&self, node: &Node) {
+    pub(super) unsafe fn release(&self, watch: Watch<'_>, node: &Node) {
         match &self.engine {
-            // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
-            Some(engine) if self.raw.is_free() => unsafe { engine.end() },
+            Some(engine) if self.raw.is_free() => {
+                // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
+                unsafe { engine.end() }
+                watch.committed();
+            }
             // SAFETY: the caller holds the real latch (I2).
             _ => unsafe { self.raw.release(node) },
         }
@@ -175,12 +179,15 @@ impl<E: Engine> Elided<E> {
         if self.policy.probes(worker) {
             return Attempt::Take(Why::Probe);
         }
+        let watch = worker.watch();
         let mut failures = 0;
         loop {
+            watch.start();
             let Err(abort) = engine.begin(|| self.raw.is_free()) else {
                 worker.tally().committed();
                 return Attempt::Inside;
             };
+            watch.aborted();
             worker.tally().aborted(abort.cause());
             match self.policy.after(abort, failures) {
                 Next::Again => failures += 1,

@@ -1,5 +1,7 @@
 //! Lock managers whose latches are elided: figures 5.2 to 5.6.
 
+use std::collections::BTreeMap;
+
 use foxton::{Isolation, LatchKind, LockManagerKind};
 use foxton_sync::htm::{self, Elisions};
 
@@ -7,7 +9,7 @@ use super::{Told, claim, document};
 use crate::{
     bench::{
         error::BenchError,
-        latches::{ABORTS_SAY, abort_row, abort_table, ratio},
+        latches::{ABORTS_SAY, Tried, abort_row, abort_table, ratio},
         loaded::Loaded,
         sweep::{Subject, Sweep},
         txbench,
@@ -257,8 +259,9 @@ struct Counted {
     loaded: Loaded,
     mpl: u32,
     before: Vec<Elisions>,
-    /// By number of clients, for each worker.
-    counted: Vec<(u32, Vec<Elisions>)>,
+    began: u64,
+    /// By number of clients.
+    tried: BTreeMap<u32, Tried>,
 }
 
 impl Counted {
@@ -267,7 +270,8 @@ impl Counted {
             loaded,
             mpl: 0,
             before: Vec::new(),
-            counted: Vec::new(),
+            began: 0,
+            tried: BTreeMap::new(),
         }
     }
 
@@ -300,6 +304,7 @@ impl Subject for Counted {
 
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
         self.mpl = mpl;
+        self.began = htm::ticks();
         self.loaded.clients(mpl)
     }
 
@@ -309,15 +314,8 @@ impl Subject for Counted {
             self.before.get(at).map_or(*now, |before| now.since(before))
         };
         let new: Vec<Elisions> = now.iter().enumerate().map(since).collect();
-        match self.counted.iter_mut().find(|(mpl, _)| *mpl == self.mpl) {
-            Some((_, sums)) => {
-                sums.resize(new.len().max(sums.len()), Elisions::default());
-                sums.iter_mut()
-                    .zip(&new)
-                    .for_each(|(sum, one)| sum.add(one));
-            }
-            None => self.counted.push((self.mpl, new)),
-        }
+        let tried = self.tried.entry(self.mpl).or_default();
+        tried.add(&new, self.mpl, self.began);
         self.loaded.check()
     }
 
@@ -331,8 +329,8 @@ fn aborts(subjects: &[Counted]) -> Option<Block> {
     let mut table = abort_table("locks");
     for subject in subjects {
         let (manager, latch) = subject.names();
-        for (mpl, counted) in &subject.counted {
-            let row = abort_row(format!("{manager}/{latch}"), *mpl, counted);
+        for (mpl, tried) in &subject.tried {
+            let row = abort_row(format!("{manager}/{latch}"), *mpl, tried);
             row.into_iter().for_each(|row| table.row(row));
         }
     }

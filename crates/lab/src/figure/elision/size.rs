@@ -66,12 +66,28 @@ fn tried(access: Access, length: usize, there: bool, attempts: u32) -> Result<Tr
         return Ok(Tried::times(rtm, attempts, || access.all(&mut bytes, 1)));
     }
     let mut sum = Tried::default();
-    for _ in 0..attempts {
-        // Zeroed memory of this size comes from the system, which gives the page at the first touch.
-        let mut bytes = vec![0; length];
-        sum.add(&Tried::times(rtm, 1, || access.all(&mut bytes, 1)));
-    }
+    untouched(length, attempts, |bytes| {
+        sum.add(&Tried::times(rtm, 1, || access.all(bytes, 1)));
+    });
     Ok(sum)
+}
+
+/// Memory of this size is always asked of the system and given back to it, which gives each page at its first
+/// touch: an allocator that keeps what it has for the next to come has no use for so much.
+const FROM_THE_SYSTEM: usize = 64 << 20;
+const PAGE: usize = 4_096;
+
+/// Calls `each` with up to `times` arrays of `length` bytes whose pages are not there, no page in two of them.
+fn untouched(length: usize, times: u32, mut each: impl FnMut(&mut [u8])) -> u32 {
+    let apart = length.next_multiple_of(PAGE);
+    let mut all = vec![0_u8; FROM_THE_SYSTEM];
+    let first = all.as_ptr().align_offset(PAGE).min(PAGE);
+    let mut called = 0;
+    for bytes in all[first..].chunks_exact_mut(apart).take(times as usize) {
+        each(&mut bytes[..length]);
+        called += 1;
+    }
+    called
 }
 
 /// Size of what is written and of what is read.
@@ -335,4 +351,28 @@ fn most_lines(cache: Cache, step: u64, together: bool, attempts: u32) -> Result<
         }
     }
     Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_whose_pages_are_not_there_share_none() {
+        for length in [1, 4_096, 5_000, 1 << 20] {
+            let mut pages = Vec::new();
+            let called = untouched(length, 20, |bytes| {
+                assert_eq!(bytes.len(), length);
+                let first = bytes.as_ptr().addr();
+                pages.extend((first / PAGE)..=((first + length - 1) / PAGE));
+            });
+            assert_eq!(called, 20);
+            let all = pages.len();
+            pages.sort_unstable();
+            pages.dedup();
+            assert_eq!(pages.len(), all, "{length} bytes");
+        }
+        // As many as there is room for.
+        assert!(untouched(1 << 20, 1_000, |_| ()) >= 63);
+    }
 }

@@ -135,7 +135,7 @@ impl<T> Modelled<T> {
         // SAFETY: we have passed the latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: acquired above with this node.
-        unsafe { self.latch.release(&node) };
+        unsafe { self.latch.release(worker.watch(), &node) };
         result
     }
 
@@ -149,7 +149,7 @@ impl<T> Modelled<T> {
         // SAFETY: as in `with`.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: as in `with`.
-        unsafe { self.latch.release(&node) };
+        unsafe { self.latch.release(worker.watch(), &node) };
         Some(result)
     }
 

@@ -217,10 +217,10 @@ fn without_transactions_the_latch_is_taken() {
             assert!(latch.try_acquire(&worker, &node));
             assert!(!latch.raw.is_free());
             assert!(!latch.try_acquire(&worker, &node));
-            latch.release(&node);
+            latch.release(worker.watch(), &node);
             assert!(latch.raw.is_free());
             latch.acquire(&worker, &node);
-            latch.release(&node);
+            latch.release(worker.watch(), &node);
         }
         assert_eq!(workers.elisions(), Elisions::default());
     }
