@@ -104,6 +104,11 @@ peers-served *args:
 bench *args="txbench":
     cargo run --release -- bench {{args}}
 
+# Every figure of the documents in one report, in half an hour. Those that count are made first, by a program that does.
+reproduce out="results/reproduce":
+    cargo run --release --features account -- reproduce --only 002-fig3,002-fig11 --out {{out}}
+    cargo run --release -- reproduce --out {{out}}
+
 # What the parts cost, alone: latches, locks, the index, the log.
 parts:
     cargo bench --workspace

@@ -242,8 +242,10 @@ Examples:
       these two
   foxton reproduce --tiny
       everything in the smallest form: a look at the report, and no numbers
-  cargo run --release --features account -- reproduce
-      from a clone, with the figures that need a program that counts critical sections")]
+  cargo run --release --features account -- reproduce --out mine
+      in a clone: adds the figures that need a program that counts critical sections, and keeps the rest
+
+`just reproduce`, in a clone, is both: every figure in results/reproduce, none measured while it counts.")]
 pub(crate) struct Reproduce {
     /// Only these figures, separated by commas; `foxton figure` lists all.
     #[arg(long, value_delimiter = ',', value_name = "ID")]

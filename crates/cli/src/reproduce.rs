@@ -42,6 +42,9 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     for name in ["report.html", "results.json"] {
         say!("  {}", plan.directory.join(name).display());
     }
+    if let Some(hint) = hint(&outcomes, &plan.directory) {
+        say!("\n{hint}");
+    }
     if !machine.optimised {
         eprintln!(
             "note: built without optimisation, so these are not numbers to compare: use --release"
@@ -50,6 +53,20 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     Ok(match outcomes.iter().any(Outcome::broke) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
+    })
+}
+
+/// How the figures come into the report that this program cannot make and another can, if there are such.
+fn hint(outcomes: &[Outcome], directory: &Path) -> Option<String> {
+    let left = outcomes.iter().filter(|outcome| !outcome.was_made());
+    let mut left = left.map(|outcome| outcome.text("figure"));
+    left.any(|id| figure::COUNTED.contains(&id)).then(|| {
+        format!(
+            "{} need a program that counts critical sections. In a clone, this adds them and keeps the rest:\n  \
+             cargo run --release --features account -- reproduce --out {}",
+            figure::COUNTED.join(" and "),
+            directory.display()
+        )
     })
 }
 

@@ -53,6 +53,8 @@ fn figures_become_one_report_and_one_that_cannot_be_made_holds_up_no_other() {
                 .unwrap()
                 .contains("--features account")
         );
+        let more = format!("-- reproduce --out {}", out.display());
+        assert!(text.contains(&more), "{text}");
     }
     let report = fs::read_to_string(out.join("report.html")).unwrap();
     for figure in figures {
@@ -62,6 +64,15 @@ fn figures_become_one_report_and_one_that_cannot_be_made_holds_up_no_other() {
     // Said again, it keeps what it has.
     let again = said(&foxton(&arguments));
     assert!(again.contains("003-table5: made before"), "{again}");
+}
+
+/// The list of commands has the figures by name that only a program which counts can make.
+#[test]
+fn all_figures_are_one_command() {
+    let commands = include_str!("../../../justfile");
+    let counted = foxton_lab::figure::COUNTED.join(",");
+    let wanted = format!("--features account -- reproduce --only {counted} --out");
+    assert!(commands.contains(&wanted), "no {wanted}");
 }
 
 #[test]

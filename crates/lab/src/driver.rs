@@ -1,9 +1,10 @@
 //! The closed loop: clients as threads, each running one transaction after another without pause.
 //!
 //! The window is fixed by the clock before the first transaction runs: every client is told when
-//! the measured window begins and ends, and compares its own clock with that. So there is no flag
-//! or counter that all clients touch, and nothing of what is measured is the driver's own
-//! communication. A transaction counts if its end lies in the window.
+//! the measured window begins and ends, and compares its own clock with that. All clients share one
+//! flag, which is written once, if whoever watches ends the run before its time, and is only read else:
+//! so nothing of what is measured is the driver's own communication. A transaction counts if its end
+//! lies in the window.
 //!
 //! # Invariants
 //!
@@ -14,6 +15,7 @@
 use std::{
     any::Any,
     fmt,
+    ops::ControlFlow,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -22,8 +24,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use foxton_sync::shim::{AtomicBool, Ordering::Relaxed};
+
 use crate::measure::{
     latency::Latency,
+    memory::Shortage,
     outcome::{Ended, Outcome, Tally},
     run::Run,
     usage::Usage,
@@ -115,6 +120,8 @@ struct Gate {
     /// `None`: not yet. `Some(None)`: there will be no run.
     schedule: Mutex<Option<Option<Schedule>>>,
     opened: Condvar,
+    /// Whether the run was ended before its time. Relaxed: it says when to stop, and nothing is handed over by it.
+    over: AtomicBool,
 }
 
 impl Gate {
@@ -147,7 +154,8 @@ const ERRORS_UNTIL_A_CLIENT_GIVES_UP: u64 = 100;
 /// Runs `clients` by `plan` and adds up what they measured.
 ///
 /// `watch` is called about twenty times a second with the time since the clients were let go, and
-/// once at the end of the window. `kinds` names the types of transaction the clients run.
+/// once at the end of the window. It may end the run: what was measured until then is returned, with the
+/// window that it was measured in and the reason. `kinds` names the types of transaction the clients run.
 ///
 /// # Errors
 ///
@@ -156,7 +164,7 @@ pub fn run(
     plan: &Plan,
     kinds: &'static [&'static str],
     clients: Vec<Box<dyn Client>>,
-    mut watch: impl FnMut(Duration),
+    mut watch: impl FnMut(Duration) -> ControlFlow<Shortage>,
 ) -> Result<Run, DriverError> {
     let count = clients.len();
     let gate = Arc::new(Gate::default());
@@ -184,23 +192,38 @@ pub fn run(
     };
     gate.open(Some(schedule));
 
-    let before = wait_until(schedule.begin, released, &mut watch);
-    let after = wait_until(schedule.end, released, &mut watch);
-    watch(released.elapsed());
-    let mut sum = collect(&inbox, count, schedule.end + plan.grace, plan.grace)?;
-    sum.window = plan.window;
+    let mut wait_until = |when| wait_until(when, released, &mut watch);
+    let ramped = wait_until(schedule.begin);
+    let before = Usage::now();
+    let ended = ramped.is_continue().then(|| wait_until(schedule.end));
+    let after = Usage::now();
+    let cut = ended.unwrap_or(ramped).break_value();
+    let end = match cut {
+        None => schedule.end,
+        Some(_) => {
+            gate.over.store(true, Relaxed);
+            Instant::now().min(schedule.end)
+        }
+    };
+    let mut sum = collect(&inbox, count, end + plan.grace, plan.grace)?;
+    sum.window = end.saturating_duration_since(begin);
+    sum.cut = cut;
     sum.usage = after.zip(before).map(|(after, before)| after.since(before));
     Ok(sum)
 }
 
-fn wait_until(when: Instant, released: Instant, watch: &mut impl FnMut(Duration)) -> Option<Usage> {
+fn wait_until(
+    when: Instant,
+    released: Instant,
+    watch: &mut impl FnMut(Duration) -> ControlFlow<Shortage>,
+) -> ControlFlow<Shortage> {
     loop {
         let left = when.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Usage::now();
+            return ControlFlow::Continue(());
         }
         thread::sleep(left.min(TICK));
-        watch(released.elapsed());
+        watch(released.elapsed())?;
     }
 }
 
@@ -248,7 +271,7 @@ fn spawn(
             return;
         }
         let Some(schedule) = gate.wait() else { return };
-        let work = || closed_loop(client.as_mut(), schedule, kinds, slice);
+        let work = || closed_loop(client.as_mut(), schedule, &gate.over, kinds, slice);
         let report = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(run) => Report::Done(Box::new(run)),
             Err(panic) => Report::Panicked(words(panic.as_ref())),
@@ -267,6 +290,7 @@ fn spawn(
 fn closed_loop(
     client: &mut dyn Client,
     schedule: Schedule,
+    over: &AtomicBool,
     kinds: &'static [&'static str],
     slice: Option<Duration>,
 ) -> Run {
@@ -281,8 +305,9 @@ fn closed_loop(
         // The end of one transaction is the beginning of the next: one look at the clock each.
         let now = Instant::now();
         let failed = ended.outcome == Outcome::Error;
+        let over = over.load(Relaxed) || now >= schedule.end;
         // An error in the ramp voids the run like any other.
-        if failed || (now >= schedule.begin && now < schedule.end) {
+        if failed || (now >= schedule.begin && !over) {
             run.latencies[ended.kind].record(now - began);
             if let Some(slice) = slice {
                 count_slice(
@@ -294,7 +319,7 @@ fn closed_loop(
             run.tally.count(ended);
         }
         let hopeless = failed && run.tally.of(Outcome::Error) >= ERRORS_UNTIL_A_CLIENT_GIVES_UP;
-        if now >= schedule.end || hopeless {
+        if over || hopeless {
             return run;
         }
         began = now;
@@ -332,6 +357,10 @@ mod tests {
         }
     }
 
+    fn go_on(_: Duration) -> ControlFlow<Shortage> {
+        ControlFlow::Continue(())
+    }
+
     struct Sleeper(Duration);
     impl Client for Sleeper {
         fn transaction(&mut self) -> Ended {
@@ -349,12 +378,39 @@ mod tests {
     #[test]
     fn only_what_ends_in_the_window_counts() {
         let clients = sleepers(4, Duration::from_millis(2));
-        let run = run(&plan(100, 200, 5_000), KINDS, clients, |_| ()).unwrap();
+        let run = run(&plan(100, 200, 5_000), KINDS, clients, go_on).unwrap();
         // Four clients, at most 100 transactions each in 200 ms; the ramp would add half as many.
         let committed = run.tally.committed();
         assert!((40..=404).contains(&committed), "{committed}");
         assert_eq!(run.slices.iter().sum::<u64>(), committed);
         assert!(run.slices.len() <= 4 && run.latency().quantile_us(0.5) >= 2_000.0);
+    }
+
+    /// The window is an hour: who waits for its end fails.
+    #[test]
+    fn a_run_that_whoever_watches_ends_keeps_what_was_measured_and_says_why() {
+        let shortage = |after| Shortage {
+            free: 1,
+            least: 2,
+            after,
+        };
+        for (ramp, least) in [(0, 1), (3_600_000, 0)] {
+            let began = Instant::now();
+            let clients = sleepers(2, Duration::from_millis(1));
+            let mut ended_at = None;
+            let watch = |elapsed: Duration| match elapsed < 4 * TICK {
+                true => ControlFlow::Continue(()),
+                false => {
+                    assert_eq!(ended_at.replace(elapsed), None, "asked again after the end");
+                    ControlFlow::Break(shortage(elapsed))
+                }
+            };
+            let run = run(&plan(ramp, 3_600_000, 60_000), KINDS, clients, watch).unwrap();
+            assert_eq!(run.cut, ended_at.map(shortage));
+            assert!(run.tally.committed() >= least);
+            assert!(run.window <= began.elapsed());
+            assert_eq!(run.window.is_zero(), least == 0);
+        }
     }
 
     #[test]
@@ -364,7 +420,7 @@ mod tests {
             Box::new(Sleeper(Duration::from_millis(1))),
         ];
         let began = Instant::now();
-        let error = run(&plan(0, 50, 100), KINDS, clients, |_| ()).unwrap_err();
+        let error = run(&plan(0, 50, 100), KINDS, clients, go_on).unwrap_err();
         assert!(
             matches!(
                 error,
@@ -388,7 +444,7 @@ mod tests {
             }
         }
         let clients: Vec<Box<dyn Client>> = vec![Box::new(Panics)];
-        let error = run(&plan(0, 50, 1_000), KINDS, clients, |_| ()).unwrap_err();
+        let error = run(&plan(0, 50, 1_000), KINDS, clients, go_on).unwrap_err();
         assert!(error.to_string().contains("row 7 is gone"), "{error}");
     }
 
@@ -405,7 +461,7 @@ mod tests {
             }
         }
         let clients: Vec<Box<dyn Client>> = vec![Box::new(Fails)];
-        let run = run(&plan(50, 50, 1_000), KINDS, clients, |_| ()).unwrap();
+        let run = run(&plan(50, 50, 1_000), KINDS, clients, go_on).unwrap();
         assert_eq!(run.tally.of(Outcome::Error), ERRORS_UNTIL_A_CLIENT_GIVES_UP);
         assert_eq!(run.tally.failure.as_deref(), Some("full"));
     }

@@ -96,6 +96,11 @@ impl Progress {
         self.0.set_position(steps);
     }
 
+    /// How many steps are done.
+    pub fn steps(&self) -> u64 {
+        self.0.position()
+    }
+
     /// So much of the planned time has passed.
     pub fn at(&self, elapsed: Duration) {
         self.0.set_position(elapsed.as_millis() as u64);

@@ -9,9 +9,6 @@ use foxton_lab::{
     system::{Locks, System},
 };
 
-/// Those that a program can make only if it counts the critical sections it passes.
-const COUNTED: [&str; 2] = ["002-fig3", "002-fig11"];
-
 /// A few that have little in common: each figure makes a database for every one.
 const FEW: [&str; 3] = ["global", "bucket+inherit", "direct"];
 
@@ -48,7 +45,7 @@ fn make(id: &str, request: &Request) -> Sheet {
 #[test]
 fn every_figure_is_made_written_and_right() {
     for listed in figure::ALL {
-        if COUNTED.contains(&listed.id) && !cfg!(feature = "account") {
+        if figure::COUNTED.contains(&listed.id) && !cfg!(feature = "account") {
             let error = listed.make(&tiny(), Audience::Nobody).unwrap_err();
             assert!(error.to_string().contains("--features account"), "{error}");
             continue;

@@ -8,6 +8,7 @@ use foxton_lab::{
     progress::Audience,
     workload::{
         contract::{Loaded, Workload},
+        loading::Loading,
         tatp::{
             ACCESS_INFOS, CALL_FORWARDINGS, Mix, SPECIAL_FACILITIES, SUBSCRIBERS, Shape, Tatp,
             client::{DELETE, KINDS},
@@ -36,7 +37,7 @@ fn used_by(shape: Shape) -> (Database, Box<dyn Loaded>, Tally) {
     workload.indexes(&mut options.indexes);
     let db = Database::in_memory(options).unwrap();
     let progress = Audience::Nobody.count("", 0, "");
-    let mut loaded = workload.load(&db, 2, &progress).unwrap();
+    let mut loaded = workload.load(&Loading::new(&db, 2, &progress)).unwrap();
     let mut tally = Tally::new(KINDS);
     let mut client: Box<dyn Client> = loaded.client(&db, 0);
     (0..TRANSACTIONS).for_each(|_| tally.count(client.transaction()));

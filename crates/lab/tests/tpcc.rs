@@ -13,16 +13,19 @@ use foxton_lab::{
     driver::Client,
     measure::outcome::{Ended, Outcome, Tally},
     progress::Audience,
-    workload::tpcc::{
-        CUSTOMERS, CUSTOMERS_BY_NAME, DISTRICTS, HISTORY, ITEMS, NEW_ORDERS, NumberKey,
-        ORDER_LINES, ORDERS, ORDERS_BY_CUSTOMER, STOCK, Scale, WAREHOUSES,
-        acknowledged::{Acknowledged, Event, Sums},
-        check::{Fault, faults, survived},
-        client::{DELIVERY, KINDS, Manner, Mix, TpccClient},
-        load::{declare, load},
-        row::{
-            CUSTOMER_FIRST, CUSTOMER_LAST, Customer, District, Head, Item, Order, OrderLine,
-            Payment, Stock, Warehouse, row, text,
+    workload::{
+        loading::Loading,
+        tpcc::{
+            CUSTOMERS, CUSTOMERS_BY_NAME, DISTRICTS, HISTORY, ITEMS, NEW_ORDERS, NumberKey,
+            ORDER_LINES, ORDERS, ORDERS_BY_CUSTOMER, STOCK, Scale, WAREHOUSES,
+            acknowledged::{Acknowledged, Event, Sums},
+            check::{Fault, faults, survived},
+            client::{DELIVERY, KINDS, Manner, Mix, TpccClient},
+            load::{declare, load},
+            row::{
+                CUSTOMER_FIRST, CUSTOMER_LAST, Customer, District, Head, Item, Order, OrderLine,
+                Payment, Stock, Warehouse, row, text,
+            },
         },
     },
 };
@@ -37,7 +40,7 @@ fn loaded(scale: Scale, change: impl FnOnce(&mut Options)) -> Database {
     change(&mut options);
     let db = Database::in_memory(options).unwrap();
     let progress = Audience::Nobody.count("", 0, "");
-    load(&db, scale, SEED, 2, &progress).unwrap();
+    load(&Loading::new(&db, 2, &progress), scale, SEED).unwrap();
     db
 }
 

@@ -18,12 +18,15 @@ use foxton_lab::{
     driver::Client,
     measure::outcome::Outcome,
     progress::Audience,
-    workload::tpcc::{
-        Scale, WAREHOUSES,
-        acknowledged::{Acknowledged, Event, Witness},
-        check::{faults, survived},
-        client::{Manner, Mix, TpccClient},
-        load::{declare, load},
+    workload::{
+        loading::Loading,
+        tpcc::{
+            Scale, WAREHOUSES,
+            acknowledged::{Acknowledged, Event, Witness},
+            check::{faults, survived},
+            client::{Manner, Mix, TpccClient},
+            load::{declare, load},
+        },
     },
 };
 
@@ -176,7 +179,7 @@ fn victim() {
     let db = open(&folder, round);
     if db.run(|tx| tx.get(&WAREHOUSES, &1)).unwrap().is_none() {
         let progress = Audience::Nobody.count("", 0, "");
-        load(&db, scale(), SEED, 2, &progress).unwrap();
+        load(&Loading::new(&db, 2, &progress), scale(), SEED).unwrap();
     }
     let witness: Witness = Arc::new(|event| {
         let line = words(event) + "\n";

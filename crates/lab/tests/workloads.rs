@@ -11,6 +11,7 @@ use foxton_lab::{
     system::{Locks, System},
     workload::{
         contract::Workload,
+        loading::Loading,
         private_insert::PrivateInsert,
         secondary::{self, Secondary},
         smallbank::Smallbank,
@@ -41,7 +42,9 @@ fn run(workload: &dyn Workload, system: &System, mpl: u32) -> Tally {
     workload.indexes(&mut options.indexes);
     let db = Database::in_memory(options).expect("it is opened");
     let nobody = Audience::Nobody.count("", 0, "");
-    let mut loaded = workload.load(&db, 2, &nobody).expect("it is loaded");
+    let mut loaded = workload
+        .load(&Loading::new(&db, 2, &nobody))
+        .expect("it is loaded");
     let mut all = Tally::new(workload.kinds());
     let each = transactions(mpl);
     for round in 0..2 {

@@ -58,14 +58,8 @@ impl Loaded {
         let (shape, system) = (what.shape, &scratch.system);
         let rows = u64::from(shape.rows) * TABLES.len() as u64;
         let progress = audience.count(&format!("loading {system}"), rows, "rows");
-        load(
-            &scratch.db,
-            shape,
-            scratch.loading_threads(),
-            what.plant,
-            &progress,
-        )
-        .map_err(BenchError::engine(format!("loading {system}")))?;
+        load(&scratch.loading(&progress), shape, what.plant)
+            .map_err(BenchError::engine(format!("loading {system}")))?;
         Ok(Loaded {
             shape: Arc::new(shape.clone()),
             sums: Arc::new(Sums::new(shape.seed, shape.rows)),

@@ -6,7 +6,7 @@ use foxton::Durability;
 use serde_json::{Value, json};
 
 use super::error::BenchError;
-use crate::{driver::Plan, measure::machine, system::System, workload::contract::Size};
+use crate::{driver::Plan, measure::memory, system::System, workload::contract::Size};
 
 /// What is compared, at which points, for how long, where.
 #[derive(Debug, Clone)]
@@ -67,7 +67,7 @@ pub(super) fn room(
 /// Whether databases of this size, one beside the other, fit into the memory that is free. `true` where nobody knows
 /// how much is free.
 pub fn has_room(databases: usize, size: Size) -> bool {
-    let free = machine::available_bytes();
+    let free = memory::available_bytes();
     room(databases, size.rows, size.row_bytes, free).is_ok()
 }
 
@@ -90,7 +90,7 @@ impl Runs {
             runs.systems.len(),
             rows,
             row_bytes,
-            machine::available_bytes(),
+            memory::available_bytes(),
         )?;
         Ok(runs)
     }

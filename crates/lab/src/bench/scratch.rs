@@ -13,7 +13,7 @@ use foxton::{Database, Durability, Observe, Options, observe::SOCKET_FILE};
 use tempfile::TempDir;
 
 use super::error::BenchError;
-use crate::system::System;
+use crate::{progress::Progress, system::System, workload::loading::Loading};
 
 const PREFIX: &str = "foxton-bench-";
 const DATABASE: &str = "db";
@@ -102,12 +102,13 @@ impl Scratch {
         }
     }
 
-    /// Threads worth loading it with.
-    pub fn loading_threads(&self) -> usize {
-        match self.system.is_locking() {
+    /// Loading it, with as many threads as are worth it: one, if it does not lock.
+    pub fn loading<'a>(&'a self, progress: &'a Progress) -> Loading<'a> {
+        let threads = match self.system.is_locking() {
             true => std::thread::available_parallelism().map_or(1, usize::from),
             false => 1,
-        }
+        };
+        Loading::new(&self.db, threads, progress)
     }
 
     /// What can be said about clients that do not come back.

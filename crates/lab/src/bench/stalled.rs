@@ -16,6 +16,7 @@ use crate::{
     driver::{self, Plan},
     measure::{
         curve::{Curve, Point},
+        memory::{self, Guard},
         spread::Spread,
         timeline::{Sample, Sampler, Timeline},
     },
@@ -145,12 +146,14 @@ fn long(subject: &mut Loaded, mpl: u32, plan: &Plan, watch: &mut Watch) -> (Poin
     let mut sleeper: Option<foxton::Result<Transaction>> = None;
     let stall_at = plan.ramp + plan.window.mul_f64(STALL_AT);
     let db = subject.database().clone();
+    let mut guard = Guard::new(memory::available_bytes);
     let result = driver::run(plan, subject.kinds(), clients, |elapsed| {
         sampler.tick(elapsed);
         watch.progress.at(watch.past + elapsed);
         if elapsed >= stall_at && sleeper.is_none() {
             sleeper = Some(stall(&db));
         }
+        guard.look(elapsed)
     });
     watch.over(plan);
     let mut point = Point::new(mpl);
@@ -168,6 +171,8 @@ fn long(subject: &mut Loaded, mpl: u32, plan: &Plan, watch: &mut Watch) -> (Poin
     match sleeper {
         Some(Ok(tx)) => drop(tx),
         Some(Err(error)) => point.fail(format!("the stalled transaction was refused: {error}")),
+        // It was to begin later than that.
+        None if point.runs.iter().any(|run| run.cut.is_some()) => {}
         None => point.fail("the stalled transaction never began".to_owned()),
     }
     if point.checks.is_ok() {
@@ -205,15 +210,23 @@ fn once(
     watch
         .progress
         .now(&format!("MPL {}, {words} one stalled", point.mpl));
+    let mut guard = Guard::new(memory::available_bytes);
     let result = driver::run(plan, subject.kinds(), clients, |elapsed| {
         watch.progress.at(watch.past + elapsed);
+        guard.look(elapsed)
     });
     watch.over(plan);
     if let Err(error) = sleeper {
         point.fail(format!("the stalled transaction was refused: {error}"));
     }
     match result {
-        Ok(run) => Some(run.tps()),
+        Ok(run) => {
+            if let Some(shortage) = run.cut {
+                point.fail(shortage.to_string());
+                return None;
+            }
+            Some(run.tps())
+        }
         Err(error) => {
             point.fail(format!("{error}\n{}", subject.diagnose()));
             None

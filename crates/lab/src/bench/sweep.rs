@@ -10,6 +10,7 @@ use crate::{
     driver::{self, Client, Plan},
     measure::{
         curve::{Curve, Point},
+        memory::{self, Guard},
         time::Watch,
     },
     progress::{Audience, Progress},
@@ -37,6 +38,10 @@ pub trait Subject {
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
     /// The workload's checks, on a quiet database after a run; what they found wrong, in words.
     fn check(&mut self) -> Result<(), String>;
+    /// Memory that programs could still have, or `None` where nobody knows: asked while clients run.
+    fn free(&self) -> Option<u64> {
+        memory::available_bytes()
+    }
     /// What can be said about clients that do not come back.
     fn diagnose(&self) -> String;
 }
@@ -74,7 +79,7 @@ impl Sweep {
 
     /// Runs every point and returns a curve for each subject. After clients that never came back
     /// nothing more is run: the database they hang in cannot be trusted, or even closed. Nor is it after a
-    /// load that failed.
+    /// load that failed, or when there is too little memory left to go on.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
         let duration = self.duration(subjects);
         let progress = audience.clock(
@@ -93,7 +98,7 @@ impl Sweep {
         past: &mut Duration,
     ) -> Vec<Curve> {
         let mut curves: Vec<Curve> = subjects.iter().map(|subject| self.empty(subject)).collect();
-        for rep in 1..=self.passes() {
+        'passes: for rep in 1..=self.passes() {
             for &mpl in &self.mpls {
                 for (subject, curve) in subjects.iter_mut().zip(&mut curves) {
                     let label = curve.label();
@@ -109,7 +114,7 @@ impl Sweep {
                     progress.now(&format!("{label}, MPL {mpl}, {repetition}"));
                     let measured = self.measure(subject, point, progress, *past, sampled);
                     if measured.is_break() {
-                        return curves;
+                        break 'passes;
                     }
                     *past += self.plan.ramp + self.plan.window;
                 }
@@ -151,13 +156,17 @@ impl Sweep {
         }
         let clients = subject.clients(point.mpl);
         let mut sampling = Watch::default();
+        let mut guard = Guard::new(|| subject.free());
         let watch = |elapsed: Duration| {
             progress.at(past + elapsed);
             if sampled {
                 sampling.at(elapsed, self.plan.ramp, self.plan.window);
             }
+            guard.look(elapsed)
         };
-        match driver::run(&self.plan, subject.kinds(), clients, watch) {
+        let run = driver::run(&self.plan, subject.kinds(), clients, watch);
+        let cut = run.as_ref().ok().and_then(|run| run.cut);
+        match run {
             Ok(run) if sampled => point.tell_times(&run, sampling.profile()),
             Ok(run) => point.runs.push(run),
             Err(error) => {
@@ -172,13 +181,20 @@ impl Sweep {
         if let Err(what) = subject.check() {
             point.fail(what);
         }
-        ControlFlow::Continue(())
+        // After a run that was cut short for want of memory, the next would be, too.
+        match cut {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::{
+        cell::Cell,
+        sync::mpsc::{Receiver, Sender, channel},
+    };
 
     use super::*;
     use crate::measure::outcome::Ended;
@@ -190,6 +206,8 @@ mod tests {
         largest: u32,
         mpl: u32,
         runs: Sender<(&'static str, u32)>,
+        /// Asked so often how much memory there is, it says none.
+        full_after: Cell<u32>,
     }
 
     struct Idle;
@@ -227,6 +245,11 @@ mod tests {
         fn diagnose(&self) -> String {
             String::new()
         }
+        fn free(&self) -> Option<u64> {
+            let left = self.full_after.get();
+            self.full_after.set(left.saturating_sub(1));
+            Some(if left == 0 { 0 } else { u64::MAX })
+        }
     }
 
     fn toys() -> (Vec<Toy>, Receiver<(&'static str, u32)>) {
@@ -239,6 +262,7 @@ mod tests {
                 largest,
                 mpl: 0,
                 runs,
+                full_after: Cell::new(u32::MAX),
             }
         };
         (vec![toy("one", 0, u32::MAX), toy("two", 2, 2)], noted)
@@ -270,6 +294,32 @@ mod tests {
         let noted: Vec<_> = noted.try_iter().collect();
         assert_eq!(noted, [pass, pass].concat());
         assert!(curves[0].points.iter().all(|point| point.runs.len() == 2));
+    }
+
+    /// The windows are an hour: a run that is not ended is one that the test waits for.
+    #[test]
+    fn a_run_without_memory_left_is_kept_and_checked_and_is_the_last() {
+        let (mut subjects, noted) = toys();
+        subjects.truncate(1);
+        subjects[0].full_after.set(1);
+        let mut sweep = sweep();
+        sweep.plan.window = Duration::from_secs(3_600);
+        sweep.plan.grace = Duration::from_secs(60);
+        let curves = sweep.run(&mut subjects, Audience::Nobody);
+        assert_eq!(noted.try_iter().collect::<Vec<_>>(), [("one", 1)]);
+        let point = &curves[0].points[0];
+        assert!(point.runs[0].tally.committed() > 0);
+        let what = point.checks.clone().unwrap_err();
+        assert!(what.contains("want of memory"), "{what}");
+        // What a check finds is said first: it is the engine's.
+        let (mut subjects, _noted) = toys();
+        subjects[1].full_after.set(1);
+        sweep.mpls = vec![2];
+        let curves = sweep.run(&mut subjects[1..], Audience::Nobody);
+        assert_eq!(
+            curves[0].failure().as_deref(),
+            Some("two at MPL 2: a row is gone")
+        );
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn place(
         workload.indexes(&mut options.indexes);
     })?;
     let loaded = workload
-        .load(&scratch.db, scratch.loading_threads(), progress)
+        .load(&scratch.loading(progress))
         .map_err(BenchError::engine(format!("loading {system}")))?;
     Ok(Place {
         loaded,
@@ -250,7 +250,10 @@ mod tests {
     use super::*;
     use crate::{
         system::Locks,
-        workload::tpcb::{Choice, HISTORY, Scale, Tpcb},
+        workload::{
+            loading::Loading,
+            tpcb::{Choice, HISTORY, Scale, Tpcb},
+        },
     };
 
     #[test]
@@ -311,7 +314,7 @@ mod tests {
             seed: 1,
         };
         let progress = Audience::Nobody.count("", 0, "");
-        let mut loaded = bank.load(&db, 1, &progress).unwrap();
+        let mut loaded = bank.load(&Loading::new(&db, 1, &progress)).unwrap();
         let all = Arc::new(Mutex::new(Tally::new(bank.kinds())));
         let mut counted = Counted {
             client: loaded.client(&db, 0),

@@ -8,7 +8,10 @@ use super::{beside, request::Request};
 use crate::{
     bench::{error::BenchError, runs::Runs, sweep::Subject, txbench, workload::Prepared},
     driver,
-    measure::machine::Machine,
+    measure::{
+        machine::Machine,
+        memory::{self, Guard},
+    },
     progress::{Audience, Progress},
     report::{
         findings::Block,
@@ -167,12 +170,20 @@ impl Outcomes {
         let plan = runs.plan();
         let before = db.stats();
         let clients = subject.clients(mpl);
-        let watch = |elapsed: Duration| progress.at(*past + elapsed);
+        let mut guard = Guard::new(memory::available_bytes);
+        let watch = |elapsed: Duration| {
+            progress.at(*past + elapsed);
+            guard.look(elapsed)
+        };
         let result = driver::run(&plan, subject.kinds(), clients, watch);
         *past += plan.ramp + plan.window;
-        if let Err(error) = result {
+        let trouble = match result {
+            Ok(run) => run.cut.map(|shortage| shortage.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(what) = trouble {
             self.trouble
-                .get_or_insert_with(|| format!("{workload}, MPL {mpl}: {error}"));
+                .get_or_insert_with(|| format!("{workload}, MPL {mpl}: {what}"));
             return;
         }
         let after = db.stats();

@@ -73,6 +73,10 @@ pub struct Listed {
 /// Seconds that all of them may take in the brief form, one after the other.
 pub const BRIEF: u32 = 22 * 60;
 
+/// Those that only a program can make that counts the critical sections it passes: one built with the feature
+/// `account`.
+pub const COUNTED: [&str; 2] = ["002-fig3", "002-fig11"];
+
 /// All of them, by document.
 pub const ALL: &[Listed] = &[
     Listed {

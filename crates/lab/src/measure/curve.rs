@@ -88,6 +88,9 @@ impl Point {
         if let Some(failure) = &run.tally.failure {
             self.fail(failure.to_string());
         }
+        if let Some(shortage) = run.cut {
+            self.fail(shortage.to_string());
+        }
     }
 
     /// Keeps the first thing found wrong.
@@ -98,13 +101,17 @@ impl Point {
     }
 
     /// Notes errors the clients met: a run with an error is void. A run in which nothing was
-    /// committed is not: a latch that collapses can do that, and zero is then the result.
+    /// committed is not: a latch that collapses can do that, and zero is then the result. Notes, too, that a run
+    /// was ended before its time.
     pub fn judge(&mut self) {
         let tally = self.tally();
         let errors = tally.of(Outcome::Error);
         if errors > 0 {
             let first = tally.failure.as_deref().unwrap_or("without words");
             self.fail(format!("{errors} transactions failed, the first: {first}"));
+        }
+        if let Some(shortage) = self.runs.iter().find_map(|run| run.cut) {
+            self.fail(shortage.to_string());
         }
     }
 }

@@ -73,12 +73,8 @@ impl Machine {
     }
 }
 
-/// Memory that programs could still have; `None` where the system does not tell.
-pub fn available_bytes() -> Option<u64> {
-    memory("MemAvailable")
-}
-
-fn memory(key: &str) -> Option<u64> {
+/// Bytes of memory, by the system's name for them.
+pub(super) fn memory(key: &str) -> Option<u64> {
     let text = line("/proc/meminfo", key)?;
     Some(text.trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
 }

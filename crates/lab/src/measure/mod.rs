@@ -12,6 +12,9 @@ pub mod usage;
 /// Which machine, which versions.
 pub mod machine;
 
+/// Memory that is left, and when there is too little to go on.
+pub mod memory;
+
 /// Where the program's own time goes, sampled.
 pub mod profile;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{latency::Latency, outcome::Tally, usage::Usage};
+use super::{latency::Latency, memory::Shortage, outcome::Tally, usage::Usage};
 
 /// What a run measured.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +13,8 @@ pub struct Run {
     pub latencies: Vec<Latency>,
     /// How long the window was.
     pub window: Duration,
+    /// Why it is shorter than was asked for, if it is.
+    pub cut: Option<Shortage>,
     /// Transactions committed in each slice of the window.
     pub slices: Vec<u64>,
     /// Resources used in the window, where the system tells.

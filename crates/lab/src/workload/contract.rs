@@ -10,13 +10,13 @@
 use foxton::{Database, Indexes};
 use serde_json::Value;
 
+use super::loading::Loading;
 use crate::{
     driver::Client,
     measure::{
         curve::{Curve, Point},
         outcome::Tally,
     },
-    progress::Progress,
     report::findings::Block,
 };
 
@@ -54,19 +54,14 @@ pub trait Workload: Send + Sync {
     /// Adds the secondary indexes its tables have.
     fn indexes(&self, _indexes: &mut Indexes) {}
 
-    /// Fills an empty database, with so many threads at most. Each row is drawn from a seed of its own
+    /// Fills an empty database. Each row is drawn from a seed of its own
     /// (the load's, its table, its key), so that it does not matter who writes it, and a check can draw
-    /// it again. Each row written is one step of `progress`.
+    /// it again.
     ///
     /// # Errors
     ///
     /// What the engine refused.
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>>;
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>>;
 
     /// What results say of a point beside what they say of every workload's, by name.
     fn facts(&self, _point: &Point) -> Vec<(&'static str, Value)> {

@@ -20,53 +20,103 @@ pub fn pieces(last: u32, each: u32) -> impl Iterator<Item = RangeInclusive<u32>>
         .map(move |first| first..=last.min(first.saturating_add(each - 1)))
 }
 
-/// Has `threads` threads write all `pieces`, each in a transaction of its own by `write`, which says how
-/// many rows that were.
-///
-/// # Errors
-///
-/// The first thing the engine refused. The other threads stop at their next piece.
-///
-/// # Panics
-///
-/// If `write` does.
-pub fn in_parallel<P: Send>(
-    db: &Database,
+/// Where a load goes, how many threads write it, and who hears how far it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Loading<'a> {
+    /// The database, whose tables are empty.
+    pub db: &'a Database,
+    /// At most; 0 is as 1.
     threads: usize,
-    pieces: impl Iterator<Item = P> + Send,
-    progress: &Progress,
-    write: impl Fn(&mut Transaction, &P) -> foxton::Result<u64> + Sync,
-) -> foxton::Result<()> {
-    let left = Mutex::new(Some(pieces));
-    let next = || {
-        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.as_mut()?.next()
-    };
-    let work = || -> foxton::Result<()> {
-        while let Some(piece) = next() {
-            let written = db.run(|tx| {
-                // A load that a crash cuts short is done again from the beginning: it waits for nothing.
-                tx.set_durability(Durability::None);
-                write(tx, &piece)
-            });
-            if written.is_err() {
-                *left.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
-            progress.advance(written?);
+    /// Each row written is a step of it.
+    progress: &'a Progress,
+}
+
+impl<'a> Loading<'a> {
+    /// Into this database, with so many threads at most.
+    pub fn new(db: &'a Database, threads: usize, progress: &'a Progress) -> Loading<'a> {
+        Loading {
+            db,
+            threads,
+            progress,
         }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        // This thread writes, too: where the system has no more threads to give, the load takes longer.
-        let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-        let others: Vec<_> = (1..threads.max(1)).filter_map(other).collect();
-        let own = work();
-        let ends: Vec<_> = others
-            .into_iter()
-            .map(|worker| worker.join().expect("loading does not panic"))
-            .collect();
-        ends.into_iter().chain([own]).collect()
-    })
+    }
+
+    /// Has `write` insert what belongs to each of the keys 1 ..= `last`, and say how many rows that were.
+    ///
+    /// # Errors
+    ///
+    /// As [`pieces`](Self::pieces).
+    pub fn each(
+        &self,
+        last: u32,
+        write: impl Fn(&mut Transaction, u32) -> foxton::Result<u64> + Sync,
+    ) -> foxton::Result<()> {
+        self.each_in(1, last, |tx, _, key| write(tx, key))
+    }
+
+    /// The same for each of the keys of each of so many tables, which are told apart by their number from 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`pieces`](Self::pieces).
+    pub fn each_in(
+        &self,
+        tables: usize,
+        last: u32,
+        write: impl Fn(&mut Transaction, usize, u32) -> foxton::Result<u64> + Sync,
+    ) -> foxton::Result<()> {
+        let of_table = |table| pieces(last, ROWS_A_TRANSACTION).map(move |keys| (table, keys));
+        self.pieces((0..tables).flat_map(of_table), |tx, (table, keys)| {
+            keys.clone().map(|key| write(tx, *table, key)).sum()
+        })
+    }
+
+    /// Has the threads write all `pieces`, each in a transaction of its own by `write`, which says how many rows
+    /// that were. A piece that ends as a victim of a deadlock is written again.
+    ///
+    /// # Errors
+    ///
+    /// The first thing the engine refused. The other threads stop at their next piece.
+    ///
+    /// # Panics
+    ///
+    /// If `write` does.
+    pub fn pieces<P: Send>(
+        &self,
+        pieces: impl Iterator<Item = P> + Send,
+        write: impl Fn(&mut Transaction, &P) -> foxton::Result<u64> + Sync,
+    ) -> foxton::Result<()> {
+        let left = Mutex::new(Some(pieces));
+        let next = || {
+            let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+            left.as_mut()?.next()
+        };
+        let work = || -> foxton::Result<()> {
+            while let Some(piece) = next() {
+                let written = self.db.run(|tx| {
+                    // A load that a crash cuts short is done again from the beginning: it waits for nothing.
+                    tx.set_durability(Durability::None);
+                    write(tx, &piece)
+                });
+                if written.is_err() {
+                    *left.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                self.progress.advance(written?);
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            // This thread writes, too: where the system has no more threads to give, the load takes longer.
+            let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..self.threads.max(1)).filter_map(other).collect();
+            let own = work();
+            let ends: Vec<_> = others
+                .into_iter()
+                .map(|worker| worker.join().expect("loading does not panic"))
+                .collect();
+            ends.into_iter().chain([own]).collect()
+        })
+    }
 }
 
 #[cfg(test)]
@@ -89,17 +139,17 @@ mod tests {
     fn every_piece_is_written_and_what_is_refused_ends_the_load() {
         let db = Database::in_memory(Options::tiny()).unwrap();
         let progress = Audience::Nobody.count("", 0, "");
-        let load = |each| {
-            in_parallel(&db, 3, pieces(100, each), &progress, |tx, keys| {
-                for key in keys.clone() {
-                    tx.insert(&NUMBERS, &key, &(key * 2))?;
-                }
-                Ok(u64::from(keys.end() - keys.start() + 1))
+        let loading = Loading::new(&db, 3, &progress);
+        let last = 3 * ROWS_A_TRANSACTION + 1;
+        let load = || {
+            loading.each(last, |tx, key| {
+                tx.insert(&NUMBERS, &key, &(key * 2)).map(|()| 1)
             })
         };
-        load(7).unwrap();
-        let count = db.run(|tx| tx.range(&NUMBERS, ..).count()).unwrap();
-        assert_eq!(count, 100);
-        assert_eq!(load(50).unwrap_err().code(), "key_exists");
+        load().unwrap();
+        let loaded = db.run(|tx| tx.range(&NUMBERS, ..).count()).unwrap();
+        assert_eq!(loaded, u64::from(last));
+        assert_eq!(progress.steps(), u64::from(last));
+        assert_eq!(load().unwrap_err().code(), "key_exists");
     }
 }

@@ -1,10 +1,10 @@
 //! The workloads: each one's tables, load, transactions and checks.
 
-/// What a workload is to the laboratory.
-pub mod contract;
-
 /// Loading in parallel.
 pub mod loading;
+
+/// What a workload is to the laboratory.
+pub mod contract;
 
 /// One transaction, run once or until it commits.
 pub mod attempt;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{
     attempt::{Failure, until_committed},
     contract::{About, Loaded, Size, Workload},
-    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    loading::{Loading, ROWS_A_TRANSACTION, pieces},
     tatp::{
         self,
         check::compare,
@@ -25,7 +25,6 @@ use super::{
 use crate::{
     driver::Client,
     measure::outcome::{Ended, Tally},
-    progress::Progress,
     random::Random,
     report::number::grouped,
 };
@@ -242,19 +241,11 @@ impl Workload for Secondary {
         indexes.add(&BY_NUMBER).add(&BY_ALTERNATIVE);
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
         let alternatives = self.plan.alternatives();
-        let pieces = pieces(self.plan.shape.subscribers, ROWS_A_TRANSACTION);
-        in_parallel(db, threads, pieces, progress, |tx, ids| {
-            for id in ids.clone() {
-                tx.insert(&SUBSCRIBERS, &id, &self.plan.row(&alternatives, id)[..])?;
-            }
-            Ok(u64::from(ids.end() - ids.start() + 1))
+        into.each(self.plan.shape.subscribers, |tx, id| {
+            tx.insert(&SUBSCRIBERS, &id, &self.plan.row(&alternatives, id)[..])?;
+            Ok(1)
         })?;
         Ok(Box::new(Numbers {
             plan: self.plan.clone(),
@@ -347,7 +338,7 @@ mod tests {
             workload.indexes(&mut options.indexes);
             let db = Database::in_memory(options).unwrap();
             let progress = Audience::Nobody.count("", 0, "");
-            let mut loaded = workload.load(&db, 2, &progress).unwrap();
+            let mut loaded = workload.load(&Loading::new(&db, 2, &progress)).unwrap();
             let mut client = loaded.client(&db, 0);
             assert_eq!(client.transaction().outcome, Outcome::Ok);
             let tally = Tally::new(KINDS);
@@ -398,7 +389,7 @@ mod tests {
         workload.indexes(&mut options.indexes);
         let db = Database::in_memory(options).unwrap();
         let progress = Audience::Nobody.count("", 0, "");
-        let mut loaded = workload.load(&db, 1, &progress).unwrap();
+        let mut loaded = workload.load(&Loading::new(&db, 1, &progress)).unwrap();
         db.run(|tx| tx.delete(&SUBSCRIBERS, &10)).unwrap();
         let failure = loaded.client(&db, 0).transaction().failure;
         let failure = failure.expect("a row is missing");

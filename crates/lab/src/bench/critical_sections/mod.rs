@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     driver::Client,
-    measure::{anatomy::Anatomy, machine, outcome::Outcome},
+    measure::{anatomy::Anatomy, memory, outcome::Outcome},
     progress::Audience,
     threads::{self, NotStarted},
     workload::{
@@ -127,7 +127,7 @@ impl Counted {
 /// If the program does not count, a database cannot be made, or a transaction fails.
 pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Counted>, BenchError> {
     settings.sound().map_err(BenchError::Settings)?;
-    settings.room(machine::available_bytes())?;
+    settings.room(memory::available_bytes())?;
     if !COUNTING {
         return Err(BenchError::Settings(NOT_COUNTING.to_owned()));
     }
@@ -147,8 +147,8 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Counted>, Benc
 
 /// What somebody reads whose program does not count.
 const NOT_COUNTING: &str = "this program does not count the critical sections it passes: counting is left \
-    out of it, so that it costs nothing. From a clone, say: cargo run --release --features account -- \
-    bench critical-sections";
+    out of it, so that it costs nothing. In a clone, say this instead of foxton: \
+    cargo run --release --features account --";
 
 fn count_case(
     settings: &Settings,

@@ -125,14 +125,22 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Vec<Found>, BenchE
     settings.sound().map_err(BenchError::Settings)?;
     let mut found: Vec<Found> = Vec::new();
     let mut rates: Vec<Vec<f64>> = Vec::new();
+    let runs = settings.runs();
+    let what = format!("{runs} storms of {} threads", settings.threads);
+    let progress = audience.count(&what, runs, "storms");
     for rep in 0..settings.reps {
         let mut at = 0;
         for &storm in &settings.storms {
-            audience.say(&format!("{storm}, pass {} of {}", rep + 1, settings.reps));
+            let pass = format!("{storm}, pass {} of {}", rep + 1, settings.reps);
+            if audience == Audience::Log {
+                audience.say(&pass);
+            }
             for &locks in &settings.locks {
                 for &victim in &settings.victims {
                     let system = System::new(locks, None).with_victim(victim);
+                    progress.now(&format!("{pass}, {system}, victim {victim}"));
                     let (rate, one) = once(settings, &system, (storm, victim), rep.into())?;
+                    progress.advance(1);
                     if rep == 0 {
                         found.push(one);
                         rates.push(vec![rate]);
@@ -159,6 +167,12 @@ pub const MOST_ROWS: u32 = 10_000;
 pub const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl Settings {
+    /// How many runs that are.
+    fn runs(&self) -> u64 {
+        let each = self.storms.len() * self.locks.len() * self.victims.len();
+        each as u64 * u64::from(self.reps)
+    }
+
     /// Whether they agree with each other, and are within what a storm can be.
     fn sound(&self) -> Result<(), String> {
         if self.locks.contains(&Locks::None) {

@@ -11,7 +11,7 @@ use super::{PrivateInsert, name, row};
 use crate::{
     driver::Client,
     measure::{
-        machine,
+        memory::{self, RESERVE_BYTES},
         outcome::{Ended, Outcome},
     },
     random::Random,
@@ -22,8 +22,6 @@ use crate::{
 /// The types of transaction, as they are named in results.
 pub const KINDS: &[&str] = &["insert"];
 
-/// Memory that is left to others.
-const LEAST_FREE_BYTES: u64 = 512 << 20;
 /// What a row takes in memory, with all that is beside its bytes.
 const BYTES_A_ROW: u64 = 350;
 
@@ -86,7 +84,7 @@ impl Filled {
         let each = u64::from(rows) * BYTES_A_ROW;
         let wanted = each
             .saturating_mul(self.open + 1)
-            .saturating_add(LEAST_FREE_BYTES);
+            .saturating_add(RESERVE_BYTES);
         if let Some(free) = free.filter(|&free| free < wanted) {
             return Err(Full::Memory { free, wanted });
         }
@@ -153,7 +151,7 @@ impl PrivateInsertClient {
             }
             self.finish(&own);
         }
-        let free = machine::available_bytes();
+        let free = memory::available_bytes();
         let number = self.filled().begin(self.workload.rows, free)?;
         let table = name::table(number).ok_or(Full::Tables(number))?;
         Ok(Own {
@@ -213,10 +211,10 @@ mod tests {
     fn a_table_is_begun_only_where_it_and_those_begun_could_be_filled() {
         let mut filled = Filled::default();
         let (rows, each) = (1_000_000, 1_000_000 * BYTES_A_ROW);
-        let room_for = |tables: u64| Some(LEAST_FREE_BYTES + tables * each);
+        let room_for = |tables: u64| Some(RESERVE_BYTES + tables * each);
         assert_eq!(filled.begin(rows, room_for(1)), Ok(0));
         let full = filled.begin(rows, room_for(1)).unwrap_err();
-        let wanted = LEAST_FREE_BYTES + 2 * each;
+        let wanted = RESERVE_BYTES + 2 * each;
         assert_eq!(
             full,
             Full::Memory {

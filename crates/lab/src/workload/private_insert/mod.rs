@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex};
 use foxton::Database;
 use serde_json::{Value, json};
 
-use super::contract::{About, Loaded, Size, Workload};
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    loading::Loading,
+};
 use crate::{
     driver::Client,
     measure::{curve::Point, outcome::Tally},
-    progress::Progress,
 };
 use client::{Filled, PrivateInsertClient};
 
@@ -102,12 +104,7 @@ impl Workload for PrivateInsert {
         u64::from(clients) * u64::from(self.rows)
     }
 
-    fn load(
-        &self,
-        _db: &Database,
-        _threads: usize,
-        _progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
+    fn load(&self, _into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
         Ok(Box::new(Tables {
             workload: *self,
             filled: Arc::default(),

@@ -151,7 +151,10 @@ mod tests {
     use foxton::{Index, Options, Transaction};
 
     use super::*;
-    use crate::{progress::Audience, workload::contract::Workload};
+    use crate::{
+        progress::Audience,
+        workload::{contract::Workload, loading::Loading},
+    };
 
     const BANK: Smallbank = Smallbank {
         customers: 60,
@@ -165,7 +168,7 @@ mod tests {
         options.indexes.add(by_name);
         let db = Database::in_memory(options).unwrap();
         let nobody = Audience::Nobody.count("", 0, "");
-        drop(BANK.load(&db, 2, &nobody).unwrap());
+        drop(BANK.load(&Loading::new(&db, 2, &nobody)).unwrap());
         db
     }
 

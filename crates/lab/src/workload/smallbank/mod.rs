@@ -25,9 +25,9 @@ use serde_json::json;
 use super::{
     contract::{About, Loaded, Size, Workload},
     ledger::Ledger,
-    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    loading::Loading,
 };
-use crate::{driver::Client, measure::outcome::Tally, progress::Progress};
+use crate::{driver::Client, measure::outcome::Tally};
 use client::SmallbankClient;
 
 /// Names of customers by number, from 1.
@@ -121,21 +121,13 @@ impl Workload for Smallbank {
         indexes.add(&BY_NAME);
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        let all = pieces(self.customers, ROWS_A_TRANSACTION);
-        in_parallel(db, threads, all, progress, |tx, customers| {
-            for customer in customers.clone() {
-                let [savings, checking] = customer::initial(self.seed, customer);
-                tx.insert(&ACCOUNTS, &customer, &customer::name(customer))?;
-                tx.insert(&SAVINGS, &customer, &savings)?;
-                tx.insert(&CHECKING, &customer, &checking)?;
-            }
-            Ok(3 * u64::from(customers.end() - customers.start() + 1))
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        into.each(self.customers, |tx, customer| {
+            let [savings, checking] = customer::initial(self.seed, customer);
+            tx.insert(&ACCOUNTS, &customer, &customer::name(customer))?;
+            tx.insert(&SAVINGS, &customer, &savings)?;
+            tx.insert(&CHECKING, &customer, &checking)?;
+            Ok(3)
         })?;
         Ok(Box::new(Bank {
             workload: *self,

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::{
         progress::Audience,
-        workload::{contract::Workload, sysbench::choice::Choice},
+        workload::{contract::Workload, loading::Loading, sysbench::choice::Choice},
     };
 
     const WORKLOAD: Sysbench = Sysbench {
@@ -115,7 +115,7 @@ mod tests {
         }
         let db = Database::in_memory(options).unwrap();
         let nobody = Audience::Nobody.count("", 0, "");
-        drop(WORKLOAD.load(&db, 2, &nobody).unwrap());
+        drop(WORKLOAD.load(&Loading::new(&db, 2, &nobody)).unwrap());
         db
     }
 

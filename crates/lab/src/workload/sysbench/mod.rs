@@ -22,12 +22,11 @@ use serde_json::{Value, json};
 use super::{
     contract::{About, Loaded, Size, Workload},
     ledger::Ledger,
-    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    loading::Loading,
 };
 use crate::{
     driver::Client,
     measure::{curve::Point, outcome::Tally},
-    progress::Progress,
 };
 use choice::Choice;
 use client::SysbenchClient;
@@ -123,21 +122,11 @@ impl Workload for Sysbench {
         }
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        let all = (0..TABLE_COUNT).flat_map(|table| {
-            pieces(self.rows, ROWS_A_TRANSACTION).map(move |piece| (table, piece))
-        });
-        in_parallel(db, threads, all, progress, |tx, (table, ids)| {
-            for id in ids.clone() {
-                let row = row::initial(self.seed, *table, id, self.rows);
-                tx.insert(&TABLES[*table], &(id as i32), &row[..])?;
-            }
-            Ok(u64::from(ids.end() - ids.start() + 1))
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        into.each_in(TABLE_COUNT, self.rows, |tx, table, id| {
+            let row = row::initial(self.seed, table, id, self.rows);
+            tx.insert(&TABLES[table], &(id as i32), &row[..])?;
+            Ok(1)
         })?;
         Ok(Box::new(Rows {
             workload: *self,

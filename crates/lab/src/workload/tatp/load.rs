@@ -1,32 +1,24 @@
 //! Loading the tables: in parallel, a subscriber with all its rows at a time.
 
-use foxton::{Database, Transaction};
+use foxton::Transaction;
 
 use super::{
     ACCESS_INFOS, CALL_FORWARDINGS, SPECIAL_FACILITIES, SUBSCRIBERS, Shape,
     initial::{access_infos, facilities, subscriber},
 };
-use crate::{
-    progress::Progress,
-    workload::loading::{in_parallel, pieces},
-};
+use crate::workload::loading::{Loading, pieces};
 
 /// Subscribers that a transaction of the load writes: some five hundred rows.
 const SUBSCRIBERS_A_TRANSACTION: u32 = 50;
 
-/// Fills the tables with so many threads.
+/// Fills the tables.
 ///
 /// # Errors
 ///
 /// What the engine refused.
-pub fn load(
-    db: &Database,
-    shape: &Shape,
-    threads: usize,
-    progress: &Progress,
-) -> foxton::Result<()> {
+pub fn load(into: &Loading<'_>, shape: &Shape) -> foxton::Result<()> {
     let pieces = pieces(shape.subscribers, SUBSCRIBERS_A_TRANSACTION);
-    in_parallel(db, threads, pieces, progress, |tx, ids| {
+    into.pieces(pieces, |tx, ids| {
         ids.clone().map(|id| insert(tx, shape, id)).sum()
     })
 }

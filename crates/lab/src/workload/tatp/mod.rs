@@ -31,11 +31,13 @@ use std::{fmt, str::FromStr, sync::Arc};
 use foxton::{Database, Index, Indexes, Table};
 use serde_json::{Value, json};
 
-use super::contract::{About, Loaded, Size, Workload};
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    loading::Loading,
+};
 use crate::{
     driver::Client,
     measure::{curve::Point, outcome::Outcome, outcome::Tally},
-    progress::Progress,
     report::number::grouped,
 };
 
@@ -223,13 +225,8 @@ impl Workload for Tatp {
         indexes.add(&BY_NUMBER);
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        load::load(db, &self.shape, threads, progress)?;
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        load::load(into, &self.shape)?;
         Ok(Box::new(Register {
             shape: Arc::new(self.shape),
             expected: None,

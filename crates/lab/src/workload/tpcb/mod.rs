@@ -19,11 +19,13 @@ pub mod check;
 use foxton::{Database, Table};
 use serde_json::json;
 
-use super::contract::{About, Loaded, Size, Workload};
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    loading::Loading,
+};
 use crate::{
     driver::Client,
     measure::outcome::{Outcome, Tally},
-    progress::Progress,
 };
 
 /// Balances of branches by number, from 1.
@@ -200,13 +202,8 @@ impl Workload for Tpcb {
         true
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        load::load(db, self.scale, threads, progress)?;
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        load::load(into, self.scale)?;
         Ok(Box::new(*self))
     }
 }

@@ -6,7 +6,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-use foxton::{Database, Indexes, Transaction};
+use foxton::{Indexes, Transaction};
 
 use super::{
     CUSTOMERS, CUSTOMERS_BY_NAME, DISTRICTS, HISTORY, ITEMS, NEW_ORDERS, ORDER_LINES, ORDERS,
@@ -14,9 +14,8 @@ use super::{
     row::{Customer, District, Item, Order, OrderLine, Payment, Stock, Warehouse, row},
 };
 use crate::{
-    progress::Progress,
     random::Random,
-    workload::loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    workload::loading::{Loading, ROWS_A_TRANSACTION, pieces},
 };
 
 /// With its lines an order has eleven or twelve rows.
@@ -41,27 +40,18 @@ enum Part {
     Orders(u32, u8, RangeInclusive<u32>),
 }
 
-/// Fills the tables with `threads` threads (one, if the database does not lock). The secondary indexes
-/// must be [declared](declare).
+/// Fills the tables. The secondary indexes must be [declared](declare).
 ///
 /// # Errors
 ///
 /// What the engine refused.
-pub fn load(
-    db: &Database,
-    scale: Scale,
-    seed: u64,
-    threads: usize,
-    progress: &Progress,
-) -> foxton::Result<()> {
+pub fn load(into: &Loading<'_>, scale: Scale, seed: u64) -> foxton::Result<()> {
     let loader = Loader {
         scale,
         seed,
         now: now(),
     };
-    in_parallel(db, threads, parts(scale), progress, |tx, part| {
-        loader.load(tx, part)
-    })
+    into.pieces(parts(scale), |tx, part| loader.load(tx, part))
 }
 
 fn parts(scale: Scale) -> impl Iterator<Item = Part> {

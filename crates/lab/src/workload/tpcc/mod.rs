@@ -59,14 +59,16 @@ pub mod check;
 use foxton::{Database, Index, Indexes, Table};
 use serde_json::{Value, json};
 
-use super::contract::{About, Loaded, Size, Workload};
+use super::{
+    contract::{About, Loaded, Size, Workload},
+    loading::Loading,
+};
 use crate::{
     driver::Client,
     measure::{
         curve::{Curve, Point},
         outcome::{Outcome, Tally},
     },
-    progress::Progress,
     report::findings::Block,
 };
 use acknowledged::Acknowledged;
@@ -286,13 +288,8 @@ impl Workload for Tpcc {
         load::declare(indexes);
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        load::load(db, self.scale, self.seed, threads, progress)?;
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        load::load(into, self.scale, self.seed)?;
         Ok(Box::new(Stocked {
             tpcc: *self,
             acknowledged: Acknowledged::default(),

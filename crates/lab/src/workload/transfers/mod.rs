@@ -15,13 +15,12 @@ use self::auditor::Auditor;
 use super::{
     attempt::{Failure, until_committed},
     contract::{About, Loaded, Size, Workload},
-    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    loading::Loading,
     quiet::each_numbered,
 };
 use crate::{
     driver::Client,
     measure::outcome::{Ended, Tally},
-    progress::Progress,
     random::Random,
 };
 
@@ -90,18 +89,9 @@ impl Workload for Transfers {
         }
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        let all = pieces(self.accounts, ROWS_A_TRANSACTION);
-        in_parallel(db, threads, all, progress, |tx, accounts| {
-            for account in accounts.clone() {
-                tx.insert(&ACCOUNTS, &account, &EACH)?;
-            }
-            Ok(u64::from(accounts.end() - accounts.start() + 1))
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        into.each(self.accounts, |tx, account| {
+            tx.insert(&ACCOUNTS, &account, &EACH).map(|()| 1)
         })?;
         Ok(Box::new(Bank {
             workload: *self,

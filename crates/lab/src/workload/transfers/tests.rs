@@ -14,7 +14,7 @@ const BANK: Transfers = Transfers {
 fn loaded() -> (Database, Box<dyn Loaded>) {
     let db = Database::in_memory(Options::tiny()).unwrap();
     let nobody = Audience::Nobody.count("", 0, "");
-    let loaded = BANK.load(&db, 2, &nobody).unwrap();
+    let loaded = BANK.load(&Loading::new(&db, 2, &nobody)).unwrap();
     (db, loaded)
 }
 

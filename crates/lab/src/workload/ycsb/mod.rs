@@ -29,12 +29,11 @@ use serde_json::{Value, json};
 
 use super::{
     contract::{About, Loaded, Size, Workload},
-    loading::{ROWS_A_TRANSACTION, in_parallel, pieces},
+    loading::Loading,
 };
 use crate::{
     driver::Client,
     measure::{curve::Point, outcome::Tally},
-    progress::Progress,
 };
 use client::YcsbClient;
 use mix::Mix;
@@ -110,19 +109,12 @@ impl Workload for Ycsb {
         self.mix.inserts()
     }
 
-    fn load(
-        &self,
-        db: &Database,
-        threads: usize,
-        progress: &Progress,
-    ) -> foxton::Result<Box<dyn Loaded>> {
-        let all = pieces(self.records, ROWS_A_TRANSACTION);
-        in_parallel(db, threads, all, progress, |tx, keys| {
-            for number in keys.clone().map(|key| u64::from(key - 1)) {
-                let record = record::initial(self.seed, number);
-                tx.insert(&RECORDS, &record::key(number), &record[..])?;
-            }
-            Ok(u64::from(keys.end() - keys.start() + 1))
+    fn load(&self, into: &Loading<'_>) -> foxton::Result<Box<dyn Loaded>> {
+        into.each(self.records, |tx, key| {
+            let number = u64::from(key - 1);
+            let record = record::initial(self.seed, number);
+            tx.insert(&RECORDS, &record::key(number), &record[..])?;
+            Ok(1)
         })?;
         Ok(Box::new(Records {
             workload: *self,
