@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
+use foxton_log::segment;
 
 use crate::admission::Admission;
 use crate::error::{Request, Result};
@@ -97,7 +98,7 @@ pub struct Options {
     pub log_buffer_bytes: usize,
     /// How threads come by their places in the log buffer. Default: [`LogBufferKind::default`].
     pub log_buffer: LogBufferKind,
-    /// Bytes of one log file. Default 64 MiB; at least 64 KiB.
+    /// Bytes of one log file. Default 64 MiB; from 64 KiB to 64 GiB.
     pub log_segment_bytes: u64,
     /// Bytes of changes a transaction gathers before it hands them to the log in parts. Default
     /// 1 MiB; from 256 bytes to 128 MiB, since a record of the log takes a part and one change more.
@@ -224,8 +225,8 @@ impl Options {
                 "log_buffer_bytes takes 65,536 to 1,073,741,824",
             ),
             (
-                self.log_segment_bytes >= 64 << 10,
-                "log_segment_bytes must be at least 65,536",
+                (64 << 10..=segment::MAX_BYTES).contains(&self.log_segment_bytes),
+                "log_segment_bytes takes 65,536 to 68,719,476,736",
             ),
             (
                 (256..=128 << 20).contains(&self.redo_part_bytes),
@@ -370,6 +371,7 @@ mod tests {
             |options| options.log_buffer_bytes = 1,
             |options| options.log_buffer_bytes = usize::MAX,
             |options| options.log_segment_bytes = 1,
+            |options| options.log_segment_bytes = u64::MAX,
             |options| options.redo_part_bytes = 0,
             |options| options.checkpoint_log_bytes = 0,
             |options| options.checkpoint_rate = Some(0),

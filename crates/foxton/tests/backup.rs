@@ -226,6 +226,66 @@ fn a_closed_database_that_has_lost_the_end_of_its_log_is_refused() {
     whole.expect("what is not wanted need not be there");
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_no_part_of_a_database_is_in_the_way_of_no_backup() {
+    let scratch = Scratch::new("strange");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    let end = db.log_end();
+    for name in ["checkpoint.new", "junk", "layer-0000000000000099"] {
+        fs::create_dir(scratch.at("db").join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("/dev/zero", scratch.at("db").join("zero")).unwrap();
+    db.backup_to(scratch.at("open")).unwrap();
+    drop(db);
+    let made = backup::of_directory(scratch.at("db"), scratch.at("closed"), &mut quiet).unwrap();
+    assert_eq!(made.end, end);
+    fs::create_dir(scratch.at("closed").join("junk")).unwrap();
+    let held = backup::inspect(scratch.at("closed")).unwrap();
+    assert_eq!((held.end, held.bytes), (made.end, made.bytes));
+    backup::restore(scratch.at("closed"), scratch.at("to"), None, &mut quiet).unwrap();
+}
+
+#[test]
+fn a_backup_behind_a_close_ends_where_it_says_and_so_does_what_is_restored() {
+    let scratch = Scratch::new("positions");
+    let open = || Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&open(), 1);
+    // The log goes on behind the record that closed it.
+    let db = open();
+    let end = db.log_end();
+    let made = db.backup_to(scratch.at("made")).unwrap();
+    assert_eq!(made.end, end);
+    let restored = backup::restore(scratch.at("made"), scratch.at("to"), None, &mut quiet).unwrap();
+    assert_eq!(restored.end, end);
+    assert_eq!(steps(&Database::open(scratch.at("to")).unwrap()), 1);
+}
+
+/// A log that ends in a file which somebody has made as long as no log ever is.
+#[cfg(unix)]
+#[test]
+fn a_file_of_zeros_without_an_end_is_damage_and_not_read() {
+    let scratch = Scratch::new("zeros");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    drop(db);
+    let log = scratch.at("db").join("log-0000000000000000");
+    let file = fs::File::create(log).unwrap();
+    if file.set_len(1 << 43).is_err() {
+        return; // Here no file can be so long.
+    }
+    let code = |error: foxton::Error| assert_eq!(error.code(), "damaged", "{error}");
+    code(Database::open_with(scratch.at("db"), Options::tiny()).unwrap_err());
+    code(backup::of_directory(scratch.at("db"), scratch.at("x"), &mut quiet).unwrap_err());
+    assert!(
+        !foxton::check::check(scratch.at("db"))
+            .unwrap()
+            .findings
+            .is_empty()
+    );
+}
+
 /// A database of some steps on a device in memory, with a log of several segments.
 fn filled() -> Database {
     let db = Database::in_memory(Options::tiny()).unwrap();

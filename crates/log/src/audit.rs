@@ -23,6 +23,11 @@ use crate::stream::Stream;
 /// Findings after which the rest is not told one by one.
 const MOST: usize = 1_000;
 
+/// So many times the length of the log is read in search of good records behind bad ones. Damage needs no more than
+/// one or two; somebody who makes headers that check, each of a record as long as the file, could ask for as
+/// many as there are headers.
+const PATIENCE: u64 = 16;
+
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -150,6 +155,8 @@ impl Audit {
     ) -> Result<(), OpenError<Infallible>> {
         let mut stream = Stream::of::<Infallible>(device, identity, from)?;
         let seal = Seal::new(identity);
+        let length = stream.end().since(stream.begin().unwrap_or_default());
+        let mut patience = PATIENCE.saturating_mul(length);
         let mut bad = first.clone();
         loop {
             let what = match bad.damage {
@@ -157,7 +164,7 @@ impl Audit {
                 Damage::Kind(kind) => format!("records of kind {kind} are not known here"),
                 _ => String::new(),
             };
-            let good = next_good(&mut stream, seal, bad.lsn)?;
+            let good = next_good(&mut stream, seal, bad.lsn, &mut patience)?;
             // Behind the last good record a log that was not closed may end in anything.
             let is_torn = good.is_none() && bad.lsn != first.lsn;
             if !is_torn {
@@ -176,7 +183,8 @@ impl Audit {
                     Ok(record) => at = record.end,
                 }
             };
-            if damage == Damage::Record(Flaw::Empty) && next_good(&mut stream, seal, at)?.is_none()
+            if damage == Damage::Record(Flaw::Empty)
+                && next_good(&mut stream, seal, at, &mut patience)?.is_none()
             {
                 return Ok(());
             }
@@ -242,14 +250,82 @@ impl Audit {
     }
 }
 
-/// The first place behind `bad` that holds a good record.
-fn next_good(stream: &mut Stream<'_>, seal: Seal, bad: Lsn) -> Result<Option<Lsn>, Failure> {
+/// The first place behind `bad` that holds a good record. Headers that check are paid for out of `patience`,
+/// by what they say is behind them; when it has run out, nothing is found any more.
+fn next_good(
+    stream: &mut Stream<'_>,
+    seal: Seal,
+    bad: Lsn,
+    patience: &mut u64,
+) -> Result<Option<Lsn>, Failure> {
     let mut at = bad.plus(ALIGNMENT);
     while at < stream.end() {
-        if stream.record(seal, at)?.is_ok() {
-            return Ok(Some(at));
+        if let Ok(header) = stream.header(seal, at)? {
+            let Some(left) = patience.checked_sub(u64::from(header.length)) else {
+                return Ok(None);
+            };
+            *patience = left;
+            if stream.record(seal, at)?.is_ok() {
+                return Ok(Some(at));
+            }
         }
         at = at.plus(ALIGNMENT);
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::memory::MemoryDevice;
+    use crate::record::{HEADER_BYTES, Header, payload_check};
+    use crate::segment::Segment;
+
+    /// So many headers that check, of records that reach to the end and do not, and then a good record.
+    fn findings(headers: u64) -> Vec<Finding> {
+        const IDENTITY: [u8; 16] = [7; 16];
+        let (device, seal) = (MemoryDevice::new(), Seal::new(&IDENTITY));
+        let header = |at: u64, length: u32, payload| {
+            let durable = Lsn::ZERO;
+            let kind = 1;
+            seal.encode(
+                Lsn::new(at),
+                Header {
+                    length,
+                    payload,
+                    kind,
+                    durable,
+                },
+            )
+        };
+        let each = HEADER_BYTES as u64;
+        let good_at = headers * each;
+        let end = good_at + each;
+        let mut stream = Vec::new();
+        for at in (0..good_at).step_by(HEADER_BYTES) {
+            stream.extend(header(at, (end - at - each) as u32, 1));
+        }
+        stream.extend(header(good_at, 0, payload_check(&[])));
+        let segment = Segment::create(&device, &IDENTITY, Lsn::ZERO, 1 << 20).unwrap();
+        segment
+            .file
+            .write_at(&stream, segment::HEADER_BYTES)
+            .unwrap();
+        // It had been durable, so that what is bad is damage.
+        let start = Start {
+            from: Lsn::ZERO,
+            durable: Lsn::new(end),
+        };
+        let report = audit(&device, &IDENTITY, start, &mut |_| {}).unwrap();
+        report.findings
+    }
+
+    #[test]
+    fn headers_made_to_be_searched_for_ever_are_given_up_and_damage_is_not() {
+        let found = findings(20);
+        assert_eq!(found[0].good_again, Some(Lsn::new(480)));
+        // 12 * 2^28 bytes to be read, for a file of 1 MiB.
+        let found = findings(1 << 14);
+        assert_eq!((found.len(), found[0].good_again), (1, None));
+    }
 }

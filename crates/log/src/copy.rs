@@ -181,6 +181,12 @@ pub fn copy(
         advance(end.since(at));
         at = end;
     }
+    if at == span.at_most
+        && let Some(closed) = closed_at.take()
+    {
+        // Up to here, it was said: the record that once closed the log is a part of that.
+        written.put(&mut stream, closed, at)?;
+    }
     let end = closed_at.unwrap_or(at);
     written.close(seal)?;
     Ok(Copied {

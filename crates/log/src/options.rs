@@ -6,7 +6,7 @@ use foxton_sync::latch;
 use foxton_sync::worker::Workers;
 
 use crate::buffer::BufferKind;
-use crate::segment::HEADER_BYTES;
+use crate::segment::{HEADER_BYTES, MAX_BYTES};
 
 /// How an open log behaves. Each segment says its own size, so none of this need be the same the
 /// next time.
@@ -20,7 +20,7 @@ use crate::segment::HEADER_BYTES;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// Bytes of a segment file. Default 64 MiB, at least 8 KiB; rounded up to a multiple of 4 KiB.
+    /// Bytes of a segment file. Default 64 MiB, at least 8 KiB, at most 64 GiB; rounded up to a multiple of 4 KiB.
     /// The space is reserved when the segment is made, and what is left is given back at `close`.
     pub segment_bytes: u64,
     /// Bytes of memory for records that are not written yet: a power of two, or what is left of one.
@@ -66,7 +66,7 @@ impl LogOptions {
 
     /// Bytes of stream in a segment.
     pub(crate) fn segment_capacity(&self) -> u64 {
-        let bytes = self.segment_bytes.clamp(2 * HEADER_BYTES, 1 << 40);
+        let bytes = self.segment_bytes.clamp(2 * HEADER_BYTES, MAX_BYTES);
         bytes.next_multiple_of(HEADER_BYTES) - HEADER_BYTES
     }
 

@@ -20,6 +20,8 @@
 //!   durable. So a file without a good header is either unfinished, and holds no records, or
 //!   damaged.
 //! * I3 `check` is the CRC-32C of the 4092 bytes before it.
+//! * I4 No segment is longer than 64 GiB, so a file that is, is no segment; whoever looks for the end of a
+//!   log reads no more than that, however long somebody has made a file.
 
 use std::io;
 use std::sync::Arc;
@@ -30,6 +32,9 @@ use crate::record::{ALIGNMENT, u32_at, u64_at};
 
 /// Bytes in front of the stream in every segment file.
 pub const HEADER_BYTES: u64 = 4096;
+
+/// The longest that a file of the log may be: 64 GiB.
+pub const MAX_BYTES: u64 = 64 << 30;
 
 const MAGIC: &[u8; 8] = b"FOXTONlg";
 const VERSION: u32 = 1;
@@ -231,6 +236,9 @@ impl Segment {
 
 /// Whether nothing but zeros lies behind the header of a file whose header is bad (I2).
 pub(crate) fn holds_nothing(file: &dyn DeviceFile) -> io::Result<bool> {
+    if file.len()? > MAX_BYTES {
+        return Ok(false); // I4: nobody was making a segment here.
+    }
     let mut chunk = vec![0; 64 << 10];
     let mut offset = HEADER_BYTES;
     loop {
@@ -275,6 +283,7 @@ fn decode(bytes: &[u8], identity: &[u8; 16], first: Lsn) -> Result<u64, HeaderFl
     let capacity = u64_at(bytes, 40);
     let sound = u64_at(bytes, 32) == first.bytes()
         && capacity > 0
+        && capacity <= MAX_BYTES - HEADER_BYTES
         && capacity.is_multiple_of(ALIGNMENT)
         && first.bytes().is_multiple_of(ALIGNMENT)
         && first

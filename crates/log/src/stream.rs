@@ -232,7 +232,7 @@ impl<'d> Stream<'d> {
         }))
     }
 
-    fn header(&mut self, seal: Seal, at: Lsn) -> Result<Result<Header, Flaw>, Failure> {
+    pub(crate) fn header(&mut self, seal: Seal, at: Lsn) -> Result<Result<Header, Flaw>, Failure> {
         let Some(bytes) = self.view(at, HEADER_BYTES as u64)? else {
             // Too few bytes for a header. It is the search that looks whether they are zeros.
             return Ok(Err(if at < self.end {

@@ -253,10 +253,31 @@ fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
     for name in ["a", "lock"] {
         mknodat(CWD, directory.0.join(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
-    let read = device.open("a").unwrap().read_at(&mut [0; 8], 0);
-    assert!(read.is_err(), "a pipe has no places");
-    // Whether it can be held is the system's to say; that it says so is what counts.
-    let _ = device.hold_still();
+    for refused in [
+        device.open("a").unwrap_err().to_string(),
+        device.hold_still().unwrap_err().to_string(),
+        device.lock().unwrap_err().to_string(),
+    ] {
+        assert!(refused.contains("a pipe"), "{refused}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_lies_in_the_place_of_a_file_is_named() {
+    let directory = Directory::new();
+    let device = directory.device();
+    std::fs::create_dir(directory.0.join("a")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", directory.0.join("b")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(directory.0.join("c")).unwrap();
+    for (name, what) in [
+        ("a", "a directory"),
+        ("b", "a symbolic link"),
+        ("c", "a socket"),
+    ] {
+        let refused = device.open(name).unwrap_err().to_string();
+        assert!(refused.contains(what), "{refused}");
+    }
 }
 
 #[test]

@@ -196,8 +196,7 @@ pub fn of_directory(
 pub fn inspect(path: impl AsRef<Path>) -> Result<Backup> {
     let path = path.as_ref();
     let (source, label) = labelled(path)?;
-    let size = size_of(&source).map_err(|failed| failed.told(path, path))?;
-    Ok(label.backup(size))
+    Ok(label.backup(about(&source)))
 }
 
 /// Makes a database in the directory `target`, which is empty or not there, of the backup in the
@@ -413,13 +412,21 @@ fn clear(target: &dyn Device) -> bool {
     names.is_ok_and(|names| names.iter().all(|name| target.remove(name).is_ok()))
 }
 
-/// Bytes in all files.
+/// Bytes in all files, for those who want to know how much there is about: what is no file, or cannot be opened,
+/// does not matter to them, since it may be no part of what is copied.
+fn about(device: &dyn Device) -> u64 {
+    let names = device.list().unwrap_or_default();
+    let bytes = |name: &String| device.open(name).and_then(|file| file.len()).unwrap_or(0);
+    names.iter().map(bytes).fold(0, u64::saturating_add)
+}
+
+/// Bytes in all files of a copy.
 fn size_of(device: &dyn Device) -> Result<u64, Failed> {
     let names = device.list();
-    let names = names.map_err(Failed::source("list", "the directory"))?;
+    let names = names.map_err(Failed::target("list", "the directory"))?;
     names.iter().try_fold(0, |sum, name| {
         let length = device.open(name).and_then(|file| file.len());
-        Ok(sum + length.map_err(Failed::source("read", name))?)
+        Ok(sum + length.map_err(Failed::target("read", name))?)
     })
 }
 

@@ -44,7 +44,7 @@ pub(super) fn transfer(
     told: Told<'_>,
 ) -> Result<Moved, Failed> {
     let manifest = Manifest::read(source, identity)?;
-    let total = super::size_of(source)?;
+    let total = super::about(source);
     let mut done = 0;
     let mut advance = |bytes: u64| {
         done += bytes;

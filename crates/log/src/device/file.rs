@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Device, DeviceFile, LockError, check_name, is_plain};
@@ -114,7 +114,9 @@ impl FileDevice {
         }
         let file = match self.open_at(LOCK_FILE, OFlags::RDONLY) {
             Err(Errno::NOENT) => return Ok(()),
-            opened => opened.map_err(device)?,
+            opened => opened
+                .and_then(plain)
+                .map_err(|error| LockError::Device(strange(error)))?,
         };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => *holder = Some(file),
@@ -144,7 +146,8 @@ impl FileDevice {
         let device = |error: Errno| LockError::Device(error.into());
         let file = self
             .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
-            .map_err(device)?;
+            .and_then(plain)
+            .map_err(|error| LockError::Device(strange(error)))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -180,11 +183,12 @@ impl Device for FileDevice {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         check_name(name)?;
-        let file = match self.open_at(name, OFlags::RDWR) {
+        let opened = match self.open_at(name, OFlags::RDWR) {
             // A file that may only be read can still be inspected; writing to it is refused then.
-            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => self.open_at(name, OFlags::RDONLY)?,
-            opened => opened?,
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => self.open_at(name, OFlags::RDONLY),
+            opened => opened,
         };
+        let file = opened.and_then(plain).map_err(strange)?;
         Ok(Arc::new(DiskFile { file }))
     }
 
@@ -283,6 +287,29 @@ impl DeviceFile for DiskFile {
             Ok(())
         }
     }
+}
+
+/// Only a plain file has the bytes that it was given at the places where it was given them. In the place of
+/// a file a pipe would be waited for, and some devices have no end.
+fn plain(file: OwnedFd) -> rustix::io::Result<OwnedFd> {
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file),
+        FileType::Directory => Err(Errno::ISDIR),
+        _ => Err(Errno::NXIO),
+    }
+}
+
+/// Says what lies in the place of a file, where the system's words would make one look for a broken device.
+fn strange(error: Errno) -> io::Error {
+    let found = match error {
+        Errno::LOOP => "a symbolic link",
+        Errno::ISDIR => "a directory",
+        Errno::NXIO => "a pipe, a socket or a device",
+        error => return error.into(),
+    };
+    io::Error::other(format!(
+        "{found} lies where a plain file has to be; put the file back in its place"
+    ))
 }
 
 fn write_all(file: &OwnedFd, bytes: &[u8], offset: u64) -> io::Result<()> {
