@@ -70,11 +70,18 @@ tsan:
 stress:
     cargo test --release --workspace -- --ignored --nocapture
 
-# About an hour of latches that the processor elides: sums and counts behind each, lock managers over each.
-elision seconds="2800":
-    cargo run --release -- bench hashmap --buckets 1000 --global --taken --seconds 1 --reps 10
-    cargo run --release -- bench bank --accounts 100 --taken --seconds 1 --reps 10
+# For a machine with RTM: tests with it and without, about an hour of sums behind every latch and of every lock manager over
+# every latch, all figures of document 001 with spread, and once more with shares of time. Some two hours.
+elision out="results/elision" seconds="2800":
+    cargo test --release -p foxton-sync -p foxton-lock --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
+    cargo test --release -p foxton-sync --lib -- htm elided
+    cargo test --release -p foxton-lab --test latches
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lab --lib --test elided --test latch_contract --test latches
+    cargo run --release -- bench hashmap --buckets 1000 --global --taken --seconds 1 --reps 10 --out {{out}}/hashmap
+    cargo run --release -- bench bank --accounts 100 --taken --seconds 1 --reps 10 --out {{out}}/bank
     cargo run --release -p foxton-lock --example stress -- --seconds {{seconds}}
+    cargo run --release -- figure 001 --reps 15 --out {{out}}/figures
+    cargo run --release --features account -- figure 001 --reps 5 --out {{out}}/timed
 
 # Kill-and-restart cycles over a TPC-B-like load.
 kill cycles="1000":

@@ -36,7 +36,11 @@ fn all() -> Vec<Vec<Shared>> {
         reads,
         global,
     };
-    let list = |reads| Shared::List { values: 50, reads };
+    let list = |reads, beside| Shared::List {
+        values: 50,
+        reads,
+        beside,
+    };
     let map = |buckets, global| Shared::HashMap {
         buckets,
         values: 100,
@@ -45,7 +49,7 @@ fn all() -> Vec<Vec<Shared>> {
     vec![
         vec![bank(0, false), bank(50, true)],
         Layout::ALL.map(Shared::Counter).to_vec(),
-        vec![list(0), list(50), list(100)],
+        vec![list(0, false), list(50, true), list(100, false)],
         vec![map(1, false), map(10, false), map(10, true)],
     ]
 }

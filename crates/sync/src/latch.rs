@@ -51,7 +51,7 @@ use elided::Elided;
 use std::{fmt, hint::cold_path};
 
 /// One exclusive latch, without the value it protects. See the contract above.
-trait Latch: Default + Send + Sync {
+trait Latch: Send + Sync {
     /// Takes the latch, waiting for as long as it takes.
     ///
     /// # Safety
@@ -158,11 +158,12 @@ impl Kind {
     }
 }
 
+/// A latch. Two of them say what they are called: there are latches over them that they stand for where nothing elides.
 #[derive(Debug)]
 enum Any {
     Tas(spin::Tas),
-    TasT(spin::TasT),
-    Parking(parking::Parking),
+    TasT(spin::TasT, Kind),
+    Parking(parking::Parking, Kind),
     Queue(queue::Queue),
     Prefixed(hle::Prefixed),
     Elided(Elided),
@@ -170,26 +171,34 @@ enum Any {
 
 // One predictable branch, then code that is inlined: an uncontended pass is an exchange and a store.
 impl Any {
+    /// Where the processor cannot elide, nobody is asked at each pass whether it can: it is the latch underneath.
     fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Tas => Self::Tas(Default::default()),
-            Kind::TasT => Self::TasT(Default::default()),
-            Kind::Queue => Self::Queue(Default::default()),
-            Kind::Parking => Self::Parking(Default::default()),
-            Kind::ElidedHle => Self::Prefixed(Default::default()),
+        let elided = match kind {
+            Kind::Tas | Kind::TasT | Kind::Queue | Kind::Parking => None,
+            Kind::ElidedHle => hle::Prefixed::here().map(Self::Prefixed),
             Kind::ElidedRtm
             | Kind::ElidedRetry100
             | Kind::ElidedCooldown
-            | Kind::ElidedAdaptive => Self::Elided(Elided::new(kind)),
+            | Kind::ElidedAdaptive => Elided::here(kind).map(Self::Elided),
+        };
+        elided.unwrap_or_else(|| Self::taken(kind))
+    }
+
+    fn taken(kind: Kind) -> Self {
+        match kind.plain() {
+            Kind::Tas => Self::Tas(Default::default()),
+            Kind::Queue => Self::Queue(Default::default()),
+            Kind::TasT => Self::TasT(Default::default(), kind),
+            Kind::Parking => Self::Parking(Default::default(), kind),
+            plain => unreachable!("{plain} is over another"),
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
             Self::Tas(_) => Kind::Tas,
-            Self::TasT(_) => Kind::TasT,
+            Self::TasT(_, kind) | Self::Parking(_, kind) => *kind,
             Self::Queue(_) => Kind::Queue,
-            Self::Parking(_) => Kind::Parking,
             Self::Prefixed(_) => Kind::ElidedHle,
             Self::Elided(latch) => latch.kind(),
         }
@@ -204,11 +213,11 @@ impl Any {
             // SAFETY: passed on to the caller, here and below.
             Self::Tas(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            Self::TasT(latch) => unsafe { latch.acquire(node) },
+            Self::TasT(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            Self::Parking(latch) => unsafe { latch.acquire(node) },
+            Self::Parking(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
             _ => unsafe { self.acquire_eliding(worker, node) },
         }
@@ -220,7 +229,7 @@ impl Any {
     #[inline(always)]
     unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
-        if let Self::Parking(latch) = self {
+        if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
             return unsafe { latch.try_acquire(node) };
         }
@@ -229,7 +238,7 @@ impl Any {
             // SAFETY: as above.
             Self::Tas(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
-            Self::TasT(latch) => unsafe { latch.try_acquire(node) },
+            Self::TasT(latch, _) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
@@ -243,7 +252,7 @@ impl Any {
     #[inline(always)]
     unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
-        if let Self::Parking(latch) = self {
+        if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
             return unsafe { latch.release(node) };
         }
@@ -252,7 +261,7 @@ impl Any {
             // SAFETY: as above.
             Self::Tas(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Self::TasT(latch) => unsafe { latch.release(node) },
+            Self::TasT(latch, _) => unsafe { latch.release(node) },
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.

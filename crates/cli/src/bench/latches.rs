@@ -135,14 +135,21 @@ pub(crate) struct List {
     /// half remove.
     #[arg(long, value_delimiter = ',', default_value = "0,50,100", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Vec<u32>,
+    /// Items side by side, and not on a line each.
+    #[arg(long)]
+    beside: bool,
     #[command(flatten)]
     points: Points,
 }
 
 impl List {
     pub(super) fn run(self) -> Result<ExitCode, String> {
-        let values = self.values;
-        let one = |&reads: &u32| Shared::List { values, reads };
+        let (values, beside) = (self.values, self.beside);
+        let one = |&reads: &u32| Shared::List {
+            values,
+            reads,
+            beside,
+        };
         self.points
             .run("list", self.reads.iter().map(one).collect())
     }

@@ -41,7 +41,7 @@ use crate::{
         bank::Bank,
         counter::{Counter, Layout},
         hashmap::HashMap,
-        list::List,
+        list::list,
     },
 };
 
@@ -68,6 +68,8 @@ pub enum Shared {
         values: u32,
         /// Operations in a hundred that look for one.
         reads: u32,
+        /// Several items on a line.
+        beside: bool,
     },
     /// A hash map.
     HashMap {
@@ -89,7 +91,11 @@ impl Shared {
                 global,
             } => Box::new(Bank::new(kind, accounts as usize, reads, global)),
             Shared::Counter(layout) => Box::new(Counter::new(layout, kind, topology::cores())),
-            Shared::List { values, reads } => Box::new(List::new(kind, values, reads)),
+            Shared::List {
+                values,
+                reads,
+                beside,
+            } => list(kind, values, reads, beside),
             Shared::HashMap {
                 buckets,
                 values,
@@ -111,7 +117,14 @@ impl Shared {
                 global,
             } => format!("{accounts} accounts, {reads} % read, {}", latches(global)),
             Shared::Counter(layout) => layout.to_string(),
-            Shared::List { values, reads } => format!("{values} values, {reads} % read"),
+            Shared::List {
+                values,
+                reads,
+                beside,
+            } => {
+                let where_ = if beside { ", items side by side" } else { "" };
+                format!("{values} values, {reads} % read{where_}")
+            }
             Shared::HashMap {
                 buckets, global, ..
             } => format!("{buckets} buckets, {}", latches(global)),

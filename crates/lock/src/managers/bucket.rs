@@ -20,39 +20,52 @@ use foxton_sync::{
 static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
 
 /// A manager with a latch for each bucket.
-pub type Bucket = Queued<Latches>;
+pub type Bucket = Queued<Latches<OneLine>>;
 
 /// Buckets, each behind a latch of its own.
 #[derive(Debug)]
-pub struct Latches(Box<[OneLine]>);
+pub struct Latches<L>(Box<[L]>);
 
 /// A bucket on a line of its own. Not on a pair of lines, as other things that threads fight for: there
 /// are thousands, and hardly ever two neighbours that are hot.
 #[derive(Debug)]
 #[repr(align(64))]
-struct OneLine(Latched<Heads>);
+pub struct OneLine(Latched<Heads>);
 
 // With passages counted the site comes on top, and where latches are emulated, what does that.
 #[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
 const _: () = assert!(size_of::<OneLine>() == 64);
 
-impl Bucket {
-    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
-    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        assert_suits(buckets);
-        let bucket = |_| OneLine(Latched::new(kind, &BUCKET, Heads::default()));
-        Self::over(Latches((0..buckets).map(bucket).collect()), policy)
+impl AsRef<Latched<Heads>> for OneLine {
+    #[inline(always)]
+    fn as_ref(&self) -> &Latched<Heads> {
+        &self.0
     }
 }
 
-impl Buckets for Latches {
+impl Bucket {
+    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
+    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        let bucket = || OneLine(Latched::new(kind, &BUCKET, Heads::default()));
+        Self::over(Latches::new(buckets, bucket), policy)
+    }
+}
+
+impl<L> Latches<L> {
+    pub(super) fn new(count: usize, bucket: impl Fn() -> L) -> Self {
+        assert_suits(count);
+        Self((0..count).map(|_| bucket()).collect())
+    }
+}
+
+impl<L: AsRef<Latched<Heads>> + Send + Sync> Buckets for Latches<L> {
     fn count(&self) -> usize {
         self.0.len()
     }
 
     #[inline]
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        self.0[index].0.with(worker, body)
+        self.0[index].as_ref().with(worker, body)
     }
 
     fn memory_bytes(&self) -> usize {

@@ -10,47 +10,51 @@ use super::{
 };
 use crate::{held, waits::VictimPolicy};
 use foxton_sync::{
+    cache_line::CachePadded,
     latch::{Kind, Latched},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
 
-/// Locks given back under one hold of the latch.
-const TOGETHER: usize = 64;
-
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
 
 /// A manager with one latch.
-pub type Global = Queued<OneLatch>;
+pub type Global = Queued<OneLatch<Heads, 64>>;
 
-/// All buckets behind one latch.
+/// All buckets behind one latch, of which up to `TOGETHER` locks are given back under one hold.
 #[derive(Debug)]
-pub struct OneLatch {
+pub struct OneLatch<B, const TOGETHER: usize> {
     count: usize,
-    table: Latched<Box<[Heads]>>,
+    table: CachePadded<Latched<Box<[B]>>>,
 }
 
 impl Global {
     /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        assert_suits(buckets);
-        let table = (0..buckets).map(|_| Heads::default()).collect();
-        let table = OneLatch {
-            count: buckets,
-            table: Latched::new(kind, &TABLE, table),
-        };
+        let table = OneLatch::new(kind, &TABLE, buckets, Heads::default);
         Self::over(table, policy)
     }
 }
 
-impl Buckets for OneLatch {
+impl<B, const TOGETHER: usize> OneLatch<B, TOGETHER> {
+    pub(super) fn new(kind: Kind, site: &'static Site, count: usize, bucket: fn() -> B) -> Self {
+        assert_suits(count);
+        let table = (0..count).map(|_| bucket()).collect();
+        Self {
+            count,
+            table: CachePadded::new(Latched::new(kind, site, table)),
+        }
+    }
+}
+
+impl<B: AsMut<Heads> + Send, const TOGETHER: usize> Buckets for OneLatch<B, TOGETHER> {
     fn count(&self) -> usize {
         self.count
     }
 
     #[inline]
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
-        self.table.with(worker, |table| body(&mut table[index]))
+        self.table.with(worker, |table| body(table[index].as_mut()))
     }
 
     /// One hold of the latch for many locks. It ends now and then, for others wait.
@@ -66,7 +70,8 @@ impl Buckets for OneLatch {
             self.table.with(worker, |table| {
                 let mut left = TOGETHER;
                 while let Some(lock) = next.take_if(|_| left > 0) {
-                    body(lock, &mut table[lock.hash as usize & (self.count - 1)]);
+                    let bucket = &mut table[lock.hash as usize & (self.count - 1)];
+                    body(lock, bucket.as_mut());
                     left -= 1;
                     next = locks.next();
                 }
@@ -75,6 +80,6 @@ impl Buckets for OneLatch {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.count * size_of::<Heads>()
+        self.count * size_of::<B>()
     }
 }

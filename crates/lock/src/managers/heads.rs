@@ -154,7 +154,7 @@ impl Others {
 
 /// The names of one bucket.
 #[derive(Debug)]
-pub(crate) struct Heads {
+pub struct Heads {
     first: Lone,
     others: u32,
     beside: Option<Box<Others>>,
@@ -173,6 +173,14 @@ impl Default for Heads {
             others: 0,
             beside: None,
         }
+    }
+}
+
+/// A bucket may be itself, or in something that keeps it apart.
+impl AsMut<Heads> for Heads {
+    #[inline(always)]
+    fn as_mut(&mut self) -> &mut Heads {
+        self
     }
 }
 

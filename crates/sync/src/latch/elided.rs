@@ -81,8 +81,7 @@ fn native() -> Option<Native> {
 /// A latch, and what is done not to take it.
 #[derive(Debug)]
 pub(super) struct Elided<E = Native> {
-    /// None: the latch is always taken.
-    engine: Option<E>,
+    engine: E,
     policy: Policy,
     state: AtomicU32,
     raw: Raw,
@@ -99,13 +98,14 @@ enum Attempt {
 }
 
 impl Elided {
-    pub(super) fn new(kind: Kind) -> Self {
-        Self::over(native(), Policy::of(kind))
+    /// A latch of `kind`, if there is something here to elide it by.
+    pub(super) fn here(kind: Kind) -> Option<Self> {
+        native().map(|engine| Self::over(engine, Policy::of(kind)))
     }
 }
 
 impl<E: Engine> Elided<E> {
-    fn over(engine: Option<E>, policy: Policy) -> Self {
+    fn over(engine: E, policy: Policy) -> Self {
         Self {
             engine,
             policy,
@@ -125,30 +125,14 @@ impl<E: Engine> Elided<E> {
     /// That of the contract.
     #[inline]
     pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> bool {
-        let Some(engine) = &self.engine else {
-            return self.raw.try_acquire(node);
-        };
-        engine.leave_others(); // I3
-        match self.attempt(engine, worker) {
+        self.engine.leave_others(); // I3
+        match self.attempt(worker) {
             Attempt::Inside => true,
             Attempt::Held => false,
             Attempt::Take(why) => {
-                let taken = engine.exclusively_now(|| self.raw.try_acquire(node));
+                let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
                 self.took_if(taken, worker, why)
             }
-        }
-    }
-
-    /// As [`Latch::acquire`](super::Latch::acquire).
-    ///
-    /// # Safety
-    ///
-    /// That of the contract.
-    #[inline]
-    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
-        match &self.engine {
-            None => self.raw.acquire(node),
-            Some(engine) => self.acquire_with(engine, worker, node),
         }
     }
 
@@ -159,20 +143,19 @@ impl<E: Engine> Elided<E> {
     /// The caller has acquired it, with this node.
     #[inline]
     pub(super) unsafe fn release(&self, watch: Watch<'_>, node: &Node) {
-        match &self.engine {
-            Some(engine) if self.raw.is_free() => {
-                // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
-                unsafe { engine.end() }
-                watch.committed();
-            }
+        if self.raw.is_free() {
+            // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
+            unsafe { self.engine.end() }
+            watch.committed();
+        } else {
             // SAFETY: the caller holds the real latch (I2).
-            _ => unsafe { self.raw.release(node) },
+            unsafe { self.raw.release(node) }
         }
     }
 
     /// Tries not to take the latch.
     #[inline]
-    fn attempt(&self, engine: &E, worker: &Worker) -> Attempt {
+    fn attempt(&self, worker: &Worker) -> Attempt {
         if self.state().rest() > 0 {
             return Attempt::Take(Why::Resting);
         }
@@ -183,7 +166,7 @@ impl<E: Engine> Elided<E> {
         let mut failures = 0;
         loop {
             watch.start();
-            let Err(abort) = engine.begin(|| self.raw.is_free()) else {
+            let Err(abort) = self.engine.begin(|| self.raw.is_free()) else {
                 worker.tally().committed();
                 return Attempt::Inside;
             };
@@ -225,24 +208,29 @@ impl<E: Engine> Elided<E> {
         }
     }
 
+    /// As [`Latch::acquire`](super::Latch::acquire).
+    ///
+    /// # Safety
+    ///
+    /// That of the contract.
     #[cold]
-    fn acquire_with(&self, engine: &E, worker: &Worker, node: &Node) {
-        engine.leave_others(); // I3
+    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
+        self.engine.leave_others(); // I3
         let mut backoff = Backoff::new();
         loop {
             while !self.raw.is_free() {
                 // A model has no time to be patient in.
                 if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
-                    engine.exclusively(|| self.raw.acquire(node));
+                    self.engine.exclusively(|| self.raw.acquire(node));
                     return self.took(worker, Why::Waited);
                 }
                 backoff.snooze();
             }
-            match self.attempt(engine, worker) {
+            match self.attempt(worker) {
                 Attempt::Inside => return,
                 Attempt::Held => {}
                 Attempt::Take(why) => {
-                    let taken = engine.exclusively(|| self.raw.try_acquire(node));
+                    let taken = self.engine.exclusively(|| self.raw.try_acquire(node));
                     if self.took_if(taken, worker, why) {
                         return;
                     }

@@ -4,7 +4,7 @@
 //! Where they are known, `xacquire` begins a transaction instead of writing the latch, and `xrelease` ends
 //! it. To the thread itself the latch appears as held, so that passing it twice waits, as with any latch.
 //! After an abort the processor does the exchange without eliding. Nobody says which of it was done, so
-//! nothing is counted. Where the prefixes are not known they are ignored: this is then `tas-t`.
+//! nothing is counted. Where the prefixes are not known there is no such latch: `tas-t` stands for it.
 //!
 //! # State
 //!
@@ -12,8 +12,8 @@
 //!
 //! # Orderings
 //!
-//! * O1  `release` (Release) to the exchange in `take` (Acquire): the next holder sees what the last one
-//!   wrote. With prefixes both are assembly, and the processor's stores and exchanges order no less.
+//! None by name: taking it and giving it back are assembly, and the processor's exchanges and stores order no less than
+//! Acquire and Release, so that the next holder sees what the last one wrote.
 
 use super::Latch;
 use super::queue::Node;
@@ -22,33 +22,27 @@ use crate::htm::{self, Hle};
 use crate::shim::{AtomicU32, Ordering, hint};
 
 const FREE: u32 = 0;
-const HELD: u32 = 1;
 
 /// A flag that is taken and given back with prefixes.
 #[derive(Debug)]
 pub(super) struct Prefixed {
-    /// None: without prefixes.
-    hle: Option<Hle>,
+    hle: Hle,
     word: AtomicU32,
 }
 
-impl Default for Prefixed {
-    fn default() -> Self {
-        Self {
-            hle: htm::hle().ok(),
-            word: AtomicU32::new(FREE),
-        }
-    }
-}
-
 impl Prefixed {
+    /// A latch that is elided by prefixes, if they do that here.
+    pub(super) fn here() -> Option<Self> {
+        let hle = htm::hle().ok()?;
+        Some(Self {
+            hle,
+            word: AtomicU32::new(FREE),
+        })
+    }
+
     #[inline(always)]
     fn take(&self) -> bool {
-        let before = match self.hle {
-            Some(hle) => hle.take(&self.word),
-            None => self.word.swap(HELD, Ordering::Acquire), // O1
-        };
-        before == FREE
+        self.hle.take(&self.word) == FREE
     }
 
     /// Waits until it is free before it tries again: an elided exchange of a latch that is held aborts.
@@ -86,9 +80,6 @@ impl Latch for Prefixed {
 
     #[inline(always)]
     unsafe fn release(&self, _node: &Node) {
-        match self.hle {
-            Some(hle) => hle.give_back(&self.word),
-            None => self.word.store(FREE, Ordering::Release), // O1
-        }
+        self.hle.give_back(&self.word);
     }
 }

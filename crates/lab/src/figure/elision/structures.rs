@@ -243,8 +243,13 @@ pub(in crate::figure) fn figure_17(
     request: &Request,
     audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let list = |reads| Shared::List { values: 100, reads };
-    let shared = vec![list(0), list(50), list(100)];
+    let lying = |reads, beside| Shared::List {
+        values: 100,
+        reads,
+        beside,
+    };
+    let list = |reads| lying(reads, false);
+    let shared = vec![list(0), list(50), list(100), lying(50, true)];
     let panel = latches::run(&settings(request, shared, &[2, 4]), audience)?;
     let threads = most(&panel);
     let plain = LatchKind::TasT;
@@ -270,7 +275,7 @@ pub(in crate::figure) fn figure_17(
         expect: "A search reads half of the list, so with elision readers pass side by side; whoever changes an item \
                  aborts all that have passed it.",
         shape,
-        notes: vec!["Items lie on a line each, as in the document's figure D.6.".to_owned()],
+        notes: vec!["Items lie on a line each, as in the document's figure D.6, but where it says side by side, as in D.5.".to_owned()],
         beside: vec![document(&[
             ["100 % read", "HLE and RTM well ahead"],
             ["50 % read", "all below 1,000 operations/ms"],

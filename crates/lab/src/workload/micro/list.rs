@@ -1,6 +1,6 @@
 //! A doubly linked list behind one latch [001 §3.3.3].
 //!
-//! Its items lie in one array, each on a line of its own, and are linked by number. A thread has a stock of
+//! Its items lie in one array, each on a line of its own or side by side, and are linked by number. A thread has a stock of
 //! places that it may fill, which it tops up under the latch, many at a time, and where what it removes goes:
 //! so an insert allocates nothing.
 
@@ -19,7 +19,6 @@ const STOCK: u32 = 256;
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-#[repr(align(64))]
 struct Item {
     value: u32,
     previous: u32,
@@ -32,18 +31,56 @@ const VACANT: Item = Item {
     next: NOBODY,
 };
 
+/// Where an item lies.
+trait Place: Copy + Send + std::fmt::Debug + AsRef<Item> + AsMut<Item> + 'static {
+    fn of(item: Item) -> Self;
+}
+
+/// Beside the next, five or six on a line [001 Figure D.5].
+#[derive(Debug, Clone, Copy)]
+struct Beside(Item);
+
+/// On a line of its own [001 Figure D.6].
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Apart(Item);
+
+macro_rules! places {
+    ($($place:ident),*) => {$(
+        impl AsRef<Item> for $place {
+            fn as_ref(&self) -> &Item {
+                &self.0
+            }
+        }
+
+        impl AsMut<Item> for $place {
+            fn as_mut(&mut self) -> &mut Item {
+                &mut self.0
+            }
+        }
+
+        impl Place for $place {
+            fn of(item: Item) -> Self {
+                Self(item)
+            }
+        }
+    )*};
+}
+
+places!(Beside, Apart);
+
 #[derive(Debug)]
-struct Chain {
-    items: Vec<Item>,
+struct Chain<P> {
+    items: Vec<P>,
     head: u32,
     tail: u32,
 }
 
-impl Chain {
+impl<P: Place> Chain<P> {
     /// The place of the first item with this value.
     fn find(&self, value: u32) -> Option<u32> {
         let mut at = self.head;
-        while let Some(item) = self.items.get(at as usize) {
+        while let Some(item) = self.items.get(at as usize).map(P::as_ref) {
             if item.value == value {
                 return Some(at);
             }
@@ -54,11 +91,11 @@ impl Chain {
 
     fn insert(&mut self, at: u32, value: u32) {
         let previous = self.tail;
-        self.items[at as usize] = Item {
+        self.items[at as usize] = P::of(Item {
             value,
             previous,
             next: NOBODY,
-        };
+        });
         *self.link_after(previous) = at;
         self.tail = at;
     }
@@ -66,10 +103,10 @@ impl Chain {
     /// Takes out the first item with this value, and says where it was.
     fn remove(&mut self, value: u32) -> Option<u32> {
         let at = self.find(value)?;
-        let Item { previous, next, .. } = self.items[at as usize];
+        let Item { previous, next, .. } = *self.items[at as usize].as_ref();
         *self.link_after(previous) = next;
         match self.items.get_mut(next as usize) {
-            Some(item) => item.previous = previous,
+            Some(item) => item.as_mut().previous = previous,
             None => self.tail = previous,
         }
         Some(at)
@@ -78,14 +115,15 @@ impl Chain {
     /// The link to what follows the item at `at`; with nobody there, to the first.
     fn link_after(&mut self, at: u32) -> &mut u32 {
         match self.items.get_mut(at as usize) {
-            Some(item) => &mut item.next,
+            Some(item) => &mut item.as_mut().next,
             None => &mut self.head,
         }
     }
 
     fn stock(&mut self) -> std::ops::Range<u32> {
         let first = self.items.len() as u32;
-        self.items.resize(self.items.len() + STOCK as usize, VACANT);
+        let filled = self.items.len() + STOCK as usize;
+        self.items.resize(filled, P::of(VACANT));
         first..first + STOCK
     }
 
@@ -94,7 +132,7 @@ impl Chain {
         let walk = |first: u32, next: fn(&Item) -> u32| {
             let mut values = Vec::new();
             let mut at = first;
-            while let Some(item) = self.items.get(at as usize) {
+            while let Some(item) = self.items.get(at as usize).map(P::as_ref) {
                 values.push(item.value);
                 // A circle would have no end.
                 if values.len() > self.items.len() {
@@ -116,17 +154,25 @@ impl Chain {
 
 /// The list, of which `reads` in a hundred operations look for a value.
 #[derive(Debug)]
-pub struct List {
-    chain: Latched<Chain>,
+struct List<P> {
+    chain: Latched<Chain<P>>,
     loaded: u32,
     reads: u32,
 }
 
-impl List {
-    /// A list of so many values.
-    pub fn new(kind: Kind, loaded: u32, reads: u32) -> List {
+/// A list of so many values, of which `reads` in a hundred operations look for one; its items lie `beside` each other,
+/// or apart.
+pub fn list(kind: Kind, loaded: u32, reads: u32, beside: bool) -> Box<dyn Structure> {
+    match beside {
+        true => Box::new(List::<Beside>::new(kind, loaded, reads)),
+        false => Box::new(List::<Apart>::new(kind, loaded, reads)),
+    }
+}
+
+impl<P: Place> List<P> {
+    fn new(kind: Kind, loaded: u32, reads: u32) -> Self {
         let mut chain = Chain {
-            items: vec![VACANT; loaded as usize],
+            items: vec![P::of(VACANT); loaded as usize],
             head: NOBODY,
             tail: NOBODY,
         };
@@ -142,7 +188,7 @@ impl List {
     }
 }
 
-impl Structure for List {
+impl<P: Place> Structure for List<P> {
     fn operate(&self, hand: &mut Hand, count: u64) {
         let chain = &self.chain;
         for _ in 0..count {

@@ -119,7 +119,7 @@ impl<T> Modelled<T> {
     /// If latches of that kind begin none of their own.
     pub fn new(kind: Kind, world: &World, value: T) -> Self {
         Self {
-            latch: Elided::over(Some(world.clone()), Policy::of(kind)),
+            latch: Elided::over(world.clone(), Policy::of(kind)),
             value: UnsafeCell::new(value),
         }
     }
@@ -156,8 +156,9 @@ impl<T> Modelled<T> {
     /// As [`with`](Self::with), by who knows nothing of elision: takes the real latch.
     pub fn with_taken<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         let node = Node::new();
-        let world = self.latch.engine.as_ref().expect("made with one");
-        world.exclusively(|| self.latch.raw.acquire(&node));
+        self.latch
+            .engine
+            .exclusively(|| self.latch.raw.acquire(&node));
         // SAFETY: we hold the real latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: taken above.

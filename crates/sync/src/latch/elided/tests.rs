@@ -204,28 +204,6 @@ fn the_latch_that_adapts_leaves_off_once_somebody_is_alone() {
     assert_eq!((since.attempts(), since.real), (0, 10 * u64::from(IDLE)));
 }
 
-/// Without transactions an elided latch is the real one, and counts nothing.
-#[test]
-fn without_transactions_the_latch_is_taken() {
-    for policy in POLICIES {
-        let workers = Workers::with_seed(1);
-        let worker = workers.worker();
-        let latch = super::Elided::<World>::over(None, policy);
-        let node = crate::latch::queue::Node::new();
-        // SAFETY: the node stays to the end, and whoever acquires releases.
-        unsafe {
-            assert!(latch.try_acquire(&worker, &node));
-            assert!(!latch.raw.is_free());
-            assert!(!latch.try_acquire(&worker, &node));
-            latch.release(worker.watch(), &node);
-            assert!(latch.raw.is_free());
-            latch.acquire(&worker, &node);
-            latch.release(worker.watch(), &node);
-        }
-        assert_eq!(workers.elisions(), Elisions::default());
-    }
-}
-
 /// Aborts drawn from a seed, of every cause, and a thread that knows nothing of elision: no pass is lost.
 #[test]
 fn elided_passes_and_holders_exclude_each_other() {
