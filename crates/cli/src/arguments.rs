@@ -38,7 +38,10 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure the engine, check what it did, and draw the result.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Tables and figures of the literature, wisconsin, latch-cost and overlap among them: foxton figure"
+    )]
     Bench(Box<Bench>),
     /// Repeat a figure of the documents the engine is built after, theirs beside ours.
     ///

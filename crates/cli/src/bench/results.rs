@@ -91,7 +91,7 @@ pub(crate) fn judged(machine: &Machine, failure: Option<String>) -> ExitCode {
     match failure {
         None => ExitCode::SUCCESS,
         Some(what) => {
-            eprintln!("error: a check failed, so the numbers are void: {what}");
+            eprintln!("error: not all went well, so these numbers are not to be kept: {what}");
             ExitCode::FAILURE
         }
     }

@@ -206,8 +206,9 @@ mod tests {
         largest: u32,
         mpl: u32,
         runs: Sender<(&'static str, u32)>,
-        /// Asked so often how much memory there is, it says none.
-        full_after: Cell<u32>,
+        /// Whether there is no memory left when it is asked for the second time, the fourth and so on.
+        fills: bool,
+        asked: Cell<u32>,
     }
 
     struct Idle;
@@ -246,9 +247,9 @@ mod tests {
             String::new()
         }
         fn free(&self) -> Option<u64> {
-            let left = self.full_after.get();
-            self.full_after.set(left.saturating_sub(1));
-            Some(if left == 0 { 0 } else { u64::MAX })
+            self.asked.set(self.asked.get() + 1);
+            let full = self.fills && self.asked.get().is_multiple_of(2);
+            Some(if full { 0 } else { u64::MAX })
         }
     }
 
@@ -262,7 +263,8 @@ mod tests {
                 largest,
                 mpl: 0,
                 runs,
-                full_after: Cell::new(u32::MAX),
+                fills: false,
+                asked: Cell::new(0),
             }
         };
         (vec![toy("one", 0, u32::MAX), toy("two", 2, 2)], noted)
@@ -301,7 +303,7 @@ mod tests {
     fn a_run_without_memory_left_is_kept_and_checked_and_is_the_last() {
         let (mut subjects, noted) = toys();
         subjects.truncate(1);
-        subjects[0].full_after.set(1);
+        subjects[0].fills = true;
         let mut sweep = sweep();
         sweep.plan.window = Duration::from_secs(3_600);
         sweep.plan.grace = Duration::from_secs(60);
@@ -313,7 +315,7 @@ mod tests {
         assert!(what.contains("want of memory"), "{what}");
         // What a check finds is said first: it is the engine's.
         let (mut subjects, _noted) = toys();
-        subjects[1].full_after.set(1);
+        subjects[1].fills = true;
         sweep.mpls = vec![2];
         let curves = sweep.run(&mut subjects[1..], Audience::Nobody);
         assert_eq!(

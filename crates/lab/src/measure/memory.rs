@@ -1,7 +1,7 @@
 //! Memory that is left, and when there is too little of it to go on measuring.
 //!
 //! Where the data of a workload grow, a run can outgrow the machine, and the system ends a program that does, with
-//! all that it has measured. So whoever watches a run asks a [`Guard`], which ends the run before that.
+//! all that it has measured. So whoever watches a run asks a [`Guard`](crate::measure::memory::Guard), which ends the run before that.
 
 use std::{
     fmt, fs,

@@ -91,7 +91,10 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
 
 fn failure(page: &mut Page, what: Option<String>) {
     if let Some(what) = what {
-        page.warning("A check failed, so these numbers are void.", &what);
+        page.warning(
+            "Not all went well, so these numbers are not to be kept.",
+            &what,
+        );
     }
 }
 

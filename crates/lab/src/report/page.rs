@@ -233,8 +233,8 @@ td.words{white-space:normal;min-width:min(13rem,55vw)}\
 th:first-child{text-align:left;font-weight:500}thead th{color:var(--soft);\
 font-weight:500;border-bottom:2px solid var(--rule)}.peak td{font-weight:700}\
 tbody th{position:sticky;left:0;background:var(--page);max-width:46vw;white-space:normal}\
-.pairs td{text-align:left;white-space:normal}.pairs th{vertical-align:top;color:var(--soft)}\
-.bad{color:var(--bad);font-weight:600;white-space:normal;min-width:16rem;text-align:left}\
+.pairs{width:100%}.pairs td{text-align:left;white-space:normal}.pairs th{vertical-align:top;width:11rem;color:var(--soft)}\
+.bad{color:var(--bad);font-weight:600;white-space:normal;min-width:min(34rem,80vw);text-align:left}\
 section{border-top:2px solid var(--rule);margin-top:3rem;padding-top:1rem}\
 .contents{list-style:none;padding:0}.contents li{padding:.6rem 0;border-bottom:1px solid var(--rule);\
 display:flex;flex-wrap:wrap;gap:.2rem 1rem}.contents a{font-weight:600;min-width:6rem}\

@@ -153,7 +153,7 @@ fn told(sheet: &Sheet) -> Told {
         None => (sheet.shape.verdict().words(), sheet.shape.sentence()),
         Some(what) => (
             VOID,
-            format!("A check failed, so the numbers are void: {what}."),
+            format!("Not all went well, so the numbers are not to be kept: {what}."),
         ),
     };
     let claim = |claim: &crate::report::shape::Claim| json!({"says": claim.says, "found": claim.found, "agrees": claim.holds});

@@ -298,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn a_manager_that_counts_other_deadlocks_than_there_were_is_told_of() {
+        let system = System::new(all_locks()[0], None);
+        let came = |counted| crew::Came {
+            journals: Vec::new(),
+            took: Duration::from_secs(1),
+            counted,
+        };
+        let judged = |counted| {
+            let what = (Storm::Convert, VictimPolicy::default());
+            judged(&system, what, &came(counted)).map(|(_, found)| found.deadlocks)
+        };
+        assert_eq!(judged(0).unwrap(), 0);
+        let wrong = judged(1).unwrap_err().to_string();
+        assert!(wrong.contains("the manager counted 1"), "{wrong}");
+    }
+
+    #[test]
     fn storms_that_are_none_are_refused_with_what_to_say_instead() {
         let sound = settings(&[Storm::Convert], &[VictimPolicy::default()], 1, 1);
         assert_eq!(sound.sound(), Ok(()));

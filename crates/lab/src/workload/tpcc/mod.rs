@@ -239,6 +239,10 @@ impl Workload for Tpcc {
                  {items} items, where TPC-C has 10, 3,000 and 100,000."
             ),
         };
+        let of_them = match warehouses {
+            1 => "1 warehouse".to_owned(),
+            several => format!("{several} warehouses"),
+        };
         let what = match self.manner.mix {
             Mix::Full => {
                 "of a hundred transactions 45 are NewOrders, 43 Payments, and four each \
@@ -254,9 +258,9 @@ impl Workload for Tpcc {
         About {
             name: "tpcc",
             variant: self.variant(),
-            title: format!("tpcc, {warehouses} warehouses, mix {}", self.manner.mix),
+            title: format!("tpcc, {of_them}, mix {}", self.manner.mix),
             description: format!(
-                "TPC-C with {warehouses} warehouses and no pauses: {what}. One NewOrder in a \
+                "TPC-C with {of_them} and no pauses: {what}. One NewOrder in a \
                  hundred is rolled back because it orders something that does not exist.{reduced}"
             ),
             checked:

@@ -3,7 +3,7 @@
 use foxton::Options;
 
 use super::*;
-use crate::progress::Audience;
+use crate::{measure::outcome::Outcome, progress::Audience};
 
 const BANK: Transfers = Transfers {
     accounts: 20,
@@ -47,6 +47,42 @@ fn an_audit_that_was_wrong_fails_the_check_even_if_all_is_right_at_rest() {
     let found = bank.check(&db, &tally).unwrap_err();
     assert!(found.starts_with("an audit found 2000000 cents"), "{found}");
     assert_eq!(bank.check(&db, &tally), Ok(()), "nobody audits any more");
+}
+
+#[test]
+fn money_that_is_gone_at_rest_is_found_without_an_auditor_and_an_account_that_is_gone_by_its_number()
+ {
+    let (db, mut loaded) = loaded();
+    let tally = Tally::new(BANK.kinds());
+    lose_a_cent(&db);
+    let found = loaded.check(&db, &tally).unwrap_err();
+    assert_eq!(
+        found,
+        "all accounts together have 1999999 cents, not 2000000"
+    );
+    db.run(|tx| tx.delete(&ACCOUNTS, &7)).unwrap();
+    let found = loaded.check(&db, &tally).unwrap_err();
+    assert!(found.contains('7'), "{found}");
+}
+
+#[test]
+fn so_many_of_a_hundred_read_and_the_others_move_money() {
+    for (reads, kinds) in [(0, [100, 0]), (100, [0, 100])] {
+        let bank = Transfers { reads, ..BANK };
+        let (db, _) = loaded();
+        let mut loaded = Bank {
+            workload: bank,
+            auditor: None,
+        };
+        let mut client = loaded.client(&db, 0);
+        let mut tally = Tally::new(KINDS);
+        (0..100).for_each(|_| tally.count(client.transaction()));
+        assert_eq!([0, 1].map(|kind| tally.of_kind(kind, Outcome::Ok)), kinds);
+        let left = db.run(|tx| tx.range(&ACCOUNTS, ..).collect()).unwrap();
+        let untouched = left.iter().all(|&(_, cents)| cents == EACH);
+        assert_eq!(untouched, reads == 100);
+        assert_eq!(loaded.check(&db, &tally), Ok(()));
+    }
 }
 
 #[test]
