@@ -111,7 +111,7 @@ pub struct Options {
     pub owner_bytes: usize,
     /// Bytes of the locks of all transactions, about. Above that, whoever has acquired some 256 locks or more
     /// tries the same, and is refused ([`Reason::Full`](crate::request::Reason::Full)) if that makes no
-    /// room. Default 1 GiB.
+    /// room, unless it asks for what a table that it got so covers. Default 1 GiB.
     pub total_bytes: usize,
     /// For `staged`: how many requests there may be at once, those included that wait to be used again;
     /// who asks for more is refused ([`Reason::Full`](crate::request::Reason::Full)). 40 bytes each.

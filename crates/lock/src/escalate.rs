@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | keys of one table | one owner | it asks for that table |
 //! | bytes of one owner | one owner | it asks for its tables, the fullest first, until it is below |
-//! | bytes of all owners | all together, as they published it | the same, by whoever looks; and if that was not enough, its request is refused: [`Full`](crate::request::Reason::Full) |
+//! | bytes of all owners | all together, as they published it | the same, by whoever looks; and if that was not enough, a request for more than it has by then is refused: [`Full`](crate::request::Reason::Full) |
 //!
 //! It asks in a mode that covers what it does there, S if it mostly shares, X otherwise, and never waits. If
 //! somebody is in the way it goes on with keys, and tries again only after so many more.
@@ -133,15 +133,19 @@ pub(crate) fn look(
     }
     let until_full = limits.keys.saturating_sub(owner.entry_count());
     owner.look_after(limits.every().min(until_full.saturating_add(1)));
-    // Who asks for a table that it has not got may be about to need fewer keys.
-    let is_remedy = name.class() == Class::Table
-        && !owner.held_mode(name).is_some_and(|held| held.covers(mode));
-    if passed.total && !is_remedy {
+    // Who asks for a table may be about to need fewer keys. What is held, by itself or with the table that its keys were
+    // traded for, takes no room.
+    let is_covered = owner.has_escalated() && owner.covers(name, mode);
+    let is_held = owner.held_mode(name).is_some_and(|held| held.covers(mode));
+    let takes_room = name.class() != Class::Table && !is_covered && !is_held;
+    if passed.total && takes_room {
         owner.look_after(0);
         let blockers = in_the_way_of_room(manager, worker, owner, refusal);
         return Some(owner.refuse_for_room(name, mode, blockers));
     }
-    let is_covered = owner.has_escalated() && owner.covers(name, mode);
+    if passed.total && is_held {
+        owner.look_after(0); // Nothing was learnt of what comes next.
+    }
     is_covered.then(|| {
         owner.re_asks += 1;
         Reply::Held

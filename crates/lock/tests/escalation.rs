@@ -375,6 +375,35 @@ fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
     }
 }
 
+/// Others hold so much that there is no room, or just some: whoever has got a whole table for its keys needs no room for
+/// more of them.
+#[test]
+fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
+    for kind in Kind::ALL {
+        let mut traded = 0;
+        for own in 0..40u32 {
+            let t = Keys::with(kind, |options| options.total_bytes = 100 * LOCK_BYTES);
+            let (mut large, mut many) = (t.locks.owner(), t.locks.owner());
+            for (owner, numbers) in [(&mut large, 1_000..1_080), (&mut many, 0..own)] {
+                for number in numbers {
+                    // What cannot be traded; refused, it is not held.
+                    t.has(owner, Name::advisory(number.into()), Mode::X);
+                }
+            }
+            for number in 0..100 {
+                let has =
+                    t.has(&mut many, TABLE, Mode::IX) && t.has(&mut many, t.key(number), Mode::X);
+                let whole = many.held_mode(TABLE) == Some(Mode::X);
+                assert!(has || !whole, "{kind}, {own} others: key {number}");
+                traded += u32::from(whole);
+            }
+            t.end(&mut many);
+            t.end(&mut large);
+        }
+        assert!(traded > 0, "{kind}");
+    }
+}
+
 #[test]
 fn what_was_traded_counts_as_work_that_would_be_lost() {
     for kind in Kind::ALL {
