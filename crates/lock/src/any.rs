@@ -8,6 +8,7 @@ use crate::{
         direct::{Direct, Granules},
         elidable::{ElidableBucket, ElidableGlobal},
         global::Global,
+        head::{OVERTAKEN_AT_MOST, PASSED_ASLEEP},
         inherit::Inherit,
         sharded::{Latched64, Open, Order, Sharded},
         staged::{MOST_REQUESTS, Rule, Stacks, Staged, Tails},
@@ -41,9 +42,12 @@ pub enum Kind {
     ShardedArrival,
     /// As `sharded`, with its document's latch above all shards: a deadlock stops everybody.
     ShardedWorld,
-    /// What nobody conflicts with is only remembered; the rest as with `bucket`.
+    /// What nobody conflicts with is only remembered; the rest as with `bucket`, but that a lock granted to
+    /// somebody asleep goes to who asks for it before that one wakes.
     #[default]
     Direct,
+    /// The same, and who came first goes first.
+    DirectArrival,
     /// No latch while nobody waits.
     Staged,
     /// The same, as its document has it.
@@ -65,11 +69,24 @@ foxton_sync::named! {
     ShardedArrival = "sharded:arrival",
     ShardedWorld = "sharded:world",
     Direct = "direct",
+    DirectArrival = "direct:arrival",
     Staged = "staged",
     StagedPaper = "staged:paper",
     StagedOldest = "staged:oldest",
     GlobalElidable = "global:elidable",
     BucketElidable = "bucket:elidable",
+}
+
+impl Kind {
+    /// How often, at most, a request is granted that came later than another which waits and conflicts with
+    /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
+    pub const fn overtaken_at_most(self) -> u32 {
+        match self {
+            Self::Sharded | Self::ShardedWorld => OVERTAKEN_AT_MOST as u32,
+            Self::Direct => PASSED_ASLEEP as u32,
+            _ => 0,
+        }
+    }
 }
 
 /// Buckets unless somebody says otherwise: 512 transactions of ten rows hold five thousand names, and
@@ -289,7 +306,7 @@ impl Any {
                 let manager = Staged::over(bucket_count, latch, victim, rule, request_limit);
                 Self::StagedPaper(manager, kind)
             }
-            Kind::Direct => {
+            Kind::Direct | Kind::DirectArrival => {
                 // What is inherited is real: it stands in a queue while its place sleeps.
                 let tables = inherit == Inheritance::Off;
                 let granules = Granules {
@@ -297,7 +314,11 @@ impl Any {
                     hold_off,
                     tables,
                 };
-                Self::Direct(Direct::new(latch, bucket_count, victim, granules))
+                let manager = Direct::new(latch, bucket_count, victim, granules);
+                Self::Direct(match kind {
+                    Kind::Direct => manager.lending(),
+                    _ => manager,
+                })
             }
         };
         manager.registry().limit(Limits {
@@ -332,7 +353,10 @@ impl Any {
             },
             Self::ShardedWorld(_) => Kind::ShardedWorld,
             Self::Inherit(manager) => manager.inner().kind(),
-            Self::Direct(_) => Kind::Direct,
+            Self::Direct(manager) => match manager.lends() {
+                true => Kind::Direct,
+                false => Kind::DirectArrival,
+            },
             Self::Staged(_) => Kind::Staged,
             Self::StagedPaper(_, kind) => *kind,
         }

@@ -26,8 +26,9 @@ use std::{
 /// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
 ///   grantable waiters are woken.
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
-///   never before an earlier conversion. Where a manager's order regards who is waited for, new
-///   requests overtake each other, but each is overtaken so many times at most.
+///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
+///   awake, new requests overtake each other, but each is overtaken so many times at most
+///   ([`Kind::overtaken_at_most`](crate::any::Kind::overtaken_at_most)).
 /// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
@@ -141,16 +142,17 @@ pub trait LockManager: Send + Sync + Debug {
             .wait_ticket()
             .expect("wait without a request that waits");
         worker.account().passed(&WAKING);
-        let slept = owner.record().parker.wait(wait.ticket, deadline);
-        let verdict = slept.unwrap_or_else(|| {
-            // Whether we end the wait or somebody else just did: it has ended now.
+        let parker = &owner.record().parker;
+        let mut seen = parker.wait(wait.ticket, deadline);
+        let verdict = loop {
+            if let Some(verdict) = seen {
+                break verdict;
+            }
+            // Whether we end the wait or somebody else just did: it has ended now, but for a grant that goes to
+            // another before we see it.
             self.end_wait(worker, wait, Reason::TimedOut);
-            owner
-                .record()
-                .parker
-                .verdict(wait.ticket)
-                .expect("an ended wait has a verdict")
-        });
+            seen = parker.verdict(wait.ticket);
+        };
         owner.settle(verdict)
     }
 

@@ -13,7 +13,8 @@
 //! outside the cycle go on. What was seen may be outdated when the next queue is seen. Therefore a
 //! cycle that was found is checked again, edge by edge in its order, with the same wait tickets:
 //!
-//! * An owner that waits neither gains nor loses locks. If its ticket was seen before the check
+//! * An owner that waits neither gains nor loses locks, but for one that is lent to it (I3 of `queued`): while it has
+//!   that nobody is in its way, and who takes it away was running. If its ticket was seen before the check
 //!   began and is still in the queue when its turn comes, it waited all along, and an edge to it
 //!   that was there during the check was there when the check began.
 //! * So when the check passes, all edges existed together, at the moment the check began.

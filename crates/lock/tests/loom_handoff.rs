@@ -5,12 +5,13 @@
 #![cfg(loom)]
 
 use foxton_lock::{any::Kind, manager::LockManager, mode::Mode};
+use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use modelled::{A, B, beside, cross, holds, manager, model, nobody_is_left, released, waits};
 use std::time::Instant;
 
 mod modelled;
 
-const KINDS: [Kind; 3] = [Kind::Bucket, Kind::Staged, Kind::StagedPaper];
+const KINDS: [Kind; 4] = [Kind::Bucket, Kind::Direct, Kind::Staged, Kind::StagedPaper];
 
 #[test]
 fn a_release_wakes_the_waiter() {
@@ -80,4 +81,58 @@ fn two_who_close_a_cycle_at_once_lose_one_victim() {
             nobody_is_left(&locks, &worker);
         });
     }
+}
+
+/// The lock is granted to one who sleeps, or is about to, or is awake already; meanwhile another asks for it.
+#[test]
+fn a_lock_that_is_lent_is_one_owners_at_a_time() {
+    model(|| {
+        let (locks, worker, other) = manager(Kind::Direct);
+        let count = Arc::new(AtomicU64::new(0));
+        let (mut first, mut second) = (locks.owner(), locks.owner());
+        holds(&locks, &worker, &mut first, A, Mode::X);
+        waits(&locks, &worker, &mut second, A);
+        let rival = {
+            let count = count.clone();
+            beside(&locks, other, move |locks, worker| {
+                locks.release_all(worker, &mut first);
+                first.begin();
+                assert!(locks.lock(worker, &mut first, A, Mode::X, None).is_held());
+                adds_one(&count);
+                locks.release_all(worker, &mut first);
+            })
+        };
+        assert!(locks.wait(&worker, &mut second, None).is_held());
+        adds_one(&count);
+        locks.release_all(&worker, &mut second);
+        rival.join();
+        assert_eq!(count.load(Relaxed), 2);
+        nobody_is_left(&locks, &worker);
+    });
+}
+
+/// Under the lock. Relaxed: it is the lock that makes one see the other.
+fn adds_one(count: &AtomicU64) {
+    count.store(count.load(Relaxed) + 1, Relaxed);
+}
+
+#[test]
+fn a_lock_that_is_lent_and_a_deadline_end_a_wait_once() {
+    model(|| {
+        let (locks, worker, other) = manager(Kind::Direct);
+        let (mut first, mut second) = (locks.owner(), locks.owner());
+        holds(&locks, &worker, &mut first, A, Mode::X);
+        waits(&locks, &worker, &mut second, A);
+        let rival = beside(&locks, other, move |locks, worker| {
+            locks.release_all(worker, &mut first);
+            first.begin();
+            assert!(locks.lock(worker, &mut first, A, Mode::X, None).is_held());
+            locks.release_all(worker, &mut first);
+        });
+        let outcome = locks.wait(&worker, &mut second, Some(Instant::now()));
+        assert_eq!(outcome.is_held(), second.lock_count() == 1);
+        locks.release_all(&worker, &mut second);
+        rival.join();
+        nobody_is_left(&locks, &worker);
+    });
 }

@@ -312,8 +312,7 @@ fn all() -> Vec<(Kind, Inheritance)> {
     let inherit = [Inheritance::Off, Inheritance::Always];
     let with = |kind: Kind| inherit.map(|inherit| (kind, inherit));
     let kinds = Kind::ALL.into_iter();
-    let by_weight = [Kind::Sharded, Kind::ShardedWorld];
-    let kinds = kinds.filter(|kind| !by_weight.contains(kind));
+    let kinds = kinds.filter(|kind| kind.overtaken_at_most() == 0);
     kinds.flat_map(with).collect()
 }
 

@@ -227,6 +227,7 @@ managers! {
     histories_of_sharded_arrival: ShardedArrival,
     histories_of_sharded_world: ShardedWorld,
     histories_of_direct: Direct,
+    histories_of_direct_arrival: DirectArrival,
     histories_of_staged: Staged,
     histories_of_staged_paper: StagedPaper,
     histories_of_staged_oldest: StagedOldest,

@@ -12,16 +12,19 @@
 //! |---------------|------------|----------------------------------------------------|
 //! | wait sequence | 0          | open: armed, not resolved yet                      |
 //! | wait sequence | all ones   | closed: never armed, or withdrawn                  |
-//! | wait sequence | otherwise  | resolved: the verdict                              |
+//! | wait sequence | otherwise  | resolved: the verdict, and whether it is only lent |
 //!
 //! The slot, behind a mutex, holds the sleeper (a thread or a waker) and the ticket it sleeps on.
 //!
 //! # Invariants
 //!
 //! * I1  The word's sequence only grows, by `arm`, which only the sleeper calls.
-//! * I2  A wait leaves *open* once: `resolve` and `disarm` both compare-and-exchange from it. So
+//! * I2  A wait leaves *open* once: `resolve`, `lend` and `disarm` all compare-and-exchange from it. So
 //!   of all callers of `resolve` with one ticket at most one gets a `Wake`, and a ticket of an
 //!   earlier wait gets none.
+//! * I4  A verdict that is *lent* may be taken back, and then the wait is open again, as if it had never been
+//!   resolved. Its sleeper makes it its own by a compare-and-exchange, and so does whoever takes it
+//!   back: one of them does. No other call tells the sleeper's side of a verdict.
 //! * I3  A `Wake` wakes only a sleeper that registered under its own ticket.
 //!
 //! # Why no wake-up is lost, and none comes twice
@@ -30,7 +33,9 @@
 //! word, *then* looks into the slot. Both go through the slot's mutex, so one is first. If the
 //! sleeper is, the waker finds it registered and wakes it. If the waker is, the sleeper reads the
 //! word after the waker changed it, sees the verdict, and does not sleep. The slot is emptied by
-//! whoever wakes, and by I2 there is one `Wake` for a wait, so it wakes once. The interleaving to
+//! whoever wakes, and by I2 there is one `Wake` for a wait, so it wakes once. Where verdicts are lent there is one
+//! for each time; a sleeper that was woken and finds the wait open registers anew, reads the word again and sleeps again.
+//! The interleaving to
 //! fear is a `Wake` that is late: the sleeper saw the verdict without sleeping, armed its next
 //! wait and registered again before the old `Wake` looks into the slot. By I3 that sleeper is not
 //! touched. A thread whose wait ended at its deadline may still find a spare token at its next
@@ -38,7 +43,7 @@
 //!
 //! # Orderings
 //!
-//! * O1  `resolve` (Release) to `verdict` (Acquire): who sees the verdict sees everything that was
+//! * O1  `resolve` and `lend` (Release) to `verdict` (Acquire): who sees the verdict sees everything that was
 //!   written before it was given.
 
 use crate::clock;
@@ -65,8 +70,10 @@ const CODE_BITS: u32 = 24;
 const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const OPEN: u64 = 0;
 const CLOSED: u64 = CODE_MASK;
+/// Of a verdict that may still be taken back (I4).
+const LENT: u64 = 1 << (CODE_BITS - 1);
 
-/// How a wait ended, in the caller's own terms: 1 to 2^24 - 2.
+/// How a wait ended, in the caller's own terms: 1 to 2^23 - 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Verdict(NonZeroU32);
 
@@ -75,12 +82,9 @@ impl Verdict {
     ///
     /// # Panics
     ///
-    /// If `code` is 0 or above 2^24 - 2. In a constant this is found when compiling.
+    /// If `code` is 0 or above 2^23 - 1. In a constant this is found when compiling.
     pub const fn new(code: u32) -> Self {
-        assert!(
-            (code as u64) < CLOSED,
-            "a verdict has 24 bits, and not all of them set"
-        );
+        assert!((code as u64) < LENT, "a verdict has 23 bits");
         match NonZeroU32::new(code) {
             Some(code) => Self(code),
             None => panic!("a verdict is not zero"),
@@ -197,10 +201,27 @@ impl Parker {
         ticket
     }
 
-    /// How the wait was resolved, if it was. Never waits.
+    /// How the wait was resolved, if it was. Never waits. For the sleeper: a verdict that was lent is its own
+    /// from now on (I4).
     #[inline]
     pub fn verdict(&self, ticket: Ticket) -> Option<Verdict> {
-        verdict_in(self.word.load(Ordering::Acquire), ticket) // O1
+        let mut word = self.word.load(Ordering::Acquire); // O1
+        loop {
+            let verdict = verdict_in(word, ticket)?;
+            if word & LENT == 0 {
+                return Some(verdict);
+            }
+            let kept = self.word.compare_exchange(
+                word,
+                word & !LENT,
+                Ordering::Acquire, // O1
+                Ordering::Acquire, // O1: it was taken back, and perhaps lent again
+            );
+            match kept {
+                Ok(_) => return Some(verdict),
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// Whether the wait is neither resolved nor withdrawn, at this moment.
@@ -220,8 +241,9 @@ impl Parker {
         if let Some(verdict) = self.verdict(ticket) {
             return Some(verdict);
         }
-        self.register(ticket, Sleeper::Thread(thread::current()));
         loop {
+            // Each time: who woke us emptied the slot.
+            self.register(ticket, Sleeper::Thread(thread::current()));
             if let Some(verdict) = self.verdict(ticket) {
                 return Some(verdict);
             }
@@ -275,6 +297,35 @@ impl Parker {
         })
     }
 
+    /// As [`resolve`](Self::resolve), but until the sleeper has seen it the verdict can be [taken
+    /// back](Self::take_back): to it the sleeper is bound only once it is awake.
+    #[must_use = "the sleeper sleeps until it is woken"]
+    pub fn lend(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
+        let won = self.word.compare_exchange(
+            ticket.word(OPEN),
+            ticket.word(u64::from(verdict.code()) | LENT),
+            Ordering::Release, // O1, I2
+            Ordering::Relaxed,
+        );
+        won.is_ok().then_some(Wake {
+            parker: self,
+            ticket,
+        })
+    }
+
+    /// Opens a wait again whose verdict was lent and that its sleeper has not seen, and says whether it was so.
+    /// Whoever does so resolves it anew some day.
+    pub fn take_back(&self, ticket: Ticket, verdict: Verdict) -> bool {
+        // Relaxed: nothing is told by it; what the next verdict tells comes with that (O1).
+        let taken = self.word.compare_exchange(
+            ticket.word(u64::from(verdict.code()) | LENT),
+            ticket.word(OPEN),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        taken.is_ok()
+    }
+
     /// Withdraws the wait. `None`: nobody had resolved it, and nobody will. `Some`: it was resolved
     /// before, and whoever did so believes it.
     pub fn disarm(&self, ticket: Ticket) -> Option<Verdict> {
@@ -314,7 +365,7 @@ impl Parker {
 fn verdict_in(word: u64, ticket: Ticket) -> Option<Verdict> {
     match word & CODE_MASK {
         OPEN | CLOSED => None,
-        code if word >> CODE_BITS == ticket.0 => Some(Verdict::new(code as u32)),
+        code if word >> CODE_BITS == ticket.0 => Some(Verdict::new((code & !LENT) as u32)),
         _ => None,
     }
 }

@@ -92,6 +92,58 @@ fn a_sleeping_task_is_woken() {
     });
 }
 
+/// Lent, taken back if nobody has seen it, and given for good: to a thread that may sleep at any moment between.
+#[test]
+fn a_verdict_that_was_lent_and_taken_back_ends_no_wait() {
+    model(|| {
+        let shared = shared();
+        let ticket = shared.parker.arm();
+        let giver = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
+                let taken_back = shared.parker.take_back(ticket, GRANTED);
+                if taken_back {
+                    // SAFETY: the sleeper looks only after the verdict that is not taken back.
+                    shared.gift.with_mut(|gift| unsafe { *gift = 7 });
+                    let again = shared.parker.lend(ticket, GRANTED);
+                    again.expect("it is open again").wake();
+                }
+                // Late, too.
+                lent.wake();
+                taken_back
+            })
+        };
+        assert_eq!(shared.parker.wait(ticket, None), Some(GRANTED));
+        // SAFETY: nobody writes it after the verdict.
+        let gift = shared.gift.with(|gift| unsafe { *gift });
+        assert_eq!(gift == 7, giver.join().unwrap());
+        assert!(!shared.parker.take_back(ticket, GRANTED), "it was seen");
+    });
+}
+
+#[test]
+fn a_task_sleeps_on_when_what_was_lent_is_taken_back() {
+    model(|| {
+        let shared = shared();
+        let ticket = shared.parker.arm();
+        let giver = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
+                lent.wake();
+                if shared.parker.take_back(ticket, GRANTED) {
+                    end(&shared, ticket, TIMED_OUT);
+                    return TIMED_OUT;
+                }
+                GRANTED
+            })
+        };
+        let verdict = loom::future::block_on(poll_fn(|cx| shared.parker.poll(ticket, cx)));
+        assert_eq!(verdict, giver.join().unwrap());
+    });
+}
+
 #[test]
 fn of_two_who_end_a_wait_one_does() {
     model(|| {

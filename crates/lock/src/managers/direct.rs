@@ -281,6 +281,19 @@ impl Direct {
         }
     }
 
+    /// The same, but a lock that was granted to somebody asleep goes to who asks for it before that one wakes.
+    pub fn lending(self) -> Self {
+        Self {
+            real: self.real.lending(),
+            ..self
+        }
+    }
+
+    /// Whether it is so.
+    pub fn lends(&self) -> bool {
+        self.real.lends()
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.real.registry
     }

@@ -24,6 +24,8 @@
 //! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
 //!   stands before it in the line, or with somebody else's granted mode.
 //! * I5  Free slots are chained from `free`.
+//! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it. If that grant
+//!   can still be taken back, its request is in its slot and holds what it waited for.
 
 mod ways;
 
@@ -40,6 +42,8 @@ use std::collections::VecDeque;
 const NO_SLOT: u32 = u32::MAX;
 /// How often one waiter is put behind others who came later, at most.
 pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
+/// How often the first of the line is passed, in its sleep, by those who are awake, at most.
+pub(crate) const PASSED_ASLEEP: u8 = 100;
 /// Slots above this many are given back when a name is vacated.
 const KEPT_SLOTS: usize = 1024;
 
@@ -73,7 +77,7 @@ pub(crate) struct Waiter {
     pub(crate) ticket: Ticket,
     /// What it would hold if granted.
     pub(crate) mode: Mode,
-    /// How many who came later have been put before it.
+    /// How many who came later have been put before it, or have passed it in its sleep.
     pub(crate) overtaken: u8,
 }
 
@@ -91,6 +95,8 @@ struct Line {
     waiters: VecDeque<Waiter>,
     conversions: usize,
     counts: [u32; COMPONENTS],
+    /// Who was granted last, and may not know it yet (I6).
+    given: Option<Waiter>,
 }
 
 /// One name with its requests.
@@ -211,10 +217,7 @@ impl Head {
         } else {
             line.waiters.push_back(waiter);
         }
-        mode.set()
-            .indices()
-            .for_each(|component| line.counts[component] += 1);
-        self.awaited = self.awaited.union(mode.set());
+        self.count_awaited(mode.set());
         waiter
     }
 
@@ -238,7 +241,8 @@ impl Head {
         let Some(position) = self.position(wait) else {
             return false;
         };
-        let waiter = self.leave(position);
+        let waiter = self.waiter_at(position).expect("it is in the line");
+        self.leave(position);
         if self.requests[waiter.slot as usize].granted.is_empty() {
             self.free_slot(waiter.slot);
         }
@@ -268,11 +272,44 @@ impl Head {
                     break;
                 }
             } else {
-                self.leave(position);
+                self.leave(position).given = own.is_empty().then_some(waiter);
                 self.set_granted(waiter.slot, waiter.mode.set());
                 granted(waiter);
             }
         }
+    }
+
+    /// Grants a new request in the place of the one that was granted last, if nobody else is in its way but who waits
+    /// behind that one, and if `take_back` takes that grant back. Who had it is the first in the line again.
+    pub(crate) fn grant_instead(
+        &mut self,
+        place: u32,
+        mode: Mode,
+        take_back: impl FnOnce(&Waiter) -> bool,
+    ) -> Option<u32> {
+        let line = self.line.as_ref().filter(|line| line.conversions == 0)?;
+        let asleep = line
+            .given
+            .filter(|given| given.overtaken < PASSED_ASLEEP && !given.mode.compatible(mode))?;
+        let own = asleep.mode.set();
+        // What has another owner by now, or another mode, was seen and given back long ago (I6).
+        let held = self.requests.get(asleep.slot as usize)?;
+        if held.place != asleep.place || held.granted != own {
+            return None;
+        }
+        if mode.conflicts().meets(self.granted_besides(own)) || !take_back(&asleep) {
+            return None;
+        }
+        self.set_granted(asleep.slot, Set::NONE);
+        let line = self.line.as_mut()?;
+        line.given = None;
+        line.waiters.push_front(Waiter {
+            overtaken: asleep.overtaken + 1,
+            ..asleep
+        });
+        self.count_awaited(own);
+        self.count_granted(mode.set());
+        Some(self.take_slot(place, mode.set()))
     }
 
     /// Puts new requests of more weight before those of less, and says whether anybody moved: then
@@ -327,7 +364,7 @@ impl Head {
         self.waiters().position(|waiter| waiter.wait() == wait)
     }
 
-    fn leave(&mut self, position: usize) -> Waiter {
+    fn leave(&mut self, position: usize) -> &mut Line {
         let line = self.line.as_mut().expect("somebody is in the line");
         let waiter = line
             .waiters
@@ -342,7 +379,15 @@ impl Head {
                 self.awaited = self.awaited.minus(Set::one(component));
             }
         }
-        waiter
+        line
+    }
+
+    /// Counts a new request in the line that has just been put there.
+    fn count_awaited(&mut self, mode: Set) {
+        let line = self.line.as_mut().expect("somebody is in the line");
+        mode.indices()
+            .for_each(|component| line.counts[component] += 1);
+        self.awaited = self.awaited.union(mode);
     }
 
     /// The modes that waiting conversions are to have.

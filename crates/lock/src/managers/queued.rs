@@ -11,6 +11,19 @@
 //!   line: so once. Who finds the waiter gone finds the verdict given.
 //! * I2  `Owner::held` has exactly the granted requests of the owner, but for a grant that was not
 //!   collected yet.
+//! * I3  Where grants are *lent*, one that its owner has not seen can be taken back, under the latch of its
+//!   name, by who is granted in its place. Then the waiter is in the line again, with the same ticket, and
+//!   its wait is open: as if it had not been granted. One of the two wins (I4 of `park`), so nobody takes a lock from who
+//!   knows that it has it.
+//!
+//! # Lent grants
+//!
+//! Who sleeps when its turn comes holds a lock, for as long as the scheduler likes, for nothing; whoever needs
+//! it meanwhile goes to sleep behind it, with locks of its own, and gets it in the same way. So a queue, once
+//! there, stays: the *convoy* (M. Blasgen, J. Gray, M. Mitoma, T. Price: *The Convoy Phenomenon*, 1979). Their remedy is
+//! to grant nothing to who sleeps, but to wake it and have it ask again. Here it is granted, so that it need not
+//! ask, and the grant is lent: a request that is blocked by nothing else takes its place, mostly gives the lock back before the sleeper
+//! has a processor, and the sleeper, which was woken once, finds the lock its own.
 
 mod ends;
 mod show;
@@ -91,6 +104,7 @@ pub struct Queued<B> {
     pub(super) buckets: B,
     pub(super) registry: Arc<Registry>,
     pub(super) detector: Detector,
+    lends: bool,
 }
 
 impl<B: Buckets> fmt::Debug for Queued<B> {
@@ -98,6 +112,7 @@ impl<B: Buckets> fmt::Debug for Queued<B> {
         f.debug_struct("Queued")
             .field("buckets", &self.buckets.count())
             .field("policy", &self.detector.policy())
+            .field("lends", &self.lends)
             .finish_non_exhaustive()
     }
 }
@@ -107,6 +122,8 @@ type Identified = (OwnerId, Obstacle);
 
 /// What became of a request that could not be granted at once.
 enum Obstructed {
+    /// Only by somebody asleep, in whose place it was granted, in this slot.
+    Asleep(u32),
     /// With those in the way, if that is to be told.
     Busy(Option<Box<SmallVec<[Identified; 4]>>>),
     Waiting(Box<(Waiting, Pending, Reach)>),
@@ -134,7 +151,20 @@ impl<B: Buckets> Queued<B> {
             buckets,
             registry: Arc::new(Registry::new()),
             detector: Detector::new(policy),
+            lends: false,
         }
+    }
+
+    /// The same, but what is granted to somebody who waits is lent until it is seen (I2).
+    pub(super) fn lending(self) -> Self {
+        Self {
+            lends: true,
+            ..self
+        }
+    }
+
+    pub(super) fn lends(&self) -> bool {
+        self.lends
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -207,7 +237,7 @@ impl<B: Buckets> Queued<B> {
             })
         });
         match answer {
-            Ok(slot) => {
+            Ok(slot) | Err(Obstructed::Asleep(slot)) => {
                 owner.held.push(name, hash, slot, mode);
                 Reply::Granted
             }
@@ -296,6 +326,15 @@ impl<B: Buckets> Queued<B> {
         } = *asked;
         let place = owner.id().place();
         match asked.patience {
+            Patience::Wait if self.lends && converts.is_none() => {
+                let slot = head.grant_instead(place, mode, |asleep| {
+                    let parker = &self.registry.record(asleep.place).parker;
+                    parker.take_back(asleep.ticket, GRANTED)
+                });
+                if let Some(slot) = slot {
+                    return Obstructed::Asleep(slot);
+                }
+            }
             Patience::Wait => {}
             Patience::Skip => return Obstructed::Busy(None),
             Patience::Refuse => {
@@ -337,6 +376,7 @@ impl<B: Buckets> Queued<B> {
         wait_began: impl FnOnce(&Waiting, Reach),
     ) -> Reply {
         match obstructed {
+            Obstructed::Asleep(_) => unreachable!("that is for new requests, and granted"),
             Obstructed::Busy(None) => owner.pass_over(),
             Obstructed::Busy(Some(obstacles)) => {
                 owner.refuse_at_once(name, mode, self.blockers(*obstacles))
@@ -378,7 +418,11 @@ impl<B: Buckets> Queued<B> {
     fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
         head.regrant(|Waiter { place, ticket, .. }| {
             worker.account().passed(&WAIT);
-            let wake = self.registry.record(place).parker.resolve(ticket, GRANTED);
+            let parker = &self.registry.record(place).parker;
+            let wake = match self.lends {
+                true => parker.lend(ticket, GRANTED),
+                false => parker.resolve(ticket, GRANTED),
+            };
             debug_assert!(wake.is_some(), "I1: the wait had ended before");
             wakes.extend(wake);
         });

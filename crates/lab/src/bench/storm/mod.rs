@@ -253,10 +253,7 @@ fn judged(
 
 /// Whether later requests may be put before earlier ones.
 fn reorders(system: &System) -> bool {
-    matches!(
-        system.manager().kind(),
-        LockManagerKind::Sharded | LockManagerKind::ShardedWorld
-    )
+    system.manager().kind().overtaken_at_most() > 0
 }
 
 impl Found {

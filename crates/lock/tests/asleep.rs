@@ -1,0 +1,315 @@
+//! What is granted to somebody who waits, and goes to somebody else before it is seen: only where it may, only
+//! as often as it may, and without a trace.
+//!
+//! One thread plays everybody, so that there is neither time nor chance in it. Who waits is asleep until it is
+//! polled.
+
+use foxton_lock::{
+    any::{Any, Kind, Options},
+    manager::LockManager,
+    mode::{GapPart, KeyPart, Mode},
+    name::{KeyHasher, Name},
+    owner::Owner,
+    request::{Outcome, Patience, Reason, Reply},
+};
+use foxton_sync::worker::{Worker, Workers};
+use std::task::{Context, Poll, Waker};
+
+const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
+const UPDATE: Mode = Mode::key(KeyPart::U, GapPart::None);
+const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
+
+struct Table {
+    locks: Any,
+    worker: Worker,
+    hot: Name,
+    _workers: Workers,
+}
+
+impl Table {
+    fn new(kind: Kind) -> Self {
+        let mut options = Options::tiny();
+        options.kind = kind;
+        let workers = Workers::with_seed(1);
+        Self {
+            locks: Any::new(&options),
+            worker: workers.worker(),
+            hot: Name::key(1, b"hot", &KeyHasher::new(1)),
+            _workers: workers,
+        }
+    }
+
+    fn owner(&self) -> Owner {
+        let mut owner = self.locks.owner();
+        let (worker, table) = (&self.worker, Name::table(1));
+        let outcome = self.locks.try_lock(worker, &mut owner, table, Mode::IX);
+        assert!(outcome.is_held());
+        owner
+    }
+
+    /// Whether it is granted at once; if not, it waits.
+    fn asks(&self, owner: &mut Owner, mode: Mode) -> bool {
+        let (worker, patience) = (&self.worker, Patience::Wait);
+        let reply = self.locks.request(worker, owner, self.hot, mode, patience);
+        self.locks.verify(worker);
+        match reply {
+            Reply::Granted => true,
+            Reply::Waiting => false,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    fn holds(&self, mode: Mode) -> Owner {
+        let mut owner = self.owner();
+        assert!(self.asks(&mut owner, mode));
+        owner
+    }
+
+    fn waits(&self, mode: Mode) -> Owner {
+        let mut owner = self.owner();
+        assert!(!self.asks(&mut owner, mode));
+        owner
+    }
+
+    /// Wakes it, and says whether it has the lock.
+    fn has(&self, owner: &mut Owner) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.locks.poll_wait(&self.worker, owner, &mut context) {
+            Poll::Pending => false,
+            Poll::Ready(Outcome::Granted) => true,
+            Poll::Ready(outcome) => panic!("{outcome:?}"),
+        }
+    }
+
+    fn end(&self, mut owner: Owner) {
+        self.locks.release_all(&self.worker, &mut owner);
+        self.locks.verify(&self.worker);
+    }
+
+    fn nobody_is_left(&self) {
+        assert!(self.locks.inspect(&self.worker).queues.is_empty());
+    }
+
+    /// One that waits to write, and to which the lock was granted.
+    fn asleep(&self) -> Owner {
+        let first = self.holds(WRITE);
+        let asleep = self.waits(WRITE);
+        self.end(first);
+        asleep
+    }
+}
+
+#[test]
+fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
+    for kind in Kind::ALL {
+        for mode in [READ, UPDATE, WRITE] {
+            let table = Table::new(kind);
+            let mut asleep = table.asleep();
+            let mut passed = 0;
+            let mut late = loop {
+                let mut owner = table.owner();
+                if !table.asks(&mut owner, mode) {
+                    break owner;
+                }
+                table.end(owner);
+                passed += 1;
+            };
+            let most = match kind {
+                Kind::Direct => kind.overtaken_at_most(),
+                _ => 0,
+            };
+            assert_eq!(passed, most, "{kind}");
+            assert!(table.has(&mut asleep), "{kind}: it was its turn");
+            assert!(!table.has(&mut late));
+            table.end(asleep);
+            assert!(table.has(&mut late));
+            table.end(late);
+            table.nobody_is_left();
+        }
+    }
+}
+
+#[test]
+fn who_has_seen_its_lock_keeps_it() {
+    let table = Table::new(Kind::Direct);
+    let mut owner = table.asleep();
+    assert!(table.has(&mut owner));
+    let mut late = table.waits(WRITE);
+    table.end(owner);
+    assert!(table.has(&mut late));
+    table.end(late);
+    table.nobody_is_left();
+}
+
+/// It is first again, and so before those who came after it.
+#[test]
+fn who_was_passed_stands_where_it_stood() {
+    let table = Table::new(Kind::Direct);
+    let first = table.holds(WRITE);
+    let (mut asleep, mut second) = (table.waits(WRITE), table.waits(READ));
+    table.end(first);
+    let passer = table.holds(READ);
+    assert!(!table.has(&mut asleep) && !table.has(&mut second));
+    table.end(passer);
+    assert!(!table.has(&mut second));
+    assert!(table.has(&mut asleep));
+    assert!(!table.has(&mut second));
+    table.end(asleep);
+    assert!(table.has(&mut second));
+    table.end(second);
+    table.nobody_is_left();
+}
+
+#[test]
+fn what_several_were_granted_is_not_taken_from_them() {
+    let table = Table::new(Kind::Direct);
+    let first = table.holds(WRITE);
+    let readers = [table.waits(READ), table.waits(READ)];
+    table.end(first);
+    let mut late = table.waits(WRITE);
+    for mut reader in readers {
+        assert!(table.has(&mut reader));
+        table.end(reader);
+    }
+    assert!(table.has(&mut late));
+    table.end(late);
+    table.nobody_is_left();
+}
+
+/// Nor is a stronger mode taken from who held a weaker one before.
+#[test]
+fn a_conversion_is_neither_passed_nor_passes() {
+    let table = Table::new(Kind::Direct);
+    let (mut converts, reader) = (table.holds(READ), table.holds(READ));
+    assert!(!table.asks(&mut converts, WRITE));
+    table.end(reader);
+    let mut late = table.waits(WRITE);
+    assert!(table.has(&mut converts), "granted, and not taken back");
+    table.end(converts);
+    // `late` is asleep with the lock now.
+    let mut passer = table.holds(READ);
+    assert!(!table.has(&mut late));
+    let other = table.owner();
+    assert!(
+        table.asks(&mut passer, WRITE),
+        "alone: a conversion waits for holders only"
+    );
+    table.end(passer);
+    assert!(table.has(&mut late));
+    table.end(late);
+    table.end(other);
+    table.nobody_is_left();
+}
+
+#[test]
+fn who_does_not_wait_does_not_pass() {
+    let table = Table::new(Kind::Direct);
+    let mut asleep = table.asleep();
+    for patience in [Patience::Refuse, Patience::Skip] {
+        let mut owner = table.owner();
+        let reply = table
+            .locks
+            .request(&table.worker, &mut owner, table.hot, WRITE, patience);
+        assert!(
+            matches!(reply, Reply::Refused(_) | Reply::Passed),
+            "{reply:?}"
+        );
+        table.end(owner);
+    }
+    assert!(table.has(&mut asleep));
+    table.end(asleep);
+    table.nobody_is_left();
+}
+
+/// However its wait ends: before it is passed, while it is, or after.
+#[test]
+fn who_was_passed_and_leaves_leaves_no_trace() {
+    for passes in 0..3 {
+        for outcome in [None, Some(Reason::TimedOut), Some(Reason::Cancelled)] {
+            let table = Table::new(Kind::Direct);
+            let mut asleep = table.asleep();
+            for _ in 0..passes {
+                table.end(table.holds(WRITE));
+            }
+            // With the lock granted to it: its wait is over, so only it can give it up.
+            let ticket = asleep.wait_ticket().unwrap();
+            let granted = table
+                .locks
+                .end_wait(&table.worker, ticket, Reason::TimedOut);
+            assert!(!granted, "it had ended");
+            let passer = table.holds(WRITE);
+            match outcome {
+                None => table.locks.cancel(&table.worker, &mut asleep),
+                Some(reason) => {
+                    assert!(table.locks.end_wait(&table.worker, ticket, reason));
+                    let mut context = Context::from_waker(Waker::noop());
+                    let ended = table
+                        .locks
+                        .poll_wait(&table.worker, &mut asleep, &mut context);
+                    let Poll::Ready(Outcome::Refused(refusal)) = ended else {
+                        panic!("{ended:?}");
+                    };
+                    assert_eq!(refusal.reason, reason);
+                }
+            }
+            table.locks.verify(&table.worker);
+            let mut next = table.waits(WRITE);
+            table.end(passer);
+            assert!(table.has(&mut next), "nobody else is in the line");
+            table.end(next);
+            table.end(asleep);
+            table.nobody_is_left();
+        }
+    }
+}
+
+/// Cancelled while it has the lock and has not seen it: what was granted is given back, and nobody can take it
+/// from it later.
+#[test]
+fn who_gives_up_what_it_has_not_seen_gives_it_back() {
+    let table = Table::new(Kind::Direct);
+    let mut asleep = table.asleep();
+    table.locks.cancel(&table.worker, &mut asleep);
+    let other = table.holds(WRITE);
+    let mut late = table.waits(WRITE);
+    table.end(asleep);
+    assert!(!table.has(&mut late));
+    table.end(other);
+    assert!(table.has(&mut late));
+    table.end(late);
+    table.nobody_is_left();
+}
+
+/// Who passes can close a circle later, like anybody else, and it is found.
+#[test]
+fn a_circle_through_who_was_passed_is_found() {
+    let table = Table::new(Kind::Direct);
+    let other = Name::key(1, b"other", &KeyHasher::new(1));
+    let mut first = table.holds(WRITE);
+    let mut asleep = table.owner();
+    let held = table
+        .locks
+        .try_lock(&table.worker, &mut asleep, other, WRITE);
+    assert!(held.is_held());
+    assert!(!table.asks(&mut asleep, WRITE));
+    table.locks.release_all(&table.worker, &mut first);
+    let mut passer = table.holds(WRITE);
+    let reply = table
+        .locks
+        .request(&table.worker, &mut passer, other, WRITE, Patience::Wait);
+    assert_eq!(table.locks.deadlocks().len(), 1, "{reply:?}");
+    for owner in [&mut asleep, &mut passer] {
+        if owner.is_waiting() {
+            let mut context = Context::from_waker(Waker::noop());
+            let ended = table.locks.poll_wait(&table.worker, owner, &mut context);
+            if matches!(ended, Poll::Ready(Outcome::Refused(_))) {
+                table.locks.release_all(&table.worker, owner);
+            }
+        }
+    }
+    for mut owner in [asleep, passer, first] {
+        assert!(!owner.is_waiting() || table.has(&mut owner));
+        table.end(owner);
+    }
+    table.nobody_is_left();
+}
