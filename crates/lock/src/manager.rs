@@ -24,7 +24,9 @@ use std::{
 /// * L3  A refused or cancelled request leaves no trace: holders, waiters and their order are as
 ///   before. A cancellation that comes after the grant gives back what was granted.
 /// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
-///   grantable waiters are woken.
+///   grantable waiters are woken. Until it has seen that, another may be granted in its place, where L5
+///   lets it be overtaken; then it
+///   waits on.
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
 ///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
 ///   awake, new requests overtake each other, but each is overtaken so many times at most
