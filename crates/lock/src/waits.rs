@@ -105,6 +105,10 @@ pub(crate) trait Graph {
 
     /// Ends the wait of a victim, and says whether it was this call that ended it.
     fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool;
+
+    /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim might be the first to
+    /// ask for it again, and would close the same cycle once more.
+    fn let_none_pass(&self, _worker: &Worker, _waiting: &Waiting) {}
 }
 
 /// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
@@ -174,6 +178,10 @@ impl Detector {
                 let members = describe(graph.registry(), &cycle, &ways, victim);
                 if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
                     self.remember(members);
+                    let others = cycle.iter().enumerate();
+                    others
+                        .filter(|&(at, _)| at != victim)
+                        .for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
                 }
             }
             // Again: there may be another cycle, or what was found had changed meanwhile. Whenever

@@ -280,36 +280,32 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
     table.nobody_is_left();
 }
 
-/// Who passes can close a circle later, like anybody else, and it is found.
+/// Who passes can close a circle later, like anybody else: it is found, and the victim does not pass the other again.
 #[test]
-fn a_circle_through_who_was_passed_is_found() {
+fn a_circle_through_who_was_passed_is_found_and_closed_once() {
     let table = Table::new(Kind::Direct);
     let other = Name::key(1, b"other", &KeyHasher::new(1));
-    let mut first = table.holds(WRITE);
+    let ask_other = |owner: &mut Owner| {
+        (table.locks).request(&table.worker, owner, other, WRITE, Patience::Wait)
+    };
+    let first = table.holds(WRITE);
+    // It has given way before, and will not again.
     let mut asleep = table.owner();
-    let held = table
-        .locks
-        .try_lock(&table.worker, &mut asleep, other, WRITE);
-    assert!(held.is_held());
+    asleep.set_defeats(20);
+    assert!(matches!(ask_other(&mut asleep), Reply::Granted));
     assert!(!table.asks(&mut asleep, WRITE));
-    table.locks.release_all(&table.worker, &mut first);
+    table.end(first);
     let mut passer = table.holds(WRITE);
-    let reply = table
-        .locks
-        .request(&table.worker, &mut passer, other, WRITE, Patience::Wait);
-    assert_eq!(table.locks.deadlocks().len(), 1, "{reply:?}");
-    for owner in [&mut asleep, &mut passer] {
-        if owner.is_waiting() {
-            let mut context = Context::from_waker(Waker::noop());
-            let ended = table.locks.poll_wait(&table.worker, owner, &mut context);
-            if matches!(ended, Poll::Ready(Outcome::Refused(_))) {
-                table.locks.release_all(&table.worker, owner);
-            }
-        }
-    }
-    for mut owner in [asleep, passer, first] {
-        assert!(!owner.is_waiting() || table.has(&mut owner));
-        table.end(owner);
-    }
+    assert!(matches!(ask_other(&mut passer), Reply::Waiting));
+    assert_eq!(table.locks.deadlocks().len(), 1);
+    let mut context = Context::from_waker(Waker::noop());
+    let ended = (table.locks).poll_wait(&table.worker, &mut passer, &mut context);
+    assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
+    table.end(passer);
+    let mut again = table.waits(WRITE);
+    assert!(table.has(&mut asleep), "it was its turn");
+    table.end(asleep);
+    assert!(table.has(&mut again));
+    table.end(again);
     table.nobody_is_left();
 }

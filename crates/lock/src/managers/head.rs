@@ -312,6 +312,15 @@ impl Head {
         Some(self.take_slot(place, mode.set()))
     }
 
+    /// A waiter is passed no more, if it is in the line.
+    pub(crate) fn let_none_pass(&mut self, wait: WaitTicket) {
+        if let Some(position) = self.position(wait)
+            && let Some(line) = self.line.as_mut()
+        {
+            line.waiters[position].overtaken = PASSED_ASLEEP;
+        }
+    }
+
     /// Puts new requests of more weight before those of less, and says whether anybody moved: then
     /// `regrant`. Nobody is overtaken more than [`OVERTAKEN_AT_MOST`] times, and those of equal
     /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).

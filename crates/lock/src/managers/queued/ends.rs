@@ -2,7 +2,7 @@
 
 use super::{Buckets, Identified, Queued, WAIT};
 use crate::{
-    managers::heads::Heads,
+    managers::{head::Head, heads::Heads},
     registry::{Registry, WaitTicket, Waiting, Wakes},
     request::{Member, Reason},
     waits::{Graph, Reach, Way},
@@ -83,5 +83,18 @@ impl<B: Buckets> Graph for Queued<B> {
 
     fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
         self.refuse(worker, victim, Reason::Deadlock, cycle)
+    }
+
+    fn let_none_pass(&self, worker: &Worker, waiting: &Waiting) {
+        if !self.lends() {
+            return;
+        }
+        let (name, hash) = (&waiting.name, waiting.name.hash() as u32);
+        self.with(worker, name, hash, |heads| {
+            let is_there = heads.get(name).as_deref().is_some_and(Head::is_awaited);
+            if is_there {
+                heads.change(name, |head| head.let_none_pass(waiting.wait_ticket()));
+            }
+        });
     }
 }
