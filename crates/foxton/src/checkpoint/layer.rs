@@ -380,7 +380,8 @@ fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<Place>> {
         let table = u32::decode_part(&mut bytes).ok()?;
         let key_size = u16::decode_part(&mut bytes).ok()?;
         let key = take(&mut bytes, usize::from(key_size), "the key of a block").ok()?;
-        if offset != expected {
+        let last = places.last().map(|last| (last.table, &last.key[..]));
+        if offset != expected || last.is_some_and(|last| last >= (table, key)) {
             return None;
         }
         expected = offset
@@ -396,6 +397,8 @@ fn decode_index(mut bytes: &[u8], index_at: u64) -> Option<Vec<Place>> {
     }
     (expected == index_at).then_some(places)
 }
+
+const OUT_OF_ORDER: &str = "its rows are not in order";
 
 /// The entries of a layer, one after the other.
 #[derive(Debug)]
@@ -466,6 +469,14 @@ impl<'r> Cursor<'r> {
                 self.entry = None;
                 return Ok(());
             }
+            let first = &self.reader.index[self.next_block];
+            let first = (first.table, &first.key[..]);
+            if self
+                .entry()
+                .is_some_and(|last| order(last, first) != Ordering::Less)
+            {
+                return Err(self.damaged(OUT_OF_ORDER));
+            }
             self.reader.block(self.next_block, &mut self.block)?;
             self.read += (BLOCK_HEADER + self.block.len()) as u64;
             self.next_block += 1;
@@ -477,6 +488,20 @@ impl<'r> Cursor<'r> {
             let what = "a block holds something that is no entry";
             return Err(self.reader.damaged(place.offset, what));
         };
+        // A range ends at the first row that is not in it, so rows in another order would be passed over.
+        let is_next = match self.at {
+            0 => {
+                let first = &self.reader.index[self.next_block - 1];
+                order(change, (first.table, &first.key)) == Ordering::Equal
+            }
+            _ => {
+                let last = self.entry();
+                last.is_none_or(|last| order(last, (change.table, change.key)) == Ordering::Less)
+            }
+        };
+        if !is_next {
+            return Err(self.damaged(OUT_OF_ORDER));
+        }
         // What an entry lends begins at the key, and the value or patch ends where the entry does.
         let end = self.block.len() - rest.len();
         let key_at = self.at + 6;
