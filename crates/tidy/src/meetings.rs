@@ -117,7 +117,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/sync/src/park.rs",
-        5,
+        8,
         "\"waking\", once by the sleeper and once by the waker; \"lock wait\" beside it",
     ),
     (

@@ -237,7 +237,12 @@ impl<B: Buckets> Queued<B> {
             })
         });
         match answer {
-            Ok(slot) | Err(Obstructed::Asleep(slot)) => {
+            Err(Obstructed::Asleep(slot)) => {
+                worker.account().passed(&WAIT);
+                owner.held.push(name, hash, slot, mode);
+                Reply::Granted
+            }
+            Ok(slot) => {
                 owner.held.push(name, hash, slot, mode);
                 Reply::Granted
             }
