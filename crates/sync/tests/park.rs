@@ -128,9 +128,9 @@ fn waiting_for_what_never_comes_panics() {
 }
 
 #[test]
-#[should_panic(expected = "24 bits")]
+#[should_panic(expected = "23 bits")]
 fn a_verdict_out_of_range_panics() {
-    Verdict::new(1 << 24);
+    Verdict::new(1 << 23);
 }
 
 #[test]
