@@ -18,7 +18,7 @@ use super::queue::Node;
 #[cfg(not(any(loom, shuttle)))]
 mod raw {
     #[cfg(foxton_tsan)]
-    use crate::shim::AtomicU32;
+    use crate::shim::AtomicU8;
     use crate::shim::{Ordering, fence};
     use parking_lot::lock_api::RawMutex as _;
 
@@ -26,7 +26,7 @@ mod raw {
     pub(super) struct Raw {
         inner: Inner,
         #[cfg(foxton_tsan)]
-        unlocked: AtomicU32,
+        unlocked: AtomicU8,
     }
 
     struct Inner(parking_lot::RawMutex);
