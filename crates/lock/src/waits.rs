@@ -176,12 +176,11 @@ impl Detector {
             if let Some(ways) = confirm(graph, worker, &cycle) {
                 let victim = self.policy.choose(&cycle);
                 let members = describe(graph.registry(), &cycle, &ways, victim);
+                // Before: the victim may be back before we are.
+                let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
+                others.for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
                 if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
                     self.remember(members);
-                    let others = cycle.iter().enumerate();
-                    others
-                        .filter(|&(at, _)| at != victim)
-                        .for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
                 }
             }
             // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
