@@ -136,7 +136,8 @@ pub(crate) fn look(
     // Who asks for a table may be about to need fewer keys. What is held, by itself or with the table that its keys were
     // traded for, takes no room.
     let is_covered = owner.has_escalated() && owner.covers(name, mode);
-    let is_held = owner.held_mode(name).is_some_and(|held| held.covers(mode));
+    // Asked only where it counts: it looks through all that is held.
+    let is_held = passed.total && owner.held_mode(name).is_some_and(|held| held.covers(mode));
     let takes_room = name.class() != Class::Table && !is_covered && !is_held;
     if passed.total && takes_room {
         owner.look_after(0);
