@@ -25,8 +25,7 @@ use std::{
 ///   before. A cancellation that comes after the grant gives back what was granted.
 /// * L4  A waiter whose conflicts are gone is granted without anyone asking again, and exactly the
 ///   grantable waiters are woken. Until it has seen that, another may be granted in its place, where L5
-///   lets it be overtaken; then it
-///   waits on.
+///   lets it be overtaken; then it waits on.
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
 ///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
 ///   awake, new requests overtake each other, but each is overtaken so many times at most
