@@ -80,6 +80,7 @@ foxton_sync::named! {
 impl Kind {
     /// How often, at most, a request is granted that came later than another which waits and conflicts with
     /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
+    /// Over `direct` only by requests that ask for no less than the first does: readers pass no writer.
     pub const fn overtaken_at_most(self) -> u32 {
         match self {
             Self::Sharded | Self::ShardedWorld => OVERTAKEN_AT_MOST as u32,

@@ -279,8 +279,9 @@ impl Head {
         }
     }
 
-    /// Grants a new request in the place of the one that was granted last, if nobody else is in its way but who waits
-    /// behind that one, and if `take_back` takes that grant back. Who had it is the first in the line again.
+    /// Grants a new request in the place of the one that was granted last, if that one asks for no more, nobody else is
+    /// in its way but who waits behind it, and `take_back` takes that grant back. Who had it is the first in the
+    /// line again.
     pub(crate) fn grant_instead(
         &mut self,
         place: u32,
@@ -290,7 +291,9 @@ impl Head {
         let line = self.line.as_ref().filter(|line| line.conversions == 0)?;
         let asleep = line
             .given
-            .filter(|given| given.overtaken < PASSED_ASLEEP && !given.mode.compatible(mode))?;
+            .filter(|given| given.overtaken < PASSED_ASLEEP && !given.mode.compatible(mode))
+            // Who would share passes nobody who would not: readers that never cease do not add up.
+            .filter(|given| mode.covers(given.mode))?;
         let own = asleep.mode.set();
         // What has another owner by now, or another mode, was seen and given back long ago (I6).
         let held = self.requests.get(asleep.slot as usize)?;

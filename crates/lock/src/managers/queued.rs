@@ -22,7 +22,7 @@
 //! it meanwhile goes to sleep behind it, with locks of its own, and gets it in the same way. So a queue, once
 //! there, stays: the *convoy* (M. Blasgen, J. Gray, M. Mitoma, T. Price: *The Convoy Phenomenon*, 1979). Their remedy is
 //! to grant nothing to who sleeps, but to wake it and have it ask again. Here it is granted, so that it need not
-//! ask, and the grant is lent: a request that is blocked by nothing else takes its place, mostly gives the lock back before the sleeper
+//! ask, and the grant is lent: a request for no less, that is blocked by nothing else, takes its place, mostly gives the lock back before the sleeper
 //! has a processor, and the sleeper, which was woken once, finds the lock its own.
 
 mod ends;
