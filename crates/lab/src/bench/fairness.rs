@@ -155,11 +155,11 @@ fn once(
     let kind = kind(awaited);
     let failed = |what| BenchError::Failed(format!("{kind} readers over {system}: {what}"));
     let locks = system.manager();
-    let kind = locks.kind();
-    let bound = match kind {
+    let manager = locks.kind();
+    let bound = match manager {
         // Where nobody waits for a reader, the order puts none before a writer.
         LockManagerKind::Sharded | LockManagerKind::ShardedWorld if awaited => {
-            u64::from(kind.overtaken_at_most())
+            u64::from(manager.overtaken_at_most())
         }
         _ => 0,
     };
