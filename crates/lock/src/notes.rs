@@ -25,7 +25,11 @@
 //! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the entries
 //!   to give back at a savepoint are given back whole.
 
-use crate::{mode::Mode, name::Name, remembered::Remembered};
+use crate::{
+    mode::Mode,
+    name::{Class, Name},
+    remembered::Remembered,
+};
 use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
 use hashbrown::HashTable;
 
@@ -277,12 +281,17 @@ impl Notes {
         if self.is_new(name.near_hash()) {
             return None;
         }
-        let mut indices = (0..list.len()).rev();
-        indices.find_map(|index| match name.block() {
+        let look = |index| match name.block() {
             Some((block, at)) if list.is_block(index, block) => list.bits(index).mode(at),
             Some(_) => None,
             None => list.mode_of(index, name),
-        })
+        };
+        let mut indices = 0..list.len();
+        // A table stands before its keys, and who has traded keys for one asks for theirs at each key.
+        match name.class() {
+            Class::Table => indices.find_map(look),
+            _ => indices.rev().find_map(look),
+        }
     }
 
     fn index_all(&mut self, list: &Remembered) {
