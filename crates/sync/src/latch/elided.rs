@@ -41,6 +41,9 @@ mod adaptive;
 mod policy;
 mod raw;
 
+#[cfg(any(test, loom, feature = "emulated"))]
+mod alone;
+
 #[cfg(any(test, loom))]
 #[cfg_attr(
     not(loom),

@@ -10,39 +10,19 @@
 //! What is behind the latch is seen by one thread at a time. So this shows that the way in and out is right, with
 //! every policy and whatever is built on it, and nothing of what threads do beside each other in real transactions.
 
-use crate::htm::engine::{BUSY, Engine};
+use super::alone::Alone;
+use crate::htm::engine::Engine;
 use crate::htm::{Abort, Cause};
-use crate::latch::Latch;
-use crate::latch::parking::Parking;
-use crate::latch::queue::Node;
 use crate::shim::{AtomicU32, Ordering};
 
 /// The transactions of one latch: one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Emulated {
-    inside: Parking,
+    inside: Alone,
     begun: AtomicU32,
 }
 
 impl Emulated {
-    fn enter(&self) {
-        // SAFETY: this latch keeps nothing in its node, here and below.
-        unsafe { self.inside.acquire(&Node::new()) }
-    }
-
-    fn enter_now(&self) -> bool {
-        // SAFETY: as above.
-        unsafe { self.inside.try_acquire(&Node::new()) }
-    }
-
-    /// # Safety
-    ///
-    /// The caller has entered.
-    unsafe fn leave(&self) {
-        // SAFETY: passed on to the caller.
-        unsafe { self.inside.release(&Node::new()) }
-    }
-
     /// Why this one aborts that could commit, if it does: all causes, with hope and without, one after the other.
     fn mishap(&self) -> Option<Abort> {
         // Relaxed: plain counting; who gets which does not matter.
@@ -64,39 +44,31 @@ impl Engine for Emulated {
         if let Some(abort) = self.mishap() {
             return Err(abort);
         }
-        if !self.enter_now() {
+        if !self.inside.enter_now() {
             return Err(Abort::because(Cause::Conflict).that_may_succeed());
         }
-        if free() {
-            return Ok(());
-        }
         // SAFETY: we have just entered.
-        unsafe { self.leave() };
-        Err(Abort::explicit(BUSY))
+        unsafe { self.inside.stay(free) }
     }
 
     unsafe fn end(&self) {
         // SAFETY: the caller has begun, which is to enter.
-        unsafe { self.leave() }
+        unsafe { self.inside.leave() }
     }
 
     fn leave_others(&self) {}
 
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
-        self.enter();
-        let taken = take();
-        // SAFETY: we have entered above.
-        unsafe { self.leave() };
-        taken
+        self.inside.with(take)
     }
 
     fn exclusively_now(&self, take: impl FnOnce() -> bool) -> bool {
-        if !self.enter_now() {
+        if !self.inside.enter_now() {
             return false;
         }
         let taken = take();
         // SAFETY: we have just entered.
-        unsafe { self.leave() };
+        unsafe { self.inside.leave() };
         taken
     }
 }

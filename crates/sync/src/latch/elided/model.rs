@@ -9,12 +9,11 @@
 //!
 //! Bodies over one world must not pass another of its latches.
 
-use super::{Elided, Policy};
+use super::{Elided, Policy, alone::Alone};
 use crate::htm::Abort;
-use crate::htm::engine::{BUSY, Engine};
-use crate::latch::parking::Parking;
+use crate::htm::engine::Engine;
+use crate::latch::Kind;
 use crate::latch::queue::Node;
-use crate::latch::{Kind, Latch};
 use crate::shim::{Arc, Mutex, UnsafeCell, lock};
 use crate::worker::Worker;
 use std::collections::VecDeque;
@@ -37,7 +36,7 @@ pub struct World(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    one_at_a_time: Parking,
+    inside: Alone,
     script: Mutex<Script>,
 }
 
@@ -45,7 +44,7 @@ impl World {
     /// Transactions end as `script` says.
     pub fn new(script: Script) -> Self {
         Self(Arc::new(Inner {
-            one_at_a_time: Parking::default(),
+            inside: Alone::default(),
             script: Mutex::new(script),
         }))
     }
@@ -57,19 +56,6 @@ impl World {
             Script::These(aborts) => aborts.pop_front(),
         }
     }
-
-    fn enter(&self) {
-        // SAFETY: this latch keeps nothing in its node.
-        unsafe { self.0.one_at_a_time.acquire(&Node::new()) }
-    }
-
-    /// # Safety
-    ///
-    /// The caller has entered.
-    unsafe fn leave(&self) {
-        // SAFETY: passed on to the caller; the latch keeps nothing in its node.
-        unsafe { self.0.one_at_a_time.release(&Node::new()) }
-    }
 }
 
 impl Engine for World {
@@ -77,28 +63,20 @@ impl Engine for World {
         if let Some(abort) = self.next_abort() {
             return Err(abort);
         }
-        self.enter();
-        if free() {
-            return Ok(());
-        }
+        self.0.inside.enter();
         // SAFETY: we have just entered.
-        unsafe { self.leave() };
-        Err(Abort::explicit(BUSY))
+        unsafe { self.0.inside.stay(free) }
     }
 
     unsafe fn end(&self) {
         // SAFETY: the caller has begun, which is to enter.
-        unsafe { self.leave() }
+        unsafe { self.0.inside.leave() }
     }
 
     fn leave_others(&self) {}
 
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
-        self.enter();
-        let taken = take();
-        // SAFETY: we have entered above.
-        unsafe { self.leave() };
-        taken
+        self.0.inside.with(take)
     }
 }
 

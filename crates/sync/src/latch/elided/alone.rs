@@ -1,0 +1,58 @@
+//! One at a time: what stands in for the processor where transactions only need to be seen to happen one after
+//! the other.
+
+use crate::htm::Abort;
+use crate::htm::engine::BUSY;
+use crate::latch::Latch;
+use crate::latch::parking::Parking;
+use crate::latch::queue::Node;
+
+/// Whoever is inside is alone there.
+#[derive(Debug, Default)]
+pub(super) struct Alone(Parking);
+
+impl Alone {
+    /// Enters, once nobody else is inside.
+    pub(super) fn enter(&self) {
+        // SAFETY: this latch keeps nothing in its node, here and below.
+        unsafe { self.0.acquire(&Node::new()) }
+    }
+
+    /// Enters if nobody is inside.
+    #[cfg(feature = "emulated")]
+    pub(super) fn enter_now(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.0.try_acquire(&Node::new()) }
+    }
+
+    /// # Safety
+    ///
+    /// The caller has entered.
+    pub(super) unsafe fn leave(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.release(&Node::new()) }
+    }
+
+    /// Stays inside if `free`.
+    ///
+    /// # Safety
+    ///
+    /// The caller has entered; after an error it has left.
+    pub(super) unsafe fn stay(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        if free() {
+            return Ok(());
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.leave() };
+        Err(Abort::explicit(BUSY))
+    }
+
+    /// Enters for as long as `take` takes.
+    pub(super) fn with<R>(&self, take: impl FnOnce() -> R) -> R {
+        self.enter();
+        let taken = take();
+        // SAFETY: we have entered above.
+        unsafe { self.leave() };
+        taken
+    }
+}
