@@ -5,58 +5,39 @@
 //! polled.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::Kind,
     manager::LockManager,
-    mode::{GapPart, KeyPart, Mode},
-    name::{KeyHasher, Name},
+    mode::Mode,
+    name::Name,
     owner::Owner,
     request::{Outcome, Patience, Reason, Reply},
 };
-use foxton_sync::worker::{Worker, Workers};
-use std::task::{Context, Poll, Waker};
+use played::{READ, Table, UPDATE, WRITE};
+use std::{ops::Deref, task::Poll};
 
-const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
-const UPDATE: Mode = Mode::key(KeyPart::U, GapPart::None);
-const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
+mod played;
 
-struct Table {
-    locks: Any,
-    worker: Worker,
-    hot: Name,
-    _workers: Workers,
+/// A table of which one name is looked at.
+struct Hot(Table, Name);
+
+impl Deref for Hot {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0
+    }
 }
 
-impl Table {
+impl Hot {
     fn new(kind: Kind) -> Self {
-        let mut options = Options::tiny();
-        options.kind = kind;
-        let workers = Workers::with_seed(1);
-        Self {
-            locks: Any::new(&options),
-            worker: workers.worker(),
-            hot: Name::key(1, b"hot", &KeyHasher::new(1)),
-            _workers: workers,
-        }
-    }
-
-    fn owner(&self) -> Owner {
-        let mut owner = self.locks.owner();
-        let (worker, table) = (&self.worker, Name::table(1));
-        let outcome = self.locks.try_lock(worker, &mut owner, table, Mode::IX);
-        assert!(outcome.is_held());
-        owner
+        let table = Table::new(kind);
+        let hot = table.name(0);
+        Self(table, hot)
     }
 
     /// Whether it is granted at once; if not, it waits.
     fn asks(&self, owner: &mut Owner, mode: Mode) -> bool {
-        let (worker, patience) = (&self.worker, Patience::Wait);
-        let reply = self.locks.request(worker, owner, self.hot, mode, patience);
-        self.locks.verify(worker);
-        match reply {
-            Reply::Granted => true,
-            Reply::Waiting => false,
-            reply => panic!("{reply:?}"),
-        }
+        self.0.asks(owner, self.1, mode)
     }
 
     fn holds(&self, mode: Mode) -> Owner {
@@ -69,25 +50,6 @@ impl Table {
         let mut owner = self.owner();
         assert!(!self.asks(&mut owner, mode));
         owner
-    }
-
-    /// Wakes it, and says whether it has the lock.
-    fn has(&self, owner: &mut Owner) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
-        match self.locks.poll_wait(&self.worker, owner, &mut context) {
-            Poll::Pending => false,
-            Poll::Ready(Outcome::Granted) => true,
-            Poll::Ready(outcome) => panic!("{outcome:?}"),
-        }
-    }
-
-    fn end(&self, mut owner: Owner) {
-        self.locks.release_all(&self.worker, &mut owner);
-        self.locks.verify(&self.worker);
-    }
-
-    fn nobody_is_left(&self) {
-        assert!(self.locks.inspect(&self.worker).queues.is_empty());
     }
 
     /// One that waits to write, and to which the lock was granted.
@@ -103,7 +65,7 @@ impl Table {
 fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
     for kind in Kind::ALL {
         for mode in [READ, UPDATE, WRITE] {
-            let table = Table::new(kind);
+            let table = Hot::new(kind);
             let mut asleep = table.asleep();
             let mut passed = 0;
             let mut late = loop {
@@ -120,10 +82,10 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
                 _ => 0,
             };
             assert_eq!(passed, most, "{kind}, {mode}");
-            assert!(table.has(&mut asleep), "{kind}: it was its turn");
-            assert!(!table.has(&mut late));
+            assert!(table.is_granted(&mut asleep), "{kind}: it was its turn");
+            assert!(!table.is_granted(&mut late));
             table.end(asleep);
-            assert!(table.has(&mut late));
+            assert!(table.is_granted(&mut late));
             table.end(late);
             table.nobody_is_left();
         }
@@ -132,12 +94,12 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
 
 #[test]
 fn who_has_seen_its_lock_keeps_it() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let mut owner = table.asleep();
-    assert!(table.has(&mut owner));
+    assert!(table.is_granted(&mut owner));
     let mut late = table.waits(WRITE);
     table.end(owner);
-    assert!(table.has(&mut late));
+    assert!(table.is_granted(&mut late));
     table.end(late);
     table.nobody_is_left();
 }
@@ -145,34 +107,34 @@ fn who_has_seen_its_lock_keeps_it() {
 /// It is first again, and so before those who came after it.
 #[test]
 fn who_was_passed_stands_where_it_stood() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let first = table.holds(WRITE);
     let (mut asleep, mut second) = (table.waits(WRITE), table.waits(READ));
     table.end(first);
     let passer = table.holds(WRITE);
-    assert!(!table.has(&mut asleep) && !table.has(&mut second));
+    assert!(!table.is_granted(&mut asleep) && !table.is_granted(&mut second));
     table.end(passer);
-    assert!(!table.has(&mut second));
-    assert!(table.has(&mut asleep));
-    assert!(!table.has(&mut second));
+    assert!(!table.is_granted(&mut second));
+    assert!(table.is_granted(&mut asleep));
+    assert!(!table.is_granted(&mut second));
     table.end(asleep);
-    assert!(table.has(&mut second));
+    assert!(table.is_granted(&mut second));
     table.end(second);
     table.nobody_is_left();
 }
 
 #[test]
 fn what_several_were_granted_is_not_taken_from_them() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let first = table.holds(WRITE);
     let readers = [table.waits(READ), table.waits(READ)];
     table.end(first);
     let mut late = table.waits(WRITE);
     for mut reader in readers {
-        assert!(table.has(&mut reader));
+        assert!(table.is_granted(&mut reader));
         table.end(reader);
     }
-    assert!(table.has(&mut late));
+    assert!(table.is_granted(&mut late));
     table.end(late);
     table.nobody_is_left();
 }
@@ -180,18 +142,21 @@ fn what_several_were_granted_is_not_taken_from_them() {
 /// Nor is a stronger mode taken from who held a weaker one before.
 #[test]
 fn a_conversion_is_neither_passed_nor_passes() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let (mut converts, reader) = (table.holds(READ), table.holds(READ));
     assert!(!table.asks(&mut converts, WRITE));
     table.end(reader);
     let mut late = table.waits(WRITE);
-    assert!(table.has(&mut converts), "granted, and not taken back");
+    assert!(
+        table.is_granted(&mut converts),
+        "granted, and not taken back"
+    );
     table.end(converts);
     // `late` is asleep with the lock now.
     let passer = table.holds(WRITE);
-    assert!(!table.has(&mut late));
+    assert!(!table.is_granted(&mut late));
     table.end(passer);
-    assert!(table.has(&mut late));
+    assert!(table.is_granted(&mut late));
     table.end(late);
     table.nobody_is_left();
 }
@@ -199,35 +164,33 @@ fn a_conversion_is_neither_passed_nor_passes() {
 /// Who reads for update passes another that would, and then writes: a conversion waits for holders only.
 #[test]
 fn who_has_passed_another_converts_before_it() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let first = table.holds(UPDATE);
     let mut asleep = table.waits(UPDATE);
     table.end(first);
     let mut passer = table.holds(UPDATE);
     assert!(table.asks(&mut passer, WRITE));
-    assert!(!table.has(&mut asleep));
+    assert!(!table.is_granted(&mut asleep));
     table.end(passer);
-    assert!(table.has(&mut asleep));
+    assert!(table.is_granted(&mut asleep));
     table.end(asleep);
     table.nobody_is_left();
 }
 
 #[test]
 fn who_does_not_wait_does_not_pass() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let mut asleep = table.asleep();
     for patience in [Patience::Refuse, Patience::Skip] {
         let mut owner = table.owner();
-        let reply = table
-            .locks
-            .request(&table.worker, &mut owner, table.hot, WRITE, patience);
+        let reply = table.request(&mut owner, table.1, WRITE, patience);
         assert!(
             matches!(reply, Reply::Refused(_) | Reply::Passed),
             "{reply:?}"
         );
         table.end(owner);
     }
-    assert!(table.has(&mut asleep));
+    assert!(table.is_granted(&mut asleep));
     table.end(asleep);
     table.nobody_is_left();
 }
@@ -237,7 +200,7 @@ fn who_does_not_wait_does_not_pass() {
 fn who_was_passed_and_leaves_leaves_no_trace() {
     for passes in 0..3 {
         for outcome in [None, Some(Reason::TimedOut), Some(Reason::Cancelled)] {
-            let table = Table::new(Kind::Direct);
+            let table = Hot::new(Kind::Direct);
             let mut asleep = table.asleep();
             for _ in 0..passes {
                 table.end(table.holds(WRITE));
@@ -253,10 +216,7 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
                 None => table.locks.cancel(&table.worker, &mut asleep),
                 Some(reason) => {
                     assert!(table.locks.end_wait(&table.worker, ticket, reason));
-                    let mut context = Context::from_waker(Waker::noop());
-                    let ended = table
-                        .locks
-                        .poll_wait(&table.worker, &mut asleep, &mut context);
+                    let ended = table.polled(&mut asleep);
                     let Poll::Ready(Outcome::Refused(refusal)) = ended else {
                         panic!("{ended:?}");
                     };
@@ -266,7 +226,7 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
             table.locks.verify(&table.worker);
             let mut next = table.waits(WRITE);
             table.end(passer);
-            assert!(table.has(&mut next), "nobody else is in the line");
+            assert!(table.is_granted(&mut next), "nobody else is in the line");
             table.end(next);
             table.end(asleep);
             table.nobody_is_left();
@@ -278,15 +238,15 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
 /// from it later.
 #[test]
 fn who_gives_up_what_it_has_not_seen_gives_it_back() {
-    let table = Table::new(Kind::Direct);
+    let table = Hot::new(Kind::Direct);
     let mut asleep = table.asleep();
     table.locks.cancel(&table.worker, &mut asleep);
     let other = table.holds(WRITE);
     let mut late = table.waits(WRITE);
     table.end(asleep);
-    assert!(!table.has(&mut late));
+    assert!(!table.is_granted(&mut late));
     table.end(other);
-    assert!(table.has(&mut late));
+    assert!(table.is_granted(&mut late));
     table.end(late);
     table.nobody_is_left();
 }
@@ -294,29 +254,25 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
 /// Who passes can close a circle later, like anybody else: it is found, and the victim does not pass the other again.
 #[test]
 fn a_circle_through_who_was_passed_is_found_and_closed_once() {
-    let table = Table::new(Kind::Direct);
-    let other = Name::key(1, b"other", &KeyHasher::new(1));
-    let ask_other = |owner: &mut Owner| {
-        (table.locks).request(&table.worker, owner, other, WRITE, Patience::Wait)
-    };
+    let table = Hot::new(Kind::Direct);
+    let ask_other = |owner: &mut Owner| table.0.asks(owner, table.name(1), WRITE);
     let first = table.holds(WRITE);
     // It has given way before, and will not again.
     let mut asleep = table.owner();
     asleep.set_defeats(20);
-    assert!(matches!(ask_other(&mut asleep), Reply::Granted));
+    assert!(ask_other(&mut asleep));
     assert!(!table.asks(&mut asleep, WRITE));
     table.end(first);
     let mut passer = table.holds(WRITE);
-    assert!(matches!(ask_other(&mut passer), Reply::Waiting));
+    assert!(!ask_other(&mut passer));
     assert_eq!(table.locks.deadlocks().len(), 1);
-    let mut context = Context::from_waker(Waker::noop());
-    let ended = (table.locks).poll_wait(&table.worker, &mut passer, &mut context);
+    let ended = table.polled(&mut passer);
     assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
     table.end(passer);
     let mut again = table.waits(WRITE);
-    assert!(table.has(&mut asleep), "it was its turn");
+    assert!(table.is_granted(&mut asleep), "it was its turn");
     table.end(asleep);
-    assert!(table.has(&mut again));
+    assert!(table.is_granted(&mut again));
     table.end(again);
     table.nobody_is_left();
 }

@@ -3,86 +3,15 @@
 //!
 //! One thread plays everybody, so that there is neither time nor chance in it.
 
-use foxton_lock::{
-    any::{Any, Kind, Options},
-    manager::LockManager,
-    mode::{GapPart, KeyPart, Mode},
-    name::{KeyHasher, Name},
-    owner::Owner,
-    request::{Outcome, Patience, Reply},
-};
-use foxton_sync::worker::{Worker, Workers};
-use std::{
-    collections::VecDeque,
-    task::{Context, Poll, Waker},
-};
+use foxton_lock::{any::Kind, owner::Owner};
+use foxton_sync::worker::Workers;
+use played::{READ, Table, WRITE};
+use std::collections::VecDeque;
 
-const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
-const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
+mod played;
+
 /// How often a waiter is passed at most, where it may be.
 const PASSED: usize = 8;
-
-struct Table {
-    locks: Any,
-    worker: Worker,
-    hasher: KeyHasher,
-    _workers: Workers,
-}
-
-impl Table {
-    fn new(kind: Kind) -> Self {
-        let mut options = Options::tiny();
-        options.kind = kind;
-        let workers = Workers::with_seed(1);
-        Self {
-            locks: Any::new(&options),
-            worker: workers.worker(),
-            hasher: KeyHasher::new(1),
-            _workers: workers,
-        }
-    }
-
-    fn name(&self, key: u32) -> Name {
-        Name::key(1, &key.to_be_bytes(), &self.hasher)
-    }
-
-    /// An owner with what a key needs above it.
-    fn owner(&self) -> Owner {
-        let mut owner = self.locks.owner();
-        let table = Name::table(1);
-        let outcome = self
-            .locks
-            .try_lock(&self.worker, &mut owner, table, Mode::IX);
-        assert!(outcome.is_held());
-        owner
-    }
-
-    /// Whether it is granted at once; if not, it waits.
-    fn asks(&self, owner: &mut Owner, name: Name, mode: Mode) -> bool {
-        let patience = Patience::Wait;
-        let reply = (self.locks).request(&self.worker, owner, name, mode, patience);
-        self.locks.verify(&self.worker);
-        match reply {
-            Reply::Granted => true,
-            Reply::Waiting => false,
-            reply => panic!("{reply:?}"),
-        }
-    }
-
-    fn is_granted(&self, owner: &mut Owner) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
-        match self.locks.poll_wait(&self.worker, owner, &mut context) {
-            Poll::Pending => false,
-            Poll::Ready(Outcome::Granted) => true,
-            Poll::Ready(outcome) => panic!("{outcome:?}"),
-        }
-    }
-
-    fn end(&self, mut owner: Owner) {
-        self.locks.release_all(&self.worker, &mut owner);
-        self.locks.verify(&self.worker);
-    }
-}
 
 /// Readers come and go, so that there is always one; in between comes a writer.
 #[test]
@@ -116,7 +45,7 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_other() {
             assert!(table.is_granted(&mut reader), "{kind}");
             table.end(reader);
         }
-        assert!(table.locks.inspect(&table.worker).queues.is_empty());
+        table.nobody_is_left();
     }
 }
 
@@ -235,6 +164,6 @@ fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
             assert!(table.is_granted(&mut other), "{kind}");
             table.end(other);
         }
-        assert!(table.locks.inspect(&table.worker).queues.is_empty());
+        table.nobody_is_left();
     }
 }
