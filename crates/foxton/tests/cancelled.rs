@@ -137,6 +137,27 @@ fn who_was_granted_before_goes_on_until_the_next_operation() {
     });
 }
 
+/// It sleeps with its lock, and nobody takes it from there: it would wait again, and nobody would cancel it again.
+#[test]
+fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
+    over_all_managers(|options| {
+        let (db, mut holder) = held(options);
+        let canceller = Canceller::new();
+        let mut waits = watched(&db, &canceller);
+        assert_eq!(waits.put(1, 12), Waits);
+        assert_eq!(holder.commit(), Done);
+        canceller.cancel();
+        let mut late = Session::new(&db, "late");
+        assert_eq!(late.put(1, 13), Waits);
+        assert_eq!(waits.resume(), Done);
+        assert_eq!(waits.commit(), Refused("cancelled"));
+        assert_eq!(late.resume(), Done);
+        assert_eq!(late.commit(), Done);
+        assert_eq!(rows(&db), [(1, 13), (2, 20)]);
+        nothing_is_left(&db);
+    });
+}
+
 /// And the other order: nothing can be granted to it any more.
 #[test]
 fn who_is_cancelled_first_is_not_granted_afterwards() {

@@ -99,7 +99,8 @@ pub trait LockManager: Send + Sync + Debug {
     fn cancel(&self, worker: &Worker, owner: &mut Owner);
 
     /// Ends a wait from outside, as timed out or cancelled, and says whether it was this call that
-    /// ended it. Who waits learns of it by `wait` or `poll_wait`.
+    /// ended it. If not, it has ended otherwise: what was granted is granted for good, whether who waited has seen it
+    /// or not. Who waits learns of it by `wait` or `poll_wait`.
     fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool;
 
     /// Gives back `name`, whatever its mode. `false` if it was not held.
@@ -144,16 +145,13 @@ pub trait LockManager: Send + Sync + Debug {
             .expect("wait without a request that waits");
         worker.account().passed(&WAKING);
         let parker = &owner.record().parker;
-        let mut seen = parker.wait(wait.ticket, deadline);
-        let verdict = loop {
-            if let Some(verdict) = seen {
-                break verdict;
-            }
-            // Whether we end the wait or somebody else just did: it has ended now, but for a grant that goes to
-            // another before we see it.
+        let slept = parker.wait(wait.ticket, deadline);
+        let verdict = slept.unwrap_or_else(|| {
+            // Whether we end the wait or somebody else just did: it has ended now.
             self.end_wait(worker, wait, Reason::TimedOut);
-            seen = parker.verdict(wait.ticket);
-        };
+            let verdict = parker.verdict(wait.ticket);
+            verdict.expect("an ended wait has a verdict")
+        });
         owner.settle(verdict)
     }
 

@@ -205,12 +205,7 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
             for _ in 0..passes {
                 table.end(table.holds(WRITE));
             }
-            // With the lock granted to it: its wait is over, so only it can give it up.
             let ticket = asleep.wait_ticket().unwrap();
-            let granted = table
-                .locks
-                .end_wait(&table.worker, ticket, Reason::TimedOut);
-            assert!(!granted, "it had ended");
             let passer = table.holds(WRITE);
             match outcome {
                 None => table.locks.cancel(&table.worker, &mut asleep),
@@ -229,6 +224,30 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
             assert!(table.is_granted(&mut next), "nobody else is in the line");
             table.end(next);
             table.end(asleep);
+            table.nobody_is_left();
+        }
+    }
+}
+
+/// Whoever ends a wait from outside comes once, as the timer of a task does: were the grant taken back after that,
+/// nobody would end it any more.
+#[test]
+fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
+    for reason in [Reason::TimedOut, Reason::Cancelled] {
+        for passes in 0..2 {
+            let table = Hot::new(Kind::Direct);
+            let mut asleep = table.asleep();
+            for _ in 0..passes {
+                table.end(table.holds(WRITE));
+            }
+            let ticket = asleep.wait_ticket().unwrap();
+            let ended = table.locks.end_wait(&table.worker, ticket, reason);
+            assert!(!ended, "it was granted before");
+            let mut late = table.waits(WRITE);
+            assert!(table.is_granted(&mut asleep));
+            table.end(asleep);
+            assert!(table.is_granted(&mut late));
+            table.end(late);
             table.nobody_is_left();
         }
     }

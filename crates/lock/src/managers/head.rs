@@ -24,8 +24,8 @@
 //! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
 //!   stands before it in the line, or with somebody else's granted mode.
 //! * I5  Free slots are chained from `free`.
-//! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it. If that grant
-//!   can still be taken back, its request is in its slot and holds what it waited for.
+//! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it, and nobody has tried
+//!   to end its wait since. If that grant can still be taken back, its request is in its slot and holds what it waited for.
 
 mod ways;
 
@@ -313,6 +313,13 @@ impl Head {
         self.count_awaited(own);
         self.count_granted(mode.set());
         Some(self.take_slot(place, mode.set()))
+    }
+
+    /// What was granted to a waiter, and can still be taken back, is its own from now on.
+    pub(crate) fn keep_given(&mut self, wait: WaitTicket) {
+        if let Some(line) = self.line.as_mut() {
+            line.given.take_if(|given| given.wait() == wait);
+        }
     }
 
     /// A waiter is passed no more, if it is in the line.

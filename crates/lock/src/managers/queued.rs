@@ -14,7 +14,7 @@
 //! * I3  Where grants are *lent*, one that its owner has not seen can be taken back, under the latch of its
 //!   name, by who is granted in its place. Then the waiter is in the line again, with the same ticket, and
 //!   its wait is open: as if it had not been granted. One of the two wins (I4 of `park`), so nobody takes a lock from who
-//!   knows that it has it.
+//!   knows that it has it. Nor from a wait that somebody has tried to end: it would go on, and nobody would come again.
 //!
 //! # Lent grants
 //!

@@ -11,7 +11,7 @@ use foxton_sync::worker::Worker;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> Queued<B> {
-    /// Ends a wait with a refusal, if it has not ended (I1).
+    /// Ends a wait with a refusal, if it has not ended (I1). It has, when this returns: a grant that was lent is for good.
     pub(super) fn refuse(
         &self,
         worker: &Worker,
@@ -41,10 +41,12 @@ impl<B: Buckets> Queued<B> {
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let wait = waiting.wait_ticket();
-        let position = heads
-            .get(&waiting.name)
-            .and_then(|head| head.position(wait));
-        let Some(position) = position else {
+        let Some(head) = heads.get(&waiting.name) else {
+            return false;
+        };
+        let Some(position) = head.position(wait) else {
+            // Granted. Were that taken back, the wait would go on, and who meant to end it has been here.
+            head.keep_given(wait);
             return false;
         };
         heads.change(&waiting.name, |head| {
