@@ -295,3 +295,31 @@ fn a_circle_through_who_was_passed_is_found_and_closed_once() {
     table.end(again);
     table.nobody_is_left();
 }
+
+/// The same where somebody stands between: who passes the first in the line passes both.
+#[test]
+fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
+    let table = Hot::new(Kind::Direct);
+    let ask_other = |owner: &mut Owner| table.0.asks(owner, table.name(1), WRITE);
+    let mut first = table.holds(WRITE);
+    let asleep = table.waits(WRITE);
+    // It has given way before, and will not again.
+    let mut behind = table.owner();
+    behind.set_defeats(20);
+    assert!(ask_other(&mut behind));
+    assert!(!table.asks(&mut behind, WRITE));
+    assert!(!ask_other(&mut first));
+    assert_eq!(table.locks.deadlocks().len(), 1);
+    let ended = table.polled(&mut first);
+    assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
+    table.end(first);
+    let mut again = table.waits(WRITE);
+    for mut owner in [asleep, behind] {
+        assert!(table.is_granted(&mut owner), "it was its turn");
+        assert!(!table.is_granted(&mut again));
+        table.end(owner);
+    }
+    assert!(table.is_granted(&mut again));
+    table.end(again);
+    table.nobody_is_left();
+}

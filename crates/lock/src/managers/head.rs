@@ -322,13 +322,16 @@ impl Head {
         }
     }
 
-    /// A waiter is passed no more, if it is in the line.
+    /// A waiter is passed no more, if it is in the line; nor is anybody before it, for who passes the first passes
+    /// them all.
     pub(crate) fn let_none_pass(&mut self, wait: WaitTicket) {
-        if let Some(position) = self.position(wait)
-            && let Some(line) = self.line.as_mut()
-        {
-            line.waiters[position].overtaken = PASSED_ASLEEP;
-        }
+        let Some(position) = self.position(wait) else {
+            return;
+        };
+        let line = self.line.as_mut().expect("somebody is in the line");
+        line.given = None;
+        let ahead = line.waiters.range_mut(..=position);
+        ahead.for_each(|waiter| waiter.overtaken = PASSED_ASLEEP);
     }
 
     /// Puts new requests of more weight before those of less, and says whether anybody moved: then
