@@ -80,7 +80,8 @@ foxton_sync::named! {
 impl Kind {
     /// How often, at most, a request is granted that came later than another which waits and conflicts with
     /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
-    /// Over `direct` only by requests that ask for no less than the first does: readers pass no writer.
+    /// Over `direct` only by requests that ask for no less than the first does (readers pass no writer), only for a while
+    /// ([`Options::passed_for`]), and not for numbers ([`Name::advisory`]).
     pub const fn overtaken_at_most(self) -> u32 {
         match self {
             Self::Sharded | Self::ShardedWorld => OVERTAKEN_AT_MOST as u32,
@@ -118,6 +119,9 @@ pub struct Options {
     /// For `direct`: for how long nothing is remembered in a granule after it was revoked the first
     /// time. Default 10 ms; up to a thousand times as long where that happens again and again.
     pub hold_off: Duration,
+    /// For `direct`: for how long, from the first time on, somebody may be passed in its sleep, to within a tick of the
+    /// clock; after that what is granted to it is not lent any more. Default 50 ms.
+    pub passed_for: Duration,
     /// Above how many keys of one table a transaction tries to have all of it, without waiting, in the place
     /// of those; 0 for never. Default 10,000.
     ///
@@ -148,6 +152,7 @@ impl Default for Options {
             own_threads: true,
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
+            passed_for: Duration::from_millis(50),
             escalation: 10_000,
             owner_bytes: 64 << 20,
             total_bytes: 1 << 30,
@@ -166,6 +171,7 @@ impl Options {
             own_threads: false,
             granule_count: 2,
             hold_off: Duration::ZERO,
+            passed_for: Duration::MAX,
             escalation: 0,
             owner_bytes: usize::MAX,
             total_bytes: usize::MAX,
@@ -263,6 +269,7 @@ impl Any {
             own_threads,
             granule_count,
             hold_off,
+            passed_for,
             escalation,
             owner_bytes,
             total_bytes,
@@ -317,7 +324,7 @@ impl Any {
                 };
                 let manager = Direct::new(latch, bucket_count, victim, granules);
                 Self::Direct(match kind {
-                    Kind::Direct => manager.lending(),
+                    Kind::Direct => manager.lending(passed_for),
                     _ => manager,
                 })
             }

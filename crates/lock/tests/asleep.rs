@@ -5,7 +5,7 @@
 //! polled.
 
 use foxton_lock::{
-    any::Kind,
+    any::{Kind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
@@ -13,7 +13,7 @@ use foxton_lock::{
     request::{Outcome, Patience, Reason, Reply},
 };
 use played::{READ, Table, UPDATE, WRITE};
-use std::{ops::Deref, task::Poll};
+use std::{ops::Deref, task::Poll, thread, time::Duration};
 
 mod played;
 
@@ -30,7 +30,10 @@ impl Deref for Hot {
 
 impl Hot {
     fn new(kind: Kind) -> Self {
-        let table = Table::new(kind);
+        Self::of(Table::new(kind))
+    }
+
+    fn of(table: Table) -> Self {
         let hot = table.name(0);
         Self(table, hot)
     }
@@ -89,6 +92,51 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
             table.end(late);
             table.nobody_is_left();
         }
+    }
+}
+
+/// Who passes may hold the lock for long: what counts is not only how often.
+#[test]
+fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
+    for long in [Duration::ZERO, Duration::MAX] {
+        let mut options = Options::tiny();
+        (options.kind, options.passed_for) = (Kind::Direct, long);
+        let table = Hot::of(Table::with(&options));
+        let mut asleep = table.asleep();
+        let passer = table.holds(WRITE);
+        // Longer than a tick of the clock.
+        thread::sleep(Duration::from_millis(30));
+        table.end(passer);
+        let mut late = table.owner();
+        assert_eq!(table.asks(&mut late, WRITE), long == Duration::MAX);
+        if long == Duration::MAX {
+            table.end(late);
+            assert!(table.is_granted(&mut asleep));
+            table.end(asleep);
+        } else {
+            assert!(table.is_granted(&mut asleep));
+            table.end(asleep);
+            assert!(table.is_granted(&mut late));
+            table.end(late);
+        }
+        table.nobody_is_left();
+    }
+}
+
+/// A session may hold a number for hours, and ask for it again as soon as it has let go.
+#[test]
+fn numbers_are_had_in_turn() {
+    for kind in Kind::ALL {
+        let table = Hot(Table::new(kind), Name::advisory(7));
+        let session = table.holds(Mode::X);
+        let mut next = table.waits(Mode::X);
+        table.end(session);
+        let mut again = table.waits(Mode::X);
+        assert!(table.is_granted(&mut next), "{kind}");
+        table.end(next);
+        assert!(table.is_granted(&mut again), "{kind}");
+        table.end(again);
+        table.nobody_is_left();
     }
 }
 

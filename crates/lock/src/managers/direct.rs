@@ -281,10 +281,11 @@ impl Direct {
         }
     }
 
-    /// The same, but a lock that was granted to somebody asleep goes to who asks for it before that one wakes.
-    pub fn lending(self) -> Self {
+    /// The same, but a lock that was granted to somebody asleep goes to who asks for it before that one wakes,
+    /// for `at_most` so long.
+    pub fn lending(self, at_most: Duration) -> Self {
         Self {
-            real: self.real.lending(),
+            real: self.real.lending(at_most),
             ..self
         }
     }

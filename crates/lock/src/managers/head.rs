@@ -27,7 +27,10 @@
 //! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it, and nobody has tried
 //!   to end its wait since. If that grant can still be taken back, its request is in its slot and holds what it waited for.
 
+mod lent;
 mod ways;
+
+pub(crate) use lent::{Millis, PASSED_ASLEEP, Passing};
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
@@ -42,8 +45,6 @@ use std::collections::VecDeque;
 const NO_SLOT: u32 = u32::MAX;
 /// How often one waiter is put behind others who came later, at most.
 pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
-/// How often the first of the line is passed, in its sleep, by those who are awake, at most.
-pub(crate) const PASSED_ASLEEP: u8 = 100;
 /// Slots above this many are given back when a name is vacated.
 const KEPT_SLOTS: usize = 1024;
 
@@ -79,6 +80,8 @@ pub(crate) struct Waiter {
     pub(crate) mode: Mode,
     /// How many who came later have been put before it, or have passed it in its sleep.
     pub(crate) overtaken: u8,
+    /// When it was passed in its sleep for the first time, if it was.
+    passed_since: Millis,
 }
 
 impl Waiter {
@@ -209,6 +212,7 @@ impl Head {
             ticket,
             mode,
             overtaken: 0,
+            passed_since: 0,
         };
         let line = self.line.get_or_insert_default();
         if converts.is_some() {
@@ -277,61 +281,6 @@ impl Head {
                 granted(waiter);
             }
         }
-    }
-
-    /// Grants a new request in the place of the one that was granted last, if that one asks for no more, nobody else is
-    /// in its way but who waits behind it, and `take_back` takes that grant back. Who had it is the first in the
-    /// line again.
-    pub(crate) fn grant_instead(
-        &mut self,
-        place: u32,
-        mode: Mode,
-        take_back: impl FnOnce(&Waiter) -> bool,
-    ) -> Option<u32> {
-        let line = self.line.as_ref().filter(|line| line.conversions == 0)?;
-        let asleep = line
-            .given
-            .filter(|given| given.overtaken < PASSED_ASLEEP && !given.mode.compatible(mode))
-            // Who would share passes nobody who would not: readers that never cease do not add up.
-            .filter(|given| mode.covers(given.mode))?;
-        let own = asleep.mode.set();
-        // What has another owner by now, or another mode, was seen and given back long ago (I6).
-        let held = self.requests.get(asleep.slot as usize)?;
-        if held.place != asleep.place || held.granted != own {
-            return None;
-        }
-        if mode.conflicts().meets(self.granted_besides(own)) || !take_back(&asleep) {
-            return None;
-        }
-        self.set_granted(asleep.slot, Set::NONE);
-        let line = self.line.as_mut()?;
-        line.given = None;
-        line.waiters.push_front(Waiter {
-            overtaken: asleep.overtaken + 1,
-            ..asleep
-        });
-        self.count_awaited(own);
-        self.count_granted(mode.set());
-        Some(self.take_slot(place, mode.set()))
-    }
-
-    /// What was granted to a waiter, and can still be taken back, is its own from now on.
-    pub(crate) fn keep_given(&mut self, wait: WaitTicket) {
-        if let Some(line) = self.line.as_mut() {
-            line.given.take_if(|given| given.wait() == wait);
-        }
-    }
-
-    /// A waiter is passed no more, if it is in the line; nor is anybody before it, for who passes the first passes
-    /// them all.
-    pub(crate) fn let_none_pass(&mut self, wait: WaitTicket) {
-        let Some(position) = self.position(wait) else {
-            return;
-        };
-        let line = self.line.as_mut().expect("somebody is in the line");
-        line.given = None;
-        let ahead = line.waiters.range_mut(..=position);
-        ahead.for_each(|waiter| waiter.overtaken = PASSED_ASLEEP);
     }
 
     /// Puts new requests of more weight before those of less, and says whether anybody moved: then

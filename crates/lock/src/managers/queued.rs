@@ -15,21 +15,13 @@
 //!   name, by who is granted in its place. Then the waiter is in the line again, with the same ticket, and
 //!   its wait is open: as if it had not been granted. One of the two wins (I4 of `park`), so nobody takes a lock from who
 //!   knows that it has it. Nor from a wait that somebody has tried to end: it would go on, and nobody would come again.
-//!
-//! # Lent grants
-//!
-//! Who sleeps when its turn comes holds a lock, for as long as the scheduler likes, for nothing; whoever needs
-//! it meanwhile goes to sleep behind it, with locks of its own, and gets it in the same way. So a queue, once
-//! there, stays: the *convoy* (M. Blasgen, J. Gray, M. Mitoma, T. Price: *The Convoy Phenomenon*, 1979). Their remedy is
-//! to grant nothing to who sleeps, but to wake it and have it ask again. Here it is granted, so that it need not
-//! ask, and the grant is lent: a request for no less, that is blocked by nothing else, takes its place, mostly gives the lock back before the sleeper
-//! has a processor, and the sleeper, which was woken once, finds the lock its own.
 
 mod ends;
+mod lending;
 mod show;
 
 use super::{
-    head::{Head, Obstacle, Waiter},
+    head::{Head, Millis, Obstacle, Waiter},
     heads::Heads,
 };
 use crate::{
@@ -104,7 +96,8 @@ pub struct Queued<B> {
     pub(super) buckets: B,
     pub(super) registry: Arc<Registry>,
     pub(super) detector: Detector,
-    lends: bool,
+    /// For how long who sleeps may be passed, if grants are lent.
+    lends: Option<Millis>,
 }
 
 impl<B: Buckets> fmt::Debug for Queued<B> {
@@ -151,20 +144,8 @@ impl<B: Buckets> Queued<B> {
             buckets,
             registry: Arc::new(Registry::new()),
             detector: Detector::new(policy),
-            lends: false,
+            lends: None,
         }
-    }
-
-    /// The same, but what is granted to somebody who waits is lent until it is seen (I2).
-    pub(super) fn lending(self) -> Self {
-        Self {
-            lends: true,
-            ..self
-        }
-    }
-
-    pub(super) fn lends(&self) -> bool {
-        self.lends
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -330,16 +311,10 @@ impl<B: Buckets> Queued<B> {
             ..
         } = *asked;
         let place = owner.id().place();
+        if let Some(slot) = self.pass_asleep(head, asked) {
+            return Obstructed::Asleep(slot);
+        }
         match asked.patience {
-            Patience::Wait if self.lends && converts.is_none() => {
-                let slot = head.grant_instead(place, mode, |asleep| {
-                    let parker = &self.registry.record(asleep.place).parker;
-                    parker.take_back(asleep.ticket, GRANTED)
-                });
-                if let Some(slot) = slot {
-                    return Obstructed::Asleep(slot);
-                }
-            }
             Patience::Wait => {}
             Patience::Skip => return Obstructed::Busy(None),
             Patience::Refuse => {
@@ -424,7 +399,7 @@ impl<B: Buckets> Queued<B> {
         head.regrant(|Waiter { place, ticket, .. }| {
             worker.account().passed(&WAIT);
             let parker = &self.registry.record(place).parker;
-            let wake = match self.lends {
+            let wake = match self.lends() {
                 true => parker.lend(ticket, GRANTED),
                 false => parker.resolve(ticket, GRANTED),
             };

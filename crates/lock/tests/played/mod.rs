@@ -29,9 +29,13 @@ impl Table {
     pub fn new(kind: Kind) -> Self {
         let mut options = Options::tiny();
         options.kind = kind;
+        Self::with(&options)
+    }
+
+    pub fn with(options: &Options) -> Self {
         let workers = Workers::with_seed(1);
         Self {
-            locks: Any::new(&options),
+            locks: Any::new(options),
             worker: workers.worker(),
             hasher: KeyHasher::new(1),
             _workers: workers,
