@@ -329,16 +329,17 @@ impl Parker {
     /// Withdraws the wait. `None`: nobody had resolved it, and nobody will. `Some`: it was resolved
     /// before, and whoever did so believes it.
     pub fn disarm(&self, ticket: Ticket) -> Option<Verdict> {
-        // Relaxed: withdrawing tells others nothing but that they are too late. What a verdict
-        // tells us is read by `verdict` (O1).
-        let withdrawn = self.word.compare_exchange(
-            ticket.word(OPEN),
-            ticket.word(CLOSED),
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-        if withdrawn.is_err() {
-            return self.verdict(ticket);
+        // Relaxed: withdrawing tells others nothing but that they are too late. What a verdict tells us is read
+        // by `verdict` (O1).
+        let (open, closed) = (ticket.word(OPEN), ticket.word(CLOSED));
+        while let Err(word) =
+            (self.word).compare_exchange(open, closed, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            match self.verdict(ticket) {
+                // Lent, and taken back between the two looks: it is open again.
+                None if verdict_in(word, ticket).is_some() => {}
+                verdict => return verdict,
+            }
         }
         // Nobody will come for the sleeper (I2). A task's waker should not outlive its wait.
         let sleeper = lock(&self.slot).take();

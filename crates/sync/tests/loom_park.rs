@@ -189,6 +189,24 @@ fn a_wait_is_either_withdrawn_or_resolved() {
     });
 }
 
+#[test]
+fn a_wait_is_withdrawn_for_good_while_what_was_lent_is_taken_back() {
+    model(|| {
+        let shared = shared();
+        let ticket = shared.parker.arm();
+        let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
+        let giver = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.parker.take_back(ticket, GRANTED))
+        };
+        let verdict = shared.parker.disarm(ticket);
+        assert_eq!(verdict.is_none(), giver.join().unwrap());
+        let again = shared.parker.resolve(ticket, TIMED_OUT);
+        assert!(again.is_none(), "it is over");
+        lent.wake();
+    });
+}
+
 /// The first wait ends without sleeping; its `Wake` comes when the second wait may already sleep,
 /// and must leave it alone. Would it take the second sleeper, that would sleep for ever.
 #[test]
