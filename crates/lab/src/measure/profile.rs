@@ -12,6 +12,7 @@
 //! | the log floor; what the engine writes there and reads back | log |
 //! | the storage floor; tables, indexes, keys and values of the engine | tables and indexes |
 //! | what else the engine has | transaction |
+//! | checkpoints, and all that they call | checkpoint |
 //! | the laboratory | client |
 //!
 //! What is none of these (copying, allocating, hashing) is the time of whoever called it. A thread that was on its
@@ -40,6 +41,8 @@ pub enum Part {
     Latch,
     /// Waiting for latches.
     Waiting,
+    /// Making checkpoints, behind the transactions' backs.
+    Checkpoint,
     /// The workload's own code.
     Client,
     /// What none of these called.
@@ -48,13 +51,14 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of tables and bars.
-    pub const ALL: [Part; 8] = [
+    pub const ALL: [Part; 9] = [
         Part::Lock,
         Part::Log,
         Part::Tables,
         Part::Transaction,
         Part::Latch,
         Part::Waiting,
+        Part::Checkpoint,
         Part::Client,
         Part::Others,
     ];
@@ -69,6 +73,7 @@ impl fmt::Display for Part {
             Part::Transaction => "transaction",
             Part::Latch => "latches",
             Part::Waiting => "latch waits",
+            Part::Checkpoint => "checkpoint",
             Part::Client => "client",
             Part::Others => "rest",
         })
@@ -118,10 +123,10 @@ impl Profiler {
 
 impl Profile {
     /// Counts a sample, told from the inside out.
-    fn count(&mut self, clues: impl Iterator<Item = Clue>) {
+    fn count(&mut self, mut clues: impl Iterator<Item = Clue>) {
         let (mut innermost, mut kernel, mut waits) = (true, false, false);
         let mut part = Part::Others;
-        for clue in clues {
+        for clue in clues.by_ref() {
             match clue {
                 Clue::System => kernel |= innermost,
                 Clue::Waits => waits = true,
@@ -140,6 +145,9 @@ impl Profile {
                 }
             }
             innermost = false;
+        }
+        if clues.any(|clue| clue == Clue::Of(Part::Checkpoint)) {
+            part = Part::Checkpoint;
         }
         let counts = if kernel {
             &mut self.kernel
@@ -233,7 +241,7 @@ const PLACES: [(&str, Clue); 18] = [
     ("crates/lock/", Clue::Of(Part::Lock)),
     ("crates/log/", Clue::Of(Part::Log)),
     ("crates/store/", Clue::Of(Part::Tables)),
-    ("crates/foxton/src/checkpoint", Clue::Of(Part::Log)),
+    ("crates/foxton/src/checkpoint", Clue::Of(Part::Checkpoint)),
     ("crates/foxton/src/redo", Clue::Of(Part::Log)),
     ("crates/foxton/src/replay", Clue::Of(Part::Log)),
     ("crates/foxton/src/codec", Clue::Of(Part::Tables)),
@@ -300,7 +308,7 @@ mod tests {
         let part = Part::ALL
             .into_iter()
             .find(|&part| profile.share(part) + profile.share_of_kernel(part) > 0.5);
-        (part.expect("one has the sample"), profile.kernel != [0; 8])
+        (part.expect("one has the sample"), profile.kernel != [0; 9])
     }
 
     const IN_A_LATCH: [&str; 4] = [
@@ -329,6 +337,15 @@ mod tests {
         ];
         assert_eq!(told(&reader), (Part::Tables, false));
         assert_eq!(told(&["memcpy()"]), (Part::Others, false));
+    }
+
+    #[test]
+    fn what_a_checkpoint_calls_is_the_checkpoints() {
+        let maker = "/w/crates/foxton/src/checkpoint/maker.rs";
+        let reads = ["memcpy()", "/w/crates/log/src/follow.rs", maker];
+        assert_eq!(told(&reads), (Part::Checkpoint, false));
+        let syncs = ["fsync()", "/w/crates/log/src/device/disk.rs", maker];
+        assert_eq!(told(&syncs), (Part::Checkpoint, true));
     }
 
     #[test]
