@@ -32,10 +32,10 @@ use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::Trouble;
 use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
-use crate::db::{no_superblock, not_locked};
 use crate::error::{Result, Storage};
 use crate::index_table::is_index_table;
 use crate::redo::next_change;
+use crate::refusal::{no_superblock, not_locked};
 use crate::restart::{Refused, look};
 
 /// Findings after which the rest is counted only.

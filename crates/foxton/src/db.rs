@@ -4,17 +4,17 @@ use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use foxton_lock::any::{self, Any};
 use foxton_lock::name::KeyHasher;
+use foxton_log::LogOptions;
+use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{LogOptions, OpenError};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
@@ -26,7 +26,7 @@ use crate::checkpointer::Checkpointer;
 use crate::declare;
 use crate::early::Early;
 use crate::engine::Engine;
-use crate::error::{Error, Request, Result, Storage};
+use crate::error::{Request, Result, Storage};
 use crate::idle_ender::IdleEnder;
 use crate::idlers::Idlers;
 use crate::keeper::Keeper;
@@ -35,7 +35,7 @@ use crate::observe::dump::Dumper;
 use crate::observe::server::{self, Server};
 use crate::options::{Observe, Options};
 use crate::rack::Rack;
-use crate::replay::Senseless;
+use crate::refusal::{no_superblock, not_created, not_locked, not_one, not_opened, told};
 use crate::restart::{Recovered, Refused, Restarted, restart};
 use crate::transaction::Transaction;
 use crate::txn::state::State;
@@ -402,15 +402,17 @@ fn log_options(options: &Options, workers: &Workers) -> LogOptions {
 
 /// Refuses a directory that holds other things, before anything in it is touched.
 fn check_directory(path: &Path) -> Result<()> {
+    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+        Err(error) if error.kind() == NotADirectory && path.symlink_metadata().is_ok() => {
             let found = "it is a file, and a database is a directory".to_owned();
-            return Err(Storage::NotADatabase {
-                path: path.into(),
-                found,
-            }
-            .into());
+            return Err(not_one(path, found));
+        }
+        // Whoever makes it is told why it cannot be made.
+        Err(error)
+            if [InvalidFilename, InvalidInput, NotADirectory, NotFound].contains(&error.kind()) =>
+        {
+            return Ok(());
         }
         entries => entries.map_err(|error| told(path, "read", error))?,
     };
@@ -431,8 +433,7 @@ fn check_directory(path: &Path) -> Result<()> {
     match others.first() {
         _ if others.iter().any(|name| name == crate::limits::BACKUP_FILE) => {
             let found = "it is a backup, of which `foxton restore` makes a database".to_owned();
-            let path = path.into();
-            Err(Storage::NotADatabase { path, found }.into())
+            Err(not_one(path, found))
         }
         None => Ok(()),
         Some(first) => {
@@ -441,11 +442,7 @@ fn check_directory(path: &Path) -> Result<()> {
                 first.display(),
                 superblock::FILE
             );
-            Err(Storage::NotADatabase {
-                path: path.into(),
-                found,
-            }
-            .into())
+            Err(not_one(path, found))
         }
     }
 }
@@ -458,11 +455,7 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
     let names = device.list().map_err(|error| told(path, "list", error))?;
     if let Some(other) = names.iter().find(|&name| name != superblock::UNFINISHED) {
         let found = format!("it holds {other} and no file {}", superblock::FILE);
-        return Err(Storage::NotADatabase {
-            path: path.into(),
-            found,
-        }
-        .into());
+        return Err(not_one(path, found));
     }
     // Two halves from the operating system's randomness; unique is all it must be.
     let identity = (
@@ -476,123 +469,4 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
         .create(device)
         .map_err(|error| no_superblock(path, error))?;
     Ok(superblock)
-}
-
-// What went wrong, in the words of this crate.
-
-fn told(path: &Path, doing: &str, error: io::Error) -> Error {
-    Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
-}
-
-pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
-    if error.kind() != io::ErrorKind::NotFound {
-        return told(path, "open", error);
-    }
-    let why = match path.parent() {
-        Some(parent) if parent.is_dir() => format!("{} takes no new directory", parent.display()),
-        Some(parent) => format!("{} is not there", parent.display()),
-        None => error.to_string(),
-    };
-    let path = path.into();
-    Storage::NotCreated { path, why }.into()
-}
-
-pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
-    match error {
-        LockError::Held { pid, .. } => {
-            let holder = match pid {
-                Some(pid) if pid == std::process::id() => "in this process".to_owned(),
-                Some(pid) => format!("in process {pid}"),
-                None => "elsewhere".to_owned(),
-            };
-            Storage::InUse {
-                path: path.into(),
-                holder,
-            }
-            .into()
-        }
-        LockError::Device(error) => told(path, "lock", error),
-        other => Storage::InUse {
-            path: path.into(),
-            holder: other.to_string(),
-        }
-        .into(),
-    }
-}
-
-pub(crate) fn no_superblock(path: &Path, error: SuperblockError) -> Error {
-    match error {
-        SuperblockError::Missing => {
-            let found = format!("it has no file {}", superblock::FILE);
-            Storage::NotADatabase {
-                path: path.into(),
-                found,
-            }
-        }
-        SuperblockError::Damaged(what) => Storage::Damaged {
-            place: path.join(superblock::FILE).display().to_string(),
-            what: what.to_owned(),
-        },
-        SuperblockError::Unknown(what) => Storage::FutureFormat { found: what },
-        SuperblockError::Device(error) => {
-            return told(path, "read or write the superblock of", error);
-        }
-        other => Storage::Damaged {
-            place: path.display().to_string(),
-            what: other.to_string(),
-        },
-    }
-    .into()
-}
-
-fn not_opened(path: &Path, error: OpenError<Senseless>) -> Error {
-    match error {
-        OpenError::Locked(error) => not_locked(path, error),
-        OpenError::Device(failure) => {
-            let doing = format!(
-                "{} {}",
-                failure.operation,
-                path.join(&failure.file).display()
-            );
-            Storage::from_io(path, doing, failure.source).into()
-        }
-        OpenError::Corrupt(corruption) => {
-            let place = format!("{}", path.join(&corruption.file).display());
-            Storage::Damaged {
-                place,
-                what: corruption.to_string(),
-            }
-            .into()
-        }
-        OpenError::Newer { file, version } => {
-            let found = format!("log file {file} has format {version}");
-            Storage::FutureFormat { found }.into()
-        }
-        OpenError::Visit { lsn, error } => error.at(lsn),
-        other => {
-            let place = path.display().to_string();
-            Storage::Damaged {
-                place,
-                what: other.to_string(),
-            }
-            .into()
-        }
-    }
-}
-
-impl Storage {
-    /// A failed call to the device, told apart by what can be done about it.
-    pub(crate) fn from_io(path: &Path, doing: String, source: io::Error) -> Storage {
-        match source.kind() {
-            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
-                Storage::ReadOnly {
-                    path: PathBuf::from(path),
-                }
-            }
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Storage::DeviceFull { doing }
-            }
-            _ => Storage::Io { doing, source },
-        }
-    }
 }

@@ -128,7 +128,7 @@ impl std::error::Error for Error {
         match self {
             Error::Request(Request::Other(error)) => Some(&***error),
             Error::Storage(storage) => match &**storage {
-                Storage::Io { source, .. } => Some(source),
+                Storage::Io { source, .. } | Storage::NotCopied { source, .. } => Some(source),
                 _ => None,
             },
             _ => None,

@@ -105,6 +105,9 @@ mod redo;
 /// From log records to committed transactions.
 mod replay;
 
+/// Why a directory is not opened.
+mod refusal;
+
 /// The tables of a database.
 mod catalog;
 

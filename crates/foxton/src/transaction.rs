@@ -8,7 +8,8 @@ use foxton_log::Lsn;
 
 use crate::canceller::Canceller;
 use crate::codec::{Key, TypeName, Value};
-use crate::error::Result;
+use crate::error::{IndexError, Result};
+use crate::index_table::is_index_table;
 use crate::isolation::Isolation;
 use crate::lock::{Lock, LockOptions, LockWait, TableLock};
 use crate::options::Durability;
@@ -270,8 +271,9 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// A request error if there is one with other types, or the name is too long; a conflict, if one has
-    /// ended the transaction; a storage error, if the log takes no more.
+    /// A request error if there is one with other types, the name is too long, or the database keeps a table
+    /// of this name for itself; a conflict, if one has ended the transaction; a storage error, if the log
+    /// takes no more.
     pub fn make_table(
         &mut self,
         name: &str,
@@ -280,6 +282,10 @@ impl Transaction {
     ) -> Result<()> {
         let mut state = self.up()?;
         state.check_active()?;
+        if is_index_table(name) {
+            // With the right type of keys it would be made, with wrong values, and no index ever could be.
+            return Err(IndexError::ReservedTable.into());
+        }
         state.resolve(name, key_type, value_type).map(drop)
     }
 

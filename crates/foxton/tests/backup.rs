@@ -184,6 +184,11 @@ fn what_is_in_the_way_or_no_backup_is_named() {
         "not_a_database",
         "no such directory",
     );
+    code(
+        restore("nowhere", "x"),
+        "not_a_database",
+        "name the directory of",
+    );
     fs::remove_file(made.join("backup")).unwrap();
     code(restore("made", "x"), "not_a_backup", "interrupted");
     let nothing = backup::of_directory(scratch.at("nowhere"), scratch.at("x"), &mut quiet);
@@ -322,17 +327,121 @@ fn a_backup_that_fails_is_none_and_the_database_goes_on() {
                 restored.unwrap();
                 break;
             }
-            // A call that failed after the label had its name may have left a whole backup behind.
             let Err(error) = made else {
                 panic!("{call:?} {nth} failed, and nobody was told");
             };
             assert_eq!(error.code(), "device_full", "{call:?} {nth}: {error}");
-            assert!(restored.is_err() || call == Call::SyncDir, "{call:?} {nth}");
+            assert!(restored.is_err(), "{call:?} {nth}");
+            // What was there of it is gone, and does not keep the next one from being made.
+            assert_eq!(device.list().unwrap().len(), 0, "{call:?} {nth}");
+            db.backup_on(&target, &mut quiet).unwrap();
             failures += 1;
         }
     }
     assert!(failures > 15, "only {failures} calls failed");
     assert_eq!(step(&db, 9), 41);
+}
+
+#[test]
+fn a_restore_that_fails_leaves_no_database_and_none_can_be_made_there() {
+    let made: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+    filled().backup_on(&made, &mut quiet).unwrap();
+    let mut failures = 0;
+    for call in Call::ALL {
+        for nth in 1.. {
+            let device = FaultDevice::new();
+            device.fail(call, nth, Times::Once, io::ErrorKind::StorageFull);
+            let target: Arc<dyn Device> = Arc::new(device.clone());
+            let restored = backup::restore_between(&*made, &target, None, &mut quiet);
+            if device.calls(call) < nth {
+                restored.unwrap();
+                break;
+            }
+            let error = restored.expect_err("a call failed");
+            assert_eq!(error.code(), "device_full", "{call:?} {nth}: {error}");
+            device.heal();
+            failures += 1;
+            if device.list().unwrap().is_empty() {
+                continue; // It failed before there was anything.
+            }
+            assert!(error.to_string().contains("can be removed"), "{error}");
+            let opened = Database::open_on(target, Options::tiny());
+            let error = opened.expect_err("there is none");
+            assert_eq!(error.code(), "not_a_database", "{call:?} {nth}: {error}");
+        }
+    }
+    assert!(failures > 15, "only {failures} calls failed");
+}
+
+/// Whoever watches a directory puts files there; what fails there takes only its own away.
+#[test]
+fn what_somebody_puts_beside_a_backup_stays_there_when_it_fails() {
+    let db = filled();
+    let device = FaultDevice::new();
+    device.fail(Call::Rename, 1, Times::Once, io::ErrorKind::Other);
+    let target: Arc<dyn Device> = Arc::new(device.clone());
+    let mut letter = None;
+    let made = db.backup_on(&target, &mut |_, _| {
+        letter.get_or_insert_with(|| device.create("letter").unwrap());
+    });
+    assert_eq!(made.unwrap_err().code(), "io");
+    assert_eq!(device.list().unwrap(), ["letter"]);
+}
+
+#[test]
+fn of_many_who_make_a_backup_in_one_place_one_does() {
+    let scratch = Scratch::new("many");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..8)
+            .map(|number| {
+                let (db, scratch) = (&db, &scratch);
+                scope.spawn(move || match number % 2 {
+                    0 => db.backup_to(scratch.at("one")),
+                    _ => backup::of_directory(scratch.at("db"), scratch.at("one"), &mut quiet),
+                })
+            })
+            .collect();
+        let made = tries.into_iter().map(|tried| tried.join().unwrap());
+        let (made, refused): (Vec<_>, Vec<_>) = made.partition(Result::is_ok);
+        assert_eq!(made.len(), 1, "{refused:?}");
+        for error in refused {
+            let code = error.unwrap_err().code();
+            assert!(["in_use", "not_empty"].contains(&code), "{code}");
+        }
+    });
+    backup::restore(scratch.at("one"), scratch.at("to"), None, &mut quiet).unwrap();
+}
+
+/// A layer as long as no file ever is.
+#[cfg(unix)]
+#[test]
+fn a_layer_that_was_made_longer_is_damage_and_not_copied() {
+    let scratch = Scratch::new("layer");
+    let db = Database::open_with(scratch.at("db"), Options::tiny()).unwrap();
+    step(&db, 1);
+    db.checkpoint().unwrap();
+    db.backup_to(scratch.at("made")).unwrap();
+    drop(db);
+    for from in ["db", "made"] {
+        let mut names = fs::read_dir(scratch.at(from)).unwrap().flatten();
+        let layer = names.find(|name| name.file_name().to_string_lossy().starts_with("layer-"));
+        let file = fs::File::options()
+            .write(true)
+            .open(layer.unwrap().path())
+            .unwrap();
+        if file.set_len(1 << 43).is_err() {
+            return; // Here no file can be so long.
+        }
+        let copied = match from {
+            "db" => backup::of_directory(scratch.at(from), scratch.at("x"), &mut quiet),
+            _ => backup::restore(scratch.at(from), scratch.at("y"), None, &mut quiet),
+        };
+        let error = copied.unwrap_err();
+        assert_eq!(error.code(), "damaged", "{error}");
+        assert!(error.to_string().contains("as long as"), "{error}");
+    }
 }
 
 #[test]

@@ -124,17 +124,27 @@ fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
     }
     let error = db.backup_to(small.at("backup")).unwrap_err();
     assert_eq!(error.code(), "device_full", "{error}");
+    let words = "what was to be copied is as it was: make room there";
+    assert!(error.to_string().contains(words), "{error}");
     assert_eq!(
         backup::inspect(small.at("backup")).unwrap_err().code(),
         "not_a_backup"
     );
     db.run(|tx| tx.put(&ROWS, &700, b"it goes on")).unwrap();
     fs::remove_file(small.filler()).unwrap();
-    fs::remove_dir_all(small.at("backup")).unwrap();
+    // What was there of the other is in nobody's way.
     db.backup_to(small.at("backup")).unwrap();
     drop(db);
     fs::remove_dir_all(&other).unwrap();
     backup::restore(small.at("backup"), &other, None, &mut |_, _| {}).unwrap();
     assert_eq!(count(&other), 701);
+    // There is room for one, and not for two.
+    let restore = || backup::restore(small.at("backup"), small.at("again"), None, &mut |_, _| {});
+    let error = restore().unwrap_err();
+    assert_eq!(error.code(), "device_full", "{error}");
+    assert!(error.to_string().contains("can be removed"), "{error}");
+    let opened = Database::open_with(small.at("again"), options());
+    assert_eq!(opened.unwrap_err().code(), "not_a_database");
+    assert_eq!(restore().unwrap_err().code(), "not_empty");
     fs::remove_dir_all(&other).unwrap();
 }

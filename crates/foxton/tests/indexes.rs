@@ -7,7 +7,7 @@ mod scratch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foxton::codec::Encoded;
+use foxton::codec::{Encoded, TypeName};
 use foxton::progress::{OpenPhase, ProgressCall};
 use foxton::{Database, Durability, Error, Index, Key, Options, Table};
 
@@ -436,5 +436,12 @@ fn names_have_their_limits() {
     const NAMELESS: Index<u64, u64, u64> = Index::new("", &Table::new("t"), |_, _, _| {});
     let db = Database::in_memory(options()).unwrap();
     assert_eq!(code(db.create_index(&NAMELESS)), "index_name");
+    // The table of indexes is made by the first of them: with other values than theirs, there could be none.
+    let mut tx = db.begin().unwrap();
+    let keys = TypeName::new("foxton:index");
+    let made = tx.make_table("foxton:indexes", &keys, &TypeName::new("u8"));
+    assert_eq!(code(made), "reserved_table");
+    tx.commit().unwrap();
+    db.create_index(&BY_GROUP).unwrap();
     assert_eq!(<u64 as Key>::TYPE.to_string(), "u64");
 }

@@ -97,7 +97,7 @@ pub struct Original {
 }
 
 /// Answers that name what is wrong.
-const CODES: [&str; 3] = ["damaged", "future_format", "not_a_database"];
+const CODES: [&str; 4] = ["damaged", "foreign", "future_format", "not_a_database"];
 const SECTOR: usize = 512;
 const CLIENT: u32 = 0;
 

@@ -33,7 +33,7 @@ pub struct Whole {
 
 const BULK: Table<u64, [u8]> = Table::new("bulk");
 /// Answers that name what is wrong with the files.
-const CODES: [&str; 3] = ["damaged", "future_format", "not_a_database"];
+const CODES: [&str; 4] = ["damaged", "foreign", "future_format", "not_a_database"];
 
 impl Whole {
     /// Fills some: with and without a checkpoint, closed and not, transactions in parts among what they did.

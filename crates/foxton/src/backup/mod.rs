@@ -43,12 +43,15 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use foxton_log::device::Device;
-use foxton_log::device::file::FileDevice;
-use foxton_log::superblock::Superblock;
-use foxton_log::{Failure, Lsn};
+use foxton_log::device::file::{FileDevice, LOCK_FILE};
+use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{Failure, Lsn, mark, segment};
 
-use crate::db::{Database, no_superblock, not_created, not_locked};
+use crate::checkpoint::{layer, manifest};
+use crate::db::Database;
 use crate::error::{Error, Request, Result, Storage};
+use crate::limits::BACKUP_FILE;
+use crate::refusal::{TO_READ, no_superblock, not_created, not_locked};
 use label::Label;
 use transfer::{Extent, transfer};
 
@@ -150,7 +153,7 @@ impl Database {
         // Nothing of the checkpoint or the log goes while it is copied.
         let _held = engine.checkpoints.hold();
         make(&*engine.device, &engine.superblock, extent, target, told)
-            .map_err(|failed| failed.told(place, path))
+            .map_err(|failed| failed.without(Copy::Backup, &**target, (place, path)))
     }
 }
 
@@ -181,8 +184,8 @@ pub fn of_directory(
             Err(failed) => failed,
         };
         // Whoever has it open may have made a checkpoint, and removed what was being read.
-        if attempt == ATTEMPTS || !failed.is_of_source() || !clear(&*target) {
-            return Err(failed.told(path, target_path));
+        if attempt == ATTEMPTS || !failed.is_of_source() || !Copy::Backup.clear(&*target) {
+            return Err(failed.without(Copy::Backup, &*target, (path, target_path)));
         }
         attempt += 1;
         thread::sleep(PAUSE);
@@ -217,7 +220,8 @@ pub fn restore(
     let (source, label) = labelled(path)?;
     reaches(&label, to)?;
     let target = empty_directory(target_path)?;
-    restore_on(&source, &label, &target, to, told).map_err(|failed| failed.told(path, target_path))
+    restore_on(&source, &label, &target, to, told)
+        .map_err(|failed| failed.without(Copy::Database, &*target, (path, target_path)))
 }
 
 /// As [`restore`], from and to devices of your own, such as ones that fail on purpose.
@@ -234,7 +238,8 @@ pub fn restore_between(
     let label = Label::read(backup).map_err(|failed| failed.told(path, path))?;
     reaches(&label, to)?;
     lock_empty(target, path)?;
-    restore_on(backup, &label, target, to, told).map_err(|failed| failed.told(path, path))
+    restore_on(backup, &label, target, to, told)
+        .map_err(|failed| failed.without(Copy::Database, &**target, (path, path)))
 }
 
 fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
@@ -298,8 +303,11 @@ fn restore_on(
     superblock.compat = label.compat;
     superblock.incompat = label.incompat;
     superblock.create(&**target).map_err(|error| {
-        let source = io::Error::other(error.to_string());
-        Failed::target("write", "foxton")(source)
+        let source = match error {
+            SuperblockError::Device(source) => source,
+            other => io::Error::other(other.to_string()),
+        };
+        Failed::target("write", superblock::FILE)(source)
     })?;
     let restored = Label {
         end: moved.end,
@@ -351,12 +359,13 @@ fn unlabelled(device: &dyn Device) -> String {
     .to_owned()
 }
 
-/// A directory that is empty, made if it is not there, and locked.
+/// A directory that is empty, made if it is not there, and locked. What a copy that failed leaves of itself, the
+/// file of the lock, may be there.
 fn empty_directory(path: &Path) -> Result<Arc<dyn Device>> {
-    if let Ok(mut entries) = fs::read_dir(path)
-        && let Some(Ok(entry)) = entries.next()
-    {
-        return Err(not_empty(path, &entry.file_name().to_string_lossy()));
+    let names = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut names = names.map(|entry| entry.file_name());
+    if let Some(name) = names.find(|name| name != LOCK_FILE) {
+        return Err(not_empty(path, &name.to_string_lossy()));
     }
     let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
     let device: Arc<dyn Device> = Arc::new(device);
@@ -400,16 +409,51 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Storage::NotADatabase {
             path: path.into(),
             found: "there is no such directory".to_owned(),
+            name: TO_READ,
         }
         .into(),
         _ => Storage::from_io(path, format!("read {}", path.display()), error).into(),
     }
 }
 
-/// Removes what an attempt left. False: it cannot be done.
-fn clear(target: &dyn Device) -> bool {
-    let names = target.list();
-    names.is_ok_and(|names| names.iter().all(|name| target.remove(name).is_ok()))
+/// What is being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copy {
+    Backup,
+    Database,
+}
+
+impl Copy {
+    /// Removes what an attempt left, and no file that is none of it. False: something is left.
+    fn clear(self, target: &dyn Device) -> bool {
+        let whole = match self {
+            Copy::Backup => BACKUP_FILE,
+            Copy::Database => superblock::FILE,
+        };
+        let Ok(names) = target.list() else {
+            return false;
+        };
+        // First what says that it is whole, and for good.
+        if names.iter().any(|name| name == whole)
+            && (target.remove(whole).is_err() || target.sync_dir().is_err())
+        {
+            return false;
+        }
+        // A directory without a file is opened as a new database, and nobody may take that for what was to be
+        // restored. With files and no superblock it is refused.
+        self == Copy::Backup
+            && names
+                .iter()
+                .filter(|name| is_of_a_backup(name))
+                .all(|name| target.remove(name).is_ok())
+    }
+}
+
+/// Whether a backup that is not whole has a file called so, sooner or later.
+fn is_of_a_backup(name: &str) -> bool {
+    [label::UNFINISHED, manifest::FILE, mark::FILE].contains(&name)
+        || segment::first_of(name).is_some()
+        || layer::number_of(name).is_some()
 }
 
 /// Bytes in all files, for those who want to know how much there is about: what is no file, or cannot be opened,
@@ -441,6 +485,8 @@ enum Failed {
     Newer(String),
     /// The copy could not be written.
     Target(Failure),
+    /// A file of another database lies there.
+    Foreign(String),
     /// The copy is not what was written just now.
     Differs(String),
 }
@@ -476,24 +522,45 @@ impl Failed {
         matches!(self, Failed::Source(_) | Failed::Damaged(..))
     }
 
+    /// Sees to it that there is no copy, and tells it in the words of the engine's users.
+    fn without(self, copy: Copy, device: &dyn Device, (source, target): (&Path, &Path)) -> Error {
+        let left = (!copy.clear(device)).then(|| target.to_owned());
+        let mut told = self.told(source, target);
+        if let Error::Storage(storage) = &mut told
+            && let Storage::NotCopied { left: known, .. } = &mut **storage
+        {
+            *known = left;
+        }
+        told
+    }
+
     /// In the words of the engine's users.
     fn told(self, source: &Path, target: &Path) -> Error {
-        let failed = |place: &Path, failure: Failure| {
+        let doing = |place: &Path, failure: &Failure| {
             let file = place.join(&failure.file);
-            let doing = format!("{} {}", failure.operation, file.display());
-            Storage::from_io(place, doing, failure.source)
+            format!("{} {}", failure.operation, file.display())
         };
         match self {
-            Failed::Source(failure) => failed(source, failure),
-            Failed::Target(failure) => failed(target, failure),
+            Failed::Source(failure) => {
+                Storage::from_io(source, doing(source, &failure), failure.source)
+            }
+            Failed::Target(failure) => Storage::NotCopied {
+                doing: doing(target, &failure),
+                source: failure.source,
+                left: None,
+            },
             Failed::Damaged(file, what) => Storage::Damaged {
                 place: source.join(file).display().to_string(),
                 what,
             },
             Failed::Newer(found) => Storage::FutureFormat { found },
-            Failed::Differs(what) => Storage::Io {
+            Failed::Foreign(file) => Storage::Foreign {
+                file: source.join(file),
+            },
+            Failed::Differs(what) => Storage::NotCopied {
                 doing: format!("read the copy in {} again", target.display()),
                 source: io::Error::other(what),
+                left: None,
             },
         }
         .into()

@@ -9,7 +9,7 @@ use foxton_log::{Ended, Lsn, OpenError, Start, reader};
 
 use super::{Failed, Told};
 use crate::checkpoint::Trouble;
-use crate::checkpoint::layer::{self, Reader};
+use crate::checkpoint::layer::{self, Layer, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::checkpoint::merge::{Below, Merge};
 
@@ -50,8 +50,8 @@ pub(super) fn transfer(
         done += bytes;
         told(done.min(total), total);
     };
-    for layer in &manifest.layers {
-        copy_file(source, &**target, &layer::name(layer.number), &mut advance)?;
+    for &layer in &manifest.layers {
+        copy_layer(source, &**target, layer, &mut advance)?;
     }
     if manifest != Manifest::default() {
         // As it was read: whoever has the database open may have made another by now.
@@ -87,14 +87,21 @@ fn put_file(target: &dyn Device, name: &str, bytes: &[u8]) -> Result<(), Failed>
     written.map_err(Failed::target("write", name))
 }
 
-/// Copies a file, durably but for its name.
-fn copy_file(
+/// Copies a layer, durably but for its name.
+fn copy_layer(
     source: &dyn Device,
     target: &dyn Device,
-    name: &str,
+    layer: Layer,
     advance: &mut dyn FnMut(u64),
 ) -> Result<(), Failed> {
+    let name = &layer::name(layer.number);
     let from = source.open(name).map_err(Failed::source("open", name))?;
+    let length = from.len().map_err(Failed::source("read", name))?;
+    if length != layer.bytes {
+        // Before any of it is copied: it may have been made longer than any device.
+        let what = "it is not as long as the manifest says";
+        return Err(Failed::damaged(name, length, what));
+    }
     let to = target
         .create(name)
         .map_err(Failed::target("create", name))?;
@@ -161,6 +168,7 @@ impl From<CopyError> for Failed {
             CopyError::Source(OpenError::Newer { file, version }) => {
                 Failed::Newer(format!("log file {file} has format {version}"))
             }
+            CopyError::Source(OpenError::Foreign { file }) => Failed::Foreign(file),
             other => Failed::Damaged(String::new(), other.to_string()),
         }
     }

@@ -72,6 +72,10 @@ impl Trouble {
                 let found = format!("checkpoint file {file} has format {version}");
                 Storage::FutureFormat { found }.into()
             }
+            Trouble::Log(OpenError::Foreign { file }) => {
+                let file = place.join(file);
+                Storage::Foreign { file }.into()
+            }
             Trouble::Log(error) => Storage::Damaged {
                 place: place.display().to_string(),
                 what: error.to_string(),

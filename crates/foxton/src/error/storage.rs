@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The device or the directory is not as it must be.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub enum Storage {
         path: PathBuf,
         /// What was found instead.
         found: String,
+        /// What to name in its place.
+        name: &'static str,
     },
     /// There is no such directory, and none could be made.
     NotCreated {
@@ -43,10 +45,30 @@ pub enum Storage {
         /// Who has it, as far as it is known.
         holder: String,
     },
-    /// The file system takes no writes, or not from this user.
+    /// The file system takes no writes.
     ReadOnly {
         /// The directory.
         path: PathBuf,
+    },
+    /// The user that the program runs as may not do what has to be done.
+    NotPermitted {
+        /// What that is.
+        doing: String,
+    },
+    /// A file of another database lies in the directory.
+    Foreign {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A copy, which is a backup or what was to be restored from one, could not be written. What was to be copied
+    /// is as it was. [`code`](super::Error::code) says what kind of failure it was, as for others.
+    NotCopied {
+        /// What was being done.
+        doing: String,
+        /// What the operating system said.
+        source: io::Error,
+        /// What of it had to be left where it is.
+        left: Option<PathBuf>,
     },
     /// The database was written by a later version of Foxton.
     FutureFormat {
@@ -80,6 +102,20 @@ pub enum Storage {
 }
 
 impl Storage {
+    /// A failed call to the device, told apart by what can be done about it.
+    pub(crate) fn from_io(path: &Path, doing: String, source: io::Error) -> Storage {
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Storage::ReadOnly {
+                path: PathBuf::from(path),
+            },
+            io::ErrorKind::PermissionDenied => Storage::NotPermitted { doing },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Storage::DeviceFull { doing }
+            }
+            _ => Storage::Io { doing, source },
+        }
+    }
+
     pub(super) fn code(&self) -> &'static str {
         match self {
             Storage::NotADatabase { .. } => "not_a_database",
@@ -88,6 +124,14 @@ impl Storage {
             Storage::NotABackup { .. } => "not_a_backup",
             Storage::InUse { .. } => "in_use",
             Storage::ReadOnly { .. } => "read_only",
+            Storage::NotPermitted { .. } => "not_permitted",
+            Storage::Foreign { .. } => "foreign",
+            Storage::NotCopied { source, .. } => match source.kind() {
+                io::ErrorKind::ReadOnlyFilesystem => "read_only",
+                io::ErrorKind::PermissionDenied => "not_permitted",
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "device_full",
+                _ => "io",
+            },
             Storage::FutureFormat { .. } => "future_format",
             Storage::Damaged { .. } => "damaged",
             Storage::DeviceFull { .. } => "device_full",
@@ -100,12 +144,10 @@ impl Storage {
 impl fmt::Display for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Storage::NotADatabase { path, found } => write!(
-                f,
-                "{} is not a Foxton database: {found}; name an empty or a new directory to create \
-                 one there",
-                path.display()
-            ),
+            Storage::NotADatabase { path, found, name } => {
+                let path = path.display();
+                write!(f, "{path} is not a Foxton database: {found}; name {name}")
+            }
             Storage::NotCreated { path, why } => write!(
                 f,
                 "no database can be created at {}: {why}; name a directory that is there, or a new \
@@ -133,9 +175,24 @@ impl fmt::Display for Storage {
             Storage::ReadOnly { path } => write!(
                 f,
                 "{} cannot be written; a database needs a directory it may write to: mount the \
-                 file system for writing or change its permissions",
+                 file system for writing, or copy it elsewhere",
                 path.display()
             ),
+            Storage::NotPermitted { doing } => write!(
+                f,
+                "this user may not {doing}; change its permissions, or be the user that it belongs to"
+            ),
+            Storage::Foreign { file } => write!(
+                f,
+                "{} belongs to another database; move it to where it belongs. If it took the place \
+                 of a file of this database, restore the directory from a backup",
+                file.display()
+            ),
+            Storage::NotCopied {
+                doing,
+                source,
+                left,
+            } => not_copied(f, doing, source, left.as_deref()),
             Storage::FutureFormat { found } => write!(
                 f,
                 "the database was written by a later version of Foxton ({found}); open it with \
@@ -161,5 +218,28 @@ impl fmt::Display for Storage {
                  the device, then open the database again"
             ),
         }
+    }
+}
+
+fn not_copied(
+    f: &mut fmt::Formatter<'_>,
+    doing: &str,
+    source: &io::Error,
+    left: Option<&Path>,
+) -> fmt::Result {
+    let mend = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
+        io::ErrorKind::PermissionDenied => "change the permissions there",
+        _ => "see to the device there",
+    };
+    write!(
+        f,
+        "{doing} failed: {source}; there is no copy, and what was to be copied is as it was: {mend}, or name \
+         another directory, and copy it again"
+    )?;
+    match left {
+        Some(path) => write!(f, ". What is left in {} can be removed", path.display()),
+        None => Ok(()),
     }
 }

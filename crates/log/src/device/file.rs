@@ -178,18 +178,21 @@ impl Device for FileDevice {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
-        Ok(Arc::new(DiskFile { file }))
+        let refused = None;
+        Ok(Arc::new(DiskFile { file, refused }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
         check_name(name)?;
-        let opened = match self.open_at(name, OFlags::RDWR) {
+        let (opened, refused) = match self.open_at(name, OFlags::RDWR) {
             // A file that may only be read can still be inspected; writing to it is refused then.
-            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => self.open_at(name, OFlags::RDONLY),
-            opened => opened,
+            Err(why @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => {
+                (self.open_at(name, OFlags::RDONLY), Some(why))
+            }
+            opened => (opened, None),
         };
         let file = opened.and_then(plain).map_err(strange)?;
-        Ok(Arc::new(DiskFile { file }))
+        Ok(Arc::new(DiskFile { file, refused }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -233,6 +236,15 @@ impl Device for FileDevice {
 #[derive(Debug)]
 struct DiskFile {
     file: OwnedFd,
+    /// Why it may not be written.
+    refused: Option<Errno>,
+}
+
+impl DiskFile {
+    /// Where the system would only say that the handle is a wrong one.
+    fn may_be_written(&self) -> io::Result<()> {
+        self.refused.map_or(Ok(()), |why| Err(why.into()))
+    }
 }
 
 impl DeviceFile for DiskFile {
@@ -250,6 +262,7 @@ impl DeviceFile for DiskFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.may_be_written()?;
         write_all(&self.file, bytes, offset)
     }
 
@@ -263,6 +276,7 @@ impl DeviceFile for DiskFile {
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
+        self.may_be_written()?;
         Ok(rustix::fs::ftruncate(&self.file, bytes)?)
     }
 
@@ -271,6 +285,7 @@ impl DeviceFile for DiskFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.may_be_written()?;
         #[cfg(any(target_os = "linux", target_os = "android"))]
         loop {
             match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
