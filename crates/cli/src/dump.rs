@@ -1,8 +1,9 @@
 //! `foxton dump`: the rows of a database as text.
+//!
+//! A file gets its name when all of it is there, durably: half a dump looks like a whole one of fewer rows.
 
 use std::{
     fmt::Write as _,
-    fs::{self, File},
     io::{self, BufWriter, ErrorKind, Write},
     ops::ControlFlow,
     path::Path,
@@ -14,12 +15,14 @@ use foxton_lab::{
     progress::{Audience, Progress},
     report::number::{bytes, grouped},
 };
+use tempfile::NamedTempFile;
 
 use crate::{
     arguments::{Dump, RowFormat},
     existing,
     output::NOBODY_LISTENS,
     rows::{columns, types::Types},
+    tables::plain,
 };
 
 /// Rows between two movements of the bar.
@@ -29,37 +32,19 @@ const STEP: u64 = 256;
 pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     let db = existing::open(&what.directory)?;
     let tables = chosen(&db, what)?;
-    let to_stdout = what.out == Path::new("-");
-    let sink: Box<dyn Write> = match to_stdout {
-        true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create_new(&what.out).map_err(|error| unmade(what, &error))?),
-    };
-    let mut writing = Writing {
-        sink: BufWriter::new(Counted { sink, bytes: 0 }),
-        rows: 0,
-        progress: Audience::here().count(
-            "dump",
-            tables.iter().map(|table| table.keys).sum(),
-            "rows",
-        ),
-    };
-    let written = writing.tables(&db, &tables, what.format);
-    let Writing {
-        sink,
-        rows,
-        progress,
-    } = writing;
-    drop(progress);
-    let written = written.and_then(|()| {
-        let counted = sink.into_inner().map_err(|error| error.to_string())?;
-        Ok(counted.bytes)
-    });
-    let size = written.inspect_err(|_| {
-        if !to_stdout {
-            // Half a dump looks like a whole one of fewer rows.
-            let _ = fs::remove_file(&what.out);
+    let (rows, size) = match what.out == Path::new("-") {
+        true => write(&db, &tables, what.format, &mut io::stdout().lock())?,
+        false => {
+            let mut file = unfinished(what).map_err(|error| unmade(what, &error))?;
+            let written = write(&db, &tables, what.format, &mut file)?;
+            file.as_file()
+                .sync_all()
+                .map_err(|error| unwritten(&error))?;
+            file.persist_noclobber(&what.out)
+                .map_err(|error| unmade(what, &error.error))?;
+            written
         }
-    })?;
+    };
     let end = db.recovered().log_end;
     eprintln!(
         "{} rows of {}, {}, as of log position {end}",
@@ -71,6 +56,41 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
         bytes(size),
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// A file beside the one that is wanted, which goes when it is dropped.
+fn unfinished(what: &Dump) -> io::Result<NamedTempFile> {
+    if what.out.symlink_metadata().is_ok() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    let beside = match what.out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(".foxton-dump-")
+        .suffix(".unfinished")
+        .tempfile_in(beside)
+}
+
+/// Writes tables, and says how many rows and bytes those were.
+fn write(
+    db: &Database,
+    tables: &[TableStats],
+    format: RowFormat,
+    sink: &mut dyn Write,
+) -> Result<(u64, u64), String> {
+    let mut writing = Writing {
+        sink: BufWriter::new(Counted { sink, bytes: 0 }),
+        rows: 0,
+        progress: Audience::here().count(
+            "dump",
+            tables.iter().map(|table| table.keys).sum(),
+            "rows",
+        ),
+    };
+    writing.tables(db, tables, format)?;
+    Ok((writing.rows, writing.sink.get_ref().bytes))
 }
 
 fn unmade(what: &Dump, error: &io::Error) -> String {
@@ -94,7 +114,7 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
         let names: Vec<&str> = all.iter().map(|table| &*table.name).collect();
         return Err(format!(
             "there is no table \"{missing}\"; there are: {}",
-            names.join(", ")
+            plain(&names.join(", "))
         ));
     }
     let chosen: Vec<TableStats> = all
@@ -111,13 +131,13 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
     Ok(chosen)
 }
 
-struct Writing {
-    sink: BufWriter<Counted>,
+struct Writing<'w> {
+    sink: BufWriter<Counted<'w>>,
     rows: u64,
     progress: Progress,
 }
 
-impl Writing {
+impl Writing<'_> {
     /// All tables in one transaction, which locks what it reads.
     fn tables(
         &mut self,
@@ -127,10 +147,11 @@ impl Writing {
     ) -> Result<(), String> {
         let mut tx = db.begin().map_err(|error| error.to_string())?;
         tx.set_label("dump");
-        for table in tables {
-            self.progress.now(&table.name);
+        for (index, table) in tables.iter().enumerate() {
+            self.progress.now(&plain(&table.name));
+            let more = tables.len() - 1 - index;
             match format {
-                RowFormat::Jsonl => self.lines(&mut tx, table)?,
+                RowFormat::Jsonl => self.lines(&mut tx, table, more)?,
                 RowFormat::Csv => self.columns(&mut tx, table)?,
             }
         }
@@ -138,10 +159,17 @@ impl Writing {
         self.sink.flush().map_err(|error| unwritten(&error))
     }
 
-    fn lines(&mut self, tx: &mut Transaction, table: &TableStats) -> Result<(), String> {
+    fn lines(
+        &mut self,
+        tx: &mut Transaction,
+        table: &TableStats,
+        more: usize,
+    ) -> Result<(), String> {
         let types = Types::of(table);
         let mut line = String::new();
-        self.line(types.header(&table.name).to_string().as_bytes())?;
+        let mut header = types.header(&table.name);
+        header["more"] = more.into();
+        self.line(header.to_string().as_bytes())?;
         let rows = self.each(tx, table, |writing, key, value| {
             let (key, value) = (types.key.to_json(key), types.value.to_json(value));
             line.clear();
@@ -181,7 +209,7 @@ impl Writing {
         &mut self,
         tx: &mut Transaction,
         table: &TableStats,
-        mut write: impl FnMut(&mut Writing, &[u8], &[u8]) -> Result<(), String>,
+        mut write: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), String>,
     ) -> Result<u64, String> {
         let door: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
         let (mut rows, mut failed) = (0, None);
@@ -220,12 +248,12 @@ impl Writing {
 }
 
 /// What is written, and how much.
-struct Counted {
-    sink: Box<dyn Write>,
+struct Counted<'w> {
+    sink: &'w mut dyn Write,
     bytes: u64,
 }
 
-impl Write for Counted {
+impl Write for Counted<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.sink.write(bytes)?;
         self.bytes += count as u64;

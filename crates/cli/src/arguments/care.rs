@@ -21,10 +21,13 @@ All tables are written as of one moment: one serializable transaction reads them
 be open elsewhere; of one that is, dump a restored backup.
 
 A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. Before a table's rows a line says its name and
-types, after them a line says how many there were. Bytes are hexadecimal after 0x, tuples are arrays, an
+types and how many tables come behind it, after them a line says how many rows there were. Bytes are hexadecimal after 0x, tuples are arrays, an
 absent option is null. A value of a type of your own is written as it is stored, in hexadecimal, and so
 is whatever is no encoding of its table's type, as {\"raw\":\"0x..\"}. What `foxton load` makes of it is
 the same byte for byte.
+
+A file that is named by --out has that name only when all of it is there and synced, and is made for its
+owner alone. Until then, and if the command is killed, it is called .foxton-dump-*.unfinished.
 
 Examples:
   foxton dump /tmp/play > play.jsonl
@@ -54,7 +57,10 @@ that the file says, or those of --key and --value; so is a database.
 Rows go in by batches, each one transaction. A bad line, which is not understood or not taken by its
 table, is told with its number. By default nothing of its batch is loaded and loading ends, with exit
 code 1; with --skip-bad bad lines are passed over. --batch 0 makes one batch of everything: all or
-nothing.
+nothing. Whatever ended loading, the file can be loaded again: rows loaded twice do no harm.
+
+What was cut is noticed: a table without the line that ends it, fewer tables than were to come, a quote that
+is not closed. Only of comma-separated values whole rows can be missing without a trace.
 
 Examples:
   foxton load /tmp/play play.jsonl

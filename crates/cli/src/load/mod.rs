@@ -5,10 +5,13 @@
 //! whoever mends the file sees more than one bad line, then the batch is rolled back and loading ends.
 //! With `--skip-bad` bad lines are passed over.
 
+/// What a file is read through.
+mod input;
+
 /// A file of rows, line by line.
 mod source;
 
-use std::process::ExitCode;
+use std::{collections::HashMap, process::ExitCode};
 
 use foxton::{Database, Error, Options, Table, Transaction, codec::Encoded};
 use foxton_lab::{
@@ -20,7 +23,7 @@ use crate::{
     arguments::{Load, RowFormat},
     existing, opening,
     output::say,
-    rows::types::Types,
+    rows::{text::brief, types::Types},
     tables::plain,
 };
 use source::{Line, Row, Source};
@@ -41,19 +44,21 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
                 .to_owned(),
         );
     }
-    let mut source = Source::open(&what.file, format)?;
+    let mut source = Source::open(&what.file, format).map_err(|error| shown(&error))?;
     let db = opening::open(&what.directory, Options::default())?;
     let mut loader = Loader {
         what,
         format,
         db: &db,
         target: None,
+        doors: HashMap::new(),
         batch: None,
         rows: 0,
         batches: 0,
         passed_over: 0,
         bad: 0,
         unfinished: None,
+        more: 0,
         cut: false,
         progress: Audience::here().bytes("load", source.size),
     };
@@ -61,11 +66,22 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
     loader.finish(ended)
 }
 
+/// What is told of somebody's file: a line, not longer than one reads, that does nothing to a terminal.
+fn shown(what: &str) -> String {
+    const MOST: usize = 1_000;
+    match what.char_indices().nth(MOST) {
+        Some((cut, _)) => plain(&what[..cut]) + "...",
+        None => plain(what),
+    }
+}
+
 struct Loader<'a> {
     what: &'a Load,
     format: RowFormat,
     db: &'a Database,
     target: Option<Target>,
+    /// The tables that rows went to. A name is made a constant once, however often the file says it.
+    doors: HashMap<String, &'static str>,
     batch: Option<Batch>,
     /// Rows in batches that are committed.
     rows: u64,
@@ -75,7 +91,9 @@ struct Loader<'a> {
     bad: u64,
     /// The table whose end has not come yet.
     unfinished: Option<String>,
-    /// Whether a table's end did not come.
+    /// Tables that are to come.
+    more: u64,
+    /// Whether a table's end did not come, or a table.
     cut: bool,
     progress: Progress,
 }
@@ -84,10 +102,10 @@ struct Loader<'a> {
 struct Target {
     name: String,
     types: Types,
-    door: Table<Encoded, Encoded>,
+    /// If its rows are wanted.
+    door: Option<Table<Encoded, Encoded>>,
     /// Rows of it in the file, whatever became of them.
     seen: u64,
-    wanted: bool,
 }
 
 struct Batch {
@@ -107,6 +125,16 @@ enum Halt {
     Failed(String),
 }
 
+impl Halt {
+    /// The same, with the line that it came with.
+    fn at(self, line: u64) -> Halt {
+        match self {
+            Halt::Failed(what) => Halt::Failed(format!("line {line}: {what}")),
+            refused => refused,
+        }
+    }
+}
+
 impl From<Error> for Halt {
     fn from(error: Error) -> Halt {
         Halt::Failed(error.to_string())
@@ -123,35 +151,55 @@ impl Loader<'_> {
                 self.aim(&name.clone(), types)?;
             }
         }
-        while let Some((line, understood)) = source.next().map_err(Halt::Failed)? {
+        loop {
+            let next = source.next();
+            let next = next.map_err(|what| Halt::Failed(what).at(source.line()))?;
+            let Some((line, understood)) = next else {
+                break;
+            };
             self.progress.advance(source.read() - told);
             told = source.read();
-            let taken = match understood {
-                Ok(Line::Header(table, types)) => {
-                    self.end_batch()?;
-                    self.cut_short();
-                    self.unfinished = Some(table.clone());
-                    self.aim(&table, types)?;
-                    continue;
-                }
-                Ok(Line::End(table, rows)) => {
-                    self.unfinished = None;
-                    match &self.target {
-                        Some(target) if target.name == table && target.seen == rows => continue,
-                        _ => Err(format!(
-                            "it ends table \"{table}\" after {rows} rows, which is not what came \
-                             before it"
-                        )),
-                    }
-                }
-                Ok(Line::Row(row)) => self.row(line, &row)?,
-                Err(what) => Err(what),
-            };
-            self.note(line, taken)?;
+            let taken = self.take(line, understood);
+            taken.map_err(|halt| halt.at(line))?;
         }
         self.end_batch()?;
         self.cut_short();
+        if self.more > 0 {
+            self.cut = true;
+            let what = match self.more {
+                1 => "1 more table was to come".to_owned(),
+                more => format!("{more} more tables were to come"),
+            };
+            self.progress
+                .say(&format!("{what}: the file may have been cut"));
+        }
         Ok(())
+    }
+
+    /// Does what a line says.
+    fn take(&mut self, line: u64, understood: Result<Line, String>) -> Result<(), Halt> {
+        let taken = match understood {
+            Ok(Line::Header(table, types, more)) => {
+                self.end_batch()?;
+                self.cut_short();
+                self.unfinished = Some(table.clone());
+                self.more = more.unwrap_or(0);
+                return self.aim(&table, types);
+            }
+            Ok(Line::End(table, rows)) => {
+                self.unfinished = None;
+                match &self.target {
+                    Some(target) if target.name == table && target.seen == rows => return Ok(()),
+                    _ => Err(format!(
+                        "it ends table \"{}\" after {rows} rows, which is not what came before it",
+                        brief(&table)
+                    )),
+                }
+            }
+            Ok(Line::Row(row)) => self.row(line, &row)?,
+            Err(what) => Err(what),
+        };
+        self.note(line, taken)
     }
 
     /// The types of the table named by `--table`, if anything says them before the file does.
@@ -181,9 +229,10 @@ impl Loader<'_> {
                 && !Types::of(&known).are(&types)
             {
                 return Err(Halt::Failed(format!(
-                    "table \"{name}\" maps {}, and the file has rows of {}",
+                    "table \"{name}\" maps {}, and the file has rows of {}: load them into another \
+                     database",
                     Types::of(&known).words(),
-                    types.words()
+                    brief(&types.words())
                 )));
             }
             let (key, value) = types.names();
@@ -194,11 +243,19 @@ impl Loader<'_> {
         self.target = Some(Target {
             name: name.to_owned(),
             types,
-            door: Table::new(existing::forever(name)),
+            door: wanted.then(|| self.door(name)),
             seen: 0,
-            wanted,
         });
         Ok(())
+    }
+
+    fn door(&mut self, name: &str) -> Table<Encoded, Encoded> {
+        let known = self.doors.get(name).copied();
+        Table::new(known.unwrap_or_else(|| {
+            let name = existing::forever(name);
+            self.doors.insert(name.to_owned(), name);
+            name
+        }))
     }
 
     /// Takes a row in. An inner error: the row is bad.
@@ -210,10 +267,10 @@ impl Loader<'_> {
             ));
         };
         target.seen += 1;
-        if !target.wanted {
+        let Some(door) = &target.door else {
             self.passed_over += 1;
             return Ok(Ok(()));
-        }
+        };
         let (key, value) = match row.encode(&target.types) {
             Ok(encoded) => encoded,
             Err(what) => return Ok(Err(what)),
@@ -225,7 +282,7 @@ impl Loader<'_> {
         if batch.bad > 0 && !self.what.skip_bad {
             return Ok(Ok(())); // It was only looked at.
         }
-        match batch.tx.put(&target.door, &Encoded(key), &Encoded(value)) {
+        match batch.tx.put(door, &Encoded(key), &Encoded(value)) {
             Ok(()) => {
                 batch.rows += 1;
                 Ok(Ok(()))
@@ -248,7 +305,7 @@ impl Loader<'_> {
         if let Err(what) = taken {
             self.bad += 1;
             if self.bad <= SHOWN {
-                self.progress.say(&format!("line {line}: {}", plain(&what)));
+                self.progress.say(&format!("line {line}: {}", shown(&what)));
             }
         }
         let full = |batch: &Batch| self.what.batch > 0 && batch.lines >= self.what.batch;
@@ -282,7 +339,7 @@ impl Loader<'_> {
             self.cut = true;
             self.progress.say(&format!(
                 "table \"{}\" has no line that ends it: the file may have been cut",
-                plain(&table)
+                shown(&table)
             ));
         }
     }
@@ -322,14 +379,20 @@ impl Loader<'_> {
                 say!("{summary}");
                 Err(format!(
                     "nothing of lines {from} to {to} was loaded, and nothing behind them: {} there. \
-                     Mend the file and load it again from line {from} on (rows loaded twice do no \
-                     harm), or pass bad lines over with --skip-bad",
+                     Mend the file and load it again (rows loaded twice do no harm), or pass bad \
+                     lines over with --skip-bad",
                     count(bad, "bad line")
                 ))
             }
             Err(Halt::Failed(what)) => {
                 say!("{summary}");
-                Err(what)
+                let what = shown(&what);
+                Err(match self.rows {
+                    0 => what,
+                    _ => {
+                        what + ". When that is mended, load the file again: rows loaded twice do no harm"
+                    }
+                })
             }
         }
     }

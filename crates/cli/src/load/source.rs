@@ -1,7 +1,6 @@
 //! A file of rows, line by line.
 
 use std::{
-    cell::Cell,
     fs::File,
     io::{self, BufRead, BufReader, Read},
     path::Path,
@@ -11,19 +10,20 @@ use std::{
 use csv::{ReaderBuilder, StringRecord};
 use serde_json::Value;
 
+use super::input::{Input, LONGEST, Seen};
 use crate::{
     arguments::RowFormat,
-    rows::{columns, types::Types},
+    rows::{columns, text, types::Types},
 };
 
-/// Longer than any line of a dump: the largest value in hexadecimal.
-const LONGEST_LINE: u64 = 64 << 20;
+/// What some programs put before text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// What a line says.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A table begins.
-    Header(String, Types),
+    /// A table begins; and how many come behind it, if that is said.
+    Header(String, Types, Option<u64>),
     /// A table ends, after so many rows.
     End(String, u64),
     Row(Row),
@@ -60,16 +60,18 @@ impl Row {
 /// Where rows come from.
 pub(crate) struct Source {
     form: Form,
+    /// What it is called.
+    name: String,
     line: u64,
-    read: Rc<Cell<u64>>,
+    seen: Rc<Seen>,
     /// Bytes in all; 0 if nobody knows.
     pub(crate) size: u64,
 }
 
 enum Form {
-    Lines(Box<dyn BufRead>),
+    Lines(BufReader<Input>),
     Columns {
-        rows: Box<csv::Reader<Box<dyn BufRead>>>,
+        rows: Box<csv::Reader<BufReader<Input>>>,
         /// For each cell of a row: the place of its column in the file, those of the key first.
         order: Vec<usize>,
         keys: usize,
@@ -80,36 +82,49 @@ enum Form {
 impl Source {
     /// Opens a file, or standard input for `-`.
     pub(crate) fn open(path: &Path, format: RowFormat) -> Result<Source, String> {
-        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-        let read = Rc::new(Cell::new(0));
-        let (input, size): (Box<dyn Read>, u64) = match path == Path::new("-") {
+        let is_stdin = path == Path::new("-");
+        let name = match is_stdin {
+            true => "standard input".to_owned(),
+            false => path.display().to_string(),
+        };
+        let told = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        let (bytes, size): (Box<dyn Read>, u64) = match is_stdin {
             true => (Box::new(io::stdin().lock()), 0),
             false => {
                 let file = File::open(path).map_err(|error| told(&error))?;
-                let size = file.metadata().map_err(|error| told(&error))?.len();
-                (Box::new(file), size)
+                let about = file.metadata().map_err(|error| told(&error))?;
+                if about.is_dir() {
+                    return Err(told(&"it is a directory; name a file of rows"));
+                }
+                (Box::new(file), about.len())
             }
         };
-        let counted = Counted {
-            input,
-            read: read.clone(),
-        };
-        let lines: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, counted));
+        let seen = Rc::new(Seen::default());
+        let buffered = |input| BufReader::with_capacity(1 << 16, input);
         let form = match format {
-            RowFormat::Jsonl => Form::Lines(lines),
-            RowFormat::Csv => columns_of(lines).map_err(|what| told(&what))?,
+            RowFormat::Jsonl => Form::Lines(buffered(Input::of_lines(bytes, seen.clone()))),
+            RowFormat::Csv => {
+                let cells = buffered(Input::of_cells(bytes, seen.clone()));
+                columns_of(cells, &seen).map_err(|what| told(&what))?
+            }
         };
         Ok(Source {
             form,
+            name,
             line: 0,
-            read,
+            seen,
             size,
         })
     }
 
     /// Bytes read so far.
     pub(crate) fn read(&self) -> u64 {
-        self.read.get()
+        self.seen.bytes.get()
+    }
+
+    /// The line that was read last.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
     }
 
     /// Whether the columns are those of a table with these types; or what they should be.
@@ -129,7 +144,7 @@ impl Source {
         };
         Err(format!(
             "its columns are {}, and a table of {} has {}",
-            line(names),
+            text::brief(&line(names)),
             types.words(),
             line(&wanted)
         ))
@@ -145,17 +160,21 @@ impl Source {
         match &mut self.form {
             Form::Lines(lines) => loop {
                 let mut bytes = Vec::new();
-                let count = lines.take(LONGEST_LINE).read_until(b'\n', &mut bytes);
-                let count = count.map_err(|error| error.to_string())?;
                 self.line += 1;
+                let count = lines.take(LONGEST).read_until(b'\n', &mut bytes);
+                let count = count.map_err(|error| unread(&self.name, &error))?;
                 if count == 0 {
                     return Ok(None);
                 }
-                if count as u64 == LONGEST_LINE {
-                    return Err(format!("line {} does not end", self.line));
+                if count as u64 == LONGEST && !bytes.ends_with(b"\n") {
+                    return Err("no row is so long; is this a file of JSON lines?".to_owned());
                 }
-                if !bytes.trim_ascii().is_empty() {
-                    return Ok(Some((self.line, parse(&bytes))));
+                let mut line = &bytes[..];
+                if self.line == 1 {
+                    line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+                }
+                if !line.trim_ascii().is_empty() {
+                    return Ok(Some((self.line, parse(line))));
                 }
             },
             Form::Columns {
@@ -166,13 +185,18 @@ impl Source {
                 self.line = rows.position().line();
                 match rows.read_record(&mut record) {
                     Ok(false) => Ok(None),
+                    // Nobody asks for what is behind a row that ends, unless there is one.
+                    Ok(true) if self.seen.ended_in_quotes.get() => {
+                        let line = record.position().map_or(self.line, csv::Position::line);
+                        Ok(Some((line, Err(UNQUOTED.to_owned()))))
+                    }
                     Ok(true) => {
                         let line = record.position().map_or(self.line, csv::Position::line);
                         let cells = order.iter().map(|&place| record.get(place).unwrap_or(""));
                         let row = Row::Cells(cells.collect(), *keys);
                         Ok(Some((line, Ok(Line::Row(row)))))
                     }
-                    Err(error) if error.is_io_error() => Err(error.to_string()),
+                    Err(error) if error.is_io_error() => Err(unread(&self.name, &error)),
                     Err(error) => {
                         let line = error.position().map_or(self.line, csv::Position::line);
                         Ok(Some((line, Err(wrong_row(&error)))))
@@ -181,6 +205,14 @@ impl Source {
             }
         }
     }
+}
+
+/// What is said of the last row, if a quote in it was opened and not closed.
+const UNQUOTED: &str =
+    "a quote is opened there and not closed: the file may have been cut, or a quote is missing";
+
+fn unread(name: &str, error: &dyn std::fmt::Display) -> String {
+    format!("{name} cannot be read any further: {error}")
 }
 
 fn wrong_row(error: &csv::Error) -> String {
@@ -195,9 +227,12 @@ fn wrong_row(error: &csv::Error) -> String {
     }
 }
 
-fn columns_of(lines: Box<dyn BufRead>) -> Result<Form, String> {
-    let mut rows = ReaderBuilder::new().from_reader(lines);
-    let headers = rows.headers().map_err(|error| error.to_string())?.clone();
+fn columns_of(cells: BufReader<Input>, seen: &Seen) -> Result<Form, String> {
+    let mut rows = ReaderBuilder::new().from_reader(cells);
+    let headers = rows.headers().map_err(|error| wrong_row(&error))?.clone();
+    if seen.ended_in_quotes.get() {
+        return Err(format!("in its first line, {UNQUOTED}"));
+    }
     let of = |what: &str| {
         let mut named: Vec<(usize, usize)> = Vec::new();
         for (place, name) in headers.iter().enumerate() {
@@ -220,7 +255,7 @@ fn columns_of(lines: Box<dyn BufRead>) -> Result<Form, String> {
         return Err(format!(
             "its first line is \"{}\", and it should name the columns: key and value, or for a tuple \
              key.1,key.2 and so on",
-            names.join(",")
+            text::brief(&names.join(","))
         ));
     }
     let names = |columns: &[(usize, usize)]| {
@@ -241,21 +276,13 @@ fn columns_of(lines: Box<dyn BufRead>) -> Result<Form, String> {
 
 /// What a line of JSON says.
 fn parse(bytes: &[u8]) -> Result<Line, String> {
-    let json: Value = serde_json::from_slice(bytes).map_err(|error| {
-        // It counts lines for itself; only the column says something here.
-        match std::str::from_utf8(bytes) {
-            Ok(_) => format!("it is not JSON from column {} on", error.column()),
-            Err(_) => "it is not UTF-8".to_owned(),
-        }
-    })?;
-    let Value::Object(mut object) = json else {
-        return Err("it is no object, such as {\"key\":1,\"value\":2}".to_owned());
-    };
+    let mut object = text::object(bytes)?;
     if object.contains_key("table") {
+        let more = object.get("more").and_then(Value::as_u64);
         let header = Types::from_header(&Value::Object(object));
         let (table, types) = header
             .ok_or("it begins a table, and does not say its name, key and value as strings")?;
-        return Ok(Line::Header(table, types));
+        return Ok(Line::Header(table, types, more));
     }
     if let Some(end) = object.get("end") {
         let told = end.as_str().zip(object.get("rows").and_then(Value::as_u64));
@@ -271,20 +298,8 @@ fn parse(bytes: &[u8]) -> Result<Line, String> {
         (None, ..) => Err("it has no \"key\"".to_owned()),
         (_, None, _) => Err("it has no \"value\"".to_owned()),
         (.., Some(other)) => Err(format!(
-            "it has a \"{other}\", and a row is a key and a value"
+            "it has a \"{}\", and a row is a key and a value",
+            text::brief(other)
         )),
-    }
-}
-
-struct Counted {
-    input: Box<dyn Read>,
-    read: Rc<Cell<u64>>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.input.read(bytes)?;
-        self.read.set(self.read.get() + count as u64);
-        Ok(count)
     }
 }

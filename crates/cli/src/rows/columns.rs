@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::shape::{Kind, Shape};
+use super::text;
 
 /// The columns of keys, or of values: `what`, or `what.1`, `what.2` and so on.
 pub(crate) fn names(shape: &Shape, what: &str) -> Vec<String> {
@@ -73,10 +74,11 @@ fn cell(kind: Option<&Kind>, json: &Value) -> String {
     }
 }
 
-fn uncell(kind: Option<&Kind>, text: &str) -> Result<Value, String> {
+fn uncell(kind: Option<&Kind>, cell: &str) -> Result<Value, String> {
     match is_plain(kind) {
-        true => Ok(Value::String(text.to_owned())),
-        false => serde_json::from_str(text).map_err(|_| format!("\"{text}\" is not JSON")),
+        true => Ok(Value::String(cell.to_owned())),
+        false => text::value(cell.as_bytes())
+            .map_err(|what| format!("\"{}\": {what}", text::brief(cell))),
     }
 }
 
@@ -131,6 +133,6 @@ mod tests {
         let shape = Shape::new(Side::Value, "u32");
         assert_eq!(cells(&shape, &[1]), None);
         let words = json(&Shape::new(Side::Value, "bool"), &["yes"]).unwrap_err();
-        assert_eq!(words, "\"yes\" is not JSON");
+        assert!(words.starts_with("\"yes\": it is not JSON"), "{words}");
     }
 }

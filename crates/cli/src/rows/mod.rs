@@ -3,12 +3,13 @@
 //! A file of JSON lines, one table after the other:
 //!
 //! ```text
-//! {"table":"ages","key":"str","value":"u32"}        what follows, and the types it was made for
-//! {"key":"ada","value":36}                          a row
-//! {"end":"ages","rows":1}                           all of them are there
+//! {"table":"ages","key":"str","value":"u32","more":2}    what follows, and the types it was made for; two
+//!                                                        tables come behind it
+//! {"key":"ada","value":36}                               a row
+//! {"end":"ages","rows":1}                                all of them are there
 //! ```
 //!
-//! The first and the last line may be missing from a file that somebody wrote by hand. A type whose
+//! The first and the last line, and `more`, may be missing from a file that somebody wrote by hand. A type whose
 //! name is longer than what a database keeps of it has `key_hash` or `value_hash`, too.
 //!
 //! A file of comma-separated values holds one table. Its columns are called `key` and `value`, or, for
@@ -20,6 +21,9 @@ pub(crate) mod shape;
 
 /// What the types of a table make of its rows.
 pub(crate) mod types;
+
+/// JSON that somebody else wrote.
+pub(crate) mod text;
 
 /// Comma-separated values.
 pub(crate) mod columns;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `u8` .. `u64`, `i8` .. `i64` | a number |
 //! | `u128`, `i128` | a number, or its digits as a string where it is larger than 64 bits |
-//! | `f32`, `f64` | a number; `"inf"`, `"-inf"`, `"nan"` or `"nan:BITS"` where there is none |
+//! | `f32`, `f64` | a number; `"inf"`, `"-inf"`, `"nan"` or `"nan:BITS"` where there is none. One that is too large is refused, and is not `"inf"` |
 //! | `bool` | `true`, `false` |
 //! | `str` | a string |
 //! | `bytes` | a string of hexadecimal digits after `0x` |
@@ -24,7 +24,10 @@ use serde_json::{Map, Number, Value};
 
 /// Parts in parts, and parts in all, that a type may have before it is not looked into (I2).
 const DEEPEST: usize = 16;
-const MOST_PARTS: usize = 1 << 16;
+pub(crate) const MOST_PARTS: usize = 1 << 16;
+
+/// Longer than any name that a database keeps: what is longer was cut there, and cannot be read (I2).
+const LONGEST_NAME: usize = 256;
 
 /// Whether something is a key or a value: the same type has two encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +62,10 @@ pub(crate) struct Shape {
 impl Shape {
     /// What the type called `name` is made of.
     pub(crate) fn new(side: Side, name: &str) -> Shape {
-        let kind = Kind::named(side, name).filter(|kind| kind.parts() <= MOST_PARTS);
+        let kind = match name.len() <= LONGEST_NAME {
+            true => Kind::named(side, name).filter(|kind| kind.parts() <= MOST_PARTS),
+            false => None,
+        };
         Shape {
             side,
             name: name.to_owned(),
@@ -433,25 +439,33 @@ fn float(number: f64, bits: u64) -> Value {
     }
 }
 
-/// The bytes of a float as a value.
+/// The bytes of a float as a value. Infinite is what says so, and not what is too large.
 fn unfloat(json: &Value, size: usize) -> Option<Vec<u8>> {
-    let narrow = |double: f64| match size {
-        4 => (double as f32).to_le_bytes().to_vec(),
-        _ => double.to_le_bytes().to_vec(),
-    };
-    let Some(words) = json.as_str() else {
-        return json.as_f64().map(narrow);
-    };
-    if let Some(bits) = words.strip_prefix("nan:") {
+    let words = json.as_str();
+    if let Some(bits) = words.and_then(|words| words.strip_prefix("nan:")) {
         let bits = u64::from_str_radix(bits, 16).ok()?;
-        let whole = size == 8 || u32::try_from(bits).is_ok();
-        return whole.then(|| bits.to_le_bytes()[..size].to_vec());
+        let is_nan = match size {
+            4 => f32::from_bits(u32::try_from(bits).ok()?).is_nan(),
+            _ => f64::from_bits(bits).is_nan(),
+        };
+        return is_nan.then(|| bits.to_le_bytes()[..size].to_vec());
     }
-    // Straight from the digits: by way of f64 it would be rounded twice.
-    match size {
-        4 => Some(words.parse::<f32>().ok()?.to_le_bytes().to_vec()),
-        _ => words.parse().ok().map(narrow),
+    let may_be_infinite =
+        words.is_some_and(|words| words.trim_start_matches(['+', '-']).starts_with(['i', 'I']));
+    let fits = |is_infinite: bool| may_be_infinite || !is_infinite;
+    if size == 4 {
+        let single = match words {
+            // Straight from the digits: by way of f64 it would be rounded twice.
+            Some(words) => words.parse().ok()?,
+            None => json.as_f64()? as f32,
+        };
+        return fits(single.is_infinite()).then(|| single.to_le_bytes().to_vec());
     }
+    let double: f64 = match words {
+        Some(words) => words.parse().ok()?,
+        None => json.as_f64()?,
+    };
+    fits(double.is_infinite()).then(|| double.to_le_bytes().to_vec())
 }
 
 fn optional<'a>(
