@@ -216,6 +216,7 @@ fn findings(
         curves,
         timelines: Vec::new(),
         event: None,
+        told_by_blocks: true,
         blocks,
     }
 }

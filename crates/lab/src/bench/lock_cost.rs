@@ -320,6 +320,7 @@ fn findings(settings: &Settings, curves: Vec<Curve>, blocks: Vec<Block>) -> Find
         curves,
         timelines: Vec::new(),
         event: None,
+        told_by_blocks: true,
         blocks,
     }
 }

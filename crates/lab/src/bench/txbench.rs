@@ -185,6 +185,7 @@ pub(crate) fn findings(settings: &Settings, machine: Machine, curves: Vec<Curve>
         curves,
         timelines: Vec::new(),
         event: None,
+        told_by_blocks: false,
         blocks: Vec::new(),
     }
 }

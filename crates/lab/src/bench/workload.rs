@@ -74,6 +74,7 @@ pub fn run(
         curves,
         timelines: Vec::new(),
         event: None,
+        told_by_blocks: false,
     })
 }
 

@@ -100,7 +100,8 @@ impl Point {
         }
     }
 
-    /// Notes errors the clients met: a run with an error is void. A run in which nothing was
+    /// Notes errors the clients met: a run with an error is void. So is one in which a lock wait ended by time: no
+    /// workload here asks for that, and who waits is to be seen waiting. A run in which nothing was
     /// committed is not: a latch that collapses can do that, and zero is then the result. Notes, too, that a run
     /// was ended before its time.
     pub fn judge(&mut self) {
@@ -109,6 +110,12 @@ impl Point {
         if errors > 0 {
             let first = tally.failure.as_deref().unwrap_or("without words");
             self.fail(format!("{errors} transactions failed, the first: {first}"));
+        }
+        let timeouts = tally.of(Outcome::Timeout);
+        if timeouts > 0 {
+            self.fail(format!(
+                "{timeouts} lock waits ended by time, which nobody asked for"
+            ));
         }
         if let Some(shortage) = self.runs.iter().find_map(|run| run.cut) {
             self.fail(shortage.to_string());
@@ -197,6 +204,21 @@ mod tests {
             });
         }
         point
+    }
+
+    #[test]
+    fn a_wait_that_ended_by_time_voids_the_point_and_no_commits_do_not() {
+        let mut idle = point(4, &[0]);
+        idle.judge();
+        assert_eq!(idle.checks, Ok(()));
+        let mut late = point(4, &[10]);
+        late.runs[0].tally.count(Ended {
+            timeouts: 2,
+            ..Ended::ok(0)
+        });
+        late.judge();
+        let what = late.checks.unwrap_err();
+        assert!(what.starts_with("2 lock waits ended by time"), "{what}");
     }
 
     #[test]

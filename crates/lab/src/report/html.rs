@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     data::plain,
-    figures,
+    facts, figures,
     findings::Findings,
     lettering::escape,
     number::{bytes, duration_us, grouped},
@@ -28,6 +28,7 @@ pub fn page(findings: &Findings) -> String {
     page.blocks(times::block(findings).as_slice());
     page.heading("Every point");
     points(&mut page, findings);
+    own(&mut page, findings);
     outcomes(&mut page, findings);
     if !findings.timelines.is_empty() {
         page.heading("Over time");
@@ -76,6 +77,7 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
         page.blocks(times::block(panel).as_slice());
         if !panel.curves.is_empty() {
             page.folded("Every point", |page| points(page, panel));
+            own(page, panel);
             outcomes(page, panel);
         }
         if !panel.timelines.is_empty() {
@@ -151,6 +153,16 @@ fn points(page: &mut Page, findings: &Findings) {
     page.0 += "<p class=\"soft\">The peak of each is in bold.</p>";
 }
 
+/// What the workload counts beside.
+fn own(page: &mut Page, findings: &Findings) {
+    let table = facts::table(findings);
+    if !table.is_empty() {
+        page.folded("What this workload counts beside", |page| {
+            page.table(table.heads(), table.rows());
+        });
+    }
+}
+
 /// What became of every attempt and how long it took, by point and type of transaction.
 fn outcomes(page: &mut Page, findings: &Findings) {
     page.0 += "<details><summary>Every transaction: what became of it, how long it took</summary>";
@@ -159,7 +171,7 @@ fn outcomes(page: &mut Page, findings: &Findings) {
     for outcome in Outcome::ALL {
         let _ = write!(page.0, "<th>{}", outcome.name());
     }
-    page.0 += "<th>p50<th>p95<th>p99<th>p99.9<th>longest</tr></thead><tbody>";
+    page.0 += "<th>p50<th>p90<th>p95<th>p99<th>p99.9<th>longest</tr></thead><tbody>";
     for curve in &findings.curves {
         for point in &curve.points {
             for (index, (kind, counts)) in point.tally().by_kind().enumerate() {
@@ -167,7 +179,7 @@ fn outcomes(page: &mut Page, findings: &Findings) {
                     continue;
                 }
                 let latency = point.latency_of(index);
-                let shares = [0.5, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
+                let shares = [0.5, 0.9, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
                 let _ = write!(
                     page.0,
                     "<tr><th>{}<td>{}<td>{}",

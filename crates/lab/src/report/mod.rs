@@ -27,6 +27,9 @@ pub mod figures;
 /// Where the time went: a table and bars.
 pub mod times;
 
+/// What a workload counts of its own.
+pub mod facts;
+
 /// Whether the shape of a figure was found.
 pub mod shape;
 

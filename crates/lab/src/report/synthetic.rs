@@ -71,6 +71,7 @@ pub(crate) fn findings() -> Findings {
         ],
         timelines: Vec::new(),
         event: None,
+        told_by_blocks: false,
         blocks: Vec::new(),
     }
 }

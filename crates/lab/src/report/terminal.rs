@@ -1,6 +1,7 @@
 //! Results on a terminal: the table, the spread, and a small picture.
 
 use super::{
+    facts,
     findings::{Block, Findings},
     number::{bytes, duration_us, grouped},
     sheet::Sheet,
@@ -43,10 +44,15 @@ pub fn sheet(sheet: &Sheet) -> String {
 fn body(findings: &Findings) -> String {
     let mut text = String::new();
     findings.blocks.iter().for_each(|one| text += &block(one));
-    // One point each is in the tables above already.
+    // One point each is in the tables above already, where these have it.
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
-    if !single || findings.blocks.is_empty() {
+    if !single || !findings.told_by_blocks {
         text += &points(findings).render();
+    }
+    let own = facts::table(findings);
+    if !own.is_empty() {
+        text += "\nWhat this workload counts beside:\n\n";
+        text += &own.render();
     }
     let outcomes = outcomes(findings);
     if !outcomes.is_empty() {
@@ -214,6 +220,7 @@ fn by_type(findings: &Findings) -> Table {
         "MPL",
         "transaction",
         "p50",
+        "p90",
         "p95",
         "p99",
         "p99.9",
@@ -231,7 +238,7 @@ fn by_type(findings: &Findings) -> Table {
         }
         for (index, (kind, _)) in kinds {
             let latency = point.latency_of(index);
-            let shares = [0.5, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
+            let shares = [0.5, 0.9, 0.95, 0.99, 0.999].map(|share| latency.quantile_us(share));
             let named = [curve.label(), point.mpl.to_string(), kind.to_owned()];
             let times = shares.into_iter().chain([latency.max_us()]);
             table.row(named.into_iter().chain(times.map(duration_us)));
@@ -303,6 +310,25 @@ mod tests {
     };
 
     #[test]
+    fn a_single_point_is_told_unless_a_table_of_its_own_has_it() {
+        let mut findings = synthetic::findings();
+        for curve in &mut findings.curves {
+            curve.points.truncate(1);
+        }
+        let mut table = Table::new(["system", "skipped"]);
+        table.row(["global".to_owned(), "7".to_owned()]);
+        findings.blocks.push(Block {
+            title: "Skipped".to_owned(),
+            note: String::new(),
+            table,
+        });
+        let points = |findings: &Findings| body(findings).contains("÷ attempts");
+        assert!(points(&findings));
+        findings.told_by_blocks = true;
+        assert!(!points(&findings));
+    }
+
+    #[test]
     fn each_type_of_transaction_that_ran_has_its_own_latencies() {
         let mut findings = synthetic::findings();
         assert!(by_type(&findings).is_empty(), "there is one type only");
@@ -327,7 +353,7 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert_eq!([&rows[0][2], &rows[1][2]], ["quick", "slow"]);
         assert!(
-            rows[0][6].ends_with("ms") && rows[0][7].ends_with(" s"),
+            rows[0][7].ends_with("ms") && rows[0][8].ends_with(" s"),
             "{rows:?}"
         );
         assert!(rows[1][3].starts_with('5'), "{rows:?}");
