@@ -88,12 +88,18 @@ impl Sweep {
         System::with_durabilities(systems, &self.durability)
     }
 
+    /// The most clients of any point, where none stalls.
+    pub(crate) fn most_clients(&self) -> u32 {
+        let asked = self.mpl.iter().copied().max();
+        asked.unwrap_or(1 << (USUAL_POINTS - 1))
+    }
+
     /// The runs these are. Defaults are those of a transaction that stalls, if one does.
     pub(crate) fn runs(self, stalled: bool) -> Runs {
         let systems = self.systems(stalled);
         let mpls = match (self.mpl.as_slice(), stalled) {
             ([], true) => vec![200],
-            ([], false) => (0..10).map(|step| 1 << step).collect(),
+            ([], false) => (0..USUAL_POINTS).map(|step| 1 << step).collect(),
             (some, _) => some.to_vec(),
         };
         let reps = self.reps.unwrap_or(3);
@@ -131,6 +137,8 @@ impl Sweep {
     }
 }
 
+/// One client, two, four and so on.
+const USUAL_POINTS: u32 = 10;
 const STALLED_WINDOW: Duration = Duration::from_secs(100);
 /// All windows of a sweep together, ramps included.
 const BUDGET: Duration = Duration::from_secs(150);

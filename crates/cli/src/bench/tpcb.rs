@@ -1,5 +1,7 @@
 //! `foxton bench tpcb`.
 
+use std::str::FromStr;
+
 use clap::Args;
 use foxton_lab::{
     bench::runs::has_room,
@@ -15,6 +17,28 @@ use super::sweep::Sweep;
 const USUAL: u32 = 100;
 /// Where so many have no room.
 const FEW: u32 = 10;
+const MOST: u32 = 10_000;
+
+/// How many branches there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Branches {
+    /// As many as the most clients there are, and [`USUAL`] at least.
+    Clients,
+    /// So many.
+    Count(u32),
+}
+
+impl FromStr for Branches {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Branches, String> {
+        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
+        match (text, count) {
+            ("clients", _) => Ok(Branches::Clients),
+            (_, Some(count)) => Ok(Branches::Count(count)),
+            _ => Err(format!("say a number from 1 to {MOST}, or clients")),
+        }
+    }
+}
 
 /// A bank: three balances and a row of history in each transaction.
 ///
@@ -26,15 +50,19 @@ Examples:
   foxton bench tpcb
   foxton bench tpcb --branches 1 --mpl 1,8,64 --seconds 1
       every transaction updates the same row
-  foxton bench tpcb --local --branches 100
-      as document 002 is likely to have run it
+  foxton bench tpcb --branches clients --mpl 1,8,64,512 --locks default
+      a branch for each of 512 clients, so that nobody waits for want of branches
+  foxton bench tpcb --local --accounts 100000 --locks default --keep
+      as document 002 is likely to have run it: ten million accounts
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
-    /// Branches, each with ten tellers [default: 100; 10 where 100 have no room in memory].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub(crate) branches: Option<u32>,
-    /// Accounts of each branch. The benchmark has 100,000.
+    /// Branches, each with ten tellers: a number, or `clients` for as many as the most clients there are
+    /// (100 at least) [default: 100; 10 where 100 have no room in memory].
+    #[arg(long)]
+    pub(crate) branches: Option<Branches>,
+    /// Accounts of each branch. The benchmark has 100,000; a tenth of that is loaded in a tenth of the time,
+    /// and it is loaded anew for each measurement.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) accounts: u32,
     /// Book to accounts of the teller's own branch only, not 15 of a hundred to another's.
@@ -51,7 +79,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn workload(&self) -> Tpcb {
         match self.branches {
-            Some(branches) => self.bank(branches),
+            Some(Branches::Count(branches)) => self.bank(branches),
+            Some(Branches::Clients) => self.bank(self.sweep.most_clients().max(USUAL)),
             None => {
                 let (usual, databases) = (self.bank(USUAL), self.sweep.systems(false).len());
                 match has_room(databases, usual.size()) {
@@ -74,6 +103,37 @@ impl Arguments {
                 _ => Choice::Remote,
             },
             seed: self.sweep.seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn there_are_as_many_branches_as_were_asked_for() {
+        let branches = |words: &[&str]| {
+            let words = ["tpcb"].iter().chain(words);
+            let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
+            Ok::<u32, String>(command.arguments.workload().scale.branches)
+        };
+        assert_eq!(branches(&["--branches", "7"]), Ok(7));
+        let clients = ["--branches", "clients", "--mpl", "8,300,64"];
+        assert_eq!(branches(&clients), Ok(300));
+        assert_eq!(branches(&clients[..2]), Ok(512));
+        assert_eq!(branches(&["--branches", "clients", "--mpl", "4"]), Ok(100));
+        for wrong in ["0", "10001", "client"] {
+            let told = branches(&["--branches", wrong]).unwrap_err();
+            assert!(told.contains("or clients"), "{told}");
         }
     }
 }

@@ -58,6 +58,11 @@ impl Scale {
         }
     }
 
+    /// Whether its branches are as large as the benchmark has them.
+    pub fn is_full(self) -> bool {
+        self == Scale::branches(self.branches)
+    }
+
     /// All tellers.
     pub fn tellers(self) -> u32 {
         self.branches * TELLERS_A_BRANCH
@@ -134,15 +139,22 @@ pub struct Tpcb {
 impl Workload for Tpcb {
     fn about(&self) -> About {
         let scale = self.scale;
+        let (reduced, small) = match scale.is_full() {
+            true => ("", ""),
+            false => (
+                " Reduced: TPC-B has 100,000 accounts to a branch.",
+                "-reduced",
+            ),
+        };
         About {
             name: "tpcb",
-            variant: format!("{}-branches{}", scale.branches, self.choice.suffix()),
+            variant: format!("{}-branches{}{small}", scale.branches, self.choice.suffix()),
             title: match self.choice {
                 Choice::Remote => format!("tpcb, {} branches", scale.branches),
                 choice => format!("tpcb, {} branches, {choice}", scale.branches),
             },
             description: format!(
-                "{} branches of ten tellers and {} accounts. {}",
+                "{} branches of ten tellers and {} accounts. {}{reduced}",
                 scale.branches,
                 scale.accounts_a_branch,
                 self.choice.description()
@@ -216,5 +228,32 @@ impl Loaded for Tpcb {
 
     fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
         check::check(db, self.scale, self.choice, Some(ended.of(Outcome::Ok)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bank_with_smaller_branches_than_the_benchmark_has_says_so() {
+        let about = |accounts_a_branch| {
+            let bank = Tpcb {
+                scale: Scale {
+                    branches: 3,
+                    accounts_a_branch,
+                },
+                choice: Choice::Local,
+                seed: 1,
+            };
+            let about = bank.about();
+            (about.variant, about.description)
+        };
+        let (variant, description) = about(100_000);
+        assert_eq!(variant, "3-branches-local");
+        assert!(!description.contains("Reduced"), "{description}");
+        let (variant, description) = about(10_000);
+        assert_eq!(variant, "3-branches-local-reduced");
+        assert!(description.ends_with("TPC-B has 100,000 accounts to a branch."));
     }
 }
