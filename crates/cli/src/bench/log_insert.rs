@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Args;
 use foxton::{LatchKind, LogBufferKind};
 use foxton_lab::{
-    bench::{log_insert, pace::Pace},
+    bench::{lengths::Length, log_insert, pace::Pace},
     progress::Audience,
 };
 
@@ -22,6 +22,8 @@ Instructions per insert are counted by valgrind's callgrind:
 Examples:
   foxton bench log-insert
   foxton bench log-insert --log-buffer baseline,hybrid --threads 1,64,512 --bytes 120
+  foxton bench log-insert --bytes mixed,120 --threads 1,2,4,8
+      records of two lengths beside records of their average
   foxton bench log-insert --log-buffer hybrid,hybrid:waiting --threads 1,2,8 --seconds 1
       what it costs to complete in turn
   foxton bench log-insert --log-buffer baseline,hybrid --latch parking,queue --threads 1,2,64 --bytes 120
@@ -37,9 +39,10 @@ pub(crate) struct LogInsert {
     /// Numbers of threads, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Vec<u32>,
-    /// Bytes of the records, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "120,65536", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub(crate) bytes: Vec<u32>,
+    /// Bytes of the records, separated by commas: numbers up to 1048576, or `mixed`, nine of fourteen with 40
+    /// and five with 264, which are 120 on average.
+    #[arg(long, value_delimiter = ',', default_value = "120,65536")]
+    pub(crate) bytes: Vec<Length>,
     /// Seconds measured for each point and repetition.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) seconds: f64,
@@ -72,7 +75,7 @@ pub(crate) fn run(arguments: LogInsert) -> Result<ExitCode, String> {
     let settings = log_insert::Settings {
         buffers,
         latches: arguments.latch,
-        bytes: arguments.bytes,
+        lengths: arguments.bytes,
         pace: Pace {
             threads: arguments.threads,
             reps: arguments.reps,

@@ -1,6 +1,6 @@
 //! The log buffer alone.
 //!
-//! Threads insert records of one size into a log, and do nothing else. The log lies on a device that
+//! Threads insert records into a log, of one length or of two mixed, and do nothing else. The log lies on a device that
 //! forgets what it is given: the flusher takes the records out of the buffer and writes them nowhere.
 //! So what is measured is the insert with its checksums, the copy, and taking out; no disk.
 //!
@@ -22,7 +22,7 @@ use foxton_sync::{
 };
 use serde_json::json;
 
-use super::{error::BenchError, pace::Pace, sweep::Subject};
+use super::{error::BenchError, lengths::Length, pace::Pace, sweep::Subject};
 use crate::{
     driver::Client,
     measure::{
@@ -47,8 +47,8 @@ pub struct Settings {
     pub buffers: Vec<LogBufferKind>,
     /// Latches around allocation, in buffers that have one: each is measured with each.
     pub latches: Vec<latch::Kind>,
-    /// Sizes of records, in bytes of payload.
-    pub bytes: Vec<u32>,
+    /// Lengths of records; each is measured.
+    pub lengths: Vec<Length>,
     /// With how many threads, how often, for how long.
     pub pace: Pace,
 }
@@ -74,27 +74,27 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         audience.say(&format!("checking the stream of {buffer}"));
         checked += check_stream(buffer).map_err(BenchError::Settings)?;
     }
-    let sizes = settings.bytes.iter();
-    let mut subjects: Vec<Inserting> = sizes
-        .flat_map(|&bytes| {
+    let lengths = settings.lengths.iter();
+    let mut subjects: Vec<Inserting> = lengths
+        .flat_map(|&length| {
             let kinds = kinds(settings).into_iter();
-            kinds.map(move |(buffer, latch)| Inserting::new(buffer, latch, bytes))
+            kinds.map(move |(buffer, latch)| Inserting::new(buffer, latch, length))
         })
         .collect();
     let mut curves = sweep.run(&mut subjects, audience);
     let mut blocks = Vec::new();
-    for &bytes in &settings.bytes {
-        let of_size = |subject: &Inserting| subject.bytes == bytes;
+    for &length in &settings.lengths {
+        let of_size = |subject: &Inserting| subject.length == length;
         let shown: Vec<(&Inserting, &Curve)> = subjects
             .iter()
             .zip(&curves)
             .filter(|(subject, _)| of_size(subject))
             .collect();
-        blocks.push(table(bytes, &shown));
+        blocks.push(table(length, &shown));
     }
     for (curve, subject) in curves.iter_mut().zip(&subjects) {
         curve.facts = vec![
-            ("record_bytes", json!(subject.bytes)),
+            ("record_bytes", json!(subject.length.mean())),
             ("inserts_per_transaction", json!(subject.batch())),
         ];
     }
@@ -102,11 +102,10 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         workload: "log-insert".to_owned(),
         variant: String::new(),
         title: "Inserting into the log buffer".to_owned(),
-        description:
-            "Threads insert records of one size into a log on a device that forgets what it \
+        description: "Threads insert records into a log on a device that forgets what it \
                       is given: the buffer is measured, and no disk. What the pictures call a \
-                      transaction is 100 inserts, or fewer where they make a megabyte."
-                .to_owned(),
+                      transaction is some 100 inserts, or fewer where they make a megabyte."
+            .to_owned(),
         checked: format!(
             "before, each buffer took records of 0 to 20,000 bytes from 16 threads, {checked} in all, \
              onto a device in memory, and the stream was read back: every record once, whole, at the \
@@ -115,7 +114,13 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
         ),
         command: settings.pace.command.clone(),
         settings: [
-            vec![("bytes", json!(settings.bytes)), ("device", json!("null"))],
+            vec![
+                (
+                    "bytes",
+                    settings.lengths.iter().map(|one| one.to_json()).collect(),
+                ),
+                ("device", json!("null")),
+            ],
             settings.pace.listed(),
         ]
         .concat(),
@@ -248,7 +253,7 @@ fn check_stream(buffer: LogBufferKind) -> Result<u64, String> {
 struct Inserting {
     buffer: LogBufferKind,
     latch: Option<latch::Kind>,
-    bytes: u32,
+    length: Length,
     run: Option<Arc<Shared>>,
 }
 
@@ -260,27 +265,32 @@ struct Shared {
 
 impl fmt::Debug for Inserting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {} bytes", self.buffer, self.bytes)
+        write!(f, "{} with {}", self.buffer, self.length.words())
     }
 }
 
 impl Inserting {
-    fn new(buffer: LogBufferKind, latch: Option<latch::Kind>, bytes: u32) -> Inserting {
+    fn new(buffer: LogBufferKind, latch: Option<latch::Kind>, length: Length) -> Inserting {
         Inserting {
             buffer,
             latch,
-            bytes,
+            length,
             run: None,
         }
     }
 
     /// Inserts that the driver counts as one.
     fn batch(&self) -> u64 {
-        (BATCH_BYTES / u64::from(self.bytes)).clamp(1, BATCH)
+        let most = BATCH_BYTES / u64::from(self.length.longest());
+        self.length.whole(most.clamp(1, BATCH))
     }
 
+    /// Bytes of a batch in the log.
     fn framed(&self) -> u64 {
-        foxton_log::record::framed_bytes(self.bytes as usize)
+        let lengths = (0..self.batch() as usize).map(|nth| self.length.of(nth));
+        lengths
+            .map(|bytes| foxton_log::record::framed_bytes(bytes as usize))
+            .sum()
     }
 }
 
@@ -295,7 +305,7 @@ impl Subject for Inserting {
     }
 
     fn note(&self) -> String {
-        format!("{} bytes", grouped(f64::from(self.bytes)))
+        self.length.words()
     }
 
     fn kinds(&self) -> &'static [&'static str] {
@@ -316,7 +326,8 @@ impl Subject for Inserting {
             Box::new(Inserter {
                 worker: shared.workers.worker(),
                 shared: shared.clone(),
-                payload: vec![7; self.bytes as usize],
+                payload: vec![7; self.length.longest() as usize],
+                length: self.length,
                 batch: self.batch(),
             }) as Box<dyn Client>
         };
@@ -335,7 +346,7 @@ impl Subject for Inserting {
         if !stats.records.is_multiple_of(self.batch()) {
             return Err(format!("{} records are not whole batches", stats.records));
         }
-        if stats.bytes != stats.records * self.framed() {
+        if stats.bytes != stats.records / self.batch() * self.framed() {
             return Err(format!(
                 "{} bytes for {} records",
                 stats.bytes, stats.records
@@ -353,15 +364,17 @@ struct Inserter {
     shared: Arc<Shared>,
     worker: Worker,
     payload: Vec<u8>,
+    length: Length,
     batch: u64,
 }
 
 impl Client for Inserter {
     fn transaction(&mut self) -> Ended {
-        for _ in 0..self.batch {
+        for nth in 0..self.batch as usize {
+            let bytes = self.length.of(nth) as usize;
             self.shared
                 .log
-                .insert(&self.worker, KIND, &[&self.payload])
+                .insert(&self.worker, KIND, &[&self.payload[..bytes]])
                 .expect("a device that does nothing does not fail");
         }
         Ended::ok(0)
@@ -394,7 +407,8 @@ fn copying(bytes: u32) -> f64 {
     copied as f64 / 1e6 / began.elapsed().as_secs_f64()
 }
 
-fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
+fn table(length: Length, shown: &[(&Inserting, &Curve)]) -> Block {
+    let bytes = length.mean();
     let mut table = Table::new([
         "buffer",
         "latch",
@@ -432,9 +446,9 @@ fn table(bytes: u32, shown: &[(&Inserting, &Curve)]) -> Block {
         }
     }
     Block {
-        title: format!("Records of {} bytes", grouped(f64::from(bytes))),
+        title: format!("Records of {}", length.words()),
         note: format!(
-            "Median and extremes of the repetitions. Copying alone, one thread, pieces of this size from \
+            "Median and extremes of the repetitions. Copying alone, one thread, pieces of {bytes} bytes from \
              one place to places all over 16 MiB: {} MB/s. CPU is what all threads of the process used, \
              the flusher among them.",
             grouped(copying)

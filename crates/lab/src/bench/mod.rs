@@ -60,6 +60,9 @@ pub mod fairness;
 /// Everybody at the same few names: progress, and whether each report of a deadlock is right.
 pub mod storm;
 
+/// How long records are.
+pub mod lengths;
+
 /// The log buffer alone.
 pub mod log_insert;
 
