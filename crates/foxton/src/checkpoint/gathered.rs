@@ -29,6 +29,8 @@ pub(crate) struct Gathered {
     made: Vec<(usize, usize)>,
     /// Room to write in.
     folded: Vec<u8>,
+    /// See [`left_bytes`](Self::left_bytes).
+    left_bytes: u64,
 }
 
 /// So many bytes of a key lie beside its entry.
@@ -111,8 +113,14 @@ impl Gathered {
         (self.bytes.len() + self.entries.len() * size_of::<Entry>() + places) as u64
     }
 
+    /// Bytes of what is left of each row, once it is sorted, if all changes are of one length.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
     /// Puts the rows in order and leaves one change of each.
     pub(crate) fn sort(&mut self) -> Result<(), Trouble> {
+        let (all_bytes, all) = (self.bytes.len() as u64, self.entries.len().max(1) as u64);
         let bytes = &self.bytes;
         // Stable: of two changes of one row the later one comes behind.
         self.entries.sort_by(|a, b| a.order(b, bytes));
@@ -130,6 +138,7 @@ impl Gathered {
             from += count;
         }
         self.entries.truncate(kept);
+        self.left_bytes = all_bytes / all * kept as u64;
         Ok(())
     }
 

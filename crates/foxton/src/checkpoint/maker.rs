@@ -7,7 +7,7 @@
 //! # Which layers a step rewrites
 //!
 //! From the newest back, each that is at most [`RATIO`] times as large as all that goes into the new
-//! layer so far. So each layer that stays is more than twice its successor, there are never more
+//! layer so far: what is left of the changes, one of each row, and the layers after it. So each layer that stays is more than twice its successor, there are never more
 //! than the logarithm of the database's size of them, and the oldest, which holds nearly everything,
 //! is rewritten only when the changes since it was written have come to half its size: what a
 //! checkpoint writes goes by what was changed, not by what there is.
@@ -126,7 +126,7 @@ impl Maker {
         if next.image <= self.manifest.image {
             return Ok(None);
         }
-        let merged = self.layers_to_merge(gathered.bytes());
+        let merged = self.layers_to_merge(gathered.left_bytes());
         let old = next.layers.split_off(next.layers.len() - merged);
         let mut step = Step {
             layers_merged: merged,
