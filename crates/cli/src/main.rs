@@ -89,7 +89,9 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(message) => {
-            eprintln!("error: {message}");
+            // Names of tables and files stand in it, which somebody else may have chosen.
+            let lines = message.lines().map(tables::plain);
+            eprintln!("error: {}", lines.collect::<Vec<String>>().join("\n"));
             ExitCode::FAILURE
         }
     }

@@ -259,6 +259,25 @@ fn a_dump_that_lost_its_last_tables_is_noticed() {
 }
 
 #[test]
+fn what_is_said_of_a_file_fills_no_screen_and_does_nothing_to_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let db = scratch.path().join("db").to_string_lossy().into_owned();
+    let header = "{\"table\":\"t\",\"key\":\"str\",\"value\":\"str\"}\n";
+    for line in [header, "\u{1b}[2J\n"] {
+        let output = foxton_fed(&["load", &db, "-"], line.repeat(100).as_bytes());
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.lines().count() < 30, "{text}");
+    }
+    let output = foxton(&["dump", &db, "--table", "\u{1b}[2J"]);
+    let text = said(&output);
+    assert!(
+        text.contains("no table \"·[2J\"") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_cannot_be_read_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let db = scratch.path().join("db").to_string_lossy().into_owned();

@@ -66,6 +66,11 @@ fn a_path_where_nothing_can_be_made_says_why() {
         assert_says(restored, "not_created", &[words]);
     }
     is_there(&db);
+    assert_says(
+        check(scratch.0.join("file")),
+        "not_a_database",
+        &["it is no directory"],
+    );
 }
 
 #[test]

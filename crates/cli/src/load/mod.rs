@@ -28,7 +28,7 @@ use crate::{
 };
 use source::{Line, Row, Source};
 
-/// Bad lines that are shown one by one.
+/// Bad lines that are shown one by one; and tables without an end.
 const SHOWN: u64 = 20;
 
 /// Loads a file.
@@ -59,7 +59,7 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
         bad: 0,
         unfinished: None,
         more: 0,
-        cut: false,
+        cut: 0,
         progress: Audience::here().bytes("load", source.size),
     };
     let ended = loader.load(&mut source);
@@ -93,8 +93,8 @@ struct Loader<'a> {
     unfinished: Option<String>,
     /// Tables that are to come.
     more: u64,
-    /// Whether a table's end did not come, or a table.
-    cut: bool,
+    /// Ends of tables that did not come, and whether tables did not.
+    cut: u64,
     progress: Progress,
 }
 
@@ -165,7 +165,7 @@ impl Loader<'_> {
         self.end_batch()?;
         self.cut_short();
         if self.more > 0 {
-            self.cut = true;
+            self.cut += 1;
             let what = match self.more {
                 1 => "1 more table was to come".to_owned(),
                 more => format!("{more} more tables were to come"),
@@ -336,7 +336,10 @@ impl Loader<'_> {
     /// Says so if the last table's end is missing.
     fn cut_short(&mut self) {
         if let Some(table) = self.unfinished.take() {
-            self.cut = true;
+            self.cut += 1;
+            if self.cut > SHOWN {
+                return;
+            }
             self.progress.say(&format!(
                 "table \"{}\" has no line that ends it: the file may have been cut",
                 shown(&table)
@@ -371,8 +374,8 @@ impl Loader<'_> {
                 }
                 say!("{summary}");
                 Ok(match self.cut {
-                    true => ExitCode::FAILURE,
-                    false => ExitCode::SUCCESS,
+                    0 => ExitCode::SUCCESS,
+                    _ => ExitCode::FAILURE,
                 })
             }
             Err(Halt::Refused { from, to, bad }) => {

@@ -408,7 +408,10 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Storage::NotADatabase {
             path: path.into(),
-            found: "there is no such directory".to_owned(),
+            found: match error.kind() {
+                io::ErrorKind::NotFound => "there is no such directory".to_owned(),
+                _ => "it is no directory".to_owned(),
+            },
             name: TO_READ,
         }
         .into(),
