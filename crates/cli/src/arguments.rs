@@ -222,7 +222,7 @@ pub(crate) struct Figure {
     /// Times each point is measured [default: the figure's].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: Option<u32>,
-    /// Rows of each table [default: the figure's].
+    /// Rows of each table, of TATP subscribers [default: the figure's].
     #[arg(long, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
     pub(crate) rows: Option<u32>,
     /// Where the databases measured lie while they are.

@@ -57,7 +57,7 @@ fn make(listed: &Listed, request: &Request, out: Option<PathBuf>) -> Result<Exit
 
 fn list() {
     for one in figure::ALL {
-        say!("  {:<11} {}", one.id, one.sentence);
+        say!("  {:<12} {}", one.id, one.sentence);
     }
     say!(
         "\nfoxton figure ID makes one, in a minute or a few, and 001 all of document 001; --full as its \

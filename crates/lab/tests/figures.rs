@@ -26,11 +26,26 @@ fn tiny() -> Request {
     }
 }
 
-/// The same for one figure: with one number of clients where its own form has one.
+/// Figures that load several workloads, or one several times.
+const LOADS: [&str; 7] = [
+    "000-fig17",
+    "000-fig18",
+    "002-fig5",
+    "002-fig6",
+    "002-fig12",
+    "002-fig16",
+    "004-sysbench",
+];
+
+/// The same for one figure: with one number of clients where its own form has one, and fewer rows where they are
+/// loaded often.
 fn tiny_for(id: &str) -> Request {
     let mut request = tiny();
     if id == "002-fig13" {
         request.mpls.truncate(1);
+    }
+    if LOADS.contains(&id) {
+        request.rows = Some(300);
     }
     request
 }

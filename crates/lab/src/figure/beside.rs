@@ -19,6 +19,9 @@ pub(super) const SCALING: &str =
 pub(super) const MEMORY: &str =
     "document 003, \"Locking and Latching in a Memory-Resident Database System\"";
 
+/// The developers of MySQL, in their blog.
+pub(super) const SHARDS: &str = "document 004, \"InnoDB Data Locking - Part 5, Concurrent queues\"";
+
 /// One thing the document shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Says {

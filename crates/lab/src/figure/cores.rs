@@ -121,7 +121,7 @@ fn claims(curves: &[Curve], cores: usize) -> Shape {
 }
 
 /// All processors, half of them, and so on down to one; the fewest first.
-fn halvings(cores: usize) -> Vec<usize> {
+pub(super) fn halvings(cores: usize) -> Vec<usize> {
     let mut counts = vec![cores];
     while let Some(&last) = counts.last().filter(|&&last| last > 1) {
         counts.push(last / 2);

@@ -34,7 +34,8 @@ const FULL_MPLS: [u32; 4] = [1, 2, 200, 500];
 /// Below that a few samples say nothing.
 const LEAST_WINDOW: Duration = Duration::from_millis(700);
 /// The designs of document 002 that exist here.
-const DESIGNS: [&str; 5] = ["baseline", "inheritance", "consolidated", "direct", DEFAULT];
+pub(super) const DESIGNS: [&str; 5] =
+    ["baseline", "inheritance", "consolidated", "direct", DEFAULT];
 
 /// Idle, kernel, and the parts of the engine: every lock manager, reading.
 pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
@@ -108,7 +109,7 @@ pub(super) fn scaling_figure_13(
 }
 
 /// One repetition that nobody samples and one that is sampled, long enough to say something.
-fn sampled(request: &Request, runs: &mut crate::bench::runs::Runs) {
+pub(super) fn sampled(request: &Request, runs: &mut crate::bench::runs::Runs) {
     if request.window.is_none() {
         runs.window = runs.window.max(LEAST_WINDOW);
     }
@@ -117,7 +118,7 @@ fn sampled(request: &Request, runs: &mut crate::bench::runs::Runs) {
 }
 
 /// The document's three. Its TPC-C is NewOrder and Payment alone, too, as in its figure 11.
-fn benchmarks(request: &Request) -> [Box<dyn Workload>; 3] {
+pub(super) fn benchmarks(request: &Request) -> [Box<dyn Workload>; 3] {
     let rows = request
         .rows
         .unwrap_or(if request.full { 100_000 } else { 20_000 });
@@ -151,7 +152,7 @@ fn benchmarks(request: &Request) -> [Box<dyn Workload>; 3] {
 }
 
 /// How the designs are called where only a lock manager and a note name them.
-fn called(designs: &[Design]) -> String {
+pub(super) fn called(designs: &[Design]) -> String {
     let one = |design: &Design| {
         let (name, is) = (design.name, design.is);
         format!("{name} ({}): {is}", design.system)
@@ -161,7 +162,7 @@ fn called(designs: &[Design]) -> String {
 }
 
 /// The largest number of clients' times of each curve.
-fn times(panel: &Findings) -> impl Iterator<Item = (&Curve, &Times)> {
+pub(super) fn times(panel: &Findings) -> impl Iterator<Item = (&Curve, &Times)> {
     panel.curves.iter().filter_map(|curve| {
         let times = curve.points.last()?.times.as_ref()?.as_ref().ok()?;
         (times.profile.samples() > 0).then_some((curve, times))
@@ -169,7 +170,7 @@ fn times(panel: &Findings) -> impl Iterator<Item = (&Curve, &Times)> {
 }
 
 /// What a part took, in the program and in the kernel, of what the process had at all.
-fn share(times: &Times, parts: &[Part]) -> f64 {
+pub(super) fn share(times: &Times, parts: &[Part]) -> f64 {
     let all = times.split.user + times.split.kernel;
     let these = parts
         .iter()
@@ -177,14 +178,14 @@ fn share(times: &Times, parts: &[Part]) -> f64 {
     these.sum::<f64>() / all.max(1e-9)
 }
 
-const LATCHES: [Part; 2] = [Part::Latch, Part::Waiting];
+pub(super) const LATCHES: [Part; 2] = [Part::Latch, Part::Waiting];
 
 const STAGED_SAYS: &str = "with the staged manager there is virtually no mutex time";
 const GLOBAL_SAYS: &str = "with one mutex more than half of the time is spent spinning";
-const UNTOLD: &str = "too few samples to tell where the time goes";
+pub(super) const UNTOLD: &str = "too few samples to tell where the time goes";
 
 /// Latches at the most clients.
-fn mutexes(panels: &[Findings]) -> Shape {
+pub(super) fn mutexes(panels: &[Findings]) -> Shape {
     let claims = panels.iter().flat_map(|panel| {
         let of = |name: &str| {
             let found = times(panel).find(|(curve, _)| curve.lock_manager == name);
@@ -302,7 +303,7 @@ const DOCUMENT_002: [[&str; 3]; 5] = [
     ],
 ];
 
-fn document(rows: &[[&str; 3]]) -> Block {
+pub(super) fn document(rows: &[[&str; 3]]) -> Block {
     let mut table = Table::new(["in the document", "it shows", "here"]);
     rows.iter()
         .for_each(|row| table.row(row.map(str::to_owned)));

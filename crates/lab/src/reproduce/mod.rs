@@ -154,7 +154,7 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
 
 /// These figures with what each may take, and the sum, on a terminal: a line for each.
 pub fn list(figures: &[&Listed]) -> String {
-    let line = |one: &&Listed| format!("  {:<11} {:>4} s  {}\n", one.id, one.brief, one.sentence);
+    let line = |one: &&Listed| format!("  {:<12} {:>4} s  {}\n", one.id, one.brief, one.sentence);
     let all: u32 = figures.iter().map(|one| one.brief).sum();
     let lines: String = figures.iter().map(line).collect();
     format!(

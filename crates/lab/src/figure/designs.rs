@@ -1,0 +1,164 @@
+//! Throughput of the benchmarks, design by design: figure 12 of document 002.
+
+use super::{
+    beside, judge,
+    request::Request,
+    split::{DESIGNS, benchmarks, called},
+    told::{Told, peaks, sweep},
+};
+use crate::{
+    bench::{critical_sections::design::Design, error::BenchError, workload},
+    measure::curve::Curve,
+    progress::Audience,
+    report::{
+        findings::{Block, Findings},
+        shape::{Claim, Shape},
+        sheet::Sheet,
+        table::Table,
+    },
+};
+
+/// What the text says; the curves have no numbers.
+const FIGURE_12: [[&str; 3]; 5] = [
+    [
+        "with locks inherited",
+        "30 to 50 % more where the lock manager was in the way, as in TATP; at worst under 5 % more work",
+        "inheritance",
+    ],
+    [
+        "with combined log inserts, too",
+        "a bit over 10 % more in TPC-B, little in the others",
+        "consolidated",
+    ],
+    [
+        "transactions divided among partitions (DORA)",
+        "15 to 20 % more than that, 21 % in TATP",
+        "-",
+    ],
+    [
+        "trees divided, too (PLP)",
+        "another 10 %, and more the more of the machine is used",
+        "-",
+    ],
+    [
+        "on the whole",
+        "the fewer points of unscalable communication, the more is done",
+        "default",
+    ],
+];
+
+/// TATP, TPC-B and TPC-C over clients, for the designs that exist here.
+pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let designs: Vec<Design> = Design::all()
+        .into_iter()
+        .filter(|design| DESIGNS.contains(&design.name))
+        .collect();
+    let systems = designs.iter().map(|design| design.system.clone()).collect();
+    let clients: [&[u32]; 3] = [&[1, 2, 8], &[1, 2, 4, 16], &[1, 2, 4, 8, 16, 32, 64]];
+    let runs = sweep(request, systems, clients, [250, 500, 10_000]);
+    let panels = benchmarks(request)
+        .iter()
+        .map(|one| workload::run(one.as_ref(), &runs, audience))
+        .collect::<Result<Vec<Findings>, BenchError>>()?;
+    let told = Told {
+        id: "002-fig12",
+        title: "TATP, TPC-B and TPC-C over clients, design by design",
+        source: format!("{}, Figure 12 and section 8.3", beside::SCALING),
+        expect: "On a few cores nobody contends much for intention locks or for the log, so what the designs gain \
+                 shows where a thread that holds a latch loses its processor: with more clients than processors. \
+                 TPC-C here is NewOrder and Payment, as in the document.",
+        shape: claims(&panels),
+        notes: vec![called(&designs)],
+        beside: vec![document(), steps(&designs, &panels)],
+        panels,
+    };
+    Ok(told.sheet(request, &runs))
+}
+
+fn document() -> Block {
+    let mut table = Table::new(["in the document", "it shows", "here"]);
+    FIGURE_12
+        .iter()
+        .for_each(|row| table.row(row.map(str::to_owned)));
+    Block {
+        title: "What the document shows".to_owned(),
+        note: "From the text; the curves have no numbers.".to_owned(),
+        table,
+    }
+}
+
+/// Peaks of each design, against those of the first.
+fn steps(designs: &[Design], panels: &[Findings]) -> Block {
+    let mut table = Table::new([
+        "workload",
+        "design",
+        "÷ baseline, peaks",
+        "÷ baseline, most clients",
+    ]);
+    for panel in panels {
+        let Some(first) = panel.curves.first() else {
+            continue;
+        };
+        for (design, curve) in designs.iter().zip(&panel.curves) {
+            table.row([
+                panel.workload.clone(),
+                design.name.to_owned(),
+                format!("{:.2}", peaks(curve, first)),
+                format!("{:.2}", at_most(curve, first)),
+            ]);
+        }
+    }
+    Block {
+        title: "Design by design".to_owned(),
+        note: "Of medians; the designs took turns at each point.".to_owned(),
+        table,
+    }
+}
+
+/// With the most clients: one ÷ the other.
+fn at_most(one: &Curve, other: &Curve) -> f64 {
+    judge::last_tps(one) / judge::last_tps(other).max(1e-9)
+}
+
+/// By the order of the designs: baseline, inheritance, consolidated, and the default last.
+fn claims(panels: &[Findings]) -> Shape {
+    let mut claims = Vec::new();
+    for panel in panels {
+        let cores = panel.machine.cores;
+        let [baseline, inherits, combines, .., default] = &panel.curves[..] else {
+            continue;
+        };
+        if panel.workload == "tatp" {
+            let gain = at_most(inherits, baseline);
+            let claim = Claim::new(
+                "inheriting locks is worth 30 to 50 % in TATP",
+                format!("inheriting does {gain:.2} times what the baseline does in TATP"),
+                gain >= 1.2,
+            );
+            claims.push(judge::where_cores_count(claim, cores));
+        }
+        if panel.workload == "tpcb" {
+            let gain = at_most(combines, inherits);
+            let claim = Claim::new(
+                "combining log inserts is worth a bit over 10 % in TPC-B",
+                format!("combining does {gain:.2} times what inheriting alone does in TPC-B"),
+                gain >= 1.05,
+            );
+            claims.push(judge::where_cores_count(claim, cores));
+        }
+        let gain = at_most(default, baseline);
+        claims.push(Claim::new(
+            "the design that comes last does the most",
+            format!(
+                "the default does {gain:.2} times what the baseline does in {}",
+                panel.workload
+            ),
+            gain > 1.0,
+        ));
+    }
+    claims.push(Claim::unseen(
+        "dividing data among threads is worth 15 to 35 % more",
+        "nothing here divides the data",
+    ));
+    Shape(claims)
+}

@@ -1,0 +1,205 @@
+//! Where the time goes in TATP: figure 18 of document 000, figures 5 and 6 of document 002.
+
+use super::{
+    beside,
+    request::Request,
+    split::{LATCHES, UNTOLD, document, mutexes, sampled, share, times},
+    tatp::{MOST, mixes},
+    told::{ByForm, Told, by_form, sweep},
+};
+use crate::{
+    bench::{critical_sections::design::Design, error::BenchError, workload},
+    measure::profile::Part,
+    progress::Audience,
+    report::{
+        findings::Findings,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+    },
+    workload::tatp::{Mix, Shape as Register, Tatp},
+};
+
+/// Each point once as it is and once sampled.
+const WINDOWS: ByForm<u64> = [700, 1_000, 10_000];
+
+/// Idle, kernel and the parts of the engine, reading and with updates.
+pub(super) fn figure_18(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = request.chosen();
+    let clients: [&[u32]; 3] = [&[2, MOST], &[1, 2, MOST], &[1, 2, 32, MOST]];
+    let mut runs = sweep(request, chosen.systems.clone(), clients, WINDOWS);
+    sampled(request, &mut runs);
+    let panels = mixes(request)
+        .iter()
+        .map(|mix| workload::run(mix, &runs, audience))
+        .collect::<Result<Vec<Findings>, BenchError>>()?;
+    let told = Told {
+        id: "000-fig18",
+        title: "Where the time goes in TATP",
+        source: format!("{}, Figure 18 and section 5.3.4", beside::STAGED),
+        expect: "As in figure 13, with shorter transactions: more of the time is in beginning and ending them. \
+                 There are no latches on the pages of an index here, so that nothing takes the place of the \
+                 document's idle time.",
+        shape: mutexes(&panels),
+        notes: chosen.notes(),
+        beside: vec![document(&DOCUMENT_18)],
+        panels,
+    };
+    Ok(told.sheet(request, &runs))
+}
+
+const DOCUMENT_18: [[&str; 3]; 3] = [
+    [
+        "Our System, staged",
+        "no noticeable mutex time; idle at 32 cores, for latches of index pages",
+        "staged",
+    ],
+    [
+        "MySQL, one mutex",
+        "mutexes, as in figure 13: what explains the collapse",
+        "global",
+    ],
+    [
+        "Shore-MT, MCS latches",
+        "spinning, to join the list of transactions and not for locks",
+        "bucket+inherit: no such list",
+    ],
+];
+
+/// One design of document 002, over more and more clients.
+struct Loaded {
+    id: &'static str,
+    title: &'static str,
+    place: &'static str,
+    expect: &'static str,
+    design: &'static str,
+    mix: Mix,
+    says: [[&'static str; 3]; 2],
+}
+
+/// The log, where locks are not in the way.
+pub(super) fn figure_5(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let figure = Loaded {
+        id: "002-fig5",
+        title: "The log manager as load rises: an update transaction of TATP",
+        place: "Figure 5 and section 4.1",
+        expect: "The log's useful work is a larger part than there: one transaction is one record, and there are no \
+                 pages beside it that take time. Few cores contend for its latch only when one that holds it loses \
+                 its processor.",
+        design: "inheritance",
+        mix: Mix::UPDATE_LOCATION,
+        says: [
+            [
+                "useful work in the log",
+                "remains a small part of the time",
+                "log",
+            ],
+            [
+                "contention in the log",
+                "over 35 % of the time on a saturated machine",
+                "latches and latch waits, those of rows' locks among them",
+            ],
+        ],
+    };
+    loaded(figure, request, audience, |panel| {
+        Shape(vec![
+            useful(panel, Part::Log, "the log"),
+            contention(
+                panel,
+                0.35,
+                "contention in the log takes over 35 % of a saturated machine",
+            ),
+        ])
+    })
+}
+
+/// The lock manager, before anything is done about it.
+pub(super) fn figure_6(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let figure = Loaded {
+        id: "002-fig6",
+        title: "The lock manager as load rises: TATP",
+        place: "Figure 6 and section 4.2",
+        expect: "All transactions ask for the same intention locks on four tables. Few cores meet at their latches \
+                 only when one that holds it loses its processor.",
+        design: "baseline",
+        mix: Mix::Full,
+        says: [
+            [
+                "useful work in the lock manager",
+                "a small part of the whole",
+                "lock manager",
+            ],
+            [
+                "contention in the lock manager",
+                "nearly 75 % of the time on a saturated machine",
+                "latches and latch waits, the log's among them",
+            ],
+        ],
+    };
+    loaded(figure, request, audience, |panel| {
+        Shape(vec![
+            useful(panel, Part::Lock, "the lock manager"),
+            contention(
+                panel,
+                0.70,
+                "contention for locks takes nearly 75 % of a saturated machine",
+            ),
+        ])
+    })
+}
+
+fn loaded(
+    figure: Loaded,
+    request: &Request,
+    audience: Audience,
+    claims: impl Fn(&Findings) -> Shape,
+) -> Result<Sheet, BenchError> {
+    let design = Design::find(figure.design).map_err(BenchError::Settings)?;
+    let clients: [&[u32]; 3] = [&[1, 2, 8], &[1, 2, 4, 16], &[1, 2, 4, 8, 16, 32, 64]];
+    let mut runs = sweep(request, vec![design.system], clients, WINDOWS);
+    sampled(request, &mut runs);
+    let subscribers = by_form(request, [10_000, 20_000, 100_000]);
+    let tatp = Tatp::new(Register {
+        subscribers: request.rows.unwrap_or(subscribers),
+        mix: figure.mix,
+        ..Register::usual()
+    });
+    let panel = workload::run(&tatp, &runs, audience)?;
+    let told = Told {
+        id: figure.id,
+        title: figure.title,
+        source: format!("{}, {}", beside::SCALING, figure.place),
+        expect: figure.expect,
+        shape: claims(&panel),
+        notes: vec![format!("The design {}: {}.", design.name, design.is)],
+        beside: vec![document(&figure.says)],
+        panels: vec![panel],
+    };
+    Ok(told.sheet(request, &runs))
+}
+
+/// At the most clients, what a part does beyond latches is a small part of all.
+fn useful(panel: &Findings, part: Part, what: &str) -> Claim {
+    const SMALL: f64 = 0.25;
+    let says = format!("the useful work of {what} is a small part of the time");
+    match times(panel).next() {
+        None => Claim::unseen(says, UNTOLD),
+        Some((_, times)) => {
+            let share = share(times, &[part]);
+            let found = format!("{:.0} % of the time is in {what}", share * 100.0);
+            Claim::new(says, found, share < SMALL)
+        }
+    }
+}
+
+/// At the most clients, latches take so much: where there are cores enough to meet at them.
+fn contention(panel: &Findings, least: f64, says: &str) -> Claim {
+    match times(panel).next() {
+        None => Claim::unseen(says, UNTOLD),
+        Some((_, times)) => {
+            let share = share(times, &LATCHES);
+            let found = format!("{:.0} % of the time is at latches", share * 100.0);
+            let claim = Claim::new(says, found, share >= least);
+            super::judge::where_cores_count(claim, panel.machine.cores)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Scans through secondary indexes: figure 16 of document 002.
+
+use super::{
+    beside::{self, Says, says},
+    judge,
+    request::Request,
+    told::{Told, by_form, peaks, sweep},
+};
+use crate::{
+    bench::{error::BenchError, workload},
+    progress::Audience,
+    report::{
+        findings::{Block, Findings},
+        number::grouped,
+        shape::{Claim, Shape as Claims},
+        sheet::Sheet,
+        table::Table,
+    },
+    workload::secondary::{Secondary, Shape},
+};
+
+const WANTED: [&str; 4] = ["bucket", "bucket+inherit", "staged", "direct"];
+const BRIEF_WANTED: [&str; 3] = ["bucket", "bucket+inherit", "direct"];
+/// Rows of a scan.
+const SIZES: [u32; 3] = [10, 100, 10_000];
+const SUBSCRIBERS: [u32; 3] = [20_000, 50_000, 640_000];
+
+const FIGURE_16: [Says; 4] = [
+    says("Shore-MT", "what the others are held against", "bucket"),
+    says("SLI", "shape: at or above Shore-MT", "bucket+inherit"),
+    says(
+        "PLP, along its partitions",
+        "46, 14 and 1 % more than Shore-MT for 10, 100 and 10,000 rows",
+        "",
+    ),
+    says("PLP, across them", "11 % more, 3 and 38 % less", ""),
+];
+
+/// 10, 100 and 10,000 rows a scan, along the order of the table and across it.
+pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = match request.brief {
+        true => request.chosen_of(&BRIEF_WANTED, false),
+        false => request.chosen_of(&WANTED, false),
+    };
+    let clients: [&[u32]; 3] = [&[1, 2], &[1, 2, 4, 8], &[1, 2, 4, 8, 16, 32, 64]];
+    let runs = sweep(request, chosen.systems.clone(), clients, [200, 400, 10_000]);
+    let subscribers = request
+        .rows
+        .unwrap_or_else(|| by_form(request, SUBSCRIBERS));
+    let mut panels = Vec::new();
+    for size in SIZES {
+        for scattered in [false, true] {
+            let scans = Secondary::new(Shape {
+                subscribers,
+                size: size.min(subscribers),
+                scattered,
+                seed: 1,
+            });
+            panels.push(workload::run(&scans, &runs, audience)?);
+        }
+    }
+    let beside = along(&panels).map(|panel| {
+        beside::curves(
+            &format!("The document beside ours: {}", panel.title),
+            "PLP divides tables and indexes among threads; nothing here does, so that it has no counterpart.",
+            &FIGURE_16,
+            panel,
+            beside::peak_and_rest,
+        )
+    });
+    let mut beside: Vec<Block> = beside.collect();
+    beside.push(across(&panels));
+    let told = Told {
+        id: "002-fig16",
+        title: "Scans through a secondary index: 10, 100 and 10,000 rows, along the table and across it",
+        source: format!("{}, Figure 16 and section 8.6", beside::SCALING),
+        expect: "The longer the scan, the less a transaction's beginning and end weigh, and with them the locks on \
+                 tables that inheritance saves. Scans across the table cost more for each row, since rows that \
+                 follow each other in the index lie far apart in memory; no thread has to be asked for them.",
+        shape: claims(&panels),
+        notes: chosen.notes(),
+        beside,
+        panels,
+    };
+    Ok(told.sheet(request, &runs))
+}
+
+/// The panels of scans along the table; those across it lie between them.
+fn along(panels: &[Findings]) -> impl Iterator<Item = &Findings> {
+    panels.iter().step_by(2)
+}
+
+/// Throughput across the order of the table beside that along it.
+fn across(panels: &[Findings]) -> Block {
+    let mut table = Table::new([
+        "rows a scan",
+        "locks",
+        "along, peak",
+        "across, peak",
+        "across ÷ along",
+    ]);
+    for (pair, size) in panels.chunks_exact(2).zip(SIZES) {
+        for (one, other) in pair[0].curves.iter().zip(&pair[1].curves) {
+            let peak = |panel: &crate::measure::curve::Curve| {
+                grouped(panel.peak().map_or(0.0, |point| point.tps().median()))
+            };
+            table.row([
+                grouped(f64::from(size)),
+                one.label(),
+                peak(one),
+                peak(other),
+                format!("{:.2}", peaks(other, one)),
+            ]);
+        }
+    }
+    Block {
+        title: "Along the table and across it".to_owned(),
+        note: "Scans a second, medians at the best number of clients. Each order has a database of its own, so that \
+               the two were not measured by turns."
+            .to_owned(),
+        table,
+    }
+}
+
+fn claims(panels: &[Findings]) -> Claims {
+    let gain = |panel: &Findings| {
+        let (plain, inherits) = (
+            judge::of(panel, "bucket")?,
+            judge::of(panel, "bucket+inherit")?,
+        );
+        Some(peaks(inherits, plain))
+    };
+    let mut aligned = along(panels);
+    let (first, last) = (aligned.next(), aligned.last());
+    let mut claims = Vec::new();
+    if let Some((short, long)) = first.and_then(gain).zip(last.and_then(gain)) {
+        let claim = Claim::new(
+            "what a better design gains shrinks as scans grow longer",
+            format!(
+                "inheriting locks is worth {short:.2} times with {} rows a scan and {long:.2} with {}",
+                SIZES[0],
+                grouped(f64::from(SIZES[2]))
+            ),
+            short > long,
+        );
+        let cores = first.map_or(0, |panel| panel.machine.cores);
+        claims.push(judge::where_cores_count(claim, cores));
+    }
+    claims.push(Claim::unseen(
+        "where data are divided, scans across the partitions fall behind, by 38 % with 10,000 rows",
+        "nothing here divides the data",
+    ));
+    Claims(claims)
+}

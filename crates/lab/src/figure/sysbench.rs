@@ -1,0 +1,170 @@
+//! Eighteen statements on eight tables: the charts of document 004.
+
+use foxton::Isolation;
+
+use super::{
+    beside::{self, Says, says},
+    judge,
+    request::Request,
+    told::{Told, by_form, sweep},
+};
+use crate::{
+    bench::{error::BenchError, workload},
+    progress::Audience,
+    report::{
+        findings::Findings,
+        shape::{Claim, Shape},
+        sheet::Sheet,
+    },
+    workload::sysbench::{Sysbench, choice::Choice},
+};
+
+const WANTED: [&str; 4] = ["global", "sharded:arrival", "sharded", "direct"];
+const BRIEF_WANTED: [&str; 3] = ["global", "sharded:arrival", "sharded"];
+/// Rows of each table.
+const ROWS: [u32; 3] = [2_000, 20_000, 10_000_000];
+
+const CHARTS: [Says; 3] = [
+    says(
+        "unmodified, one mutex",
+        "shape: falls beyond 128 clients",
+        "global",
+    ),
+    says(
+        "contention-aware order, one mutex",
+        "shape: more, less congestion at the mutex",
+        "",
+    ),
+    says(
+        "the same, and the mutex in shards",
+        "shape: more again, the mutex is gone, a less dramatic fall; then another mutex is in the way",
+        "sharded",
+    ),
+];
+
+/// Reads and writes, with few rows that are frequent and with none.
+pub(super) fn charts(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
+    let chosen = match request.brief {
+        true => request.chosen_of(&BRIEF_WANTED, false),
+        false => request.chosen_of(&WANTED, false),
+    };
+    let clients: [&[u32]; 3] = [
+        &[2, 128, 1_024],
+        &[1, 2, 8, 128, 1_024],
+        &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024],
+    ];
+    let runs = sweep(
+        request,
+        chosen.systems.clone(),
+        clients,
+        [700, 1_500, 300_000],
+    );
+    let rows = request.rows.unwrap_or_else(|| by_form(request, ROWS));
+    let panels = [Choice::Pareto, Choice::Uniform]
+        .into_iter()
+        .map(|choice| {
+            let statements = Sysbench {
+                rows,
+                choice,
+                isolation: Isolation::ReadUncommitted,
+                log_k: false,
+                seed: 1,
+            };
+            workload::run(&statements, &runs, audience)
+        })
+        .collect::<Result<Vec<Findings>, BenchError>>()?;
+    let beside = panels.iter().map(|panel| {
+        beside::curves(
+            &format!("The document beside ours: {}", panel.title),
+            "The document's bars and curves have no numbers; two sockets, 10,000,000 rows in each table.",
+            &CHARTS,
+            panel,
+            beside::peak_and_rest,
+        )
+    });
+    let told = Told {
+        id: "004-sysbench",
+        title: "sysbench, reads and writes: one latch over all locks, and shards of it",
+        source: beside::SHARDS.to_owned(),
+        expect: "Reads lock nothing, as in the document; what is locked are four rows a transaction. With pareto a \
+                 tenth of all draws is one row, so that transactions wait for each other whatever the manager does. \
+                 One latch over all locks costs little on few cores.",
+        shape: claims(&panels),
+        notes: chosen.notes(),
+        beside: beside.collect(),
+        panels,
+    };
+    Ok(told.sheet(request, &runs))
+}
+
+/// Of `panel`, at the most clients: what one manager does, ÷ what another does.
+fn times(panel: &Findings, one: &str, other: &str) -> Option<(f64, String)> {
+    let (one, other) = (judge::of(panel, one)?, judge::of(panel, other)?);
+    let ratio = judge::last_tps(one) / judge::last_tps(other).max(1e-9);
+    let mpl = one.points.last()?.mpl;
+    let found = format!(
+        "{} does {ratio:.2} times what {} does with {mpl} clients ({})",
+        one.label(),
+        other.label(),
+        panel.title
+    );
+    Some((ratio, found))
+}
+
+/// What few cores cannot show comes to about one there. What comes to far less is no matter of cores.
+fn or_near(claim: Claim, ratio: f64, cores: usize) -> Claim {
+    const NEAR: f64 = 0.8;
+    match ratio >= NEAR {
+        true => judge::where_cores_count(claim, cores),
+        false => claim,
+    }
+}
+
+fn claims(panels: &[Findings]) -> Shape {
+    let mut claims = Vec::new();
+    for panel in panels {
+        let cores = panel.machine.cores;
+        if let Some((ratio, found)) = times(panel, "sharded", "global") {
+            let claim = Claim::new("shards do more than one mutex", found, ratio > 1.0);
+            claims.push(or_near(claim, ratio, cores));
+        }
+        let keeps = |manager| judge::of(panel, manager).and_then(|curve| curve.no_collapse_ratio());
+        if let Some((shards, mutex)) = keeps("sharded").zip(keeps("global")) {
+            let claim = Claim::new(
+                "with shards the fall beyond 128 clients is less dramatic",
+                format!(
+                    "shards keep {:.0} % of their peak, one mutex {:.0} % ({})",
+                    shards * 100.0,
+                    mutex * 100.0,
+                    panel.title
+                ),
+                shards > mutex,
+            );
+            claims.push(or_near(claim, shards / mutex.max(1e-9), cores));
+        }
+    }
+    if let Some((ratio, found)) = panels
+        .first()
+        .and_then(|pareto| times(pareto, "sharded", "sharded:arrival"))
+    {
+        claims.push(Claim::new(
+            "whom most wait for goes first: more is done where few rows are frequent",
+            found,
+            ratio > 1.0,
+        ));
+    }
+    Shape(claims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_worse_is_not_for_want_of_cores() {
+        let holds = |ratio, cores| or_near(Claim::new("more", "", ratio > 1.0), ratio, cores).holds;
+        assert_eq!(holds(1.1, 2), Some(true));
+        assert_eq!([holds(0.9, 2), holds(0.9, 64)], [None, Some(false)]);
+        assert_eq!(holds(0.1, 2), Some(false));
+    }
+}

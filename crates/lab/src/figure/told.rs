@@ -1,0 +1,82 @@
+//! What the figures of whole workloads have in common: their sweep, and how they are told.
+
+use serde_json::{Value, json};
+
+use super::request::Request;
+use crate::{
+    bench::runs::Runs,
+    measure::{curve::Curve, machine::Machine},
+    report::{
+        findings::{Block, Findings},
+        shape::Shape,
+        sheet::Sheet,
+    },
+    system::System,
+};
+
+/// A choice for the brief form, the quick one and the full one.
+pub(super) type ByForm<T> = [T; 3];
+
+/// The one for this request.
+pub(super) fn by_form<T: Copy>(request: &Request, [brief, quick, full]: ByForm<T>) -> T {
+    match (request.full, request.brief) {
+        (true, _) => full,
+        (false, true) => brief,
+        (false, false) => quick,
+    }
+}
+
+/// The sweep: so many clients and milliseconds for each point, unless something else was asked for.
+pub(super) fn sweep(
+    request: &Request,
+    systems: Vec<System>,
+    clients: ByForm<&[u32]>,
+    milliseconds: ByForm<u64>,
+) -> Runs {
+    let mut runs = request.sweep(systems, 1);
+    if request.mpls.is_empty() {
+        runs.mpls = by_form(request, clients).to_vec();
+    }
+    runs.window = request.each(milliseconds);
+    runs
+}
+
+/// A figure before it is a sheet.
+pub(super) struct Told {
+    pub(super) id: &'static str,
+    pub(super) title: &'static str,
+    pub(super) source: String,
+    pub(super) expect: &'static str,
+    pub(super) shape: Shape,
+    pub(super) notes: Vec<String>,
+    pub(super) beside: Vec<Block>,
+    pub(super) panels: Vec<Findings>,
+}
+
+impl Told {
+    /// The sheet.
+    pub(super) fn sheet(self, request: &Request, runs: &Runs) -> Sheet {
+        let mut settings: Vec<(&'static str, Value)> = vec![("form", json!(request.form()))];
+        settings.extend(runs.listed());
+        Sheet {
+            id: self.id,
+            title: self.title.to_owned(),
+            source: self.source,
+            expect: self.expect.to_owned(),
+            shape: self.shape,
+            notes: self.notes,
+            beside: self.beside,
+            pictures: Vec::new(),
+            panels: self.panels,
+            settings,
+            machine: Machine::here(),
+            command: request.command.clone(),
+        }
+    }
+}
+
+/// The highest median of a curve ÷ that of another.
+pub(super) fn peaks(one: &Curve, other: &Curve) -> f64 {
+    let peak = |curve: &Curve| curve.peak().map_or(0.0, |point| point.tps().median());
+    peak(one) / peak(other).max(1e-9)
+}
