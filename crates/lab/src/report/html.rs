@@ -153,13 +153,12 @@ fn points(page: &mut Page, findings: &Findings) {
     page.0 += "<p class=\"soft\">The peak of each is in bold.</p>";
 }
 
-/// What the workload counts beside.
+/// What the workload counts beside: often that by which it is known.
 fn own(page: &mut Page, findings: &Findings) {
     let table = facts::table(findings);
     if !table.is_empty() {
-        page.folded("What this workload counts beside", |page| {
-            page.table(table.heads(), table.rows());
-        });
+        page.heading("What this workload counts beside");
+        page.table(table.heads(), table.rows());
     }
 }
 
