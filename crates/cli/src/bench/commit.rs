@@ -20,7 +20,9 @@ The device is what --dir lies on: a directory in memory has nothing to wait for.
 
 Examples:
   foxton bench commit --dir .
-  foxton bench commit --dir . --durability sync --mpl 1,64,512 --seconds 5")]
+      each durability, on the device of this directory
+  foxton bench commit --dir . --durability sync --mpl 1,64,512 --seconds 5
+      group commit: how many share a sync, and what that does to latency")]
 pub(crate) struct Commit {
     /// What commits wait for, separated by commas to compare: sync, buffered, none. With sync, commits
     /// to one row are measured, too, with locks that go early and locks that are held.

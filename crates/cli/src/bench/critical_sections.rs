@@ -21,7 +21,9 @@ use crate::output::show;
 #[command(after_help = "\
 Examples:
   cargo run --release --features account -- bench critical-sections
-  cargo run --release --features account -- bench critical-sections --designs baseline,default --mpl 1,2")]
+      every design and workload, one client, commits on the device
+  cargo run --release --features account -- bench critical-sections --designs baseline,default --mpl 1,2
+      two designs, and what a second client gives more")]
 pub(crate) struct CriticalSections {
     /// Designs to compare, separated by commas: global, baseline, inheritance, consolidated, staged,
     /// sharded, direct, default. Without this: all of them.

@@ -23,6 +23,7 @@ use crate::{output::show, seconds::seconds};
 #[command(after_help = "\
 Examples:
   foxton bench fairness
+      every lock manager
   foxton bench fairness --locks sharded,sharded:arrival --readers 64
       the two orders beside each other, under more readers")]
 pub(crate) struct Fairness {

@@ -65,6 +65,7 @@ impl Points {
 #[command(after_help = "\
 Examples:
   foxton bench bank
+      half transfers, half reads, over every latch, 1 to 8 threads
   foxton bench bank --reads 0,50,100 --threads 4 --seconds 1 --reps 100
       as document 001 has it, 1 s for each
   foxton bench bank --accounts 100 --global
@@ -101,7 +102,9 @@ impl Bank {
 #[command(after_help = "\
 Examples:
   foxton bench counter
-  foxton bench counter --layout apart,global --latch parking,elided:adaptive --threads 1,4")]
+      four layouts, every latch
+  foxton bench counter --layout adjacent,apart --latch parking --threads 1,2,4
+      what it costs to share a line and nothing else")]
 pub(crate) struct Counter {
     /// Where the counters are, separated by commas: one, adjacent, apart or global [default: all].
     #[arg(long, value_delimiter = ',')]
@@ -126,7 +129,9 @@ impl Counter {
 #[command(after_help = "\
 Examples:
   foxton bench list
-  foxton bench list --reads 100 --threads 2 --latch parking,tas-t,elided:retry100")]
+      none, half and all of the operations look for a value
+  foxton bench list --reads 100 --threads 2 --latch parking,tas-t,elided:retry100
+      readers only, who elision lets in together")]
 pub(crate) struct List {
     /// Values that the list begins with.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -160,9 +165,11 @@ impl List {
 #[command(after_help = "\
 Examples:
   foxton bench hashmap
+      10, 100 and 1,000 buckets with a latch each
   foxton bench hashmap --buckets 1000 --global --threads 1,2,3,4,5,6,7,8
       one latch over all buckets: what elision is for
-  foxton bench hashmap --values 10000 --buckets 1,10,100,1000,10000 --threads 4")]
+  foxton bench hashmap --values 10000 --buckets 1,10,100,1000,10000 --threads 4
+      ten times as many values: longer chains")]
 pub(crate) struct HashMap {
     /// Numbers of buckets, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "10,100,1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

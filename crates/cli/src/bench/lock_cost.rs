@@ -23,7 +23,9 @@ Instructions per lock and release are counted by valgrind's callgrind, where it 
 
 Examples:
   foxton bench lock-cost
-  foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5")]
+      every lock manager, and no locks
+  foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5
+      what the latch under one of them is to it")]
 pub(crate) struct LockCost {
     /// Lock managers to compare, separated by commas [default: every one in its usual form, and global
     /// and bucket over each latch].

@@ -18,7 +18,9 @@ use crate::seconds::seconds;
 #[command(after_help = "\
 Examples:
   foxton bench lock-only
-  foxton bench lock-only --locks bucket,sharded --mpl 1,8,512 --seconds 1")]
+      every lock manager, beside another engine's
+  foxton bench lock-only --locks bucket,sharded --mpl 1,8,512 --seconds 1
+      two of them, each point for a second")]
 pub(crate) struct LockOnly {
     /// Lock managers to compare, separated by commas [default: all but the reference].
     #[arg(long, value_delimiter = ',')]

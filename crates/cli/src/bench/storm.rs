@@ -24,9 +24,11 @@ use crate::{
 #[command(after_help = "\
 Examples:
   foxton bench storm
+      every storm, lock manager and victim policy: some minutes
   foxton bench storm --storm every-row --rows 4 --locks direct
       128 threads that want all of four rows in random order, over the default manager
-  foxton bench storm --storm convert,update --victim requester")]
+  foxton bench storm --storm convert,update --victim requester
+      readers who then write: with a lock for update there is nothing to deadlock over")]
 pub(crate) struct StormArguments {
     /// Which, separated by commas: convert, update, every-row.
     #[arg(long, value_delimiter = ',', default_values_t = Storm::ALL)]
