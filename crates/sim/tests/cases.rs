@@ -36,19 +36,22 @@ fn strength(level: Isolation) -> usize {
     weaker.take_while(|&&other| other != level).count()
 }
 
-/// Plays `case` in all orders, or in `most` of them, and says how often each of its rules was broken.
+/// Plays `case` in all orders, or in `most` of them, by those who look at once when they are woken or by sleepers, and
+/// says how often each of its rules was broken.
 fn play(
     case: &Case,
-    stage: &Stage,
+    (stage, asleep): (&Stage, bool),
     (most, seed): (u64, u64),
     wrong: impl Fn(&Outcome) -> Option<String>,
 ) -> Vec<u64> {
     let lengths = case.lengths();
     let mut seen = vec![0; case.never.len()];
     let mut take = |order: &[usize]| {
-        let outcome = stage
-            .play(case, order)
-            .unwrap_or_else(|stuck| panic!("{stuck}"));
+        let outcome = match asleep {
+            false => stage.play(case, order),
+            true => stage.play_asleep(case, order),
+        };
+        let outcome = outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
         if let Some(what) = wrong(&outcome) {
             panic!("{what}, in the order {order:?}: {outcome:?}");
         }
@@ -83,13 +86,15 @@ fn play_all(most: u64) {
                     let forbidden = forbidden.map(|never| format!("{:?}", never.text));
                     forbidden.or(not_serial.then(|| "no serial order".to_owned()))
                 };
-                for (sum, more) in seen
-                    .iter_mut()
-                    .zip(play(&case, &stage, (most, seed), wrong))
-                {
-                    *sum += more;
+                // Only this one cares who sleeps.
+                let lends = manager == LockManagerKind::Direct;
+                for asleep in [false, true].into_iter().take(1 + usize::from(lends)) {
+                    let played = play(&case, (&stage, asleep), (most, seed), wrong);
+                    for (sum, more) in seen.iter_mut().zip(played) {
+                        *sum += more;
+                    }
+                    plays += count(&case.lengths()).min(most);
                 }
-                plays += count(&case.lengths()).min(most);
             }
             for (never, seen) in case.never.iter().zip(seen) {
                 if strength(level) + 1 == strength(never.from) {

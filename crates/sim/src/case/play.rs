@@ -65,6 +65,20 @@ impl Stage {
     /// What the database answers that is neither a conflict nor a key that exists; or that some
     /// transaction waits, and nobody is left who could wake it.
     pub fn play(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
+        self.play_as(case, order, false)
+    }
+
+    /// The same, but who waits sleeps until its next step is due, whatever it was granted meanwhile: others take their
+    /// steps before it sees that.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn play_asleep(&self, case: &Case, order: &[usize]) -> Result<Outcome, String> {
+        self.play_as(case, order, true)
+    }
+
+    fn play_as(&self, case: &Case, order: &[usize], asleep: bool) -> Result<Outcome, String> {
         let told = |error: Error| error.to_string();
         self.set(case).map_err(told)?;
         let mut sessions: Vec<Session<'_>> = case
@@ -75,9 +89,13 @@ impl Stage {
         let mut time = 0;
         for &session in order {
             sessions[session].due += 1;
-            // Whoever goes on may wake others.
-            while self.go_on(&mut sessions, &mut time).map_err(told)? {}
+            match asleep {
+                true => while sessions[session].go_on(self, &mut time).map_err(told)? {},
+                // Whoever goes on may wake others.
+                false => while self.go_on(&mut sessions, &mut time).map_err(told)? {},
+            }
         }
+        while self.go_on(&mut sessions, &mut time).map_err(told)? {}
         if let Some(stuck) = sessions
             .iter()
             .position(|session| session.running.is_some())
