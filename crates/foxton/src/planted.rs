@@ -6,6 +6,7 @@
 //!
 //! A program that means to keep its data never turns this on.
 
+use foxton_lock::any;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 
 use crate::isolation::Hold;
@@ -63,6 +64,8 @@ pub enum Fault {
     UnlockBeforeLog,
     /// One waiter of 64 is not told that it has its lock.
     WakeUpLost,
+    /// What is lent to somebody who sleeps (`direct`) goes to who asks for it also after it was seen.
+    LentTwice,
 }
 
 foxton_sync::named! {
@@ -88,6 +91,7 @@ foxton_sync::named! {
     UndoForgotten = "undo-forgotten",
     UnlockBeforeLog = "unlock-before-log",
     WakeUpLost = "wake-up-lost",
+    LentTwice = "lent-twice",
 }
 
 /// Which fault there is to be, if any.
@@ -113,6 +117,15 @@ impl Planted {
     #[inline(always)]
     pub(crate) fn is_any(self) -> bool {
         self != Planted::default()
+    }
+
+    /// Has the lock manager do wrong what is its part.
+    #[cfg_attr(not(feature = "planted"), expect(unused_variables, reason = "none is"))]
+    pub(crate) fn plant_in_locks(self, options: &mut any::Options) {
+        #[cfg(feature = "planted")]
+        {
+            options.lends_twice = self.is(Fault::LentTwice);
+        }
     }
 
     /// What a read holds that should hold `right`.

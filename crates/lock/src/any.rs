@@ -122,6 +122,9 @@ pub struct Options {
     /// For `direct`: for how long, from the first time on, somebody may be passed in its sleep, to within a tick of the
     /// clock; after that what is granted to it is not lent any more. Default 50 ms.
     pub passed_for: Duration,
+    /// A fault on purpose, for `direct`: what is lent goes to who asks for it also after it was seen. Default false.
+    #[cfg(feature = "planted")]
+    pub lends_twice: bool,
     /// Above how many keys of one table a transaction tries to have all of it, without waiting, in the place
     /// of those; 0 for never. Default 10,000.
     ///
@@ -153,6 +156,8 @@ impl Default for Options {
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
             passed_for: Duration::from_millis(50),
+            #[cfg(feature = "planted")]
+            lends_twice: false,
             escalation: 10_000,
             owner_bytes: 64 << 20,
             total_bytes: 1 << 30,
@@ -270,6 +275,8 @@ impl Any {
             granule_count,
             hold_off,
             passed_for,
+            #[cfg(feature = "planted")]
+            lends_twice,
             escalation,
             owner_bytes,
             total_bytes,
@@ -323,6 +330,11 @@ impl Any {
                     tables,
                 };
                 let manager = Direct::new(latch, bucket_count, victim, granules);
+                #[cfg(feature = "planted")]
+                let manager = match lends_twice {
+                    true => manager.lending_twice(),
+                    false => manager,
+                };
                 Self::Direct(match kind {
                     Kind::Direct => manager.lending(passed_for),
                     _ => manager,

@@ -290,7 +290,16 @@ impl Direct {
         }
     }
 
-    /// Whether it is so.
+    /// A fault on purpose: where it lends, also what was seen.
+    #[cfg(feature = "planted")]
+    pub fn lending_twice(self) -> Self {
+        Self {
+            real: self.real.lending_twice(),
+            ..self
+        }
+    }
+
+    /// Whether it lends.
     pub fn lends(&self) -> bool {
         self.real.lends()
     }

@@ -98,6 +98,8 @@ pub struct Queued<B> {
     pub(super) detector: Detector,
     /// For how long who sleeps may be passed, if grants are lent.
     lends: Option<Millis>,
+    #[cfg(feature = "planted")]
+    lends_twice: bool,
 }
 
 impl<B: Buckets> fmt::Debug for Queued<B> {
@@ -145,6 +147,8 @@ impl<B: Buckets> Queued<B> {
             registry: Arc::new(Registry::new()),
             detector: Detector::new(policy),
             lends: None,
+            #[cfg(feature = "planted")]
+            lends_twice: false,
         }
     }
 

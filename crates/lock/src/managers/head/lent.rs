@@ -70,6 +70,19 @@ impl Head {
         Some(self.take_slot(place, mode.set()))
     }
 
+    /// A fault on purpose: as `grant_instead`, where the one that was granted last has seen it, and goes on.
+    #[cfg(feature = "planted")]
+    pub(crate) fn grant_beside(&mut self, place: u32, mode: Mode) -> Option<u32> {
+        let seen = self.line.as_ref()?.given?;
+        let held = self.requests.get(seen.slot as usize)?;
+        let (own, is_held) = (seen.mode.set(), held.place == seen.place);
+        if !is_held || held.granted != own || mode.conflicts().meets(self.granted_besides(own)) {
+            return None;
+        }
+        self.count_granted(mode.set());
+        Some(self.take_slot(place, mode.set()))
+    }
+
     /// What was granted to a waiter, and can still be taken back, is its own from now on.
     pub(crate) fn keep_given(&mut self, wait: WaitTicket) {
         if let Some(line) = self.line.as_mut() {

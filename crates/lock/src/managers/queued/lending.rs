@@ -28,6 +28,14 @@ impl<B: Buckets> Queued<B> {
         }
     }
 
+    #[cfg(feature = "planted")]
+    pub(in crate::managers) fn lending_twice(self) -> Self {
+        Self {
+            lends_twice: true,
+            ..self
+        }
+    }
+
     pub(in crate::managers) fn lends(&self) -> bool {
         self.lends.is_some()
     }
@@ -42,11 +50,17 @@ impl<B: Buckets> Queued<B> {
         if !passes {
             return None;
         }
+        let place = asked.owner.id().place();
         let now = self.registry.now().as_millis() as Millis;
         let passing = Passing { now, at_most };
-        head.grant_instead(asked.owner.id().place(), asked.mode, passing, |asleep| {
+        let slot = head.grant_instead(place, asked.mode, passing, |asleep| {
             let parker = &self.registry.record(asleep.place).parker;
             parker.take_back(asleep.ticket, GRANTED)
-        })
+        });
+        #[cfg(feature = "planted")]
+        if slot.is_none() && self.lends_twice {
+            return head.grant_beside(place, asked.mode);
+        }
+        slot
     }
 }
