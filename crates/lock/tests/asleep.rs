@@ -55,6 +55,28 @@ impl Hot {
         owner
     }
 
+    fn asks_for_the_other(&self, owner: &mut Owner) -> bool {
+        self.0.asks(owner, self.name(1), WRITE)
+    }
+
+    /// One that has the other name and waits to write this one. It has given way before, and will not again.
+    fn waits_with_the_other(&self) -> Owner {
+        let mut owner = self.owner();
+        owner.set_defeats(20);
+        assert!(self.asks_for_the_other(&mut owner));
+        assert!(!self.asks(&mut owner, WRITE));
+        owner
+    }
+
+    /// It asks for the other name, closes a circle, and gives way.
+    fn gives_way(&self, mut owner: Owner) {
+        assert!(!self.asks_for_the_other(&mut owner));
+        assert_eq!(self.locks.deadlocks().len(), 1);
+        let ended = self.polled(&mut owner);
+        assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
+        self.end(owner);
+    }
+
     /// One that waits to write, and to which the lock was granted.
     fn asleep(&self) -> Owner {
         let first = self.holds(WRITE);
@@ -103,9 +125,11 @@ fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
         (options.kind, options.passed_for) = (Kind::Direct, long);
         let table = Hot::of(Table::with(&options));
         let mut asleep = table.asleep();
-        let passer = table.holds(WRITE);
         // Longer than a tick of the clock.
-        thread::sleep(Duration::from_millis(30));
+        let tick = Duration::from_millis(30);
+        thread::sleep(tick); // However long it has had the lock.
+        let passer = table.holds(WRITE);
+        thread::sleep(tick);
         table.end(passer);
         let mut late = table.owner();
         assert_eq!(table.asks(&mut late, WRITE), long == Duration::MAX);
@@ -121,6 +145,31 @@ fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
         }
         table.nobody_is_left();
     }
+}
+
+/// From the first time on, and not from the last.
+#[test]
+fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
+    let mut options = Options::tiny();
+    (options.kind, options.passed_for) = (Kind::Direct, Duration::from_millis(100));
+    let table = Hot::of(Table::with(&options));
+    let mut asleep = table.asleep();
+    let mut passed = 0;
+    let mut late = loop {
+        let mut owner = table.owner();
+        if !table.asks(&mut owner, WRITE) {
+            break owner;
+        }
+        passed += 1;
+        thread::sleep(Duration::from_millis(20));
+        table.end(owner);
+    };
+    assert!(passed < 20, "{passed} times, of 20 ms each");
+    assert!(table.is_granted(&mut asleep));
+    table.end(asleep);
+    assert!(table.is_granted(&mut late));
+    table.end(late);
+    table.nobody_is_left();
 }
 
 /// A session may hold a number for hours, and ask for it again as soon as it has let go.
@@ -322,20 +371,10 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
 #[test]
 fn a_circle_through_who_was_passed_is_found_and_closed_once() {
     let table = Hot::new(Kind::Direct);
-    let ask_other = |owner: &mut Owner| table.0.asks(owner, table.name(1), WRITE);
     let first = table.holds(WRITE);
-    // It has given way before, and will not again.
-    let mut asleep = table.owner();
-    asleep.set_defeats(20);
-    assert!(ask_other(&mut asleep));
-    assert!(!table.asks(&mut asleep, WRITE));
+    let mut asleep = table.waits_with_the_other();
     table.end(first);
-    let mut passer = table.holds(WRITE);
-    assert!(!ask_other(&mut passer));
-    assert_eq!(table.locks.deadlocks().len(), 1);
-    let ended = table.polled(&mut passer);
-    assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
-    table.end(passer);
+    table.gives_way(table.holds(WRITE));
     let mut again = table.waits(WRITE);
     assert!(table.is_granted(&mut asleep), "it was its turn");
     table.end(asleep);
@@ -348,23 +387,33 @@ fn a_circle_through_who_was_passed_is_found_and_closed_once() {
 #[test]
 fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
     let table = Hot::new(Kind::Direct);
-    let ask_other = |owner: &mut Owner| table.0.asks(owner, table.name(1), WRITE);
-    let mut first = table.holds(WRITE);
-    let asleep = table.waits(WRITE);
-    // It has given way before, and will not again.
-    let mut behind = table.owner();
-    behind.set_defeats(20);
-    assert!(ask_other(&mut behind));
-    assert!(!table.asks(&mut behind, WRITE));
-    assert!(!ask_other(&mut first));
-    assert_eq!(table.locks.deadlocks().len(), 1);
-    let ended = table.polled(&mut first);
-    assert!(matches!(ended, Poll::Ready(Outcome::Refused(_))));
-    table.end(first);
+    let first = table.holds(WRITE);
+    let line = [table.waits(WRITE), table.waits_with_the_other()];
+    table.gives_way(first);
     let mut again = table.waits(WRITE);
-    for mut owner in [asleep, behind] {
+    for mut owner in line {
         assert!(table.is_granted(&mut owner), "it was its turn");
         assert!(!table.is_granted(&mut again));
+        table.end(owner);
+    }
+    assert!(table.is_granted(&mut again));
+    table.end(again);
+    table.nobody_is_left();
+}
+
+/// And where the sleeper is not in the line but has the lock, beside the victim.
+#[test]
+fn a_circle_beside_a_sleeper_is_closed_once() {
+    let table = Hot::new(Kind::Direct);
+    let first = table.holds(WRITE);
+    let asleep = table.waits(READ);
+    table.end(first);
+    let reader = table.holds(READ);
+    let writer = table.waits_with_the_other();
+    table.gives_way(reader);
+    let mut again = table.waits(WRITE);
+    for mut owner in [asleep, writer] {
+        assert!(table.is_granted(&mut owner), "it was its turn");
         table.end(owner);
     }
     assert!(table.is_granted(&mut again));
