@@ -258,6 +258,25 @@ fn a_conversion_is_neither_passed_nor_passes() {
     table.nobody_is_left();
 }
 
+/// Who converts waits for the sleeper, and would wait for whoever took its place.
+#[test]
+fn nobody_passes_a_sleeper_for_whom_a_conversion_waits() {
+    let table = Hot::new(Kind::Direct);
+    let (first, mut converts) = (table.holds(UPDATE), table.holds(READ));
+    let mut asleep = table.waits(UPDATE);
+    table.end(first);
+    assert!(!table.asks(&mut converts, WRITE));
+    let mut late = table.waits(UPDATE);
+    assert!(table.is_granted(&mut asleep));
+    table.end(asleep);
+    assert!(table.is_granted(&mut converts));
+    assert!(!table.is_granted(&mut late));
+    table.end(converts);
+    assert!(table.is_granted(&mut late));
+    table.end(late);
+    table.nobody_is_left();
+}
+
 /// Who reads for update passes another that would, and then writes: a conversion waits for holders only.
 #[test]
 fn who_has_passed_another_converts_before_it() {
