@@ -14,10 +14,11 @@ pub(crate) fn open(directory: &Path) -> Result<Database, String> {
             directory.display()
         )
     };
-    let mut entries =
+    let entries =
         fs::read_dir(directory).map_err(|error| nothing(&format!("cannot be read ({error})")))?;
-    if entries.next().is_none() {
-        return Err(nothing("is empty"));
+    // The file of the lock is all that a restore leaves which was cut short at once.
+    if entries.flatten().all(|entry| entry.file_name() == "lock") {
+        return Err(nothing("holds no database"));
     }
     opening::open(directory, Options::default())
 }

@@ -74,6 +74,19 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
             said(&output)
         );
     }
+    // A restore that was cut short at once has left this; whoever only looks makes nothing of it.
+    let cut = scratch.path().join("cut");
+    fs::create_dir(&cut).unwrap();
+    fs::write(cut.join("lock"), "1\n").unwrap();
+    for verb in ["dump", "inspect"] {
+        let output = foxton(&[verb, &cut.to_string_lossy()]);
+        assert!(
+            said(&output).contains("holds no database"),
+            "{}",
+            said(&output)
+        );
+        assert_eq!(fs::read_dir(&cut).unwrap().count(), 1, "nothing was made");
+    }
     let db = Database::open_with(&path, Options::tiny()).unwrap();
     let output = foxton(&["check", &path.to_string_lossy()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
