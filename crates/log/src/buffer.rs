@@ -26,7 +26,8 @@
 //!   before complete.
 //! * B5  A gap holds up no insert for longer than what precedes it takes to complete.
 //!
-//! `tests/buffers.rs` has a test for each clause and runs it on every buffer.
+//! `tests/buffers.rs` has a test for each clause and runs it on every buffer; `tests/loom_buffers.rs` plays B1 to B4 in every
+//! order of two threads.
 //!
 //! # What a thread that loses its processor holds up
 //!

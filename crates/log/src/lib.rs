@@ -67,7 +67,7 @@ mod restart;
 /// Who waits for the log to get somewhere.
 mod waiters;
 
-/// The waiters, for the model checker.
+/// The waiters and the buffers, for the model checker.
 #[cfg(loom)]
 pub mod model;
 
