@@ -416,9 +416,14 @@ impl Registry {
         (0..self.place_count()).map(|place| self.record(place))
     }
 
-    /// What everybody waits for who does, the longest wait first.
+    /// What everybody waits for who does, in no order.
+    pub(crate) fn waits_unsorted(&self) -> Vec<Waiting> {
+        self.records().filter_map(Record::waiting).collect()
+    }
+
+    /// The same, the longest wait first.
     pub(crate) fn waits(&self) -> Vec<Waiting> {
-        let mut waits: Vec<Waiting> = self.records().filter_map(Record::waiting).collect();
+        let mut waits = self.waits_unsorted();
         waits.sort_by_key(|waiting| waiting.since);
         waits
     }

@@ -60,7 +60,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     pub(super) fn take<W: World>(locks: &Queued<Shards<W>>, worker: &Worker) -> Self {
         let registry = &locks.registry;
-        let mut waits = registry.waits();
+        let mut waits = registry.waits_unsorted();
         waits.sort_unstable_by_key(|waiting| waiting.name);
         let mut snapshot = Self {
             node_at: vec![NONE; registry.place_count() as usize],
@@ -134,8 +134,8 @@ impl Snapshot {
         })
     }
 
-    /// The same for holders and for those ahead in the line.
-    fn edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+    /// The same for holders and for those ahead in the line, but for so many of these.
+    fn edge(&self, node: usize, from: usize, passed: usize) -> Option<(usize, usize)> {
         let Node {
             waiting,
             queue,
@@ -147,63 +147,37 @@ impl Snapshot {
             return Some(found);
         }
         let holders = queue.holders.len();
-        (from.max(holders)..holders + position).find_map(|at| {
+        (from.max(holders + passed)..holders + position).find_map(|at| {
             let ahead = &queue.line[at - holders];
             let in_the_way =
                 ahead.place != waiting.id.place() && !ahead.mode.compatible(waiting.mode);
-            let other = self.node_of(ahead.wait()).filter(|_| in_the_way)?;
-            Some((other, at + 1))
+            match in_the_way {
+                true => Some((self.node_of(ahead.wait())?, at + 1)),
+                false => None,
+            }
         })
     }
 
     /// Every cycle, given that of each found before one has left by `policy`.
     pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<Waiting>> {
         let mut cycles = Vec::new();
-        let mut left = vec![false; self.nodes.len()];
-        while let Some(cycle) = self.cycle(&left) {
-            let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
-            let mut waits: Vec<Waiting> = waits.collect();
-            left[cycle[policy.choose(&waits)]] = true;
-            // Told from the wait that closed it.
-            let closed_it = VictimPolicy::Requester.choose(&waits);
-            waits.rotate_left(closed_it);
-            cycles.push(waits);
+        let mut search = Search {
+            snapshot: self,
+            seen: vec![Seen::Not; self.nodes.len()],
+            passed: vec![0; self.queues.len()],
+        };
+        for start in 0..self.nodes.len() {
+            while let Some(cycle) = search.cycle(start) {
+                let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
+                let mut waits: Vec<Waiting> = waits.collect();
+                search.is_done(cycle[policy.choose(&waits)]);
+                // Told from the wait that closed it.
+                let closed_it = VictimPolicy::Requester.choose(&waits);
+                waits.rotate_left(closed_it);
+                cycles.push(waits);
+            }
         }
         cycles
-    }
-
-    /// Some cycle without those who have left: each waits for the next, the last for the first.
-    fn cycle(&self, left: &[bool]) -> Option<Vec<usize>> {
-        // Those who have left are as good as done.
-        let mut seen: Vec<Seen> = left.iter().map(|&left| Seen::from(left)).collect();
-        let mut path: Vec<(usize, usize)> = Vec::new();
-        for start in 0..self.nodes.len() {
-            if seen[start] != Seen::Not {
-                continue;
-            }
-            seen[start] = Seen::OnPath;
-            path.push((start, 0));
-            while let Some(&(node, from)) = path.last() {
-                let Some((other, next)) = self.edge(node, from) else {
-                    seen[node] = Seen::Done;
-                    path.pop();
-                    continue;
-                };
-                path.last_mut().expect("it is there").1 = next;
-                match seen[other] {
-                    Seen::Done => {}
-                    Seen::Not => {
-                        seen[other] = Seen::OnPath;
-                        path.push((other, 0));
-                    }
-                    Seen::OnPath => {
-                        let nodes = path.iter().map(|&(node, _)| node);
-                        return Some(nodes.skip_while(|&node| node != other).collect());
-                    }
-                }
-            }
-        }
-        None
     }
 
     /// How much `waiter` weighs; who came after the copy weighs nothing.
@@ -291,6 +265,14 @@ impl Snapshot {
     }
 }
 
+/// The search for cycles: who has left is as good as done, and who is done reaches no cycle, whoever leaves.
+struct Search<'s> {
+    snapshot: &'s Snapshot,
+    seen: Vec<Seen>,
+    /// How many at the head of each line are done: each line is gone through about once, and not by each who is in it.
+    passed: Vec<usize>,
+}
+
 /// How far the search has come with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
@@ -299,8 +281,55 @@ enum Seen {
     Done,
 }
 
-impl From<bool> for Seen {
-    fn from(done: bool) -> Self {
-        if done { Self::Done } else { Self::Not }
+impl Search<'_> {
+    /// Some cycle that is to be reached from `start`: each waits for the next, the last for the first.
+    fn cycle(&mut self, start: usize) -> Option<Vec<usize>> {
+        if self.seen[start] == Seen::Done {
+            return None;
+        }
+        self.seen[start] = Seen::OnPath;
+        let mut path: Vec<(usize, usize)> = vec![(start, 0)];
+        while let Some((node, from)) = path.last_mut() {
+            let Some((other, next)) = self.edge(*node, *from) else {
+                self.is_done(*node);
+                path.pop();
+                continue;
+            };
+            *from = next;
+            match self.seen[other] {
+                Seen::Done => {}
+                Seen::Not => {
+                    self.seen[other] = Seen::OnPath;
+                    path.push((other, 0));
+                }
+                Seen::OnPath => {
+                    let nodes = path.iter().map(|&(node, _)| node);
+                    nodes.clone().for_each(|node| self.seen[node] = Seen::Not);
+                    return Some(nodes.skip_while(|&node| node != other).collect());
+                }
+            }
+        }
+        None
+    }
+
+    fn edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+        let queue = self.snapshot.nodes[node].queue;
+        let passed = self.passed.get(queue).copied().unwrap_or_default();
+        self.snapshot.edge(node, from, passed)
+    }
+
+    fn is_done(&mut self, node: usize) {
+        self.seen[node] = Seen::Done;
+        let queue = self.snapshot.nodes[node].queue;
+        let Some(passed) = self.passed.get_mut(queue) else {
+            return;
+        };
+        // Who came after the copy is in no cycle of it.
+        let line = &self.snapshot.queues[queue].line[*passed..];
+        let is_done = |waiter: &&Waiter| {
+            let node = self.snapshot.node_of(waiter.wait());
+            node.is_none_or(|node| self.seen[node] == Seen::Done)
+        };
+        *passed += line.iter().take_while(is_done).count();
     }
 }
