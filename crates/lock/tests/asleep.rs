@@ -84,6 +84,19 @@ impl Hot {
         self.end(first);
         asleep
     }
+
+    /// Each in its turn has the lock, none before those ahead have ended, and nobody is left.
+    fn have_their_turns<const N: usize>(&self, line: [Owner; N]) {
+        let mut line = line.into_iter();
+        while let Some(mut owner) = line.next() {
+            assert!(self.is_granted(&mut owner), "it was its turn");
+            for later in line.as_mut_slice() {
+                assert!(!self.is_granted(later), "it was another's turn");
+            }
+            self.end(owner);
+        }
+        self.nobody_is_left();
+    }
 }
 
 #[test]
@@ -352,19 +365,15 @@ fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
     for reason in [Reason::TimedOut, Reason::Cancelled] {
         for passes in 0..2 {
             let table = Hot::new(Kind::Direct);
-            let mut asleep = table.asleep();
+            let asleep = table.asleep();
             for _ in 0..passes {
                 table.end(table.holds(WRITE));
             }
             let ticket = asleep.wait_ticket().unwrap();
             let ended = table.locks.end_wait(&table.worker, ticket, reason);
             assert!(!ended, "it was granted before");
-            let mut late = table.waits(WRITE);
-            assert!(table.is_granted(&mut asleep));
-            table.end(asleep);
-            assert!(table.is_granted(&mut late));
-            table.end(late);
-            table.nobody_is_left();
+            let late = table.waits(WRITE);
+            table.have_their_turns([asleep, late]);
         }
     }
 }
@@ -391,15 +400,11 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
 fn a_circle_through_who_was_passed_is_found_and_closed_once() {
     let table = Hot::new(Kind::Direct);
     let first = table.holds(WRITE);
-    let mut asleep = table.waits_with_the_other();
+    let asleep = table.waits_with_the_other();
     table.end(first);
     table.gives_way(table.holds(WRITE));
-    let mut again = table.waits(WRITE);
-    assert!(table.is_granted(&mut asleep), "it was its turn");
-    table.end(asleep);
-    assert!(table.is_granted(&mut again));
-    table.end(again);
-    table.nobody_is_left();
+    let again = table.waits(WRITE);
+    table.have_their_turns([asleep, again]);
 }
 
 /// The same where somebody stands between: who passes the first in the line passes both.
@@ -407,17 +412,10 @@ fn a_circle_through_who_was_passed_is_found_and_closed_once() {
 fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
     let table = Hot::new(Kind::Direct);
     let first = table.holds(WRITE);
-    let line = [table.waits(WRITE), table.waits_with_the_other()];
+    let [asleep, behind] = [table.waits(WRITE), table.waits_with_the_other()];
     table.gives_way(first);
-    let mut again = table.waits(WRITE);
-    for mut owner in line {
-        assert!(table.is_granted(&mut owner), "it was its turn");
-        assert!(!table.is_granted(&mut again));
-        table.end(owner);
-    }
-    assert!(table.is_granted(&mut again));
-    table.end(again);
-    table.nobody_is_left();
+    let again = table.waits(WRITE);
+    table.have_their_turns([asleep, behind, again]);
 }
 
 /// And where the sleeper is not in the line but has the lock, beside the victim.
@@ -430,12 +428,6 @@ fn a_circle_beside_a_sleeper_is_closed_once() {
     let reader = table.holds(READ);
     let writer = table.waits_with_the_other();
     table.gives_way(reader);
-    let mut again = table.waits(WRITE);
-    for mut owner in [asleep, writer] {
-        assert!(table.is_granted(&mut owner), "it was its turn");
-        table.end(owner);
-    }
-    assert!(table.is_granted(&mut again));
-    table.end(again);
-    table.nobody_is_left();
+    let again = table.waits(WRITE);
+    table.have_their_turns([asleep, writer, again]);
 }
