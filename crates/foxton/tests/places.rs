@@ -207,18 +207,26 @@ fn forbidden(scratch: &Path) {
     allow(&db, 0o000);
     assert_says(open(&db), "not_permitted", &["db"]);
     assert_says(check(&db), "not_permitted", &["db"]);
-    let made = backup::of_directory(&db, scratch.join("z"), &mut quiet);
-    assert_says(made, "not_permitted", &["db"]);
+    let refused = backup::of_directory(&db, scratch.join("z"), &mut quiet);
+    assert_says(refused, "not_permitted", &["db"]);
     allow(&db, 0o700);
     is_there(&db);
     // A place where nothing may be made, and a backup that may not be read.
     let closed = scratch.join("closed");
     fs::create_dir(&closed).unwrap();
     allow(&closed, 0o500);
-    let made = backup::of_directory(&db, closed.join("copy"), &mut quiet);
-    assert_says(made, "not_permitted", &["closed/copy"]);
+    let refused = backup::of_directory(&db, closed.join("copy"), &mut quiet);
+    assert_says(refused, "not_permitted", &["closed/copy"]);
     assert_says(open(&closed.join("db")), "not_permitted", &["closed/db"]);
     assert_says(open(&closed), "not_permitted", &["closed"]);
+    // One that takes names and may not be read: who makes something there still sees to it that its name stays.
+    let blind = scratch.join("blind");
+    fs::create_dir(&blind).unwrap();
+    allow(&blind, 0o300);
+    made(&blind.join("db"));
+    is_there(&blind.join("db"));
+    backup::of_directory(&db, blind.join("copy"), &mut quiet).unwrap();
+    allow(&blind, 0o700);
     let label = copy.join("backup");
     allow(&label, 0o000);
     let restored = backup::restore(&copy, scratch.join("to"), None, &mut quiet);

@@ -7,7 +7,7 @@
 use foxton_sim::{
     calls::{Aim, Blow, End, Place, Rig, aims, folder, is_possible},
     kill::Summary,
-    victim::{Honesty, options},
+    victim::{Honesty, Orders, options},
 };
 use std::{fs, process::Command};
 
@@ -84,6 +84,48 @@ fn a_call_that_fails_is_told_or_borne_and_no_acknowledged_commit_is_lost() {
         refused += usize::from(end == End::Refused);
     }
     assert!(refused >= 3, "only {refused} were refused");
+}
+
+/// A directory that was made by hand, or by somebody who was killed right behind it, has a name that may not be durable.
+#[test]
+fn a_directory_has_a_durable_name_before_it_has_a_lock_whoever_made_it() {
+    if let Err(why) = is_possible() {
+        println!("nothing is shown: {why}");
+        return;
+    }
+    let place = std::env::temp_dir().join(format!("foxton-calls-name-{}", std::process::id()));
+    let orders = Orders {
+        folder: folder(Some(place.clone())).expect("the temporary folder can be written"),
+        seed: with_checkpoints(),
+        clients: 1,
+        each: 1,
+        honesty: Honesty::Honest,
+        backups: None,
+    };
+    fs::create_dir(orders.database()).expect("the folder is ours");
+    let notes = orders.folder.join("calls");
+    for is_new in [true, false] {
+        let mut command = Command::new("strace");
+        command.args(["--quiet=all", "--decode-fds=path", "--trace=fsync,openat"]);
+        command.arg("--output").arg(&notes).arg("--");
+        command.arg(env!("CARGO_BIN_EXE_victim"));
+        orders.give(&mut command);
+        assert!(command.status().expect("it was possible").success());
+        let notes = fs::read_to_string(&notes).expect("the calls are noted");
+        let line = |words: &[&str]| {
+            let all = |line: &str| words.iter().all(|word| line.contains(word));
+            notes.lines().position(all)
+        };
+        let above = format!("<{}>", orders.folder.display());
+        let named = line(&["fsync(", &above, "= 0"]);
+        let locked = line(&["openat(", "\"lock\"", "O_CREAT"]).expect("it has a lock");
+        match is_new {
+            true => assert!(named.is_some_and(|named| named < locked), "{notes}"),
+            // Once is enough.
+            false => assert_eq!(named, None, "{notes}"),
+        }
+    }
+    fs::remove_dir_all(&place).expect("the folder is ours");
 }
 
 #[test]

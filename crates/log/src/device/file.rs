@@ -12,6 +12,9 @@
 //!   by `fork` shares it: it must not touch the device.
 //! * I2 `lock` holds the process id of the holder as decimal text. It is written after the lock
 //!   was taken and is only ever shown to people.
+//! * I3 The directory's name is durable, in the directory above, before there is a `lock`. So whoever finds one
+//!   need not see to that, and whoever finds none, because he makes the directory or somebody was killed who
+//!   did, must.
 
 use std::fmt;
 use std::io;
@@ -82,23 +85,14 @@ impl FileDevice {
         })
     }
 
-    /// Opens a directory, making it first if it is not there. Its parent must exist.
+    /// Opens a directory, making it first if it is not there. Its parent must exist. A new name survives a power
+    /// cut once the directory was [locked](Device::lock).
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         match rustix::fs::mkdir(path, DIRECTORY_MODE) {
-            Ok(()) => {
-                // The new name must survive a power cut as surely as what will be kept under it.
-                let parent = match path.parent() {
-                    Some(parent) if !parent.as_os_str().is_empty() => parent,
-                    _ => Path::new("."),
-                };
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                rustix::fs::fsync(rustix::fs::open(parent, flags, Mode::empty())?)?;
-            }
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+            Ok(()) | Err(Errno::EXIST) => Self::open(path),
+            Err(error) => Err(error.into()),
         }
-        Self::open(path)
     }
 
     /// Sees to it that nobody takes the directory while this lives, and changes nothing in it. For
@@ -142,8 +136,37 @@ impl FileDevice {
         rustix::fs::openat(&self.directory, name, flags, FILE_MODE)
     }
 
+    /// Makes the name of the directory survive a power cut as surely as what will be kept under it.
+    fn sync_name(&self) -> rustix::io::Result<()> {
+        // Not by way of the path: a link may lead here, and `..` lies in no directory called `.`.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.directory, "..", flags, Mode::empty()) {
+            Ok(above) => {
+                let device = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_dev);
+                // Where a file system is mounted, nobody made a name.
+                match device(&above)? == device(&self.directory)? {
+                    true => rustix::fs::fsync(above),
+                    false => Ok(()),
+                }
+            }
+            // New names may be made in a directory that may not be read.
+            Err(Errno::ACCESS | Errno::PERM) => {
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                rustix::fs::syncfs(&self.directory)?;
+                #[cfg(not(any(target_os = "linux", target_os = "android")))]
+                rustix::fs::sync();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn take_lock(&self) -> Result<OwnedFd, LockError> {
         let device = |error: Errno| LockError::Device(error.into());
+        let found = rustix::fs::statat(&self.directory, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW);
+        if found.err() == Some(Errno::NOENT) {
+            self.sync_name().map_err(device)?; // I3
+        }
         let file = self
             .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
             .and_then(plain)
