@@ -62,7 +62,8 @@ pub(super) fn transfer(
     let span = Span {
         from,
         at_least: extent.at_least.max(image),
-        at_most: extent.at_most,
+        // A checkpoint may have been made since somebody said how much he wants, and needs the log up to there.
+        at_most: extent.at_most.max(image),
     };
     let copied = copy(source, identity, span, target, &mut advance)?;
     target
@@ -106,8 +107,10 @@ fn copy_layer(
         .create(name)
         .map_err(Failed::target("create", name))?;
     let (mut at, mut chunk) = (0, vec![0; CHUNK]);
-    loop {
-        let count = from.read_at(&mut chunk, at);
+    // No further, should somebody make it longer meanwhile.
+    while at < length {
+        let wanted = (length - at).min(CHUNK as u64) as usize;
+        let count = from.read_at(&mut chunk[..wanted], at);
         let count = count.map_err(Failed::source("read", name))?;
         if count == 0 {
             break;
@@ -194,5 +197,43 @@ impl From<Trouble> for Failed {
             }
             other => Failed::Damaged(String::new(), other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foxton_log::device::memory::MemoryDevice;
+
+    use super::*;
+    use crate::{Database, Options, Table};
+
+    const BULK: Table<u64, [u8]> = Table::new("bulk");
+    const NOTES: Table<u64, u64> = Table::new("notes");
+
+    /// Whoever says how much he wants, and waits until no checkpoint is made, may find one beyond what he said.
+    #[test]
+    fn the_log_is_copied_up_to_a_checkpoint_that_was_made_since_it_was_said_how_much_is_wanted() {
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        // It keeps the log from its first part on.
+        let mut open = db.begin().unwrap();
+        for key in 0..100 {
+            open.put(&BULK, &key, &[7; 900]).unwrap();
+        }
+        db.run(|tx| tx.put(&NOTES, &1, &1)).unwrap();
+        let said = db.log_end();
+        db.run(|tx| tx.put(&NOTES, &2, &2)).unwrap();
+        let made = db.checkpoint().unwrap();
+        assert!(made.redo_from < said && said < made.image, "{made:?}");
+        let (at_least, at_most) = (said, said);
+        let (engine, target) = (db.engine(), Arc::new(MemoryDevice::new()));
+        let target: Arc<dyn Device> = target;
+        let moved = transfer(
+            &*engine.device,
+            &engine.superblock.identity,
+            Extent { at_least, at_most },
+            &target,
+            &mut |_, _| {},
+        );
+        assert_eq!(moved.unwrap().end, made.image);
     }
 }
