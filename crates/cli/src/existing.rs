@@ -16,7 +16,7 @@ pub(crate) fn open(directory: &Path) -> Result<Database, String> {
     };
     let entries =
         fs::read_dir(directory).map_err(|error| nothing(&format!("cannot be read ({error})")))?;
-    // The file of the lock is all that a restore leaves which was cut short at once.
+    // The file of the lock is all that is left where something was cut short at once.
     if entries.flatten().all(|entry| entry.file_name() == "lock") {
         return Err(nothing("holds no database"));
     }

@@ -87,7 +87,35 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
         );
         assert_eq!(fs::read_dir(&cut).unwrap().count(), 1, "nothing was made");
     }
+    // One that was cut short later says so to everybody, and is given again.
+    fs::write(cut.join("restoring"), "").unwrap();
+    let before = fs::read_dir(&cut).unwrap().count();
+    let rows = scratch.path().join("rows");
+    fs::write(&rows, "{\"key\":1,\"value\":2}\n").unwrap();
+    let (cut_, rows) = (cut.to_string_lossy(), rows.to_string_lossy());
+    for (arguments, code) in [
+        (&["dump", &cut_][..], 1),
+        (&["inspect", &cut_], 1),
+        (&["check", &cut_], 2),
+        (&["load", &cut_, &rows, "--table", "t"], 1),
+        (&["backup", &cut_, "/no/such/place"], 1),
+    ] {
+        let output = foxton(arguments);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        let words = "has not come to its end";
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        assert_eq!(
+            fs::read_dir(&cut).unwrap().count(),
+            before,
+            "nothing was made"
+        );
+    }
     let db = Database::open_with(&path, Options::tiny()).unwrap();
+    let copy = scratch.path().join("copy");
+    db.backup_to(&copy).unwrap();
+    let restored = foxton(&["restore", &copy.to_string_lossy(), &cut_]);
+    assert!(restored.status.success(), "{}", said(&restored));
     let output = foxton(&["check", &path.to_string_lossy()]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("already open"), "{}", said(&output));

@@ -237,9 +237,9 @@ fn identity(device: &dyn Device, path: &Path, report: &mut Report) -> Result<Opt
                 report.note(crate::limits::BACKUP_FILE, Some(0), what);
                 Ok(None)
             }
-            None => Err(no_superblock(path, SuperblockError::Missing)),
+            None => Err(no_superblock(device, path, SuperblockError::Missing)),
         },
-        Err(error) => Err(no_superblock(path, error)),
+        Err(error) => Err(no_superblock(device, path, error)),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::error::{Request, Result, Storage};
 use crate::idle_ender::IdleEnder;
 use crate::idlers::Idlers;
 use crate::keeper::Keeper;
+use crate::limits::RESTORE_FILE;
 use crate::observe::dump::Dumper;
 #[cfg(unix)]
 use crate::observe::server::{self, Server};
@@ -422,7 +423,8 @@ fn check_directory(path: &Path) -> Result<()> {
         let name = entry
             .map_err(|error| told(path, "read", error))?
             .file_name();
-        if name == superblock::FILE {
+        // Whether what is being restored there is somebody's at work, his lock says, and that is asked for first.
+        if name == superblock::FILE || name == RESTORE_FILE {
             return Ok(());
         }
         // What a creation that was cut short leaves behind.
@@ -451,9 +453,13 @@ fn check_directory(path: &Path) -> Result<()> {
 fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
     match Superblock::read(device) {
         Err(SuperblockError::Missing) => {}
-        read => return read.map_err(|error| no_superblock(path, error)),
+        read => return read.map_err(|error| no_superblock(device, path, error)),
     }
     let names = device.list().map_err(|error| told(path, "list", error))?;
+    if names.iter().any(|name| name == RESTORE_FILE) {
+        let path = path.into();
+        return Err(Storage::NotRestored { path }.into());
+    }
     if let Some(other) = names.iter().find(|&name| name != superblock::UNFINISHED) {
         let found = format!("it holds {other} and no file {}", superblock::FILE);
         return Err(not_one(path, found));
@@ -468,6 +474,6 @@ fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
     superblock.incompat = superblock::PATCHES;
     superblock
         .create(device)
-        .map_err(|error| no_superblock(path, error))?;
+        .map_err(|error| no_superblock(device, path, error))?;
     Ok(superblock)
 }

@@ -8,6 +8,9 @@ pub const MAX_TABLES: usize = 4096;
 /// The file that makes a directory a backup.
 pub(crate) const BACKUP_FILE: &str = "backup";
 
+/// The file that is in the place of the superblock while a database is restored.
+pub(crate) const RESTORE_FILE: &str = "restoring";
+
 /// The number of the first index, which is locked under numbers of its own; tables are below.
 pub(crate) const FIRST_INDEX: u32 = 1 << 16;
 

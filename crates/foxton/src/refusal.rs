@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 
 use foxton_log::OpenError;
-use foxton_log::device::LockError;
+use foxton_log::device::{Device, LockError};
 use foxton_log::superblock::{self, SuperblockError};
 
 use crate::error::{Error, Storage};
+use crate::limits::RESTORE_FILE;
 use crate::replay::Senseless;
 
 /// What is said of a directory that was to be opened.
@@ -72,9 +73,13 @@ pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
     }
 }
 
-/// What makes a directory a database cannot be read.
-pub(crate) fn no_superblock(path: &Path, error: SuperblockError) -> Error {
+/// What makes the directory at `path`, which is `device`, a database cannot be read.
+pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockError) -> Error {
+    let names = device.list().unwrap_or_default();
     match error {
+        SuperblockError::Missing if names.iter().any(|name| name == RESTORE_FILE) => {
+            Storage::NotRestored { path: path.into() }
+        }
         SuperblockError::Missing => {
             let found = format!("it has no file {}", superblock::FILE);
             Storage::NotADatabase {

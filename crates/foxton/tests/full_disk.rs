@@ -34,6 +34,16 @@ impl Small {
         Some(small)
     }
 
+    /// Makes it twice as large.
+    fn enlarge(&self) {
+        let size = format!("remount,size={}", 2 * SIZE);
+        let status = Command::new("mount")
+            .args(["-o", &size])
+            .arg(&self.0)
+            .status();
+        assert!(status.is_ok_and(|status| status.success()));
+    }
+
     fn filler(&self) -> PathBuf {
         self.0.join("filler")
     }
@@ -144,7 +154,11 @@ fn a_backup_that_finds_no_room_is_none_and_the_database_goes_on() {
     assert_eq!(error.code(), "device_full", "{error}");
     assert!(error.to_string().contains("can be removed"), "{error}");
     let opened = Database::open_with(small.at("again"), options());
-    assert_eq!(opened.unwrap_err().code(), "not_a_database");
-    assert_eq!(restore().unwrap_err().code(), "not_empty");
+    assert_eq!(opened.unwrap_err().code(), "not_restored");
+    assert_eq!(restore().unwrap_err().code(), "device_full");
+    // Where there is more room it can be given again.
+    small.enlarge();
+    restore().unwrap();
+    assert_eq!(count(&small.at("again")), 701);
     fs::remove_dir_all(&other).unwrap();
 }

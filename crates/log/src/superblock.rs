@@ -136,10 +136,18 @@ impl Superblock {
 
     /// Makes `self` the superblock of a directory that has none, durably.
     pub fn create(&self, device: &dyn Device) -> Result<(), SuperblockError> {
-        self.try_create(device).map_err(SuperblockError::Device)
+        self.try_create(device, None)
+            .map_err(SuperblockError::Device)
     }
 
-    fn try_create(&self, device: &dyn Device) -> io::Result<()> {
+    /// As [`create`](Self::create), in a directory where the file `marker` has said so far that it is no database, and
+    /// takes its place: at every moment there is the one or the other.
+    pub fn create_over(&self, device: &dyn Device, marker: &str) -> Result<(), SuperblockError> {
+        self.try_create(device, Some(marker))
+            .map_err(SuperblockError::Device)
+    }
+
+    fn try_create(&self, device: &dyn Device, marker: Option<&str>) -> io::Result<()> {
         let names = device.list()?;
         if names.iter().any(|name| name == FILE) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -153,7 +161,12 @@ impl Superblock {
         let file = device.create(UNFINISHED)?;
         file.write_at(&self.encode(), 0)?;
         file.sync()?;
-        device.rename(UNFINISHED, FILE)?;
+        if let Some(marker) = marker {
+            device.rename(UNFINISHED, marker)?;
+            // Durably, or a power cut that keeps only the renaming below makes a superblock of what the marker was.
+            device.sync_dir()?;
+        }
+        device.rename(marker.unwrap_or(UNFINISHED), FILE)?;
         device.sync_dir()
     }
 
@@ -208,6 +221,8 @@ pub const fn unknown(incompat: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::disk::Damage;
+    use crate::device::fault::FaultDevice;
     use crate::device::memory::MemoryDevice;
 
     #[test]
@@ -217,6 +232,31 @@ mod tests {
         made.create(&device).unwrap();
         assert_eq!(Superblock::read(&device).unwrap(), made);
         assert!(made.create(&device).is_err(), "there is only one");
+    }
+
+    #[test]
+    fn one_that_takes_the_place_of_a_marker_is_there_or_the_marker_is_wherever_it_is_cut() {
+        let made = Superblock::new([7; 16]);
+        let before = MemoryDevice::new();
+        let marker = before.create("marker").unwrap();
+        marker.write_at(b"there is none", 0).unwrap();
+        let device = FaultDevice::holding(&before);
+        device.record();
+        made.create_over(&device, "marker").unwrap();
+        for disk in device.recording().unwrap().disks() {
+            for (damage, seed) in Damage::ALL
+                .into_iter()
+                .flat_map(|d| (0..20).map(move |s| (d, s)))
+            {
+                let image = disk.crash(damage, seed);
+                match Superblock::read(&image) {
+                    Ok(found) => assert_eq!(found, made),
+                    Err(SuperblockError::Missing) => drop(image.open("marker").unwrap()),
+                    Err(error) => assert!(damage.harms_durable(), "{damage} {seed}: {error}"),
+                }
+            }
+        }
+        assert_eq!(device.list().unwrap(), [FILE]);
     }
 
     #[test]

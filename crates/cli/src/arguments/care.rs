@@ -123,7 +123,8 @@ pub(crate) struct Backup {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every record is checked on the way, and what was written is read again. The database is one only when
-all of it is there: a restore that was interrupted leaves a directory that cannot be opened.
+all of it is there: a restore that was interrupted leaves a directory with a file `restoring`, which nobody
+opens. The same restore, given again, begins anew there.
 
 --to goes back further: the database becomes what it was after the last commit whose record ends at that
 position of the log or before. `foxton restore BACKUP` alone says which positions a backup reaches to.
@@ -138,8 +139,8 @@ Examples:
 pub(crate) struct Restore {
     /// The directory of the backup.
     pub(crate) backup: PathBuf,
-    /// The directory of the database; it is made, or is empty. Without it, only says what is in the
-    /// backup.
+    /// The directory of the database; it is made, or is empty, or was left by a restore that was interrupted. Without
+    /// it, only says what is in the backup.
     pub(crate) target: Option<PathBuf>,
     /// The position of the log to go back to.
     #[arg(long, value_name = "POSITION", requires = "target", value_parser = position)]

@@ -23,8 +23,9 @@ use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::superblock;
 
-use super::Failed;
+use super::failed::Failed;
 use crate::limits::BACKUP_FILE as FILE;
+
 /// What it is called until it is whole.
 pub(crate) const UNFINISHED: &str = "backup.new";
 

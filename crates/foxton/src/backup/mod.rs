@@ -21,37 +21,43 @@
 //! * I1  A directory with a label holds a whole backup, durably.
 //! * I2  Nothing in the database is changed, and no writer waits. While [`Database::backup_to`] runs, no
 //!   checkpoint is made.
-//! * I3  A restored database gets its superblock last. Before, it is none.
+//! * I3  A restored database gets its superblock last. Before, it is none, and says so from the beginning (`destination`).
 //!
 //! # What a restored database is
 //!
 //! The same database, with the same identity, and another future: where the two go on, their logs have
 //! different records at the same positions. Never put files of the one into the directory of the other.
 
+/// Why no copy came of it.
+mod failed;
+
 /// The file that makes a directory a backup.
 mod label;
+
+/// Where a copy goes.
+mod destination;
 
 /// From one directory to another.
 mod transfer;
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use foxton_log::Lsn;
 use foxton_log::device::Device;
-use foxton_log::device::file::{FileDevice, LOCK_FILE};
+use foxton_log::device::file::FileDevice;
 use foxton_log::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{Failure, Lsn, mark, segment};
 
-use crate::checkpoint::{layer, manifest};
 use crate::db::Database;
 use crate::error::{Error, Request, Result, Storage};
-use crate::limits::BACKUP_FILE;
-use crate::refusal::{TO_READ, no_superblock, not_created, not_locked};
+use crate::limits::RESTORE_FILE;
+use crate::refusal::{TO_READ, no_superblock, told};
+use destination::{Copy, size_of};
+use failed::Failed;
 use label::Label;
 use transfer::{Extent, transfer};
 
@@ -76,7 +82,7 @@ pub struct Backup {
     pub taken: SystemTime,
 }
 
-/// How far a copy is: bytes done, of about so many.
+/// How far a copy is: bytes done, of about so many. It must not ask for a checkpoint, which would wait for the copy.
 pub type Told<'t> = &'t mut dyn FnMut(u64, u64);
 
 impl Database {
@@ -113,7 +119,7 @@ impl Database {
     /// is in the directory then is no backup; the database goes on.
     pub fn backup_to(&self, path: impl AsRef<Path>) -> Result<Backup> {
         let path = path.as_ref();
-        let target = empty_directory(path)?;
+        let target = Copy::Backup.directory(path)?;
         self.backup_on_at(&target, path, &mut |_, _| {})
     }
 
@@ -131,7 +137,7 @@ impl Database {
     /// As for [`backup_to`](Self::backup_to).
     pub fn backup_on(&self, target: &Arc<dyn Device>, told: Told<'_>) -> Result<Backup> {
         let path = Path::new("the device");
-        lock_empty(target, path)?;
+        Copy::Backup.take(target, path)?;
         self.backup_on_at(target, path, told)
     }
 
@@ -153,7 +159,7 @@ impl Database {
         // Nothing of the checkpoint or the log goes while it is copied.
         let _held = engine.checkpoints.hold();
         make(&*engine.device, &engine.superblock, extent, target, told)
-            .map_err(|failed| failed.without(Copy::Backup, &**target, (place, path)))
+            .map_err(|failed| Copy::Backup.ended(failed, &**target, (place, path)))
     }
 }
 
@@ -171,8 +177,9 @@ pub fn of_directory(
 ) -> Result<Backup> {
     let (path, target_path) = (path.as_ref(), target.as_ref());
     let source = FileDevice::open(path).map_err(|error| not_read(path, error))?;
-    let superblock = Superblock::read(&source).map_err(|error| no_superblock(path, error))?;
-    let target = empty_directory(target_path)?;
+    let superblock = Superblock::read(&source);
+    let superblock = superblock.map_err(|error| no_superblock(&source, path, error))?;
+    let target = Copy::Backup.directory(target_path)?;
     let extent = Extent {
         at_least: Lsn::ZERO,
         at_most: Lsn::MAX,
@@ -185,7 +192,7 @@ pub fn of_directory(
         };
         // Whoever has it open may have made a checkpoint, and removed what was being read.
         if attempt == ATTEMPTS || !failed.is_of_source() || !Copy::Backup.clear(&*target) {
-            return Err(failed.without(Copy::Backup, &*target, (path, target_path)));
+            return Err(Copy::Backup.ended(failed, &*target, (path, target_path)));
         }
         attempt += 1;
         thread::sleep(PAUSE);
@@ -206,10 +213,12 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Backup> {
 /// directory `backup`: as it was at its position, or at the last commit up to `to`. What was restored
 /// has been read again when this returns.
 ///
+/// From before its first file is made until it is whole, and if this is cut short or fails, `target` is no database and is
+/// refused, `not_restored`. A restore into it begins anew.
+///
 /// # Errors
 /// A storage error, if there is no whole backup, it is damaged, `target` is not empty, or a device
-/// fails. A request error, if the backup does not reach to `to`. What is in `target` then is no
-/// database.
+/// fails. A request error, if the backup does not reach to `to`.
 pub fn restore(
     backup: impl AsRef<Path>,
     target: impl AsRef<Path>,
@@ -219,9 +228,9 @@ pub fn restore(
     let (path, target_path) = (backup.as_ref(), target.as_ref());
     let (source, label) = labelled(path)?;
     reaches(&label, to)?;
-    let target = empty_directory(target_path)?;
+    let target = Copy::Database.directory(target_path)?;
     restore_on(&source, &label, &target, to, told)
-        .map_err(|failed| failed.without(Copy::Database, &*target, (path, target_path)))
+        .map_err(|failed| Copy::Database.ended(failed, &*target, (path, target_path)))
 }
 
 /// As [`restore`], from and to devices of your own, such as ones that fail on purpose.
@@ -237,9 +246,9 @@ pub fn restore_between(
     let path = Path::new("the device");
     let label = Label::read(backup).map_err(|failed| failed.told(path, path))?;
     reaches(&label, to)?;
-    lock_empty(target, path)?;
+    Copy::Database.take(target, path)?;
     restore_on(backup, &label, target, to, told)
-        .map_err(|failed| failed.without(Copy::Database, &**target, (path, path)))
+        .map_err(|failed| Copy::Database.ended(failed, &**target, (path, path)))
 }
 
 fn reaches(label: &Label, to: Option<Lsn>) -> Result<()> {
@@ -302,7 +311,8 @@ fn restore_on(
     let mut superblock = Superblock::new(label.identity);
     superblock.compat = label.compat;
     superblock.incompat = label.incompat;
-    superblock.create(&**target).map_err(|error| {
+    let made = superblock.create_over(&**target, RESTORE_FILE);
+    made.map_err(|error| {
         let source = match error {
             SuperblockError::Device(source) => source,
             other => io::Error::other(other.to_string()),
@@ -351,42 +361,14 @@ fn unlabelled(device: &dyn Device) -> String {
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has(foxton_log::superblock::FILE) {
         "it is a database itself, which can be opened as it is"
+    } else if has(RESTORE_FILE) {
+        "a restore into it has not come to its end"
     } else if names.is_empty() {
         "it is empty"
     } else {
         "it has no label: it is something else, or a backup that was interrupted"
     }
     .to_owned()
-}
-
-/// A directory that is empty, made if it is not there, and locked. What a copy that failed leaves of itself, the
-/// file of the lock, may be there.
-fn empty_directory(path: &Path) -> Result<Arc<dyn Device>> {
-    let names = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names = names.map(|entry| entry.file_name());
-    if let Some(name) = names.find(|name| name != LOCK_FILE) {
-        return Err(not_empty(path, &name.to_string_lossy()));
-    }
-    let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
-    let device: Arc<dyn Device> = Arc::new(device);
-    lock_empty(&device, path)?;
-    Ok(device)
-}
-
-fn lock_empty(device: &Arc<dyn Device>, path: &Path) -> Result<()> {
-    device.lock().map_err(|error| not_locked(path, error))?;
-    let names = device.list().map_err(|error| not_read(path, error))?;
-    names
-        .first()
-        .map_or(Ok(()), |name| Err(not_empty(path, name)))
-}
-
-fn not_empty(path: &Path, found: &str) -> Error {
-    Storage::NotEmpty {
-        path: path.into(),
-        found: found.to_owned(),
-    }
-    .into()
 }
 
 /// Whose backup it is; or what is wrong with its label. `None`: there is no label.
@@ -415,48 +397,8 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
             name: TO_READ,
         }
         .into(),
-        _ => Storage::from_io(path, format!("read {}", path.display()), error).into(),
+        _ => told(path, "read", error),
     }
-}
-
-/// What is being made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Copy {
-    Backup,
-    Database,
-}
-
-impl Copy {
-    /// Removes what an attempt left, and no file that is none of it. False: something is left.
-    fn clear(self, target: &dyn Device) -> bool {
-        let whole = match self {
-            Copy::Backup => BACKUP_FILE,
-            Copy::Database => superblock::FILE,
-        };
-        let Ok(names) = target.list() else {
-            return false;
-        };
-        // First what says that it is whole, and for good.
-        if names.iter().any(|name| name == whole)
-            && (target.remove(whole).is_err() || target.sync_dir().is_err())
-        {
-            return false;
-        }
-        // A directory without a file is opened as a new database, and nobody may take that for what was to be
-        // restored. With files and no superblock it is refused.
-        self == Copy::Backup
-            && names
-                .iter()
-                .filter(|name| is_of_a_backup(name))
-                .all(|name| target.remove(name).is_ok())
-    }
-}
-
-/// Whether a backup that is not whole has a file called so, sooner or later.
-fn is_of_a_backup(name: &str) -> bool {
-    [label::UNFINISHED, manifest::FILE, mark::FILE].contains(&name)
-        || segment::first_of(name).is_some()
-        || layer::number_of(name).is_some()
 }
 
 /// Bytes in all files, for those who want to know how much there is about: what is no file, or cannot be opened,
@@ -465,109 +407,6 @@ fn about(device: &dyn Device) -> u64 {
     let names = device.list().unwrap_or_default();
     let bytes = |name: &String| device.open(name).and_then(|file| file.len()).unwrap_or(0);
     names.iter().map(bytes).fold(0, u64::saturating_add)
-}
-
-/// Bytes in all files of a copy.
-fn size_of(device: &dyn Device) -> Result<u64, Failed> {
-    let names = device.list();
-    let names = names.map_err(Failed::target("list", "the directory"))?;
-    names.iter().try_fold(0, |sum, name| {
-        let length = device.open(name).and_then(|file| file.len());
-        Ok(sum + length.map_err(Failed::target("read", name))?)
-    })
-}
-
-/// Why nothing came of it, told by which of the two directories it was about.
-#[derive(Debug)]
-enum Failed {
-    /// What is copied could not be read.
-    Source(Failure),
-    /// What is copied is not what was written.
-    Damaged(String, String),
-    /// It was written by a later version.
-    Newer(String),
-    /// The copy could not be written.
-    Target(Failure),
-    /// A file of another database lies there.
-    Foreign(String),
-    /// The copy is not what was written just now.
-    Differs(String),
-}
-
-impl Failed {
-    fn source(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
-        let file = file.to_owned();
-        move |source| {
-            Failed::Source(Failure {
-                operation,
-                file,
-                source,
-            })
-        }
-    }
-
-    fn target(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
-        let file = file.to_owned();
-        move |source| {
-            Failed::Target(Failure {
-                operation,
-                file,
-                source,
-            })
-        }
-    }
-
-    fn damaged(file: &str, offset: u64, what: &str) -> Failed {
-        Failed::Damaged(file.to_owned(), format!("at byte {offset}: {what}"))
-    }
-
-    fn is_of_source(&self) -> bool {
-        matches!(self, Failed::Source(_) | Failed::Damaged(..))
-    }
-
-    /// Sees to it that there is no copy, and tells it in the words of the engine's users.
-    fn without(self, copy: Copy, device: &dyn Device, (source, target): (&Path, &Path)) -> Error {
-        let left = (!copy.clear(device)).then(|| target.to_owned());
-        let mut told = self.told(source, target);
-        if let Error::Storage(storage) = &mut told
-            && let Storage::NotCopied { left: known, .. } = &mut **storage
-        {
-            *known = left;
-        }
-        told
-    }
-
-    /// In the words of the engine's users.
-    fn told(self, source: &Path, target: &Path) -> Error {
-        let doing = |place: &Path, failure: &Failure| {
-            let file = place.join(&failure.file);
-            format!("{} {}", failure.operation, file.display())
-        };
-        match self {
-            Failed::Source(failure) => {
-                Storage::from_io(source, doing(source, &failure), failure.source)
-            }
-            Failed::Target(failure) => Storage::NotCopied {
-                doing: doing(target, &failure),
-                source: failure.source,
-                left: None,
-            },
-            Failed::Damaged(file, what) => Storage::Damaged {
-                place: source.join(file).display().to_string(),
-                what,
-            },
-            Failed::Newer(found) => Storage::FutureFormat { found },
-            Failed::Foreign(file) => Storage::Foreign {
-                file: source.join(file),
-            },
-            Failed::Differs(what) => Storage::NotCopied {
-                doing: format!("read the copy in {} again", target.display()),
-                source: io::Error::other(what),
-                left: None,
-            },
-        }
-        .into()
-    }
 }
 
 impl fmt::Display for Backup {

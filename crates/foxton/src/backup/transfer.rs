@@ -7,7 +7,8 @@ use foxton_log::copy::{Copied, CopyError, Span, copy};
 use foxton_log::device::Device;
 use foxton_log::{Ended, Lsn, OpenError, Start, reader};
 
-use super::{Failed, Told};
+use super::Told;
+use super::failed::Failed;
 use crate::checkpoint::Trouble;
 use crate::checkpoint::layer::{self, Layer, Reader};
 use crate::checkpoint::manifest::{self, Manifest};

@@ -38,6 +38,11 @@ pub enum Storage {
         /// What was found instead.
         found: String,
     },
+    /// What was begun in the directory was to become a restored database, and is none yet.
+    NotRestored {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The database is open already, in this process or another.
     InUse {
         /// The directory.
@@ -122,6 +127,7 @@ impl Storage {
             Storage::NotCreated { .. } => "not_created",
             Storage::NotEmpty { .. } => "not_empty",
             Storage::NotABackup { .. } => "not_a_backup",
+            Storage::NotRestored { .. } => "not_restored",
             Storage::InUse { .. } => "in_use",
             Storage::ReadOnly { .. } => "read_only",
             Storage::NotPermitted { .. } => "not_permitted",
@@ -164,6 +170,12 @@ impl fmt::Display for Storage {
                 f,
                 "{} is not a whole backup: {found}; name a directory that `foxton backup` or \
                  `backup_to` has finished",
+                path.display()
+            ),
+            Storage::NotRestored { path } => write!(
+                f,
+                "a restore into {} has not come to its end, and there is no database before it has: give it \
+                 again, which begins anew, or remove the directory",
                 path.display()
             ),
             Storage::InUse { path, holder } => write!(

@@ -1,0 +1,89 @@
+//! Why no copy came of it.
+
+use std::io;
+use std::path::Path;
+
+use foxton_log::Failure;
+
+use crate::error::{Error, Storage};
+
+/// Why nothing came of it, told by which of the two directories it was about.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// What is copied could not be read.
+    Source(Failure),
+    /// What is copied is not what was written.
+    Damaged(String, String),
+    /// It was written by a later version.
+    Newer(String),
+    /// The copy could not be written.
+    Target(Failure),
+    /// A file of another database lies there.
+    Foreign(String),
+    /// The copy is not what was written just now.
+    Differs(String),
+}
+
+impl Failed {
+    pub(super) fn source(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
+        let file = file.to_owned();
+        move |source| {
+            Failed::Source(Failure {
+                operation,
+                file,
+                source,
+            })
+        }
+    }
+
+    pub(super) fn target(operation: &'static str, file: &str) -> impl FnOnce(io::Error) -> Failed {
+        let file = file.to_owned();
+        move |source| {
+            Failed::Target(Failure {
+                operation,
+                file,
+                source,
+            })
+        }
+    }
+
+    pub(super) fn damaged(file: &str, offset: u64, what: &str) -> Failed {
+        Failed::Damaged(file.to_owned(), format!("at byte {offset}: {what}"))
+    }
+
+    pub(super) fn is_of_source(&self) -> bool {
+        matches!(self, Failed::Source(_) | Failed::Damaged(..))
+    }
+
+    /// In the words of the engine's users.
+    pub(super) fn told(self, source: &Path, target: &Path) -> Error {
+        let doing = |place: &Path, failure: &Failure| {
+            let file = place.join(&failure.file);
+            format!("{} {}", failure.operation, file.display())
+        };
+        match self {
+            Failed::Source(failure) => {
+                Storage::from_io(source, doing(source, &failure), failure.source)
+            }
+            Failed::Target(failure) => Storage::NotCopied {
+                doing: doing(target, &failure),
+                source: failure.source,
+                left: None,
+            },
+            Failed::Damaged(file, what) => Storage::Damaged {
+                place: source.join(file).display().to_string(),
+                what,
+            },
+            Failed::Newer(found) => Storage::FutureFormat { found },
+            Failed::Foreign(file) => Storage::Foreign {
+                file: source.join(file),
+            },
+            Failed::Differs(what) => Storage::NotCopied {
+                doing: format!("read the copy in {} again", target.display()),
+                source: io::Error::other(what),
+                left: None,
+            },
+        }
+        .into()
+    }
+}

@@ -1,0 +1,288 @@
+//! Restores that are cut short, that fail, or that meet somebody: from before its first file is made until it is whole,
+//! what is being restored is refused by whoever would open, check or copy it, and the same restore given again
+//! makes it whole. Nothing is removed that no restore has made.
+
+#[path = "common/scratch.rs"]
+mod scratch;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use foxton::check::{check, check_on};
+use foxton::{Database, Error, Options, Table, backup};
+use foxton_log::device::Device;
+use foxton_log::device::disk::Damage;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
+use foxton_log::device::memory::MemoryDevice;
+use scratch::Directory;
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+
+fn quiet(_: u64, _: u64) {}
+
+fn put(db: &Database, keys: std::ops::Range<u64>) {
+    for key in keys {
+        db.run(|tx| tx.put(&ROWS, &key, &[key as u8; 700])).unwrap();
+    }
+}
+
+/// A backup of so many rows, half of them in a checkpoint, with a log of several files.
+fn made(rows: u64) -> Arc<dyn Device> {
+    let db = Database::in_memory(Options::tiny()).unwrap();
+    put(&db, 0..rows / 2);
+    db.checkpoint().unwrap();
+    put(&db, rows / 2..rows);
+    let made: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+    db.backup_on(&made, &mut quiet).unwrap();
+    made
+}
+
+fn restore(made: &Arc<dyn Device>, target: &Arc<dyn Device>) -> Result<backup::Backup, Error> {
+    backup::restore_between(&**made, target, None, &mut quiet)
+}
+
+fn count(db: &Database) -> u64 {
+    db.run(|tx| tx.range(&ROWS, ..).count()).unwrap()
+}
+
+/// What is left of a restore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// An empty directory, as it was.
+    Nothing,
+    /// What is refused.
+    Begun,
+    /// The database.
+    Whole,
+}
+
+/// What the directory holds, and whether everybody sees it so; a database has so many rows.
+fn left(image: &MemoryDevice, rows: u64, when: &str) -> Left {
+    let files = image.files();
+    let has = |wanted: &str| files.iter().any(|(name, _)| name == wanted);
+    let copy = Arc::new(MemoryDevice::with_files(files.clone()));
+    if has("foxton") {
+        let report = check_on(&*copy).unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!(report.findings, [], "{when}");
+        let db = Database::open_on(copy, Options::tiny());
+        let db = db.unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!(count(&db), rows, "{when}");
+        return Left::Whole;
+    }
+    if files.is_empty() {
+        return Left::Nothing;
+    }
+    let refused = [
+        Database::open_on(copy.clone(), Options::tiny()).map(drop),
+        check_on(&*copy).map(drop),
+    ];
+    for refused in refused {
+        let code = refused.map_err(|error| error.code());
+        assert_eq!(code, Err("not_restored"), "{when}: {files:?}");
+    }
+    assert_eq!(copy.files(), files, "{when}: nothing was touched");
+    Left::Begun
+}
+
+/// Damage by which what was durable stays as it was.
+fn damages() -> impl Iterator<Item = (u64, Damage)> {
+    let harmless = |damage: &Damage| !damage.harms_durable();
+    (0..).zip(Damage::ALL.into_iter().filter(harmless))
+}
+
+/// Cuts a restore of `made`, which has so many rows, onto `device` at every change, and says what was left how often.
+/// A kill leaves everything, a power cut any of it.
+fn cut(made: &Arc<dyn Device>, rows: u64, device: &FaultDevice) -> [u64; 3] {
+    device.record();
+    let target: Arc<dyn Device> = Arc::new(device.clone());
+    restore(made, &target).unwrap();
+    let (mut counts, mut is_begun) = ([0; 3], false);
+    for (event, disk) in (0..).zip(device.recording().unwrap().disks()) {
+        for (seed, damage) in damages() {
+            let when = format!("change {event}, {damage:?}");
+            let image = disk.crash(damage, event * 16 + seed);
+            let found = left(&image, rows, &when);
+            counts[found as usize] += 1;
+            assert!(!is_begun || found != Left::Nothing, "{when}");
+            if found == Left::Begun && damage == Damage::Subset {
+                let again: Arc<dyn Device> = Arc::new(image);
+                restore(made, &again).unwrap_or_else(|error| panic!("{when}: {error}"));
+                let db = Database::open_on(again, Options::tiny()).unwrap();
+                assert_eq!(count(&db), rows, "{when}");
+            }
+        }
+        // What is durable now is in each image to come.
+        is_begun |= left(&disk.crash(Damage::DropAll, 0), rows, "so far") == Left::Begun;
+    }
+    counts
+}
+
+#[test]
+fn wherever_it_is_cut_it_is_whole_or_refused_and_the_same_restore_makes_it_whole() {
+    let [nothing, begun, whole] = cut(&made(60), 60, &FaultDevice::new());
+    assert!(
+        nothing > 0 && begun > 100 && whole > 0,
+        "{nothing} {begun} {whole}"
+    );
+    // Before it says so durably, there is only what says so.
+    assert!(nothing < 40, "{nothing} times nothing was left");
+}
+
+#[test]
+fn one_over_another_that_was_cut_is_cut_and_never_both_nor_nothing() {
+    let (larger, made) = (made(90), made(60));
+    let device = FaultDevice::new();
+    device.record();
+    let target: Arc<dyn Device> = Arc::new(device.clone());
+    restore(&larger, &target).unwrap();
+    let disks: Vec<_> = device.recording().unwrap().disks().collect();
+    let names = |image: &MemoryDevice| image.list().unwrap();
+    let is_begun = |image: &MemoryDevice| names(image).iter().any(|name| name == "restoring");
+    let images = disks.iter().map(|disk| disk.crash(Damage::KeepAll, 0));
+    let begun: Vec<MemoryDevice> = images.filter(is_begun).collect();
+    // With nothing beside it yet, in the middle, and with all.
+    for image in [&begun[0], &begun[begun.len() / 2], &begun[begun.len() - 1]] {
+        let [nothing, begun, whole] = cut(&made, 60, &FaultDevice::holding(image));
+        assert!(
+            nothing == 0 && begun > 100 && whole > 0,
+            "{nothing} {begun} {whole} over {:?}",
+            names(image)
+        );
+    }
+}
+
+#[test]
+fn one_that_fails_leaves_no_database_none_can_be_made_there_and_it_can_be_given_again() {
+    let made = made(60);
+    let mut failures = 0;
+    for (call, times) in Call::ALL
+        .into_iter()
+        .flat_map(|call| [(call, Times::Once), (call, Times::ForEver)])
+    {
+        for nth in 1.. {
+            let device = FaultDevice::new();
+            device.fail(call, nth, times, io::ErrorKind::StorageFull);
+            let target: Arc<dyn Device> = Arc::new(device.clone());
+            let restored = restore(&made, &target);
+            if device.calls(call) < nth {
+                restored.unwrap();
+                break;
+            }
+            let error = restored.expect_err("a call failed");
+            assert_eq!(error.code(), "device_full", "{call:?} {nth}: {error}");
+            device.heal();
+            failures += 1;
+            if device.list().unwrap().is_empty() {
+                let first = (call, nth) == (Call::Create, 1) || device.calls(Call::Create) == 0;
+                assert!(
+                    first,
+                    "{call:?} {nth}: nothing says what this was to become"
+                );
+                continue;
+            }
+            let text = error.to_string();
+            assert!(text.contains("can be removed"), "{call:?} {nth}: {text}");
+            let opened = Database::open_on(target.clone(), Options::tiny());
+            let code = opened.map_err(|error| error.code()).map(drop);
+            assert_eq!(code, Err("not_restored"), "{call:?} {nth} {times:?}");
+            let room = device.list().unwrap();
+            // Nobody knows which name a directory that could not be synced has for the superblock.
+            let all = matches!(call, Call::SyncDir | Call::Remove | Call::List);
+            assert!(all || room == ["restoring"], "{call:?} {nth}: {room:?}");
+            restore(&made, &target).unwrap();
+            assert_eq!(
+                count(&Database::open_on(target, Options::tiny()).unwrap()),
+                60
+            );
+        }
+    }
+    assert!(failures > 40, "only {failures} calls failed");
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn files(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(path).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    });
+    let mut files: Vec<_> = entries.filter(|(name, _)| name != "lock").collect();
+    files.sort();
+    files
+}
+
+#[track_caller]
+fn assert_says<T>(result: Result<T, Error>, code: &str, words: &str) {
+    let error = result.err().expect("it is refused");
+    let text = error.to_string();
+    assert_eq!(error.code(), code, "{text}");
+    assert!(text.contains(words), "{text:?} does not say {words:?}");
+}
+
+#[test]
+fn what_is_being_restored_is_in_use_and_when_that_was_killed_it_is_refused_by_all() {
+    let scratch = Directory::new("restore");
+    fs::create_dir(&scratch.0).unwrap();
+    let at = |name: &str| scratch.0.join(name);
+    let db = Database::open_with(at("db"), Options::tiny()).unwrap();
+    put(&db, 0..50);
+    db.backup_to(at("copy")).unwrap();
+    let open = |path: &Path| Database::open_with(path, Options::tiny());
+    let mut met = 0;
+    backup::restore(at("copy"), at("to"), None, &mut |_, _| {
+        met += 1;
+        if met == 10 {
+            assert_says(open(&at("to")), "in_use", "already open");
+            assert_says(check(at("to")), "in_use", "already open");
+            let second = backup::restore(at("copy"), at("to"), None, &mut quiet);
+            assert_says(second, "in_use", "already open");
+            // As a kill would leave it now.
+            copy_files(&at("to"), &at("cut"));
+        }
+    })
+    .unwrap();
+    assert_eq!(count(&open(&at("to")).unwrap()), 50);
+
+    let cut = at("cut");
+    let before = files(&cut);
+    assert!(before.len() > 1, "{before:?}");
+    let again = "give it again, which begins anew";
+    assert_says(open(&cut), "not_restored", again);
+    assert_says(check(&cut), "not_restored", again);
+    let copied = backup::of_directory(&cut, at("x"), &mut quiet);
+    assert_says(copied, "not_restored", again);
+    let is_none = "a restore into it has not come to its end";
+    assert_says(backup::inspect(&cut), "not_a_backup", is_none);
+    let restored = backup::restore(&cut, at("x"), None, &mut quiet);
+    assert_says(restored, "not_a_backup", is_none);
+    assert_says(db.backup_to(&cut), "not_empty", "remove it first");
+    assert!(!at("x").exists());
+    // What no restore has made is in the way, and nothing is removed.
+    for name in [
+        "letter",
+        "backup",
+        "foxton",
+        "layer-1",
+        "log-0000000000000000.old",
+    ] {
+        fs::write(cut.join(name), "Dear Ada").unwrap();
+        let restored = backup::restore(at("copy"), &cut, None, &mut quiet);
+        assert_says(restored, "not_empty", name);
+        fs::remove_file(cut.join(name)).unwrap();
+        assert_eq!(files(&cut), before, "{name}");
+    }
+    backup::restore(at("copy"), &cut, None, &mut quiet).unwrap();
+    assert_eq!(count(&open(&cut).unwrap()), 50);
+    assert!(check(&cut).unwrap().findings.is_empty());
+    let restored = backup::restore(at("copy"), &cut, None, &mut quiet);
+    assert_says(restored, "not_empty", "it holds");
+}
