@@ -14,7 +14,7 @@
 //!
 //! * I1  Nothing is changed, not even what opening would mend: a torn end is told as how the log ends,
 //!   and is no finding.
-//! * I2  Without findings the database can be opened.
+//! * I2  Without findings the database can be opened, or the backup restored.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,13 +27,14 @@ use foxton_log::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{OpenError, Start};
 use foxton_sync::worker::Workers;
 
-use crate::backup;
+use crate::backup::{self, Label};
 use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::Trouble;
 use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
 use crate::error::{Result, Storage};
 use crate::index_table::is_index_table;
+use crate::limits::BACKUP_FILE;
 use crate::redo::next_change;
 use crate::refusal::{no_superblock, not_locked};
 use crate::restart::{Refused, look};
@@ -147,9 +148,8 @@ impl Report {
 pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
-    device
-        .hold_still()
-        .map_err(|error| not_locked(path, error))?;
+    let held = device.hold_still();
+    held.map_err(|error| not_locked(path, error))?;
     check_on_at(&device, path)
 }
 
@@ -163,7 +163,7 @@ pub fn check_on(device: &dyn Device) -> Result<Report> {
 
 fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     let mut report = Report::default();
-    let Some(identity) = identity(device, path, &mut report)? else {
+    let Some((identity, label)) = identity(device, path, &mut report)? else {
         return Ok(report);
     };
     let manifest = match Manifest::read(device, &identity) {
@@ -176,6 +176,9 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
             return Ok(report);
         }
     };
+    if label.is_some_and(|label| !label.is_of(&manifest)) {
+        report.note(BACKUP_FILE, Some(0), Label::STRANGE);
+    }
     for &layer in &manifest.layers {
         report.layers += 1;
         // The manifest may say anything that its checksum is right for.
@@ -184,7 +187,8 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     }
     let start = Start {
         from: manifest.redo_from,
-        durable: manifest.image,
+        // A backup has all of the log that its label says (I2).
+        durable: label.map_or(manifest.image, |label| label.end.max(manifest.image)),
     };
     let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
         OpenError::Device(failure) => {
@@ -219,22 +223,26 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Who it is: a superblock says so, or a label.
-fn identity(device: &dyn Device, path: &Path, report: &mut Report) -> Result<Option<[u8; 16]>> {
+/// Who it is: a superblock says so, or a label, which is told as well.
+fn identity(
+    device: &dyn Device,
+    path: &Path,
+    report: &mut Report,
+) -> Result<Option<([u8; 16], Option<Label>)>> {
     match Superblock::read(device) {
-        Ok(superblock) => Ok(Some(superblock.identity)),
+        Ok(superblock) => Ok(Some((superblock.identity, None))),
         Err(SuperblockError::Damaged(what)) => {
             report.note(superblock::FILE, Some(0), what);
             Ok(None)
         }
-        Err(SuperblockError::Missing) => match backup::identity(device, path)? {
-            Some(Ok(identity)) => {
+        Err(SuperblockError::Missing) => match backup::label_of(device, path)? {
+            Some(Ok(label)) => {
                 report.is_backup = true;
-                Ok(Some(identity))
+                Ok(Some((label.identity, Some(label))))
             }
             Some(Err(what)) => {
                 report.is_backup = true;
-                report.note(crate::limits::BACKUP_FILE, Some(0), what);
+                report.note(BACKUP_FILE, Some(0), what);
                 Ok(None)
             }
             None => Err(no_superblock(device, path, SuperblockError::Missing)),

@@ -270,6 +270,43 @@ fn garbage_is_an_error_or_a_finding_and_never_a_panic() {
     }
 }
 
+/// A backup whose label says more than what lies beside it: what cannot be restored is no whole backup.
+#[test]
+fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
+    let db = Database::in_memory(Options::tiny()).unwrap();
+    let put = |key: u64| db.run(|tx| tx.put(&BULK, &key, b"1")).unwrap();
+    let backup = || {
+        let made = Arc::new(MemoryDevice::new());
+        let target: Arc<dyn Device> = made.clone();
+        db.backup_on(&target, &mut |_, _| {}).unwrap();
+        made
+    };
+    put(1);
+    let first = backup();
+    put(2);
+    let later = backup();
+    db.checkpoint().unwrap();
+    let checkpointed = backup();
+    // The log ends before its end; the checkpoint is of another time.
+    for (of, label, place) in [
+        (&first, &later, "log-0000000000000000"),
+        (&later, &checkpointed, "backup"),
+    ] {
+        let files = |from: &MemoryDevice, is_label: bool| {
+            let files = from.files().into_iter();
+            files.filter(move |(name, _)| (name == "backup") == is_label)
+        };
+        let all = files(of, false).chain(files(label, true));
+        let mixed = MemoryDevice::with_files(all.filter(|(name, _)| name != "closed"));
+        let report = checked(&mixed);
+        assert!(report.is_backup);
+        assert_eq!(report.findings[0].place, place, "{report:?}");
+        let target: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+        let restored = foxton::backup::restore_between(&mixed, &target, None, &mut |_, _| {});
+        assert_eq!(restored.unwrap_err().code(), "damaged");
+    }
+}
+
 #[test]
 fn a_database_that_is_open_or_not_there_is_not_checked() {
     let scratch = std::env::temp_dir().join(format!("foxton-check-test-{}", std::process::id()));

@@ -24,6 +24,7 @@ use foxton_log::device::Device;
 use foxton_log::superblock;
 
 use super::failed::Failed;
+use crate::checkpoint::manifest::Manifest;
 use crate::limits::BACKUP_FILE as FILE;
 
 /// What it is called until it is whole.
@@ -36,8 +37,8 @@ const VERSION: u32 = 2;
 
 /// What the label says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Label {
-    pub(super) identity: [u8; 16],
+pub(crate) struct Label {
+    pub(crate) identity: [u8; 16],
     /// Features of the database that a program may ignore.
     pub(super) compat: u64,
     /// Features of the database that a program must know before it reads.
@@ -46,7 +47,7 @@ pub(super) struct Label {
     pub(super) image: Lsn,
     /// Where its log begins, and where it ends.
     pub(super) from: Lsn,
-    pub(super) end: Lsn,
+    pub(crate) end: Lsn,
     /// Records in its log.
     pub(super) records: u64,
     /// When it was begun, in microseconds since 1970.
@@ -58,6 +59,16 @@ pub(super) struct Label {
 impl Label {
     pub(super) fn taken(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_micros(self.taken_micros)
+    }
+
+    /// What is wrong with one that [is not of](Self::is_of) the checkpoint beside it.
+    pub(crate) const STRANGE: &str =
+        "the checkpoint beside it is not the one that it was made with";
+
+    /// Whether it was made with this checkpoint, which is empty if there is none.
+    pub(crate) fn is_of(&self, checkpoint: &Manifest) -> bool {
+        (self.image, self.from) == (checkpoint.image, checkpoint.redo_from)
+            && self.files as usize == checkpoint.layers.len()
     }
 
     pub(super) fn read(device: &dyn Device) -> Result<Label, Failed> {

@@ -52,13 +52,14 @@ use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
 use foxton_log::superblock::{self, Superblock, SuperblockError};
 
+use crate::checkpoint::manifest::Manifest;
 use crate::db::Database;
 use crate::error::{Error, Request, Result, Storage};
-use crate::limits::RESTORE_FILE;
+use crate::limits::{BACKUP_FILE, RESTORE_FILE};
 use crate::refusal::{TO_READ, no_superblock, told};
 use destination::{Copy, size_of};
 use failed::Failed;
-use label::Label;
+pub(crate) use label::Label;
 use transfer::{Extent, transfer};
 
 /// Times that a database is read again whose files went while they were read.
@@ -306,6 +307,9 @@ fn restore_on(
         at_least: label.end,
         at_most: to,
     };
+    if !label.is_of(&Manifest::read(source, &label.identity)?) {
+        return Err(Failed::damaged(BACKUP_FILE, 0, Label::STRANGE));
+    }
     let moved = transfer(source, &label.identity, extent, target, told)?;
     let bytes = size_of(&**target)?;
     let mut superblock = Superblock::new(label.identity);
@@ -371,13 +375,10 @@ fn unlabelled(device: &dyn Device) -> String {
     .to_owned()
 }
 
-/// Whose backup it is; or what is wrong with its label. `None`: there is no label.
-pub(crate) fn identity(
-    device: &dyn Device,
-    path: &Path,
-) -> Result<Option<Result<[u8; 16], String>>> {
+/// The label of a backup, or what is wrong with it. `None`: there is none.
+pub(crate) fn label_of(device: &dyn Device, path: &Path) -> Result<Option<Result<Label, String>>> {
     match Label::read(device) {
-        Ok(label) => Ok(Some(Ok(label.identity))),
+        Ok(label) => Ok(Some(Ok(label))),
         Err(Failed::Source(failure)) if failure.source.kind() == io::ErrorKind::NotFound => {
             Ok(None)
         }
