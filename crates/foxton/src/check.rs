@@ -24,7 +24,7 @@ use foxton_log::audit::audit;
 use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
 use foxton_log::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{OpenError, Start};
+use foxton_log::{Failure, OpenError, Start};
 use foxton_sync::worker::Workers;
 
 use crate::backup::{self, Label};
@@ -32,7 +32,7 @@ use crate::catalog::{Catalog, OpenTable};
 use crate::checkpoint::Trouble;
 use crate::checkpoint::layer::{self, Reader};
 use crate::checkpoint::manifest::{self, Manifest};
-use crate::error::{Result, Storage};
+use crate::error::{Error, Result, Storage};
 use crate::index_table::is_index_table;
 use crate::limits::BACKUP_FILE;
 use crate::redo::next_change;
@@ -149,8 +149,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
     let held = device.hold_still();
-    held.map_err(|error| not_locked(path, error))?;
-    check_on_at(&device, path)
+    held.map_err(|error| not_locked(path, error).in_passing())?;
+    check_on_at(&device, path).map_err(Error::in_passing)
 }
 
 /// As [`check`], on a device of your own.
@@ -158,7 +158,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<Report> {
 /// # Errors
 /// As for [`check`].
 pub fn check_on(device: &dyn Device) -> Result<Report> {
-    check_on_at(device, Path::new("the device"))
+    check_on_at(device, Path::new("the device")).map_err(Error::in_passing)
 }
 
 fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
@@ -191,14 +191,7 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         durable: label.map_or(manifest.image, |label| label.end.max(manifest.image)),
     };
     let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
-        OpenError::Device(failure) => {
-            let doing = format!(
-                "{} {}",
-                failure.operation,
-                path.join(&failure.file).display()
-            );
-            Storage::from_io(path, doing, failure.source)
-        }
+        OpenError::Device(failure) => not_looked_at(failure, path),
         other => Storage::FutureFormat {
             found: other.to_string(),
         },
@@ -221,6 +214,13 @@ fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
         tables(device, &identity, path, &mut report)?;
     }
     Ok(report)
+}
+
+/// The device failed, which says nothing of what it holds.
+fn not_looked_at(failure: Failure, path: &Path) -> Storage {
+    let file = path.join(&failure.file);
+    let doing = format!("{} {}", failure.operation, file.display());
+    Storage::from_io(path, doing, failure.source)
 }
 
 /// Who it is: a superblock says so, or a label, which is told as well.
@@ -325,6 +325,9 @@ fn tables(
             let what = format!("the record at log position {lsn} does not hold {error}");
             report.note("the log", None, what);
             return Ok(());
+        }
+        Err(Refused::Log(OpenError::Device(failure))) => {
+            return Err(not_looked_at(failure, path).into());
         }
         Err(Refused::Log(error)) => {
             report.note("the log", None, error.to_string());

@@ -268,7 +268,8 @@ impl Database {
             .make(&engine.log, &engine.workers.worker());
         made.map_err(|trouble| match trouble {
             Trouble::Failed(error) => engine.log_failed(error),
-            other => other.told(Path::new(&engine.place)),
+            // The database goes on.
+            other => other.told(Path::new(&engine.place)).in_passing(),
         })
     }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Error::Conflict`] | roll back and run the transaction again, or let [`Database::run`] do it | `deadlock`, `lock_timeout`, `lock_busy` |
 //! | [`Error::Request`] | change the request | `key_exists`, `key_too_long`, `table_types` |
-//! | [`Error::Storage`] | repair what it names, then open the database again | `in_use`, `damaged`, `poisoned` |
+//! | [`Error::Storage`] | repair what it names, then open the database again; or ask again for the copy or the check that failed | `in_use`, `damaged`, `poisoned` |
 //!
 //! Codes never change their meaning; new ones may appear. Messages are for people and may change.
 //!
@@ -90,6 +90,14 @@ impl Error {
         self
     }
 
+    /// The same, of something that is no part of keeping a database open, and so does not ask for it to be opened again.
+    pub(crate) fn in_passing(self) -> Error {
+        match self {
+            Error::Storage(storage) => storage.in_passing().into(),
+            other => other,
+        }
+    }
+
     /// Whether a lock was refused because somebody has it.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Error::Conflict(conflict) if conflict.reason() == ConflictReason::Busy)
@@ -128,7 +136,9 @@ impl std::error::Error for Error {
         match self {
             Error::Request(Request::Other(error)) => Some(&***error),
             Error::Storage(storage) => match &**storage {
-                Storage::Io { source, .. } | Storage::NotCopied { source, .. } => Some(source),
+                Storage::Io { source, .. }
+                | Storage::NotCopied { source, .. }
+                | Storage::NotDone { source, .. } => Some(source),
                 _ => None,
             },
             _ => None,

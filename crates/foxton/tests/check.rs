@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foxton::check::{Report, check, check_on};
 use foxton::{Database, Options, Table};
 use foxton_log::device::Device;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::device::memory::{Contents, MemoryDevice};
 
 const BULK: Table<u64, [u8]> = Table::new("bulk");
@@ -304,6 +305,23 @@ fn a_backup_that_cannot_be_restored_is_found_to_be_damaged() {
         let target: Arc<dyn Device> = Arc::new(MemoryDevice::new());
         let restored = foxton::backup::restore_between(&mixed, &target, None, &mut |_, _| {});
         assert_eq!(restored.unwrap_err().code(), "damaged");
+    }
+}
+
+#[test]
+fn a_call_that_fails_while_it_looks_does_not_ask_to_open_anything() {
+    let device = FaultDevice::holding(&filled());
+    for call in [Call::List, Call::Open, Call::Read] {
+        let before = device.calls(call);
+        check_on(&device).unwrap();
+        for nth in (1..=device.calls(call) - before).step_by(7) {
+            device.fail(call, nth, Times::Once, std::io::ErrorKind::Other);
+            let error = check_on(&device).expect_err("a call failed");
+            assert_eq!(error.code(), "io", "{call:?} {nth}");
+            let text = error.to_string();
+            let words = text.contains("try again") && !text.contains("open the database");
+            assert!(words, "{call:?} {nth}: {text}");
+        }
     }
 }
 

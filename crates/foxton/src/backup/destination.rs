@@ -53,7 +53,7 @@ impl Copy {
         let names: Vec<String> = names.filter(|name| name != LOCK_FILE).collect();
         self.suits(path, &names)?;
         let device = FileDevice::create(path);
-        let device = device.map_err(|error| not_created(path, error))?;
+        let device = device.map_err(|error| not_created(path, error).in_passing())?;
         let device: Arc<dyn Device> = Arc::new(device);
         self.take(&device, path)?;
         Ok(device)
@@ -62,9 +62,9 @@ impl Copy {
     /// Takes `device` for this copy alone.
     pub(super) fn take(self, device: &Arc<dyn Device>, path: &Path) -> Result<()> {
         let locked = device.lock();
-        locked.map_err(|error| not_locked(path, error))?;
+        locked.map_err(|error| not_locked(path, error).in_passing())?;
         let names = device.list();
-        let names = names.map_err(|error| told(path, "list", error))?;
+        let names = names.map_err(|error| told(path, "list", error).in_passing())?;
         self.suits(path, &names)?;
         match self {
             Copy::Backup => Ok(()),

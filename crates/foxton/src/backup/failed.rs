@@ -63,7 +63,8 @@ impl Failed {
         };
         match self {
             Failed::Source(failure) => {
-                Storage::from_io(source, doing(source, &failure), failure.source)
+                let failed = Storage::from_io(source, doing(source, &failure), failure.source);
+                return Error::from(failed).in_passing();
             }
             Failed::Target(failure) => Storage::NotCopied {
                 doing: doing(target, &failure),

@@ -179,7 +179,8 @@ pub fn of_directory(
     let (path, target_path) = (path.as_ref(), target.as_ref());
     let source = FileDevice::open(path).map_err(|error| not_read(path, error))?;
     let superblock = Superblock::read(&source);
-    let superblock = superblock.map_err(|error| no_superblock(&source, path, error))?;
+    let superblock =
+        superblock.map_err(|error| no_superblock(&source, path, error).in_passing())?;
     let target = Copy::Backup.directory(target_path)?;
     let extent = Extent {
         at_least: Lsn::ZERO,
@@ -398,7 +399,7 @@ pub(crate) fn not_read(path: &Path, error: io::Error) -> Error {
             name: TO_READ,
         }
         .into(),
-        _ => told(path, "read", error),
+        _ => told(path, "read", error).in_passing(),
     }
 }
 

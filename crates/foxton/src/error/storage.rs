@@ -75,6 +75,14 @@ pub enum Storage {
         /// What of it had to be left where it is.
         left: Option<PathBuf>,
     },
+    /// A call to the device failed for somebody who copies, checks or makes a checkpoint. Nothing came of that, and no
+    /// database has to be opened again. [`code`](super::Error::code) says what kind of failure it was, as for others.
+    NotDone {
+        /// What was being done.
+        doing: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// The database was written by a later version of Foxton.
     FutureFormat {
         /// What is not known here.
@@ -121,6 +129,18 @@ impl Storage {
         }
     }
 
+    /// The same, of something that is no part of keeping a database open.
+    pub(super) fn in_passing(self) -> Storage {
+        match self {
+            Storage::Io { doing, source } => Storage::NotDone { doing, source },
+            Storage::DeviceFull { doing } => Storage::NotDone {
+                doing,
+                source: io::ErrorKind::StorageFull.into(),
+            },
+            other => other,
+        }
+    }
+
     pub(super) fn code(&self) -> &'static str {
         match self {
             Storage::NotADatabase { .. } => "not_a_database",
@@ -132,12 +152,14 @@ impl Storage {
             Storage::ReadOnly { .. } => "read_only",
             Storage::NotPermitted { .. } => "not_permitted",
             Storage::Foreign { .. } => "foreign",
-            Storage::NotCopied { source, .. } => match source.kind() {
-                io::ErrorKind::ReadOnlyFilesystem => "read_only",
-                io::ErrorKind::PermissionDenied => "not_permitted",
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "device_full",
-                _ => "io",
-            },
+            Storage::NotCopied { source, .. } | Storage::NotDone { source, .. } => {
+                match source.kind() {
+                    io::ErrorKind::ReadOnlyFilesystem => "read_only",
+                    io::ErrorKind::PermissionDenied => "not_permitted",
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "device_full",
+                    _ => "io",
+                }
+            }
             Storage::FutureFormat { .. } => "future_format",
             Storage::Damaged { .. } => "damaged",
             Storage::DeviceFull { .. } => "device_full",
@@ -205,6 +227,11 @@ impl fmt::Display for Storage {
                 source,
                 left,
             } => not_copied(f, doing, source, left.as_deref()),
+            Storage::NotDone { doing, source } => write!(
+                f,
+                "{doing} failed: {source}; nothing came of it, and nothing was harmed by it: {}, and try again",
+                mend(source)
+            ),
             Storage::FutureFormat { found } => write!(
                 f,
                 "the database was written by a later version of Foxton ({found}); open it with \
@@ -233,18 +260,23 @@ impl fmt::Display for Storage {
     }
 }
 
+/// What can be done about a failed call.
+fn mend(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
+        io::ErrorKind::PermissionDenied => "change the permissions there",
+        _ => "see to the device there",
+    }
+}
+
 fn not_copied(
     f: &mut fmt::Formatter<'_>,
     doing: &str,
     source: &io::Error,
     left: Option<&Path>,
 ) -> fmt::Result {
-    let mend = match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
-        io::ErrorKind::ReadOnlyFilesystem => "mount the file system for writing",
-        io::ErrorKind::PermissionDenied => "change the permissions there",
-        _ => "see to the device there",
-    };
+    let mend = mend(source);
     write!(
         f,
         "{doing} failed: {source}; there is no copy, and what was to be copied is as it was: {mend}, or name \
