@@ -87,7 +87,9 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io::R
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let kept_hidden = [".ci", ".github"].contains(&name.as_str());
-        let built = name.starts_with("target") || name == "results" || name == "Cargo.lock";
+        let kind = entry.file_type()?;
+        let is_made = kind.is_dir() && (name.starts_with("target") || name == "results");
+        let built = is_made || name == "Cargo.lock";
         if built || (name.starts_with('.') && !kept_hidden) {
             continue;
         }
@@ -96,7 +98,6 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io::R
         } else {
             format!("{prefix}/{name}")
         };
-        let kind = entry.file_type()?;
         if kind.is_dir() {
             walk(&entry.path(), &path, files)?;
         } else if kind.is_file()

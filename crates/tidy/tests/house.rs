@@ -4,7 +4,7 @@
 //! the longest files and functions as well.
 
 use foxton_tidy::{check, sizes, tree::Tree};
-use std::path::Path;
+use std::{fs, path::Path};
 
 #[test]
 fn the_house_is_tidy() {
@@ -17,4 +17,18 @@ fn the_house_is_tidy() {
     println!("{}", sizes::measure(&tree));
     let findings: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[test]
+fn what_is_built_is_passed_over_and_a_source_that_is_called_like_it_is_not() {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("house");
+    for folder in ["src", "target", "results"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for file in ["src/target.rs", "target/made.rs", "results/told.md"] {
+        fs::write(root.join(file), "").unwrap();
+    }
+    let tree = Tree::read(&root).unwrap();
+    let texts: Vec<&str> = tree.texts().map(|(path, _)| path).collect();
+    assert_eq!(texts, ["src/target.rs"]);
 }
