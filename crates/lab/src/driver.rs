@@ -47,7 +47,7 @@ pub struct Plan {
     pub ramp: Duration,
     /// Clients run and are counted.
     pub window: Duration,
-    /// Count the window in slices this long as well.
+    /// Count the window in slices this long as well, of a millisecond at least.
     pub slice: Option<Duration>,
     /// How long after the window's end a client may still be in its last transaction.
     pub grace: Duration,
@@ -219,11 +219,12 @@ fn wait_until(
 ) -> ControlFlow<Shortage> {
     loop {
         let left = when.saturating_duration_since(Instant::now());
+        // Also when it is over: on a busy machine whoever waits may have slept through all of it.
+        watch(released.elapsed())?;
         if left.is_zero() {
             return ControlFlow::Continue(());
         }
         thread::sleep(left.min(TICK));
-        watch(released.elapsed())?;
     }
 }
 
@@ -299,6 +300,7 @@ fn closed_loop(
         latencies: vec![Latency::default(); kinds.len()],
         ..Run::default()
     };
+    let mut slices = slice.map(|length| Slices::new(schedule.begin, length));
     let mut began = Instant::now();
     loop {
         let ended = client.transaction();
@@ -309,29 +311,48 @@ fn closed_loop(
         // An error in the ramp voids the run like any other.
         if failed || (now >= schedule.begin && !over) {
             run.latencies[ended.kind].record(now - began);
-            if let Some(slice) = slice {
-                count_slice(
-                    &mut run.slices,
-                    now.saturating_duration_since(schedule.begin),
-                    slice,
-                );
+            if let Some(slices) = slices.as_mut().filter(|_| ended.outcome.is_commit()) {
+                slices.count(now);
             }
             run.tally.count(ended);
         }
         let hopeless = failed && run.tally.of(Outcome::Error) >= ERRORS_UNTIL_A_CLIENT_GIVES_UP;
         if over || hopeless {
+            run.slices = slices.map_or(Vec::new(), |slices| slices.counts);
             return run;
         }
         began = now;
     }
 }
 
-fn count_slice(slices: &mut Vec<u64>, since_begin: Duration, slice: Duration) {
-    let index = (since_begin.as_nanos() / slice.as_nanos().max(1)) as usize;
-    if slices.len() <= index {
-        slices.resize(index + 1, 0);
+/// Transactions committed in each slice of the window. A slice costs a division nowhere: its end is compared with
+/// the time that was looked at anyway.
+struct Slices {
+    length: Duration,
+    /// When the last one counted ends.
+    end: Instant,
+    counts: Vec<u64>,
+}
+
+impl Slices {
+    fn new(begin: Instant, length: Duration) -> Slices {
+        let length = length.max(Duration::from_millis(1));
+        Slices {
+            length,
+            end: begin,
+            counts: Vec::new(),
+        }
     }
-    slices[index] += 1;
+
+    fn count(&mut self, now: Instant) {
+        while now >= self.end {
+            self.end += self.length;
+            self.counts.push(0);
+        }
+        if let Some(last) = self.counts.last_mut() {
+            *last += 1;
+        }
+    }
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {
@@ -386,6 +407,33 @@ mod tests {
         assert!(run.slices.len() <= 4 && run.latency().quantile_us(0.5) >= 2_000.0);
     }
 
+    #[test]
+    fn a_slice_counts_the_commits_that_end_in_it() {
+        let begin = Instant::now();
+        let mut slices = Slices::new(begin, Duration::from_millis(10));
+        for millis in [0, 9, 10, 35, 39] {
+            slices.count(begin + Duration::from_millis(millis));
+        }
+        assert_eq!(slices.counts, [2, 1, 0, 2]);
+        /// One commit, one transaction that was rolled back, and so on.
+        struct Halves(bool);
+        impl Client for Halves {
+            fn transaction(&mut self) -> Ended {
+                thread::sleep(Duration::from_millis(1));
+                self.0 = !self.0;
+                let outcome = if self.0 { Outcome::Ok } else { Outcome::Rule };
+                Ended {
+                    outcome,
+                    ..Ended::ok(0)
+                }
+            }
+        }
+        let clients: Vec<Box<dyn Client>> = vec![Box::new(Halves(false))];
+        let run = run(&plan(0, 200, 5_000), KINDS, clients, go_on).unwrap();
+        assert!(run.tally.of(Outcome::Rule) > 0);
+        assert_eq!(run.slices.iter().sum::<u64>(), run.tally.committed());
+    }
+
     /// The window is an hour: who waits for its end fails.
     #[test]
     fn a_run_that_whoever_watches_ends_keeps_what_was_measured_and_says_why() {
@@ -411,6 +459,23 @@ mod tests {
             assert!(run.window <= began.elapsed());
             assert_eq!(run.window.is_zero(), least == 0);
         }
+    }
+
+    #[test]
+    fn whoever_watches_is_called_when_the_window_is_over_even_if_it_slept_through_it() {
+        let late = Duration::from_millis(60);
+        let mut calls = Vec::new();
+        let watch = |elapsed| {
+            calls.push(elapsed);
+            thread::sleep(late);
+            ControlFlow::Continue(())
+        };
+        let clients = sleepers(1, Duration::from_millis(1));
+        run(&plan(20, 10, 60_000), KINDS, clients, watch).unwrap();
+        assert!(
+            *calls.last().unwrap() >= Duration::from_millis(30),
+            "{calls:?}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{error::BenchError, runs::GRACE, sweep::Sweep};
-use crate::driver::Plan;
+use crate::{driver::Plan, measure::timeline::slice_of};
 
 /// With how many threads, how often, for how long.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Pace {
             plan: Plan {
                 ramp: self.ramp,
                 window: self.window,
-                slice: None,
+                slice: Some(slice_of(self.window)),
                 grace: GRACE,
             },
             split: false,

@@ -6,7 +6,12 @@ use foxton::Durability;
 use serde_json::{Value, json};
 
 use super::error::BenchError;
-use crate::{driver::Plan, measure::memory, system::System, workload::contract::Size};
+use crate::{
+    driver::Plan,
+    measure::{memory, timeline::slice_of},
+    system::System,
+    workload::contract::Size,
+};
 
 /// What is compared, at which points, for how long, where.
 #[derive(Debug, Clone)]
@@ -118,7 +123,7 @@ impl Runs {
         Plan {
             ramp: self.ramp,
             window: self.window,
-            slice: None,
+            slice: Some(slice_of(self.window)),
             grace: GRACE,
         }
     }

@@ -142,7 +142,7 @@ impl Watch {
 fn long(subject: &mut Loaded, mpl: u32, plan: &Plan, watch: &mut Watch) -> (Point, Timeline) {
     let clients = subject.clients(mpl);
     let slice = plan.slice.unwrap_or(plan.window);
-    let mut sampler = Sampler::new(slice, plan.ramp);
+    let mut sampler = Sampler::new(slice, plan.ramp, plan.window);
     let mut sleeper: Option<foxton::Result<Transaction>> = None;
     let stall_at = plan.ramp + plan.window.mul_f64(STALL_AT);
     let db = subject.database().clone();

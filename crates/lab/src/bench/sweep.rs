@@ -4,7 +4,7 @@
 //! and a whole pass is done before it is repeated. So a slow minute of the machine falls on all of
 //! them, and shows as spread.
 
-use std::{ops::ControlFlow, time::Duration};
+use std::{ops::ControlFlow, thread, time::Duration};
 
 use crate::{
     driver::{self, Client, Plan},
@@ -12,6 +12,7 @@ use crate::{
         curve::{Curve, Point},
         memory::{self, Guard},
         time::Watch,
+        timeline::Sampler,
     },
     progress::{Audience, Progress},
 };
@@ -157,8 +158,11 @@ impl Sweep {
         let clients = subject.clients(point.mpl);
         let mut sampling = Watch::default();
         let mut guard = Guard::new(|| subject.free());
+        let slice = self.plan.slice.unwrap_or(self.plan.window);
+        let mut sampler = Sampler::new(slice, self.plan.ramp, self.plan.window);
         let watch = |elapsed: Duration| {
             progress.at(past + elapsed);
+            sampler.tick(elapsed);
             if sampled {
                 sampling.at(elapsed, self.plan.ramp, self.plan.window);
             }
@@ -168,7 +172,11 @@ impl Sweep {
         let cut = run.as_ref().ok().and_then(|run| run.cut);
         match run {
             Ok(run) if sampled => point.tell_times(&run, sampling.profile()),
-            Ok(run) => point.runs.push(run),
+            Ok(run) => {
+                let cores = thread::available_parallelism().map_or(1, usize::from);
+                point.samples = sampler.finish(&run.slices, cores);
+                point.runs.push(run);
+            }
             Err(error) => {
                 point.fail(
                     format!("{error}\n{}", subject.diagnose())
@@ -296,6 +304,22 @@ mod tests {
         let noted: Vec<_> = noted.try_iter().collect();
         assert_eq!(noted, [pass, pass].concat());
         assert!(curves[0].points.iter().all(|point| point.runs.len() == 2));
+    }
+
+    #[test]
+    fn the_last_repetition_of_each_point_is_sampled_as_it_goes_on() {
+        let (mut subjects, _noted) = toys();
+        let mut sweep = sweep();
+        sweep.plan.slice = Some(Duration::from_millis(5));
+        let curves = sweep.run(&mut subjects[..1], Audience::Nobody);
+        for point in &curves[0].points {
+            let samples = &point.samples;
+            let ends: Vec<Duration> = samples.iter().map(|sample| sample.at).collect();
+            assert_eq!(ends, [5, 10, 15, 20].map(Duration::from_millis));
+            let sampled: f64 = samples.iter().map(|sample| sample.tps * 0.005).sum();
+            let last = point.runs.last().unwrap().tally.committed() as f64;
+            assert!((sampled - last).abs() < 0.5, "{sampled} of {last}");
+        }
     }
 
     /// The windows are an hour: a run that is not ended is one that the test waits for.

@@ -11,6 +11,7 @@ use super::{
     run::Run,
     spread::Spread,
     time::Times,
+    timeline::Sample,
     usage::{Split, Usage},
 };
 
@@ -27,6 +28,8 @@ pub struct Point {
     pub facts: Vec<(&'static str, Value)>,
     /// Where the time went in one more run, if that was asked for; or why it cannot be told.
     pub times: Option<Result<Times, String>>,
+    /// What was sampled in the last repetition.
+    pub samples: Vec<Sample>,
 }
 
 impl Point {
@@ -38,6 +41,7 @@ impl Point {
             checks: Ok(()),
             facts: Vec::new(),
             times: None,
+            samples: Vec::new(),
         }
     }
 

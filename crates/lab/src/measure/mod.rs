@@ -9,6 +9,9 @@ pub mod latency;
 /// Processor time and memory the process used.
 pub mod usage;
 
+/// What was sampled while a run went on.
+pub mod timeline;
+
 /// Which machine, which versions.
 pub mod machine;
 
@@ -35,6 +38,3 @@ pub mod curve;
 
 /// What one transaction passes that others might have to wait for.
 pub mod anatomy;
-
-/// What was sampled while a run went on.
-pub mod timeline;

@@ -32,6 +32,11 @@ impl Outcome {
         Outcome::Error,
     ];
 
+    /// Whether the transaction ended as planned: that is what throughput counts.
+    pub fn is_commit(self) -> bool {
+        matches!(self, Outcome::Ok | Outcome::Miss)
+    }
+
     /// The word for it in tables and files.
     pub fn name(self) -> &'static str {
         ["ok", "miss", "rule", "deadlock", "timeout", "error"][self as usize]

@@ -26,20 +26,29 @@ pub struct Timeline {
     pub samples: Vec<Sample>,
 }
 
+/// How long slices are in a window of this length: twenty of them where that is neither too short to see anything in
+/// nor longer than somebody would wait.
+pub fn slice_of(window: Duration) -> Duration {
+    (window / 20).clamp(Duration::from_millis(100), Duration::from_secs(5))
+}
+
 /// Takes the process's resources at regular times while a run goes on.
 #[derive(Debug)]
 pub struct Sampler {
     slice: Duration,
     offset: Duration,
+    /// Slices there are: a window whose end is seen late has no more.
+    most: usize,
     taken: Vec<Option<Usage>>,
 }
 
 impl Sampler {
-    /// Samples every `slice`, beginning `offset` after the clients were let go.
-    pub fn new(slice: Duration, offset: Duration) -> Sampler {
+    /// Samples every `slice` of a window that begins `offset` after the clients were let go.
+    pub fn new(slice: Duration, offset: Duration, window: Duration) -> Sampler {
         Sampler {
             slice,
             offset,
+            most: (window.as_nanos() / slice.as_nanos().max(1)) as usize,
             taken: Vec::new(),
         }
     }
@@ -49,7 +58,7 @@ impl Sampler {
         let Some(elapsed) = elapsed.checked_sub(self.offset) else {
             return;
         };
-        while elapsed >= self.slice * self.taken.len() as u32 {
+        while self.taken.len() <= self.most && elapsed >= self.slice * self.taken.len() as u32 {
             self.taken.push(Usage::now());
         }
     }
@@ -80,8 +89,9 @@ mod tests {
     #[test]
     fn a_sample_belongs_to_the_slice_that_just_ended() {
         let slice = Duration::from_millis(100);
-        let mut sampler = Sampler::new(slice, Duration::from_millis(50));
-        for millis in (0..=400).step_by(25) {
+        let mut sampler = Sampler::new(slice, slice / 2, 3 * slice);
+        // The end is seen late.
+        for millis in (0..=1_000).step_by(25) {
             sampler.tick(Duration::from_millis(millis));
         }
         let samples = sampler.finish(&[10, 20, 30], 2);

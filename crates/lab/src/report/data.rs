@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     findings::{Block, Findings},
+    over_time,
     sheet::Sheet,
 };
 use crate::measure::{
@@ -116,10 +117,10 @@ fn lines(records: &[Map<String, Value>]) -> String {
     text
 }
 
-/// The timelines: one line for each sample.
+/// What was sampled over time: one line for each sample.
 pub fn samples_csv(findings: &Findings) -> String {
     let mut text = "system,second,tps,resident_bytes,user,kernel,others,idle\n".to_owned();
-    for timeline in &findings.timelines {
+    for timeline in &over_time::all(findings) {
         for sample in &timeline.samples {
             let _ = writeln!(
                 text,

@@ -4,13 +4,12 @@ use super::{
     bars::Bars,
     chart::{Chart, Dot, Line, Scale},
     findings::Findings,
-    number::{duration_us, grouped, short},
+    number::{duration_us, short},
 };
 use crate::measure::{
     curve::{Curve, Point},
     outcome::{Outcome, Tally},
     spread::Spread,
-    timeline::{Sample, Timeline},
 };
 
 /// A picture and the name of its file.
@@ -41,7 +40,7 @@ impl Picture {
     }
 }
 
-/// Every picture worth drawing of these findings.
+/// Every picture over clients that is worth drawing of these findings.
 pub fn of(findings: &Findings) -> Vec<Figure> {
     let mut figures = Vec::new();
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
@@ -54,20 +53,6 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
             chart: Picture::Lines(latency(findings)),
         });
         figures.extend(ABORTS.iter().filter_map(|cause| aborts(findings, cause)));
-    }
-    if !findings.timelines.is_empty() {
-        figures.push(Figure {
-            name: "throughput-over-time".into(),
-            chart: Picture::Lines(over_time(findings)),
-        });
-        figures.push(Figure {
-            name: "memory-over-time".into(),
-            chart: Picture::Lines(memory_over_time(findings)),
-        });
-        figures.push(Figure {
-            name: "kernel-over-time".into(),
-            chart: Picture::Lines(kernel_over_time(findings)),
-        });
     }
     figures
 }
@@ -182,52 +167,6 @@ fn by_clients(
         y_text: short,
         marker: within.then_some((cores, words)),
         lines: findings.curves.iter().map(line).collect(),
-    }
-}
-
-fn over_time(findings: &Findings) -> Chart {
-    Chart {
-        title: findings.title.clone(),
-        y: ("transactions per second".into(), Scale::Linear),
-        y_text: short,
-        ..by_second(findings, |sample| sample.tps)
-    }
-}
-
-fn memory_over_time(findings: &Findings) -> Chart {
-    Chart {
-        title: "Resident memory of the process".into(),
-        y: ("MiB".into(), Scale::Linear),
-        y_text: grouped,
-        ..by_second(findings, |sample| {
-            sample.resident_bytes as f64 / (1u64 << 20) as f64
-        })
-    }
-}
-
-fn kernel_over_time(findings: &Findings) -> Chart {
-    Chart {
-        title: "Processor time in the kernel".into(),
-        y: ("% of all processors".into(), Scale::Linear),
-        y_text: short,
-        ..by_second(findings, |sample| sample.split.kernel * 100.0)
-    }
-}
-
-fn by_second(findings: &Findings, value: impl Fn(&Sample) -> f64) -> Chart {
-    let dot = |sample: &Sample| Dot::alone(sample.at.as_secs_f64(), value(sample));
-    let line = |timeline: &Timeline| {
-        let dots = timeline.samples.iter().map(dot).collect();
-        Line::measured(timeline.label.clone(), dots)
-    };
-    Chart {
-        title: String::new(),
-        subtitle: findings.machine.sentence(),
-        x: ("seconds".into(), Scale::Linear),
-        y: (String::new(), Scale::Linear),
-        y_text: short,
-        marker: findings.event.clone(),
-        lines: findings.timelines.iter().map(line).collect(),
     }
 }
 

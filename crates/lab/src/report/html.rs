@@ -10,6 +10,7 @@ use super::{
     findings::Findings,
     lettering::escape,
     number::{bytes, duration_us, grouped},
+    over_time,
     page::Page,
     sheet::Sheet,
     times,
@@ -24,16 +25,14 @@ pub fn page(findings: &Findings) -> String {
     disturbance(&mut page, findings);
     page.pictures(&figures::of(findings));
     page.pictures(times::picture(findings).as_slice());
+    page.pictures(&over_time::pictures(findings));
     page.blocks(&findings.blocks);
     page.blocks(times::block(findings).as_slice());
     page.heading("Every point");
     points(&mut page, findings);
     own(&mut page, findings);
     outcomes(&mut page, findings);
-    if !findings.timelines.is_empty() {
-        page.heading("Over time");
-        samples(&mut page, findings);
-    }
+    samples(&mut page, findings);
     page.heading("What was measured");
     about(&mut page, findings);
     method(&mut page);
@@ -72,6 +71,7 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
         page.list(&panel.sentences());
         disturbance(page, panel);
         page.pictures(&figures::of(panel));
+        page.pictures(&over_time::watched(panel));
         page.pictures(times::picture(panel).as_slice());
         page.blocks(&panel.blocks);
         page.blocks(times::block(panel).as_slice());
@@ -81,7 +81,7 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
             outcomes(page, panel);
         }
         if !panel.timelines.is_empty() {
-            page.folded("Over time", |page| samples(page, panel));
+            samples(page, panel);
         }
         about(page, panel);
     }
@@ -203,28 +203,12 @@ fn outcomes(page: &mut Page, findings: &Findings) {
              that the lock manager ended.</p></details>";
 }
 
+/// What was sampled, by slices of the window.
 fn samples(page: &mut Page, findings: &Findings) {
-    page.open_table("");
-    page.0 += "<thead><tr><th>locks<th>second<th>tps\
-             <th>memory<th>program<th>kernel<th>others<th>idle</tr></thead><tbody>";
-    for timeline in &findings.timelines {
-        for sample in &timeline.samples {
-            let _ = write!(
-                page.0,
-                "<tr><th>{}<td>{:.1}<td>{}<td>{}<td>{:.0} %<td>{:.0} %<td>{:.0} %<td>{:.0} %</tr>",
-                escape(&timeline.label),
-                sample.at.as_secs_f64(),
-                grouped(sample.tps),
-                bytes(sample.resident_bytes),
-                sample.split.user * 100.0,
-                sample.split.kernel * 100.0,
-                sample.split.others * 100.0,
-                sample.split.idle * 100.0
-            );
-        }
+    let table = over_time::table(findings);
+    if !table.is_empty() {
+        page.folded("Over time", |page| page.table(table.heads(), table.rows()));
     }
-    page.0 += "</tbody>";
-    page.close_table();
 }
 
 fn about(page: &mut Page, findings: &Findings) {

@@ -24,6 +24,9 @@ pub mod findings;
 /// The pictures of an experiment.
 pub mod figures;
 
+/// Throughput and memory while clients run.
+pub mod over_time;
+
 /// Where the time went: a table and bars.
 pub mod times;
 
@@ -88,15 +91,16 @@ impl Filled<'_> {
 pub fn write(findings: &Findings, directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut filled = Filled::new(directory)?;
     filled.put("report.html", html::page(findings))?;
-    for figure in figures::of(findings)
-        .into_iter()
+    let over_clients = figures::of(findings).into_iter();
+    for figure in over_clients
         .chain(times::picture(findings))
+        .chain(over_time::pictures(findings))
     {
         filled.put(&format!("{}.svg", figure.name), figure.chart.svg())?;
     }
     filled.put("results.json", data::json(findings))?;
     filled.put("results.csv", data::csv(findings))?;
-    if !findings.timelines.is_empty() {
+    if !over_time::all(findings).is_empty() {
         filled.put("samples.csv", data::samples_csv(findings))?;
     }
     Ok(filled.written)

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{
     figures::{self, Figure},
     findings::{Block, Findings},
+    over_time,
     shape::Shape,
     times,
 };
@@ -58,6 +59,7 @@ impl Sheet {
             all.extend(
                 figures::of(panel)
                     .into_iter()
+                    .chain(over_time::watched(panel))
                     .chain(times::picture(panel))
                     .map(|figure| Figure {
                         name: format!("{}-{}", figure.name, panel.variant),

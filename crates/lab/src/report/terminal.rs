@@ -3,7 +3,8 @@
 use super::{
     facts,
     findings::{Block, Findings},
-    number::{bytes, duration_us, grouped},
+    number::{duration_us, grouped},
+    over_time,
     sheet::Sheet,
     sketch::sketch,
     table::Table,
@@ -79,7 +80,7 @@ fn body(findings: &Findings) -> String {
     }
     if !findings.timelines.is_empty() {
         text += "\n";
-        text += &timelines(findings).render();
+        text += &over_time::table(findings).render();
     }
     if let Some(warning) = findings.disturbance() {
         text += &format!("\nNote: {warning}\n");
@@ -273,28 +274,6 @@ fn ratios(findings: &Findings) -> Table {
             format!("{ratio:.2}"),
             format!("{:.2}..{:.2}", by_pass.min(), by_pass.max()),
         ]);
-    }
-    table
-}
-
-fn timelines(findings: &Findings) -> Table {
-    let mut table = Table::new([
-        "locks", "second", "tps", "memory", "program", "kernel", "others", "idle",
-    ]);
-    for timeline in &findings.timelines {
-        for sample in &timeline.samples {
-            let percent = |share: f64| format!("{:.0} %", share * 100.0);
-            table.row([
-                timeline.label.clone(),
-                format!("{:.1}", sample.at.as_secs_f64()),
-                grouped(sample.tps),
-                bytes(sample.resident_bytes),
-                percent(sample.split.user),
-                percent(sample.split.kernel),
-                percent(sample.split.others),
-                percent(sample.split.idle),
-            ]);
-        }
     }
     table
 }
