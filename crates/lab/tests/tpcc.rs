@@ -245,6 +245,8 @@ fn wrong_warehouses_districts_customers_and_payments_are_named() {
     planted.expect_head(8, WAREHOUSE, warehouse(), |row: &mut Warehouse| {
         row.ytd -= 1
     });
+    let gone = format!("{WAREHOUSE} is gone");
+    planted.expect(1, &gone, warehouse(), |_| None);
     planted.expect_head(2, DISTRICT, district(), |row: &mut District| {
         row.next_order += 1
     });
@@ -374,6 +376,8 @@ fn wrong_orders_lines_and_stock_are_named() {
 
     let stock = "row (2, 17) of tpcc_stock";
     let at = || (&STOCK, (2, 17));
+    let gone = "row (2, 17) of tpcc_stock is gone";
+    planted.expect(15, gone, at(), |_| None);
     // 91 more were ordered and came in again: only the lines know better.
     planted.expect_head(15, stock, at(), |row: &mut Stock| row.ytd += 91);
     planted.expect_head(15, stock, at(), |row: &mut Stock| row.orders += 1);

@@ -307,7 +307,7 @@ fn findings(settings: &Settings, curves: Vec<Curve>, blocks: Vec<Block>) -> Find
                       each lock manager and latch. And a lock manager alone."
                 .to_owned(),
         checked: "every sum read is compared with the one known from the load; after each run the \
-                  rows, the keys and the sums of all tables."
+                  rows, the keys and the values of all tables."
             .to_owned(),
         command: settings.command.clone(),
         settings: vec![

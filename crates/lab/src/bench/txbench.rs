@@ -211,7 +211,7 @@ fn description(shape: &Shape) -> String {
 
 fn checked(stamp: bool) -> String {
     let mut text = "every sum read is compared with the one known from the load, while running; \
-                    after each run the rows, the keys and the sums of all tables."
+                    after each run the rows, the keys and the values of all tables."
         .to_owned();
     if stamp {
         text += " Every string carries who wrote it: no write was lost, none was dirty.";

@@ -1,11 +1,12 @@
 //! The sums that must agree, in exact cents, on a quiet database.
 
-use foxton::{Database, Table, codec::Key};
+use foxton::{Database, Table};
 
 use super::{
     ACCOUNTS, BRANCHES, Choice, HISTORY, Scale, TELLERS,
     row::{self, Booking},
 };
+use crate::workload::quiet::{each_numbered, each_row};
 
 /// Compares every balance with its history, and a branch with its tellers where these are its own.
 ///
@@ -63,18 +64,13 @@ impl Booked {
             tellers: zeros(scale.tellers()),
             branches: zeros(scale.branches),
         };
-        let mut wrong = None;
-        let mut tx = db.begin().map_err(|error| error.to_string())?;
-        tx.range(&HISTORY, ..)
-            .for_each_bytes(|_, row| {
-                booked.rows += 1;
-                if booked.add(row).is_none() {
-                    wrong = Some(format!("a row of history makes no sense: {row:?}"));
-                }
-            })
-            .and_then(|()| tx.commit())
-            .map_err(|error| format!("history cannot be read: {error}"))?;
-        wrong.map_or(Ok(booked), Err)
+        each_row(db, &HISTORY, |key, row| {
+            booked.rows += 1;
+            let name = HISTORY.name();
+            let wrong = || format!("row {key:?} of {name} makes no sense: {row:?}");
+            booked.add(row).ok_or_else(wrong)
+        })?;
+        Ok(booked)
     }
 
     fn add(&mut self, row: &[u8]) -> Option<()> {
@@ -88,30 +84,115 @@ impl Booked {
 
 /// Compares a table's balances with what was booked, and returns them by number.
 fn compare(db: &Database, table: &Table<u32, [u8]>, booked: &[i64]) -> Result<Vec<i64>, String> {
-    let name = table.name();
-    let mut balances = vec![0];
-    let mut wrong = None;
-    let mut tx = db.begin().map_err(|error| error.to_string())?;
-    tx.range(table, ..)
-        .for_each_bytes(|key, row| {
-            let number = u32::decode(key).unwrap_or(0) as usize;
-            let (balance, sum) = (row::balance(row), booked.get(number).copied());
-            if number != balances.len() || balance != sum {
-                wrong.get_or_insert(format!(
-                    "row {number} of {name}: balance {balance:?}, history {sum:?}"
-                ));
-            }
-            balances.push(balance.unwrap_or(0));
-        })
-        .and_then(|()| tx.commit())
-        .map_err(|error| format!("{name} cannot be read: {error}"))?;
-    match wrong {
-        Some(what) => Err(what),
-        None if balances.len() != booked.len() => Err(format!(
-            "{name} has {} rows, not {}",
-            balances.len() - 1,
-            booked.len() - 1
-        )),
-        None => Ok(balances),
+    let (name, mut balances) = (table.name(), vec![0]);
+    each_numbered(db, table, booked.len() as u32 - 1, |number, row| {
+        let (balance, sum) = (row::balance(row), booked[number as usize]);
+        if balance != Some(sum) {
+            return Err(format!(
+                "row {number} of {name}: balance {balance:?}, history {sum}"
+            ));
+        }
+        balances.push(sum);
+        Ok(())
+    })?;
+    Ok(balances)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Each check finds what it is for.
+
+    use foxton::{Options, Transaction};
+
+    use super::*;
+    use crate::{
+        driver::Client,
+        measure::outcome::Outcome,
+        progress::Audience,
+        workload::{
+            loading::Loading,
+            tpcb::{Tpcb, client::TpcbClient, load},
+        },
+    };
+
+    const BANK: Tpcb = Tpcb {
+        scale: Scale {
+            branches: 2,
+            accounts_a_branch: 10,
+        },
+        choice: Choice::Remote,
+        seed: 1,
+    };
+    const BOOKINGS: u64 = 30;
+
+    fn found(spoil: impl Fn(&mut Transaction) -> foxton::Result<()>) -> String {
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        let nobody = Audience::Nobody.count("", 0, "");
+        load::load(&Loading::new(&db, 2, &nobody), BANK.scale).unwrap();
+        let mut client = TpcbClient::new(db.clone(), &BANK, 0);
+        for _ in 0..BOOKINGS {
+            assert_eq!(client.transaction().outcome, Outcome::Ok);
+        }
+        let check = |acknowledged| check(&db, BANK.scale, BANK.choice, acknowledged);
+        assert_eq!(check(Some(BOOKINGS)), Ok(()));
+        db.run(spoil).unwrap();
+        check(None).unwrap_err()
+    }
+
+    /// A cent more on a row.
+    fn cent(tx: &mut Transaction, table: &Table<u32, [u8]>, number: u32) -> foxton::Result<()> {
+        let mut row = tx.get(table, &number)?.expect("it was loaded");
+        let balance = row::balance(&row).expect("it is one");
+        row::set_balance(&mut row, balance + 1);
+        tx.put(table, &number, &row[..])
+    }
+
+    #[test]
+    fn a_wrong_balance_is_found_and_its_row_named() {
+        for (table, number) in [(&ACCOUNTS, 20), (&TELLERS, 11), (&BRANCHES, 1)] {
+            let what = found(|tx| cent(tx, table, number));
+            let row = format!("row {number} of {}: balance Some(", table.name());
+            assert!(what.starts_with(&row), "{what}");
+        }
+        assert_eq!(
+            found(|tx| tx.delete(&TELLERS, &20).map(drop)),
+            "row 20 of tpcb_teller is gone"
+        );
+        assert_eq!(
+            found(|tx| tx.delete(&TELLERS, &7).map(drop)),
+            "row 7 of tpcb_teller is gone"
+        );
+    }
+
+    /// A booking of the other branch's teller agrees with each balance by itself.
+    #[test]
+    fn a_branch_that_is_not_the_sum_of_its_tellers_is_found_and_named() {
+        let what = found(|tx| {
+            let booking = Booking {
+                branch: 1,
+                teller: 11,
+                account: 3,
+                delta: 1,
+            };
+            tx.put(&HISTORY, &(9, 9), &booking.encode(0)[..])?;
+            cent(tx, &BRANCHES, 1)?;
+            cent(tx, &TELLERS, 11)?;
+            cent(tx, &ACCOUNTS, 3)
+        });
+        assert!(what.starts_with("branch 1 has"), "{what}");
+    }
+
+    #[test]
+    fn history_that_makes_no_sense_is_found_and_named() {
+        let what = found(|tx| tx.put(&HISTORY, &(9, 8), &b"nothing"[..]));
+        assert!(what.starts_with("row (9, 8) of tpcb_history"), "{what}");
+        let nobody = Booking {
+            branch: 3,
+            teller: 1,
+            account: 1,
+            delta: 0,
+        };
+        let what = found(|tx| tx.put(&HISTORY, &(9, 7), &nobody.encode(0)[..]));
+        assert!(what.starts_with("row (9, 7) of tpcb_history"), "{what}");
     }
 }

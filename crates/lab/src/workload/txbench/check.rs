@@ -1,4 +1,4 @@
-//! What must hold on a quiet database: rows, keys, sums, and with stamps every string.
+//! What must hold on a quiet database: rows, keys, values, and with stamps every string.
 
 use foxton::{Database, codec::Key};
 
@@ -24,16 +24,20 @@ pub fn check(
     let mut audit = book.map(Book::audit);
     for (number, table) in TABLES.iter().enumerate() {
         let name = table.name();
-        let mut after = 0;
+        let mut from = 0;
         let mut seen = Seen::default();
-        while after < shape.rows {
-            let to = shape.rows.min(after + ROWS_A_TRANSACTION);
+        while from <= shape.rows {
+            let to = shape.rows.min(from + ROWS_A_TRANSACTION);
             let mut tx = db.begin().map_err(|error| error.to_string())?;
-            tx.range(table, after + 1..=to)
+            tx.range(table, from..=to)
                 .for_each_bytes(|key, row| {
-                    let key = seen.row(name, key, row);
-                    // A key that is out of place has been noted; it has no place in the book.
+                    let key = seen.row((name, shape.rows), key, row);
+                    // A key that is out of place has been noted; it has no value and no place in the book.
                     let placed = (1..=shape.rows).contains(&key);
+                    if placed {
+                        let drawn = sums.between(number, key - 1, key);
+                        seen.value(name, key, row, drawn);
+                    }
                     if let Some(audit) = audit.as_mut().filter(|_| placed) {
                         for index in 0..FIELDS {
                             let found = row::field(row, index).map_or(0, stamp::read);
@@ -43,43 +47,55 @@ pub fn check(
                 })
                 .map_err(|error| format!("{name} cannot be read: {error}"))?;
             tx.commit().map_err(|error| error.to_string())?;
-            after = to;
+            from = to + 1;
         }
         // Whatever lies beyond the keys of the load should not be there.
         let mut tx = db.begin().map_err(|error| error.to_string())?;
         tx.range(table, shape.rows + 1..)
             .for_each_bytes(|key, row| {
-                seen.row(name, key, row);
+                seen.row((name, shape.rows), key, row);
             })
             .and_then(|()| tx.commit())
             .map_err(|error| format!("{name} cannot be read: {error}"))?;
-        seen.judge(name, shape.rows, sums.between(number, 0, shape.rows))?;
+        seen.judge(name, shape.rows)?;
     }
     Ok(())
 }
 
 #[derive(Default)]
 struct Seen {
-    rows: u32,
     last: u32,
-    sum: i64,
     wrong: Option<String>,
 }
 
 impl Seen {
     /// Looks at one row and returns its key.
-    fn row(&mut self, table: &str, key: &[u8], row: &[u8]) -> u32 {
+    fn row(&mut self, (table, rows): (&str, u32), key: &[u8], row: &[u8]) -> u32 {
         let key = u32::decode(key).unwrap_or(0);
-        if key != self.last + 1 {
-            self.fail(Err(format!("{table}: key {key} follows key {}", self.last)));
+        let next = self.last + 1;
+        if !(1..=rows).contains(&key) {
+            self.fail(Err(format!(
+                "row {key} of {table} should not be there: its rows are 1 to {rows}"
+            )));
+        } else if key != next {
+            self.fail(Err(format!("row {next} of {table} is gone")));
         }
         if row.len() != ROW_BYTES {
-            self.fail(Err(format!("{table}: row {key} has {} bytes", row.len())));
+            self.fail(Err(format!("row {key} of {table} has {} bytes", row.len())));
         }
-        self.rows += 1;
         self.last = key;
-        self.sum += row::value(row).map_or(0, i64::from);
         key
+    }
+
+    /// Compares the value of a row with the one that was drawn for it.
+    fn value(&mut self, table: &str, key: u32, row: &[u8], drawn: i64) {
+        let value = row::value(row).map(i64::from);
+        if value != Some(drawn) {
+            let found = value.map_or("nothing".to_owned(), |value| value.to_string());
+            self.fail(Err(format!(
+                "{table}: the value of row {key} is {found}, not {drawn}"
+            )));
+        }
     }
 
     fn fail(&mut self, outcome: Result<(), String>) {
@@ -88,19 +104,70 @@ impl Seen {
         }
     }
 
-    fn judge(self, table: &str, rows: u32, sum: i64) -> Result<(), String> {
+    fn judge(self, table: &str, rows: u32) -> Result<(), String> {
         if let Some(what) = self.wrong {
             return Err(what);
         }
-        if self.rows != rows {
-            return Err(format!("{table} has {} rows, not {rows}", self.rows));
+        match self.last == rows {
+            true => Ok(()),
+            false => Err(format!("row {} of {table} is gone", self.last + 1)),
         }
-        if self.sum != sum {
-            return Err(format!(
-                "the values of {table} add up to {}, not {sum}",
-                self.sum
-            ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Each check finds what it is for.
+
+    use foxton::{Options, Transaction};
+
+    use super::*;
+    use crate::{
+        progress::Audience,
+        workload::{loading::Loading, txbench::load::load},
+    };
+
+    fn found(spoil: impl Fn(&mut Transaction) -> foxton::Result<()>) -> String {
+        let shape = Shape {
+            rows: 2_500,
+            ..Shape::usual()
+        };
+        let db = Database::in_memory(Options::tiny()).unwrap();
+        let nobody = Audience::Nobody.count("", 0, "");
+        load(&Loading::new(&db, 2, &nobody), &shape, false).unwrap();
+        let sums = Sums::new(shape.seed, shape.rows);
+        assert_eq!(check(&db, &shape, &sums, None), Ok(()));
+        db.run(spoil).unwrap();
+        check(&db, &shape, &sums, None).unwrap_err()
+    }
+
+    #[test]
+    fn a_wrong_row_is_found_and_named() {
+        let table = &TABLES[1];
+        let name = table.name();
+        let bytes = |key| row::initial_row(Shape::usual().seed, 1, key);
+        // At the ends of what is read at once, and the last of all.
+        for key in [1, 1_000, 1_001, 2_500] {
+            assert_eq!(
+                found(|tx| tx.delete(table, &key).map(drop)),
+                format!("row {key} of {name} is gone")
+            );
         }
-        Ok(())
+        for key in [0, 2_501, 4_000] {
+            assert_eq!(
+                found(|tx| tx.put(table, &key, &bytes(key)[..])),
+                format!("row {key} of {name} should not be there: its rows are 1 to 2500")
+            );
+        }
+        assert_eq!(
+            found(|tx| tx.put(table, &9, &bytes(9)[1..])),
+            format!("row 9 of {name} has 1783 bytes")
+        );
+        let drawn = row::initial_value(Shape::usual().seed, 1, 2_500);
+        let other = row::initial_value(Shape::usual().seed, 1, 2_499);
+        assert_eq!(
+            found(|tx| tx.put(table, &2_500, &bytes(2_499)[..])),
+            format!("{name}: the value of row 2500 is {other}, not {drawn}")
+        );
     }
 }

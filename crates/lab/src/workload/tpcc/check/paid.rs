@@ -127,9 +127,11 @@ impl Paid {
                 format!("{row} has ytd {}, the history {paid:?}", district.ytd)
             });
         })?;
-        let mut count = 0;
+        let mut found = vec![false; scale.warehouses as usize];
         each(tx, &WAREHOUSES, .., |key, warehouse: Warehouse, _| {
-            count += 1;
+            if let Some(found) = found.get_mut((key as usize).wrapping_sub(1)) {
+                *found = true;
+            }
             let ytd = warehouse.ytd;
             let sum = sums.get((key as usize).wrapping_sub(1)).copied();
             faults.expect(1, sum == Some(ytd), || {
@@ -143,13 +145,11 @@ impl Paid {
                 format!("{row} has ytd {ytd}, the history {paid}")
             });
         })?;
-        faults.expect(1, count == scale.warehouses, || {
-            format!(
-                "{} has {count} rows, not {}",
-                WAREHOUSES.name(),
-                scale.warehouses
-            )
-        });
+        for (number, found) in (1u32..).zip(found) {
+            faults.expect(1, found, || {
+                format!("{} is gone", named(&WAREHOUSES, number))
+            });
+        }
         Ok(())
     }
 }

@@ -80,9 +80,11 @@ impl Ordered {
         seed: u64,
         faults: &mut Faults,
     ) -> Result<(), String> {
-        let mut count = 0;
+        let mut found = vec![false; self.taken.len()];
         each(tx, &STOCK, .., |key, stock: Stock, _| {
-            count += 1;
+            if let Some(index) = self.index(key) {
+                found[index] = true;
+            }
             let says = Taken {
                 quantity: stock.ytd,
                 lines: stock.orders,
@@ -102,13 +104,13 @@ impl Ordered {
                 )
             });
         })?;
-        faults.expect(15, count == self.taken.len(), || {
-            format!(
-                "{} has {count} rows, not {}",
-                STOCK.name(),
-                self.taken.len()
-            )
-        });
+        for (index, found) in found.into_iter().enumerate() {
+            faults.expect(15, found, || {
+                let items = self.scale.items as usize;
+                let key = (index / items + 1, index % items + 1);
+                format!("row {key:?} of {} is gone", STOCK.name())
+            });
+        }
         Ok(())
     }
 }
