@@ -57,6 +57,78 @@ fn make(id: &str, request: &Request) -> Sheet {
         .expect("the settings are sound")
 }
 
+/// What figures of whole workloads run: for each panel the beginning of its workload and variant, the managers, and
+/// whether its points are sampled.
+fn runs(id: &str) -> Option<(&'static [&'static str], &'static [&'static str], bool)> {
+    Some(match id {
+        "000-fig17" => (&["tatp read-300", "tatp read-update-300"], &FEW, false),
+        "000-fig18" => (&["tatp read-300", "tatp read-update-300"], &FEW, true),
+        "002-fig1" => (&["private-insert 1000-a-transaction"], &FEW, false),
+        "002-fig5" => (&["tatp UpdateLocation-300"], &["bucket+inherit"], true),
+        "002-fig6" => (&["tatp full-300"], &["bucket"], true),
+        "002-fig12" => (
+            &["tatp full", "tpcb 10-", "tpcc 2-warehouses-no-payment"],
+            &DESIGNS,
+            false,
+        ),
+        "002-fig16" => (
+            &[
+                "secondary aligned-10",
+                "secondary scattered-10",
+                "secondary aligned-100",
+                "secondary scattered-100",
+                "secondary aligned-300",
+                "secondary scattered-300",
+            ],
+            &FEW,
+            false,
+        ),
+        "004-sysbench" => (
+            &[
+                "sysbench pareto-read-uncommitted",
+                "sysbench uniform-read-uncommitted",
+            ],
+            &FEW,
+            false,
+        ),
+        _ => return None,
+    })
+}
+
+/// The managers of the designs of document 002.
+const DESIGNS: [&str; 5] = [
+    "bucket",
+    "bucket+inherit",
+    "bucket+inherit",
+    "direct",
+    "direct",
+];
+
+fn assert_runs(sheet: &Sheet) {
+    let Some((panels, managers, sampled)) = runs(sheet.id) else {
+        return;
+    };
+    let names = sheet.panels.iter();
+    let names: Vec<String> = names
+        .map(|panel| format!("{} {}", panel.workload, panel.variant))
+        .collect();
+    assert_eq!(names.len(), panels.len(), "{}: {names:?}", sheet.id);
+    for (panel, (name, expected)) in sheet.panels.iter().zip(names.iter().zip(panels)) {
+        assert!(name.starts_with(expected), "{}: {name}", sheet.id);
+        let found: Vec<&str> = panel
+            .curves
+            .iter()
+            .map(|curve| curve.lock_manager.as_str())
+            .collect();
+        assert_eq!(found, managers, "{}, {name}", sheet.id);
+        let mut points = panel.curves.iter().flat_map(|curve| &curve.points);
+        assert!(
+            points.all(|point| point.times.is_some() == sampled),
+            "{name}"
+        );
+    }
+}
+
 #[test]
 fn every_figure_is_made_written_and_right() {
     for listed in figure::ALL {
@@ -69,6 +141,7 @@ fn every_figure_is_made_written_and_right() {
         assert_eq!(sheet.id, listed.id);
         assert_eq!(sheet.failure(), None, "{}", listed.id);
         assert!(!sheet.beside.is_empty(), "{} compares nothing", listed.id);
+        assert_runs(&sheet);
         for block in sheet.blocks() {
             assert!(!block.table.is_empty(), "{}: {}", listed.id, block.title);
         }

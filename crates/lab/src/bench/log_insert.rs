@@ -467,3 +467,80 @@ fn cpu_nanos(point: &Point, batch: f64) -> Option<f64> {
     }
     (inserts > 0.0).then(|| busy / inserts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{data, terminal};
+
+    fn inserting(length: Length) -> Inserting {
+        Inserting::new(LogBufferKind::Hybrid, None, length)
+    }
+
+    #[test]
+    fn what_clients_insert_is_what_the_log_counts() {
+        for length in [Length::Same(120), Length::Mixed] {
+            let mut inserting = inserting(length);
+            let mut clients = inserting.clients(2);
+            for client in &mut clients {
+                (0..3).for_each(|_| drop(client.transaction()));
+            }
+            drop(clients);
+            let run = inserting.run.as_ref().unwrap();
+            let stats = run.log.stats(&run.workers.worker());
+            assert_eq!(stats.records, 2 * 3 * inserting.batch());
+            assert_eq!(inserting.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn records_of_another_length_or_number_are_noticed() {
+        let checked = |short: u64| {
+            let mut inserting = inserting(Length::Mixed);
+            inserting.clients(1).remove(0).transaction();
+            let run = inserting.run.as_ref().unwrap();
+            let worker = run.workers.worker();
+            for _ in 0..short {
+                run.log.insert(&worker, KIND, &[&[7; 40]]).unwrap();
+            }
+            inserting.check()
+        };
+        assert_eq!(checked(0), Ok(()));
+        let batch = inserting(Length::Mixed).batch();
+        let what = checked(batch).unwrap_err();
+        assert!(
+            what.contains(&format!("bytes for {} records", 2 * batch)),
+            "{what}"
+        );
+        let what = checked(1).unwrap_err();
+        assert!(what.contains("not whole batches"), "{what}");
+    }
+
+    #[test]
+    fn records_of_two_lengths_stand_beside_records_of_their_average() {
+        let settings = Settings {
+            buffers: vec![LogBufferKind::Hybrid],
+            latches: vec![latch::Kind::default()],
+            lengths: vec![Length::Mixed, Length::Same(120)],
+            pace: Pace {
+                threads: vec![1],
+                reps: 1,
+                ramp: Duration::ZERO,
+                window: Duration::from_millis(20),
+                command: String::new(),
+            },
+        };
+        let findings = run(&settings, Audience::Nobody).expect("the settings are sound");
+        assert_eq!(findings.failure(), None);
+        let text = terminal::text(&findings);
+        for words in ["Records of 40 and 264 bytes", "Records of 120 bytes"] {
+            assert!(text.contains(words), "{text}");
+        }
+        let records: serde_json::Value = serde_json::from_str(&data::json(&findings)).unwrap();
+        for (record, note) in [(0, "40 and 264 bytes"), (1, "120 bytes")] {
+            assert_eq!(records[record]["note"], note);
+            assert_eq!(records[record]["record_bytes"], 120);
+            assert_eq!(records[record]["settings"]["bytes"], json!(["mixed", 120]));
+        }
+    }
+}

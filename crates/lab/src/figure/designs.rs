@@ -162,3 +162,66 @@ fn claims(panels: &[Findings]) -> Shape {
     ));
     Shape(claims)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic;
+
+    /// Baseline, inheritance, consolidated, direct and default, each with its peak and with its last.
+    fn panel(workload: &str, last: [f64; 5]) -> Findings {
+        let points = last.map(|last| [(1, 100.0), (64, last)]);
+        let curves: Vec<synthetic::Made<'_>> = points
+            .iter()
+            .map(|points| ("bucket", "", &points[..]))
+            .collect();
+        synthetic::panel(workload, 64, &curves)
+    }
+
+    #[test]
+    fn each_step_is_held_against_the_one_before_with_the_most_clients() {
+        let holds = |panel: Findings| -> Vec<Option<bool>> {
+            let Shape(mut claims) = claims(&[panel]);
+            // Nothing here divides data.
+            assert_eq!(claims.pop().and_then(|claim| claim.holds), None);
+            claims.iter().map(|claim| claim.holds).collect()
+        };
+        let rises = [50.0, 70.0, 80.0, 80.0, 90.0];
+        assert_eq!(holds(panel("tatp", rises)), [Some(true); 2]);
+        assert_eq!(holds(panel("tpcb", rises)), [Some(true); 2]);
+        assert_eq!(holds(panel("tpcc", rises)), [Some(true)]);
+        let falls = [50.0, 51.0, 52.0, 53.0, 40.0];
+        for workload in ["tatp", "tpcb"] {
+            assert_eq!(holds(panel(workload, falls)), [Some(false); 2]);
+        }
+        // TATP is about inheriting, and TPC-B about combining.
+        let inherits = [50.0, 70.0, 71.0, 70.0, 90.0];
+        assert_eq!(holds(panel("tatp", inherits)), [Some(true); 2]);
+        assert_eq!(holds(panel("tpcb", inherits)), [Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn every_design_stands_beside_the_first_by_its_peak_and_by_its_last() {
+        let designs: Vec<Design> = Design::all()
+            .into_iter()
+            .filter(|design| DESIGNS.contains(&design.name))
+            .collect();
+        let panel = panel("tatp", [50.0, 75.0, 200.0, 50.0, 25.0]);
+        let table = steps(&designs, &[panel]).table;
+        let told: Vec<[&str; 3]> = table
+            .rows()
+            .iter()
+            .map(|row| [&row[1], &row[2], &row[3]].map(String::as_str))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ["baseline", "1.00", "1.00"],
+                ["inheritance", "1.00", "1.50"],
+                ["consolidated", "2.00", "4.00"],
+                ["direct", "1.00", "1.00"],
+                ["default", "1.00", "0.50"],
+            ]
+        );
+    }
+}

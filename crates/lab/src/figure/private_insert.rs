@@ -136,3 +136,34 @@ fn claims(panel: &Findings) -> Shape {
     }
     Shape(claims)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic;
+
+    #[test]
+    fn what_each_does_among_others_is_held_against_what_one_does_alone() {
+        let panel = |cores, direct_at_4| {
+            let curves: [synthetic::Made<'_>; 2] = [
+                ("global", "", &[(1, 100.0), (4, 200.0)]),
+                ("direct", "", &[(1, 100.0), (4, direct_at_4)]),
+            ];
+            synthetic::panel("private-insert", cores, &curves)
+        };
+        let holds = |cores, direct_at_4| -> Vec<Option<bool>> {
+            let Shape(claims) = claims(&panel(cores, direct_at_4));
+            claims.iter().map(|claim| claim.holds).collect()
+        };
+        assert_eq!(holds(64, 396.0), [Some(true); 2]);
+        assert_eq!(holds(64, 300.0), [Some(true), Some(false)]);
+        let told = tell(&panel(64, 396.0).curves[0]);
+        assert!(told.starts_with("100 %") && told.contains("50 %"), "{told}");
+        // A mutex that nobody meets is no fall, and on few cores none to be seen.
+        let mut level = panel(64, 396.0);
+        level.curves[0].points[1] = level.curves[1].points[1].clone();
+        assert_eq!(claims(&level).0[0].holds, Some(false));
+        level.machine.cores = 2;
+        assert_eq!(claims(&level).0[0].holds, None);
+    }
+}

@@ -203,3 +203,59 @@ fn contention(panel: &Findings, least: f64, says: &str) -> Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        measure::{curve::Point, profile::Profile, run::Run, time::Times, usage::Usage},
+        report::synthetic,
+    };
+
+    /// One point with a log that takes so many of a hundred samples, and latches that take so many; all processors
+    /// are the program's.
+    fn panel(cores: usize, log: u64, latches: u64) -> Findings {
+        let mut panel =
+            synthetic::panel("tatp", cores, &[("bucket", "", &[(1, 10.0), (64, 10.0)])]);
+        let rest = 100 - log - latches;
+        let profile = Profile::made(
+            [
+                (Part::Log, log),
+                (Part::Latch, latches / 2),
+                (Part::Waiting, latches - latches / 2),
+                (Part::Client, rest),
+            ],
+            [],
+        );
+        let second = Duration::from_secs(1);
+        let run = Run {
+            window: second,
+            usage: Some(Usage {
+                user: second * cores as u32,
+                everybody: second * cores as u32,
+                ..Usage::default()
+            }),
+            ..Run::default()
+        };
+        let last: &mut Point = panel.curves[0].points.last_mut().unwrap();
+        last.times = Some(Ok(Times::of(&run, profile, cores)));
+        panel
+    }
+
+    #[test]
+    fn what_is_small_and_what_contends_is_told_of_the_most_clients() {
+        let useful = |log| useful(&panel(64, log, 10), Part::Log, "the log").holds;
+        assert_eq!([useful(10), useful(40)], [Some(true), Some(false)]);
+        let contention = |cores, latches| contention(&panel(cores, 10, latches), 0.35, "").holds;
+        assert_eq!(
+            [contention(64, 50), contention(64, 20), contention(2, 20)],
+            [Some(true), Some(false), None]
+        );
+        let mut untold = panel(64, 10, 10);
+        untold.curves[0].points[1].times = None;
+        assert_eq!(super::useful(&untold, Part::Log, "the log").holds, None);
+        assert_eq!(super::contention(&untold, 0.35, "").holds, None);
+    }
+}

@@ -152,3 +152,51 @@ fn claims(panels: &[Findings]) -> Claims {
     ));
     Claims(claims)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::synthetic;
+
+    /// Along the table and across it by turns, of each size; inheriting is worth so many times along it.
+    fn panels(gains: [f64; 3]) -> Vec<Findings> {
+        let mut panels = Vec::new();
+        for gain in gains {
+            let along: [synthetic::Made<'_>; 2] = [
+                ("bucket", "", &[(1, 100.0)]),
+                ("bucket+inherit", "", &[(1, 100.0 * gain)]),
+            ];
+            let across: [synthetic::Made<'_>; 2] = [
+                ("bucket", "", &[(1, 50.0)]),
+                ("bucket+inherit", "", &[(1, 25.0)]),
+            ];
+            panels.extend([along, across].map(|curves| synthetic::panel("secondary", 64, &curves)));
+        }
+        panels
+    }
+
+    #[test]
+    fn what_is_gained_along_the_table_shrinks_or_does_not() {
+        let holds = |gains| {
+            let Claims(claims) = claims(&panels(gains));
+            claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
+        };
+        assert_eq!(holds([1.5, 1.2, 1.0]), [Some(true), None]);
+        // The first is held against the last, whatever is between.
+        assert_eq!(holds([1.2, 1.0, 1.5]), [Some(false), None]);
+        assert_eq!(holds([1.2, 1.5, 1.0]), [Some(true), None]);
+    }
+
+    #[test]
+    fn each_size_has_what_is_done_across_the_table_beside_what_is_done_along_it() {
+        let table = across(&panels([1.0, 1.0, 1.0])).table;
+        let told: Vec<[&str; 3]> = table
+            .rows()
+            .iter()
+            .map(|row| [&row[0], &row[1], &row[4]].map(String::as_str))
+            .collect();
+        let each = ["10", "100", "10,000"]
+            .map(|size| [[size, "bucket", "0.50"], [size, "bucket+inherit", "0.25"]]);
+        assert_eq!(told, each.concat());
+    }
+}

@@ -159,6 +159,33 @@ fn claims(panels: &[Findings]) -> Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::synthetic;
+
+    #[test]
+    fn shards_are_held_against_one_mutex_and_the_order_against_arrival_where_few_rows_are_frequent()
+    {
+        let panel = |[global, arrival, sharded]: [f64; 3]| {
+            let points = [global, arrival, sharded].map(|last| [(2, 100.0), (1_024, last)]);
+            let curves: [synthetic::Made<'_>; 3] = [
+                ("global", "", &points[0]),
+                ("sharded:arrival", "", &points[1]),
+                ("sharded", "", &points[2]),
+            ];
+            synthetic::panel("sysbench", 64, &curves)
+        };
+        let holds = |pareto, uniform| -> Vec<bool> {
+            let Shape(claims) = claims(&[panel(pareto), panel(uniform)]);
+            claims.iter().filter_map(|claim| claim.holds).collect()
+        };
+        let better = [50.0, 60.0, 90.0];
+        assert_eq!(holds(better, better), [true; 5]);
+        assert_eq!(
+            holds([90.0, 80.0, 50.0], better),
+            [false, false, true, true, false]
+        );
+        // Of the order only the rows that are frequent are asked.
+        assert_eq!(holds(better, [50.0, 95.0, 90.0]), [true; 5]);
+    }
 
     #[test]
     fn what_is_far_worse_is_not_for_want_of_cores() {

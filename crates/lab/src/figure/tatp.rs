@@ -98,3 +98,29 @@ fn claims(panels: &[Findings]) -> Shape {
     };
     Shape(panels.iter().flat_map(of).flatten().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{report::synthetic, workload::contract::Workload};
+
+    #[test]
+    fn each_mix_is_asked_whether_staged_keeps_its_peak_and_one_mutex_does_not() {
+        let panel = |staged, global| {
+            let curves: [synthetic::Made<'_>; 2] = [
+                ("global", "", &[(1, 100.0), (256, global)]),
+                ("staged", "", &[(1, 100.0), (256, staged)]),
+            ];
+            synthetic::panel("tatp", 64, &curves)
+        };
+        let Shape(claims) = claims(&[panel(95.0, 30.0), panel(50.0, 95.0)]);
+        let holds: Vec<Option<bool>> = claims.iter().map(|claim| claim.holds).collect();
+        assert_eq!(holds, [true, true, false, false].map(Some));
+    }
+
+    #[test]
+    fn the_mixes_are_those_of_the_document() {
+        let names = mixes(&Request::default()).map(|mix| mix.about().variant);
+        assert_eq!(names, ["read-50000", "read-update-50000"]);
+    }
+}

@@ -80,3 +80,38 @@ pub(super) fn peaks(one: &Curve, other: &Curve) -> f64 {
     let peak = |curve: &Curve| curve.peak().map_or(0.0, |point| point.tps().median());
     peak(one) / peak(other).max(1e-9)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::system::Locks;
+
+    fn request(full: bool, brief: bool) -> Request {
+        Request {
+            full,
+            brief,
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn each_form_has_its_clients_and_its_window_unless_something_else_is_asked_for() {
+        let clients: ByForm<&[u32]> = [&[1], &[1, 2], &[1, 2, 4]];
+        let sweep = |request: &Request| {
+            let systems = System::all(&[Locks::Default], &[]);
+            let runs = sweep(request, systems, clients, [10, 20, 30]);
+            (runs.mpls.len() as u32, runs.window.as_millis() as u32)
+        };
+        let forms = [(false, true), (false, false), (true, false)];
+        for ((full, brief), at) in forms.into_iter().zip(1..) {
+            let mut request = request(full, brief);
+            assert_eq!(by_form(&request, [1, 2, 3]), at);
+            assert_eq!(sweep(&request), (at, 10 * at));
+            request.mpls = vec![7; 5];
+            request.window = Some(Duration::from_millis(99));
+            assert_eq!(sweep(&request), (5, 99));
+        }
+    }
+}

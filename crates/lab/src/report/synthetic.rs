@@ -76,6 +76,34 @@ pub(crate) fn findings() -> Findings {
     }
 }
 
+/// A manager, what else sets it apart, and its throughput by clients.
+pub(crate) type Made<'a> = (&'a str, &'a str, &'a [(u32, f64)]);
+
+/// One repetition of each point of these curves, on so many cores.
+pub(crate) fn panel(workload: &str, cores: usize, curves: &[Made<'_>]) -> Findings {
+    let curve = |&(lock_manager, note, points): &Made<'_>| Curve {
+        lock_manager: lock_manager.to_owned(),
+        latch: "-".to_owned(),
+        note: note.to_owned(),
+        points: points
+            .iter()
+            .map(|&(mpl, tps)| {
+                let mut point = Point::new(mpl);
+                point.runs.push(run(mpl, tps));
+                point
+            })
+            .collect(),
+        facts: Vec::new(),
+    };
+    let mut panel = Findings {
+        workload: workload.to_owned(),
+        curves: curves.iter().map(curve).collect(),
+        ..findings()
+    };
+    panel.machine.cores = cores;
+    panel
+}
+
 #[test]
 fn everything_is_written() {
     let directory = tempfile::tempdir().unwrap();
