@@ -31,11 +31,11 @@ use foxton_lab::{
 };
 
 const SEED: u64 = 4;
-const CLIENTS: u32 = 8;
+const CLIENTS: u32 = 64;
 /// One over each lock manager.
 const KILLS: u32 = LockManagerKind::ALL.len() as u32;
 /// What must have been acknowledged before a kill comes.
-const EVENTS: usize = 40;
+const EVENTS: usize = 100;
 
 /// What tells the victim where the database is, and which of its clients it is to run.
 const FOLDER: &str = "TPCC_VICTIM_FOLDER";
