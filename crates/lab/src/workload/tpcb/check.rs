@@ -139,18 +139,23 @@ mod tests {
         check(None).unwrap_err()
     }
 
-    /// A cent more on a row.
-    fn cent(tx: &mut Transaction, table: &Table<u32, [u8]>, number: u32) -> foxton::Result<()> {
+    /// So many cents more on a row.
+    fn pay(
+        tx: &mut Transaction,
+        table: &Table<u32, [u8]>,
+        number: u32,
+        cents: i64,
+    ) -> foxton::Result<()> {
         let mut row = tx.get(table, &number)?.expect("it was loaded");
         let balance = row::balance(&row).expect("it is one");
-        row::set_balance(&mut row, balance + 1);
+        row::set_balance(&mut row, balance + cents);
         tx.put(table, &number, &row[..])
     }
 
     #[test]
     fn a_wrong_balance_is_found_and_its_row_named() {
         for (table, number) in [(&ACCOUNTS, 20), (&TELLERS, 11), (&BRANCHES, 1)] {
-            let what = found(|tx| cent(tx, table, number));
+            let what = found(|tx| pay(tx, table, number, 1));
             let row = format!("row {number} of {}: balance Some(", table.name());
             assert!(what.starts_with(&row), "{what}");
         }
@@ -167,19 +172,21 @@ mod tests {
     /// A booking of the other branch's teller agrees with each balance by itself.
     #[test]
     fn a_branch_that_is_not_the_sum_of_its_tellers_is_found_and_named() {
-        let what = found(|tx| {
-            let booking = Booking {
-                branch: 1,
-                teller: 11,
-                account: 3,
-                delta: 1,
-            };
-            tx.put(&HISTORY, &(9, 9), &booking.encode(0)[..])?;
-            cent(tx, &BRANCHES, 1)?;
-            cent(tx, &TELLERS, 11)?;
-            cent(tx, &ACCOUNTS, 3)
-        });
-        assert!(what.starts_with("branch 1 has"), "{what}");
+        for delta in [1, -1] {
+            let what = found(|tx| {
+                let booking = Booking {
+                    branch: 1,
+                    teller: 11,
+                    account: 3,
+                    delta,
+                };
+                tx.put(&HISTORY, &(9, 9), &booking.encode(0)[..])?;
+                pay(tx, &BRANCHES, 1, delta)?;
+                pay(tx, &TELLERS, 11, delta)?;
+                pay(tx, &ACCOUNTS, 3, delta)
+            });
+            assert!(what.starts_with("branch 1 has"), "{what}");
+        }
     }
 
     #[test]
