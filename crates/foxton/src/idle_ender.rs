@@ -68,8 +68,30 @@ fn look(engine: &Weak<Engine>, timeout: Duration) -> Option<Duration> {
     let now = clock.now();
     let is_long = |since: Instant| now.saturating_duration_since(since) >= timeout;
     let longest = engine.idlers.end(&is_long).unwrap_or(now);
+    Some(clock.nap(pause(longest, timeout, now)))
+}
+
+/// How long to wait for what rests since `longest`.
+fn pause(longest: Instant, timeout: Duration, now: Instant) -> Duration {
     let due = longest
         .checked_add(timeout)
         .map_or(LONG, |due| due.saturating_duration_since(now));
-    Some(clock.nap(due.clamp(TICK, LONG)))
+    due.clamp(TICK, LONG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The thread's own tests see nothing of it: one that has panicked is joined like any other.
+    #[test]
+    fn it_looks_again_when_somebody_may_be_due_and_if_no_clock_reaches_that_then_later() {
+        let now = Instant::now();
+        for endless in [Duration::MAX, LONG * 2] {
+            assert_eq!(pause(now, endless, now), LONG);
+        }
+        let minute = Duration::from_secs(60);
+        assert_eq!(pause(now, 3 * minute, now + minute), 2 * minute);
+        assert_eq!(pause(now, minute, now + 2 * minute), TICK);
+    }
 }
