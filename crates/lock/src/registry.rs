@@ -154,6 +154,8 @@ pub(crate) struct Record {
     /// manager's own clock. `u64::MAX`: none runs.
     active_since: AtomicU64,
     begun_nanos: AtomicU64,
+    /// About how many wait for it, where a manager wants to know.
+    awaited_by: AtomicU64,
     pub(crate) parker: Parker,
     wait: Mutex<Wait>,
     label: Mutex<(OwnerId, Label)>,
@@ -173,6 +175,7 @@ impl Record {
             spare: AtomicU64::new(0),
             active_since: AtomicU64::new(u64::MAX),
             begun_nanos: AtomicU64::new(0),
+            awaited_by: AtomicU64::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
             label: Mutex::new((id, Label::default())),
@@ -200,6 +203,22 @@ impl Record {
     /// None runs.
     pub(crate) fn run_no_more(&self) {
         self.active_since.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// About how many wait for it.
+    pub(crate) fn awaited_by(&self) -> u32 {
+        // Relaxed, here and below: plain counting, and what comes of it is an order.
+        u32::try_from(self.awaited_by.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+    }
+
+    /// So many more wait for it.
+    pub(crate) fn is_awaited_by(&self, more: usize) {
+        self.awaited_by.fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// Nobody waits for it.
+    pub(crate) fn is_awaited_no_more(&self) {
+        self.awaited_by.store(0, Ordering::Relaxed);
     }
 
     /// Who has the place. Exact for whoever found a request of the place under its latch (I2): the

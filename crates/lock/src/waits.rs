@@ -168,25 +168,39 @@ impl Detector {
 
     #[cold]
     fn walk(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
-        let mut reach = Some(first);
-        while let Some(first) = reach {
-            let Some(cycle) = find_cycle(graph, worker, start, first) else {
+        each_cycle(graph, worker, start, first, |cycle| {
+            let Some(ways) = confirm(graph, worker, cycle) else {
                 return;
             };
-            if let Some(ways) = confirm(graph, worker, &cycle) {
-                let victim = self.policy.choose(&cycle);
-                let members = describe(graph.registry(), &cycle, &ways, victim);
-                // Before: the victim may be back before we are.
-                let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
-                others.for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
-                if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
-                    self.remember(members);
-                }
+            let victim = self.policy.choose(cycle);
+            let members = describe(graph.registry(), cycle, &ways, victim);
+            // Before: the victim may be back before we are.
+            let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
+            others.for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
+            if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
+                self.remember(members);
             }
-            // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
-            // the check failed somebody went on, so this ends. `None`: we wait no longer.
-            reach = graph.reach(worker, start, start.id.place());
-        }
+        });
+    }
+}
+
+/// Has `end` look again at every cycle that goes through `start`, where `first` was found, and end it if it is there.
+pub(crate) fn each_cycle(
+    graph: &impl Graph,
+    worker: &Worker,
+    start: &Waiting,
+    first: Reach,
+    mut end: impl FnMut(&[Waiting]),
+) {
+    let mut reach = Some(first);
+    while let Some(first) = reach {
+        let Some(cycle) = find_cycle(graph, worker, start, first) else {
+            return;
+        };
+        end(&cycle);
+        // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
+        // the look failed somebody went on, so this ends. `None`: `start` waits no longer.
+        reach = graph.reach(worker, start, start.id.place());
     }
 }
 

@@ -65,7 +65,7 @@ fn a_cancellation_before_or_after_the_grant_leaves_no_trace() {
 
 #[test]
 fn two_who_close_a_cycle_at_once_lose_one_victim() {
-    for kind in [Kind::Bucket, Kind::Staged] {
+    for kind in [Kind::Bucket, Kind::ShardedArrival, Kind::Staged] {
         model(move || {
             let (locks, worker, other) = manager(kind);
             let (mut first, mut second) = (locks.owner(), locks.owner());

@@ -1,5 +1,6 @@
 //! The bell between those who begin to wait and the detector's thread, in every interleaving of the
-//! two with few preemptions: no ring is lost, and a manager that goes takes its thread along.
+//! two with few preemptions: no ring is lost where the thread is who ends deadlocks, and a manager that goes takes its
+//! thread along.
 #![cfg(loom)]
 
 use foxton_lock::{
@@ -21,9 +22,9 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-fn manager() -> (Any, Worker) {
+fn manager(kind: Kind) -> (Any, Worker) {
     let mut options = Options::tiny();
-    (options.kind, options.bucket_count) = (Kind::ShardedArrival, 1);
+    (options.kind, options.bucket_count) = (kind, 1);
     options.own_threads = true;
     (Any::new(&options), Workers::with_seed(1).worker())
 }
@@ -43,7 +44,7 @@ fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
 #[test]
 fn a_ring_is_heard_whenever_it_comes() {
     model(|| {
-        let (locks, worker) = manager();
+        let (locks, worker) = manager(Kind::ShardedWorld);
         let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
         waits(&locks, &worker, &mut two, A);
         waits(&locks, &worker, &mut one, B);
@@ -63,11 +64,13 @@ fn a_ring_is_heard_whenever_it_comes() {
 /// The manager goes while its detector begins, looks, or sleeps.
 #[test]
 fn a_manager_that_goes_takes_its_thread_along() {
-    model(|| {
-        let (locks, worker) = manager();
-        let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
-        waits(&locks, &worker, &mut two, A);
-        waits(&locks, &worker, &mut one, B);
-        drop(locks);
-    });
+    for kind in [Kind::Sharded, Kind::ShardedWorld] {
+        model(move || {
+            let (locks, worker) = manager(kind);
+            let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
+            waits(&locks, &worker, &mut two, A);
+            waits(&locks, &worker, &mut one, B);
+            drop(locks);
+        });
+    }
 }

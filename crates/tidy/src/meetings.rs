@@ -132,8 +132,8 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/lock/src/registry.rs",
-        14,
-        "\"lock wait\" for the wait and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
+        15,
+        "\"lock wait\" for the wait, who waits for whom, and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
     ),
     ("crates/lock/src/remembered.rs", 9, "\"remembered locks\""),
     (

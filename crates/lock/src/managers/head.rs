@@ -80,6 +80,10 @@ pub(crate) struct Waiter {
     pub(crate) mode: Mode,
     /// How many who came later have been put before it, or have passed it in its sleep.
     pub(crate) overtaken: u8,
+    /// How many may be put before it.
+    patience: u8,
+    /// How many others waited for it, when it came or was last counted.
+    pub(crate) weight: u32,
     /// When it was passed in its sleep for the first time, if it was.
     passed_since: Millis,
 }
@@ -88,6 +92,11 @@ impl Waiter {
     pub(crate) fn wait(&self) -> WaitTicket {
         let Self { place, ticket, .. } = *self;
         WaitTicket { place, ticket }
+    }
+
+    /// Whether somebody who came later may be put before it.
+    pub(crate) fn may_be_overtaken(&self) -> bool {
+        self.overtaken < self.patience
     }
 }
 
@@ -100,6 +109,25 @@ struct Line {
     counts: [u32; COMPONENTS],
     /// Who was granted last, and may not know it yet (I6).
     given: Option<Waiter>,
+}
+
+impl Line {
+    /// Puts the new request at `from` before those of less weight that may be overtaken, and says whether it moved.
+    fn put_forward(&mut self, from: usize) -> bool {
+        let waiter = self.waiters[from];
+        let ahead = self.waiters.range(self.conversions..from).rev();
+        let passed = ahead
+            .take_while(|other| other.may_be_overtaken() && other.weight < waiter.weight)
+            .count();
+        if passed == 0 {
+            return false;
+        }
+        self.waiters.remove(from);
+        self.waiters.insert(from - passed, waiter);
+        let overtaken = self.waiters.range_mut(from - passed + 1..=from);
+        overtaken.for_each(|other| other.overtaken += 1);
+        true
+    }
 }
 
 /// One name with its requests.
@@ -212,6 +240,8 @@ impl Head {
             ticket,
             mode,
             overtaken: 0,
+            patience: OVERTAKEN_AT_MOST,
+            weight: 0,
             passed_since: 0,
         };
         let line = self.line.get_or_insert_default();
@@ -283,32 +313,41 @@ impl Head {
         }
     }
 
-    /// Puts new requests of more weight before those of less, and says whether anybody moved: then
-    /// `regrant`. Nobody is overtaken more than [`OVERTAKEN_AT_MOST`] times, and those of equal
+    /// Puts new requests of more weight before those of less, and says who moved to the front: if anybody did,
+    /// `regrant`. Nobody is overtaken more often than it bears, and those of equal
     /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).
     ///
     /// Grants look at whoever stands ahead in the line and ask nothing of how it got there, so no
     /// order can let two in that should be apart.
-    pub(crate) fn rearrange(&mut self, weight: impl Fn(&Waiter) -> u32) -> bool {
+    pub(crate) fn rearrange(
+        &mut self,
+        weight: impl Fn(&Waiter) -> u32,
+    ) -> SmallVec<[WaitTicket; 4]> {
+        let mut moved = SmallVec::new();
         let Some(line) = self.line.as_mut() else {
-            return false;
+            return moved;
         };
-        let mut moved = false;
+        for waiter in line.waiters.range_mut(line.conversions..) {
+            waiter.weight = weight(waiter);
+        }
         for from in line.conversions + 1..line.waiters.len() {
-            let own = weight(&line.waiters[from]);
-            let ahead = line.waiters.range(line.conversions..from).rev();
-            let passed = ahead
-                .take_while(|other| other.overtaken < OVERTAKEN_AT_MOST && weight(other) < own)
-                .count();
-            if passed > 0 {
-                let waiter = line.waiters.remove(from).expect("it is in the line");
-                line.waiters.insert(from - passed, waiter);
-                let overtaken = line.waiters.range_mut(from - passed + 1..=from);
-                overtaken.for_each(|other| other.overtaken += 1);
-                moved = true;
+            let waiter = line.waiters[from];
+            if line.put_forward(from) {
+                moved.push(waiter.wait());
             }
         }
         moved
+    }
+
+    /// Gives a waiter so much weight, and puts it before those of less, in the same way, unless it converts. If it
+    /// moved, `regrant`.
+    pub(crate) fn put_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
+        let Some(position) = self.position(wait) else {
+            return false;
+        };
+        let line = self.line.as_mut().expect("somebody is in the line");
+        line.waiters[position].weight = weight;
+        position >= line.conversions && line.put_forward(position)
     }
 
     /// Whether everybody from `position` on is a new request and conflicts with what is granted or
@@ -444,6 +483,11 @@ impl Head {
     /// Waiters, first come first.
     pub(crate) fn line(&self) -> impl Iterator<Item = Waiter> {
         self.waiters().copied()
+    }
+
+    /// How many wait.
+    pub(crate) fn line_length(&self) -> usize {
+        self.waiters().len()
     }
 
     /// How many of the line are conversions.

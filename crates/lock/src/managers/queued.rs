@@ -19,6 +19,7 @@
 mod ends;
 mod lending;
 mod show;
+mod weighing;
 
 use super::{
     head::{Head, Millis, Obstacle, Waiter},
@@ -98,6 +99,8 @@ pub struct Queued<B> {
     pub(super) detector: Detector,
     /// For how long who sleeps may be passed, if grants are lent.
     lends: Option<Millis>,
+    /// Whether who begins to wait goes before those for whom fewer wait.
+    weighs: bool,
     #[cfg(feature = "planted")]
     lends_twice: bool,
 }
@@ -147,6 +150,7 @@ impl<B: Buckets> Queued<B> {
             registry: Arc::new(Registry::new()),
             detector: Detector::new(policy),
             lends: None,
+            weighs: false,
             #[cfg(feature = "planted")]
             lends_twice: false,
         }
@@ -330,6 +334,9 @@ impl<B: Buckets> Queued<B> {
         let waiting = owner.prepare_wait(name, mode);
         let held_slot = converts.map(|at| owner.held.at(at).slot);
         let waiter = head.enqueue(place, waiting.ticket, mode, held_slot);
+        if self.weighs {
+            self.weigh(head, asked);
+        }
         let position = head
             .position(waiting.wait_ticket())
             .expect("it has just been put there");
@@ -400,7 +407,11 @@ impl<B: Buckets> Queued<B> {
 
     #[inline(never)]
     fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
+        let mut granted: SmallVec<[u32; 4]> = SmallVec::new();
         head.regrant(|Waiter { place, ticket, .. }| {
+            if self.weighs {
+                granted.push(place);
+            }
             worker.account().passed(&WAIT);
             let parker = &self.registry.record(place).parker;
             let wake = match self.lends() {
@@ -410,6 +421,11 @@ impl<B: Buckets> Queued<B> {
             debug_assert!(wake.is_some(), "I1: the wait had ended before");
             wakes.extend(wake);
         });
+        for place in granted {
+            self.registry
+                .record(place)
+                .is_awaited_by(head.line_length());
+        }
     }
 
     #[inline]

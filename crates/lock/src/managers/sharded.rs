@@ -4,9 +4,10 @@
 //! bucket, on the cache line of its latch. A call latches one shard. Who has to see several queues at one
 //! moment latches the shards of all of them, in their order. Only a deadlock asks for that.
 //!
-//! Deadlocks are looked for by a thread of the manager's own, on a copy of the queues that somebody
-//! waits in (`snapshot`). The same copy says how many others each waiter keeps waiting, and the thread
-//! puts those with many before those with few (`Head::rearrange`).
+//! A wait that may have closed a cycle is followed by whoever begins it, before it goes to sleep, from one queue to the
+//! next. A thread of the manager's own copies the queues that somebody waits in (`snapshot`). The copy says how many
+//! others each waiter keeps waiting, and the thread puts those with many before those with few
+//! (`Head::rearrange`); then it rests for several times as long as it took.
 //!
 //! ```text
 //! (world      [ 64 shared/exclusive latches ]      only in the document's form)
@@ -17,17 +18,19 @@
 //!
 //! In the document's form (`shards::Latched64`) the buckets of each hash table share 512 latches, and one
 //! more latch stands above them, itself in 64 parts (`ShardedLatched`): a call enters one part shared,
-//! picked at random, and who has found a cycle enters all, and so stops everybody.
+//! picked at random, and who has found a cycle enters all, and so stops everybody. And there nobody who waits
+//! searches: the thread finds cycles, too, in its copies, one after the other as long as somebody begins to wait.
 //!
 //! # Invariants
 //!
 //! * I1  A call holds one shard, and before it a part of the world if there is one; it takes neither again
 //!   before it has given both back. So who waits for several of them waits for calls that go on.
-//! * I2  A wait that may have closed a cycle rings the bell after it stands in its queue, and the
-//!   detector begins a new copy after it has heard the bell. So every cycle is in some copy.
-//! * I3  Whoever is put before others in a line waits only for holders who run, at the moment of the
-//!   copy. If that has changed since, or an order closed a cycle, the next copy shows it: there is
-//!   one after every change of an order.
+//! * I2  A cycle is closed by the beginning of a wait, or by a move to the front of a line. Who begins a wait that
+//!   may close one searches from it after it stands in its queue, and who moves others searches from each that it moved.
+//!   In the document's form it rings the bell instead, the thread begins a new copy after it has heard the bell, and
+//!   there is another copy after every change of an order. So every cycle is found.
+//! * I3  Whoever the thread puts before others in a line waits only for holders who run, at the moment of the
+//!   copy.
 //!
 //! # Differences from the document
 //!
@@ -47,6 +50,12 @@
 //! grants, refusals, cancellations, new requests ahead, releases by the holder. So the queues of the cycle
 //! are enough, and the others need not wait, nor pass another latch each time for the sake of a deadlock.
 //!
+//! There a thread finds deadlocks, since searching under the one latch over everything was what others waited for. Here a
+//! search takes one shard at a time, and begins where the cycle must be. A copy of a thousand waits takes hundreds of times
+//! as long as that; meanwhile whoever wants a name of the cycle comes to a stand behind it, where rows are hot everybody.
+//! And a thread that makes one copy after the other has a processor to itself. So the copies are left with the order, which
+//! may be late, and have a share of the time.
+//!
 //! Its 512 latches are many where threads run, and few where they wait to run. Of 512 clients on two
 //! processors, one that loses its processor under a shard's latch comes back after hundreds of turns, and
 //! each of those that run meanwhile meets the shard within some twenty transactions, parks there, and has
@@ -65,7 +74,7 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::Owner,
-    registry::Registry,
+    registry::{Registry, Waiting},
     request::{Patience, Reply},
     waits::{Reach, VictimPolicy},
 };
@@ -126,8 +135,10 @@ impl<W: World + 'static> Sharded<W> {
         order: Order,
         own_thread: bool,
     ) -> Self {
+        let locks = Queued::over(Shards::new(kind, buckets), policy);
+        let weighs = !W::STOPS && order == Order::Contention;
         let inner = Inner {
-            locks: Queued::over(Shards::new(kind, buckets), policy),
+            locks: if weighs { locks.weighing() } else { locks },
             order,
             bell: Bell::default(),
         };
@@ -146,21 +157,24 @@ impl<W: World + 'static> Sharded<W> {
         self.inner.order
     }
 
-    /// A wait has begun: has somebody look whether it closed a cycle (I2), or whether those ahead of
+    /// A wait has begun: looks whether it closed a cycle, and has somebody look whether those ahead of
     /// it should now go earlier.
-    fn look_after(&self, worker: &Worker, reach: &Reach) {
-        if !reach.may_lead_back(&self.inner.locks.registry) {
+    fn look_after(&self, worker: &Worker, waiting: &Waiting, reach: Reach) {
+        let may_lead_back = reach.may_lead_back(&self.inner.locks.registry);
+        if !W::STOPS {
+            if may_lead_back {
+                self.inner.search(worker, waiting, reach);
+            }
+            self.inner.put_forward(worker, waiting);
+        }
+        if !may_lead_back || (!W::STOPS && self.inner.order == Order::Arrival) {
             return;
         }
         if self.own_thread {
             worker.account().passed(&detect::BELL);
             self.inner.bell.ring(|| {
                 let (inner, worker) = (self.inner.clone(), worker.workers().background_worker());
-                thread::spawn(move || {
-                    while inner.bell.wait() {
-                        inner.look(&worker);
-                    }
-                })
+                thread::spawn(move || inner.attend(&worker))
             });
         } else {
             self.inner.look(worker);
@@ -188,14 +202,21 @@ impl<W: World + 'static> LockManager for Sharded<W> {
         patience: Patience,
     ) -> Reply {
         let locks = &self.inner.locks;
-        locks.ask(worker, owner, name, mode, patience, |_, reach| {
-            self.look_after(worker, &reach);
+        locks.ask(worker, owner, name, mode, patience, |waiting, reach| {
+            self.look_after(worker, waiting, reach);
         })
+    }
+
+    #[inline]
+    fn release_all(&self, worker: &Worker, owner: &mut Owner) {
+        let locks = &self.inner.locks;
+        locks.release_all(worker, owner);
+        locks.forget_weight(owner);
     }
 
     forward! {
         (inner.locks)
-        owner cancel end_wait release release_since release_all inspect look longest_wait
+        owner cancel end_wait release release_since inspect look longest_wait
         deadlocks stats verify
     }
 }

@@ -1,11 +1,12 @@
-//! What the detector does with a copy of the queues: ends deadlocks, and puts lines in order.
+//! Ends deadlocks, and puts lines in order.
 //!
-//! A copy is made queue by queue, so a cycle in it may never have been. Therefore the queues of the cycle
+//! A search and a copy both look at one queue after the other, so a cycle that they find may never have been.
+//! Therefore the queues of the cycle
 //! are held still, all at once, for as long as it takes to look at its edges again. They stand at one
 //! moment or they do not; if they do, one of the cycle gives way before anything else happens there.
 //! Whoever has to do with other shards goes on meanwhile.
 //!
-//! After whatever was found another copy is made, until one shows nothing to do. Each round but the
+//! A search begins again until it finds nothing. A copy is followed by another, until one shows nothing to do. Each round but the
 //! last has ended a wait, put somebody before somebody else, which happens to a waiter so many times
 //! only, or found that somebody had gone on meanwhile.
 
@@ -19,13 +20,23 @@ use crate::{
     name::Name,
     registry::{Waiting, Wakes},
     request::Reason,
-    waits::{Way, describe},
+    waits::{Graph, Reach, Way, describe, each_cycle},
 };
 use foxton_sync::{
-    shim::{Condvar, Mutex, lock, thread::JoinHandle},
+    clock::now,
+    shim::{
+        Condvar, Mutex, lock,
+        thread::{self, JoinHandle},
+    },
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+use std::time::Duration;
+
+/// After a copy the thread rests for so many times as long as that took: an order is worth an eighth of a processor.
+const RESTS: u32 = 7;
+/// And no longer than this, for a manager that goes waits for it.
+const LONGEST_REST: Duration = Duration::from_millis(10);
 
 /// Several shards, latched together.
 static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
@@ -82,35 +93,104 @@ impl Bell {
 }
 
 impl<W: World> Inner<W> {
+    /// Ends every deadlock that `start`, who stands in its queue and found `first` there, is part of.
+    #[cold]
+    pub(super) fn search(&self, worker: &Worker, start: &Waiting, first: Reach) {
+        each_cycle(&self.locks, worker, start, first, |cycle| {
+            self.end(worker, cycle);
+        });
+    }
+
+    /// What the thread does: looks when somebody has rung, and rests after it.
+    pub(super) fn attend(&self, worker: &Worker) {
+        while self.bell.wait() {
+            loop {
+                let began = now();
+                let more = self.look_once(worker);
+                if !W::STOPS {
+                    let rest = began.elapsed() * RESTS;
+                    thread::park_timeout(rest.min(LONGEST_REST));
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
     /// Looks after everybody who waits.
     pub(super) fn look(&self, worker: &Worker) {
         while self.look_once(worker) {}
     }
 
     /// Whether anything was found to do.
-    fn look_once(&self, worker: &Worker) -> bool {
+    pub(super) fn look_once(&self, worker: &Worker) -> bool {
         let locks = &self.locks;
         let snapshot = Snapshot::take(locks, worker);
-        let cycles = snapshot.cycles(locks.detector.policy());
-        if !cycles.is_empty() {
-            for cycle in &cycles {
-                worker.account().passed(&CYCLE);
-                let mut wakes = Wakes::new();
-                let names = cycle.iter().map(|waiting| &waiting.name);
-                locks.buckets.still(worker, names, |still| {
-                    end_deadlock(locks, worker, still, cycle, &mut wakes);
-                });
+        if W::STOPS {
+            let cycles = snapshot.cycles(locks.detector.policy());
+            cycles.iter().for_each(|cycle| self.end(worker, cycle));
+            if !cycles.is_empty() {
+                return true;
             }
-            return true;
         }
         let lines = match self.order {
             Order::Contention => snapshot.lines_out_of_order(),
             Order::Arrival => Vec::new(),
         };
         for name in &lines {
-            rearrange(locks, worker, &snapshot, name);
+            self.rearrange(worker, &snapshot, name);
         }
         !lines.is_empty()
+    }
+
+    /// Ends the wait of one of `cycle`, if the cycle is there.
+    fn end(&self, worker: &Worker, cycle: &[Waiting]) {
+        let locks = &self.locks;
+        worker.account().passed(&CYCLE);
+        let mut wakes = Wakes::new();
+        let names = cycle.iter().map(|waiting| &waiting.name);
+        locks.buckets.still(worker, names, |still| {
+            end_deadlock(locks, worker, still, cycle, &mut wakes);
+        });
+    }
+
+    /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
+    fn rearrange(&self, worker: &Worker, snapshot: &Snapshot, name: &Name) {
+        let locks = &self.locks;
+        let mut wakes = Wakes::new();
+        let moved = locks.with(worker, name, name.hash() as u32, |heads| {
+            heads.get(name)?;
+            heads.change(name, |head| {
+                let moved = head.rearrange(|waiter| snapshot.weight(waiter));
+                if !moved.is_empty() {
+                    locks.regrant(worker, head, &mut wakes);
+                }
+                Some(moved)
+            })
+        });
+        drop(wakes);
+        if W::STOPS {
+            return; // The next copy shows it.
+        }
+        for wait in moved.into_iter().flatten() {
+            if let Some(waiting) = locks.registry.waiting(wait) {
+                self.search_anew(worker, &waiting);
+            }
+        }
+    }
+
+    /// Puts who has begun to wait where its weight belongs.
+    pub(super) fn put_forward(&self, worker: &Worker, waiting: &Waiting) {
+        if self.locks.put_forward(worker, waiting) {
+            self.search_anew(worker, waiting);
+        }
+    }
+
+    fn search_anew(&self, worker: &Worker, waiting: &Waiting) {
+        if let Some(reach) = self.locks.reach(worker, waiting, waiting.id.place()) {
+            self.search(worker, waiting, reach);
+        }
     }
 }
 
@@ -149,24 +229,4 @@ fn end_deadlock<'m, W: World>(
     );
     debug_assert!(ended, "it was in the line a moment ago");
     locks.detector.remember(members);
-}
-
-/// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
-fn rearrange<W: World>(
-    locks: &Queued<Shards<W>>,
-    worker: &Worker,
-    snapshot: &Snapshot,
-    name: &Name,
-) {
-    let mut wakes = Wakes::new();
-    locks.with(worker, name, name.hash() as u32, |heads| {
-        if heads.get(name).is_none() {
-            return;
-        }
-        heads.change(name, |head| {
-            if head.rearrange(|waiter| snapshot.weight(waiter)) {
-                locks.regrant(worker, head, &mut wakes);
-            }
-        });
-    });
 }

@@ -1,6 +1,6 @@
 //! Every history of four owners at one name, weights and all.
 //!
-//! The states of a head that requests, releases, refusals and new weights can lead to are visited,
+//! The states of a head that requests with weight and without, releases, refusals and new weights can lead to are visited,
 //! each once; every step that can be taken from a state is taken. Contention-aware orders have let two
 //! writers in before, in other systems, so nothing here is left to chance:
 //!
@@ -44,8 +44,8 @@ struct State {
     owners: [Stands; OWNERS],
 }
 
-/// One of the line: what it holds, what it wants, how often it was overtaken.
-type Waits = (Option<Mode>, Mode, u8);
+/// One of the line: what it holds, what it wants, how often it was overtaken, how much it weighs.
+type Waits = (Option<Mode>, Mode, u8, u32);
 
 /// What makes two states one, whoever is who: the line, and what the others hold.
 type Key = (Vec<Waits>, Vec<Mode>);
@@ -66,7 +66,7 @@ impl State {
 
     fn key(&self) -> Key {
         let waits = |waiter: Waiter| match self.owners[waiter.place as usize] {
-            Stands::Waits { held, wanted, .. } => (held, wanted, waiter.overtaken),
+            Stands::Waits { held, wanted, .. } => (held, wanted, waiter.overtaken, waiter.weight),
             other => panic!("who does not wait is in the line: {other:?}"),
         };
         let holds = |stands: &Stands| match stands {
@@ -94,7 +94,7 @@ impl State {
         });
     }
 
-    fn wait(&mut self, place: u32, held: Option<(Mode, u32)>, wanted: Mode) {
+    fn wait(&mut self, place: u32, held: Option<(Mode, u32)>, wanted: Mode, weight: u32) {
         let slot = held.map(|held| held.1);
         let waiter = self.head.enqueue(place, ticket(place), wanted, slot);
         self.owners[place as usize] = Stands::Waits {
@@ -103,14 +103,42 @@ impl State {
             slot: waiter.slot,
             overtaken: 0,
         };
+        if held.is_none() {
+            let before = self.line();
+            let moved = self.head.put_forward(waiter.wait(), weight);
+            self.count_overtaken(&before);
+            if moved {
+                self.grant();
+            }
+        }
     }
 
-    fn request(&self, place: u32, mode: Mode) -> Option<Self> {
+    fn line(&self) -> Vec<u32> {
+        self.head.line().map(|waiter| waiter.place).collect()
+    }
+
+    /// Notes who was overtaken since the line was as it was `before`, and that each was counted.
+    fn count_overtaken(&mut self, before: &[u32]) {
+        let after: Vec<Waiter> = self.head.line().collect();
+        for (is, waiter) in after.into_iter().enumerate() {
+            let stands = &mut self.owners[waiter.place as usize];
+            let Stands::Waits { overtaken, .. } = stands else {
+                panic!("who does not wait is not in the line");
+            };
+            let was = before.iter().position(|&place| place == waiter.place);
+            let put_back = u8::from(Some(is) > was);
+            assert_eq!(put_back, waiter.overtaken - *overtaken, "each is counted");
+            *overtaken = waiter.overtaken;
+        }
+    }
+
+    /// Asks for `mode`, with so much weight if it is to wait.
+    fn request(&self, place: u32, mode: Mode, weight: u32) -> Option<Self> {
         let mut next = self.clone();
         match self.owners[place as usize] {
             Stands::Away => match next.head.acquire(place, mode) {
                 Some(slot) => next.owners[place as usize] = Stands::Holds { mode, slot },
-                None => next.wait(place, None, mode),
+                None => next.wait(place, None, mode, weight),
             },
             Stands::Holds { mode: held, slot } => {
                 let wanted = held.supremum(mode);
@@ -120,7 +148,7 @@ impl State {
                 if next.head.convert(slot, wanted) {
                     next.owners[place as usize] = Stands::Holds { mode: wanted, slot };
                 } else {
-                    next.wait(place, Some((held, slot)), wanted);
+                    next.wait(place, Some((held, slot)), wanted, weight);
                 }
             }
             Stands::Waits { .. } => return None,
@@ -154,34 +182,19 @@ impl State {
     }
 
     /// Gives `heavy` more weight than everybody else.
-    fn weigh(&self, heavy: u32) -> Option<Self> {
+    fn weigh(&self, heavy: u32) -> Self {
         let mut next = self.clone();
-        let before: Vec<u32> = self.head.line().map(|waiter| waiter.place).collect();
+        let before = self.line();
         let moved = next
             .head
             .rearrange(|waiter| u32::from(waiter.place == heavy));
-        let after: Vec<Waiter> = next.head.line().collect();
-        if !moved {
-            let after: Vec<u32> = after.iter().map(|waiter| waiter.place).collect();
-            assert_eq!(before, after);
-            return None;
+        assert!(moved.iter().all(|wait| wait.place == heavy));
+        if moved.is_empty() {
+            assert_eq!(before, next.line());
         }
-        for waiter in after {
-            let stands = &mut next.owners[waiter.place as usize];
-            let Stands::Waits { overtaken, .. } = stands else {
-                panic!("who does not wait is not in the line");
-            };
-            let was = before.iter().position(|&place| place == waiter.place);
-            let is = next.head.position(waiter.wait());
-            assert_eq!(
-                u8::from(is > was),
-                waiter.overtaken - *overtaken,
-                "each is counted"
-            );
-            *overtaken = waiter.overtaken;
-        }
+        next.count_overtaken(&before);
         next.grant();
-        Some(next)
+        next
     }
 
     fn check(&self) {
@@ -215,11 +228,12 @@ fn explore(modes: &[Mode], most_states: usize) -> usize {
         let places = 0..OWNERS as u32;
         let requests = places
             .clone()
-            .flat_map(|place| modes.iter().map(move |&mode| (place, mode)));
+            .flat_map(|place| modes.iter().map(move |&mode| (place, mode)))
+            .flat_map(|(place, mode)| [0, 1].map(|weight| (place, mode, weight)));
         let nexts = requests
-            .filter_map(|(place, mode)| state.request(place, mode))
+            .filter_map(|(place, mode, weight)| state.request(place, mode, weight))
             .chain(places.clone().filter_map(|place| state.end(place)))
-            .chain(places.filter_map(|place| state.weigh(place)));
+            .chain(places.map(|place| state.weigh(place)));
         for next in nexts {
             next.check();
             if seen.insert(next.key()) {

@@ -14,10 +14,7 @@
 
 use super::shards::{Shards, World};
 use crate::{
-    managers::{
-        head::{OVERTAKEN_AT_MOST, Waiter},
-        queued::Queued,
-    },
+    managers::{head::Waiter, queued::Queued},
     mode::Mode,
     name::Name,
     registry::{WaitTicket, Waiting},
@@ -180,10 +177,10 @@ impl Snapshot {
         cycles
     }
 
-    /// How much `waiter` weighs; who came after the copy weighs nothing.
+    /// How much `waiter` weighs. Who came after the copy keeps the weight that it came with.
     pub(super) fn weight(&self, waiter: &Waiter) -> u32 {
         let node = self.node_of(waiter.wait());
-        node.map_or(0, |node| self.nodes[node].weight)
+        node.map_or(waiter.weight, |node| self.nodes[node].weight)
     }
 
     /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
@@ -191,8 +188,7 @@ impl Snapshot {
         let out_of_order = |queue: &Queue| {
             let pairs = queue.line[queue.conversions..].windows(2);
             pairs.into_iter().any(|pair| {
-                pair[0].overtaken < OVERTAKEN_AT_MOST
-                    && self.weight(&pair[0]) < self.weight(&pair[1])
+                pair[0].may_be_overtaken() && self.weight(&pair[0]) < self.weight(&pair[1])
             })
         };
         let named = self.names.iter().zip(&self.queues);
@@ -200,20 +196,47 @@ impl Snapshot {
         found.map(|(name, _)| *name).collect()
     }
 
-    /// Counts for each node who waits for it, 64 of those who wait at a time: a bit for each goes
-    /// along the edges.
+    /// Counts for each node who waits for it.
     fn weigh(&mut self) {
         let several = |queue: &Queue| queue.line.len() > queue.conversions + 1;
         if !self.queues.iter().any(several) {
             return; // No line to put in order.
         }
         let order = self.waiters_before_awaited();
+        let weights = match self.is_forest() {
+            true => self.weights_of_trees(&order),
+            false => self.weights(&order),
+        };
+        for (node, weight) in weights.into_iter().enumerate() {
+            self.nodes[node].weight = if self.could_go_on(node) { weight } else { 0 };
+        }
+    }
+
+    /// Whether nobody waits for two others at once: so it is where all want to write.
+    fn is_forest(&self) -> bool {
+        let second = |node| self.hard_edge(node, self.hard_edge(node, 0)?.1);
+        (0..self.nodes.len()).all(|node| second(node).is_none())
+    }
+
+    /// Who waits for somebody does so on one way only, and is counted once by adding up.
+    fn weights_of_trees(&self, order: &[usize]) -> Vec<u32> {
+        let mut weights = vec![0; self.nodes.len()];
+        for &node in order {
+            if let Some((other, _)) = self.hard_edge(node, 0) {
+                weights[other] += weights[node] + 1;
+            }
+        }
+        weights
+    }
+
+    /// Counts 64 of those who wait at a time: a bit for each goes along the edges.
+    fn weights(&self, order: &[usize]) -> Vec<u32> {
         let mut weights = vec![0; self.nodes.len()];
         let mut waiting: Vec<u64> = Vec::new();
         for first in (0..self.nodes.len()).step_by(64) {
             waiting.clear();
             waiting.resize(self.nodes.len(), 0);
-            for &node in &order {
+            for &node in order {
                 weights[node] += waiting[node].count_ones();
                 let own = node.checked_sub(first).filter(|&bit| bit < 64);
                 let bits = waiting[node] | own.map_or(0, |bit| 1 << bit);
@@ -224,9 +247,7 @@ impl Snapshot {
                 }
             }
         }
-        for (node, weight) in weights.into_iter().enumerate() {
-            self.nodes[node].weight = if self.could_go_on(node) { weight } else { 0 };
-        }
+        weights
     }
 
     /// Whether all holders in the way of `node` run, or will once they have looked.
@@ -331,5 +352,80 @@ impl Search<'_> {
             node.is_none_or(|node| self.seen[node] == Seen::Done)
         };
         *passed += line.iter().take_while(is_done).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{managers::head::Head, request::OwnerId};
+    use foxton_sync::{clock::now, park::Ticket, worker::Workers};
+    use std::time::Duration;
+
+    /// Each waits for a name of its own, which `holders` of it hold; who is named later waits for who is named earlier.
+    fn snapshot(holders: &[Vec<usize>]) -> Snapshot {
+        let node = |at: usize| Node {
+            waiting: Waiting {
+                id: OwnerId::new(at as u32, 1),
+                ticket: Ticket::from_sequence(1),
+                name: Name::advisory(at as u64),
+                mode: Mode::X,
+                since: now(),
+                lock_count: 1,
+                begun: Duration::ZERO,
+                defeats: 0,
+            },
+            queue: at,
+            position: 0,
+            weight: 0,
+        };
+        let queue = |of: &Vec<usize>| Queue {
+            holders: of.iter().map(|&node| (node, Mode::S)).collect(),
+            ..Queue::default()
+        };
+        Snapshot {
+            nodes: (0..holders.len()).map(node).collect(),
+            names: (0..holders.len() as u64).map(Name::advisory).collect(),
+            queues: holders.iter().map(queue).collect(),
+            node_at: (0..holders.len()).collect(),
+        }
+    }
+
+    #[test]
+    fn where_each_waits_for_one_adding_up_counts_each_once() {
+        let worker = Workers::with_seed(3).worker();
+        for _ in 0..20 {
+            let awaited = |at: u64| match worker.random_below(4) {
+                0 => Vec::new(),
+                _ if at == 0 => Vec::new(),
+                _ => vec![worker.random_below(at) as usize],
+            };
+            let holders: Vec<Vec<usize>> = (0..200).map(awaited).collect();
+            let snapshot = snapshot(&holders);
+            assert!(snapshot.is_forest());
+            let order = snapshot.waiters_before_awaited();
+            let weights = snapshot.weights_of_trees(&order);
+            assert_eq!(weights, snapshot.weights(&order));
+            assert!(weights.iter().any(|&weight| weight > 1), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_two_is_counted_once_by_whom_both_wait_for() {
+        let diamond = [vec![], vec![0], vec![0], vec![1, 2]];
+        let mut snapshot = snapshot(&diamond);
+        assert!(!snapshot.is_forest());
+        // A line to put in order: without one nobody is weighed.
+        let mut head = Head::new(Name::advisory(3));
+        let mut waiter = |node| head.enqueue(node, Ticket::from_sequence(1), Mode::X, None);
+        snapshot.queues[3].line = vec![waiter(3), waiter(4)];
+        snapshot.weigh();
+        let weights: Vec<u32> = snapshot.nodes.iter().map(|node| node.weight).collect();
+        assert_eq!(
+            snapshot.weights(&snapshot.waiters_before_awaited()),
+            [3, 1, 1, 0]
+        );
+        // All but the first are behind somebody who waits.
+        assert_eq!(weights, [3, 0, 0, 0]);
     }
 }
