@@ -81,7 +81,8 @@ impl Kind {
     /// How often, at most, a request is granted that came later than another which waits and conflicts with
     /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
     /// Over `direct` only by requests that ask for no less than the first does (readers pass no writer), only for a while
-    /// ([`Options::passed_for`]), and not for numbers ([`Name::advisory`]).
+    /// ([`Options::passed_for`]), and not for numbers ([`Name::advisory`]). Over the two that put whom most wait for first, as
+    /// often as others stood before it when it came, up to 255, if these were more than this number.
     pub const fn overtaken_at_most(self) -> u32 {
         match self {
             Self::Sharded | Self::ShardedWorld => OVERTAKEN_AT_MOST as u32,

@@ -43,7 +43,8 @@ use std::collections::VecDeque;
 
 /// No slot: the end of the chain of free ones.
 const NO_SLOT: u32 = u32::MAX;
-/// How often one waiter is put behind others who came later, at most.
+/// How often one waiter is put behind others who came later, at most; or as often as others stood before it when it came,
+/// up to 255, if these were more: so a wait is twice as many turns as in the order of arrival, or eight more.
 pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
 /// Slots above this many are given back when a name is vacated.
 const KEPT_SLOTS: usize = 1024;
@@ -234,13 +235,15 @@ impl Head {
         converts: Option<u32>,
     ) -> Waiter {
         let slot = converts.unwrap_or_else(|| self.take_slot(place, Set::NONE));
+        let ahead = u8::try_from(self.line_length()).unwrap_or(u8::MAX);
+        let patience = OVERTAKEN_AT_MOST.max(ahead);
         let waiter = Waiter {
             place,
             slot,
             ticket,
             mode,
             overtaken: 0,
-            patience: OVERTAKEN_AT_MOST,
+            patience,
             weight: 0,
             passed_since: 0,
         };

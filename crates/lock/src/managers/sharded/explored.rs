@@ -281,3 +281,23 @@ fn who_waits_is_overtaken_so_often_and_then_no_more() {
     }
     panic!("it waited for ever");
 }
+
+/// A stream of others, each heavier than all who wait, behind lines of every length.
+#[test]
+fn who_came_behind_a_long_line_is_overtaken_as_often_as_that_was_long() {
+    for (ahead, bears) in [(0, 8), (8, 8), (9, 9), (20, 20), (255, 255), (300, 255)] {
+        let mut head = Head::new(NAME);
+        head.acquire(0, Mode::X).expect("nobody is there");
+        let last = ahead + 1;
+        for place in 1..=last {
+            head.enqueue(place, ticket(place), Mode::X, None);
+        }
+        for place in last + 1..last + 320 {
+            head.enqueue(place, ticket(place), Mode::X, None);
+            head.rearrange(|waiter| if waiter.place > last { waiter.place } else { 0 });
+        }
+        head.verify();
+        let waiter = head.line().find(|waiter| waiter.place == last);
+        assert_eq!(waiter.expect("it waits").overtaken, bears, "behind {ahead}");
+    }
+}
