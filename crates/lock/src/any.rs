@@ -36,11 +36,11 @@ pub enum Kind {
     Global,
     /// A latch for each hash bucket.
     Bucket,
-    /// Latches for shards, a detector of its own, and whom most wait for goes first.
+    /// Latches for shards, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
     ShardedArrival,
-    /// As `sharded`, with its document's latch above all shards: a deadlock stops everybody.
+    /// As `sharded`, with its document's latch above all shards, and its detector: a deadlock stops everybody.
     ShardedWorld,
     /// What nobody conflicts with is only remembered; the rest as with `bucket`, but that a lock granted to
     /// somebody asleep goes to who asks for it before that one wakes.
@@ -111,7 +111,7 @@ pub struct Options {
     pub victim: VictimPolicy,
     /// Whether transactions leave locks on tables to the next at their place. Default `off`.
     pub inherit: Inheritance,
-    /// Whether the manager may have threads of its own: the detector of `sharded`. Without, whoever
+    /// Whether the manager may have threads of its own: those of `sharded` and `sharded:world`. Without, whoever
     /// needs what such a thread does does it itself, at once. Default true.
     pub own_threads: bool,
     /// For `direct`: in how many granules keys are remembered, a power of two up to 4096, which is
@@ -223,7 +223,7 @@ pub enum Any {
     GlobalElidable(ElidableGlobal),
     /// A latch for each bucket of a table made to be elided.
     BucketElidable(ElidableBucket),
-    /// Latches for shards, and a detector.
+    /// Latches for shards, and an order.
     Sharded(Sharded<Open>),
     /// The same, in its document's form.
     ShardedWorld(Sharded<Latched64>),
