@@ -373,8 +373,8 @@ fn a_manager_and_its_thread_come_and_go() {
     }
 }
 
-/// How often shards are latched together, against how many deadlocks that ended: what the detector finds
-/// in a copy nearly always stands when it looks again.
+/// How often shards are latched together, against how many deadlocks that ended: what a search or the detector
+/// finds nearly always stands when it is looked at again.
 ///
 /// `cargo test --release -p foxton-lock --features account --test contention -- --nocapture` prints it.
 #[cfg(feature = "account")]
@@ -406,8 +406,9 @@ fn shards_are_latched_together_once_for_a_deadlock() {
             }
         });
         let deadlocks = locks.stats(&workers.worker()).deadlocks;
-        let account = workers.background_account();
-        let sites = account.sites().iter();
+        // By who waits in `sharded`, by the thread in its document's form.
+        let (by_callers, by_thread) = (workers.account(), workers.background_account());
+        let sites = by_callers.sites().iter().chain(by_thread.sites());
         let cycles: u64 = sites
             .filter(|passages| passages.site.name == "lock cycle")
             .map(|passages| passages.count)
