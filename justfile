@@ -99,7 +99,7 @@ fuzz target="restart" seconds="60":
 peers *args="flips":
     cargo run --release --manifest-path peers/Cargo.toml -- {{args}}
 
-# The same transactions on other engines, and how many a second: ten minutes. First, once: peers/install.sh.
+# The same transactions on other engines, and how many a second: half an hour at most. First, once: peers/install.sh.
 peers-speed *args:
     cargo run --release --manifest-path peers/Cargo.toml --features native -- speed {{args}}
 
