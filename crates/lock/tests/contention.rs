@@ -39,6 +39,13 @@ impl Table {
         }
     }
 
+    /// Over `sharded`, whose thread puts lines in order later than whoever begins to wait looks at them.
+    fn of_its_own_thread() -> Self {
+        let mut options = Options::tiny();
+        (options.kind, options.own_threads) = (Kind::Sharded, true);
+        Self::with(&options)
+    }
+
     fn owner(&self, label: &'static str) -> Owner {
         let mut owner = self.locks.owner();
         owner.set_label(label);
@@ -131,9 +138,7 @@ fn whom_most_wait_for_goes_first() {
 /// Who waits for somebody is known before any copy is made.
 #[test]
 fn whom_others_wait_for_goes_first_from_the_beginning() {
-    let mut options = Options::tiny();
-    (options.kind, options.own_threads) = (Kind::Sharded, true);
-    let table = Table::with(&options);
+    let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
     let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
@@ -157,12 +162,33 @@ fn whom_others_wait_for_goes_first_from_the_beginning() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
+/// What was given back is awaited no more, though its owner keeps others, as a session does from one transaction to the next.
+#[test]
+fn who_gave_back_what_others_waited_for_goes_first_no_more() {
+    let table = Table::of_its_own_thread();
+    let t = &table;
+    let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
+    let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
+    t.granted(&mut holder, HOT, Mode::X);
+    t.waits(&mut first, HOT, Mode::X);
+    t.granted(&mut late, Name::advisory(2), Mode::X);
+    let kept = late.savepoint();
+    t.granted(&mut late, Name::advisory(3), Mode::X);
+    t.waits(&mut behind, Name::advisory(3), Mode::X);
+    t.locks.release_since(&t.worker, &mut late, kept);
+    assert!(t.is_granted(&mut behind));
+    t.waits(&mut late, HOT, Mode::X);
+    assert_eq!(t.line(HOT), ["first", "late"]);
+    for owner in [&mut holder, &mut first, &mut late, &mut behind] {
+        t.end(owner);
+    }
+    assert!(t.locks.inspect(&t.worker).queues.is_empty());
+}
+
 /// Who is granted a name has those behind it in the line waiting for it.
 #[test]
 fn who_is_granted_what_others_wait_for_is_awaited_by_them() {
-    let mut options = Options::tiny();
-    (options.kind, options.own_threads) = (Kind::Sharded, true);
-    let table = Table::with(&options);
+    let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
     let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
@@ -186,9 +212,7 @@ fn who_is_granted_what_others_wait_for_is_awaited_by_them() {
 /// A reader for whom others wait need not wait for a writer that waits for readers.
 #[test]
 fn who_goes_first_and_is_in_nobodys_way_goes_at_once() {
-    let mut options = Options::tiny();
-    (options.kind, options.own_threads) = (Kind::Sharded, true);
-    let table = Table::with(&options);
+    let table = Table::of_its_own_thread();
     let t = &table;
     let (mut reader, mut writer) = (t.owner("reader"), t.owner("writer"));
     let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));

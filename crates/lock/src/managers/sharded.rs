@@ -73,7 +73,7 @@ use crate::{
     manager::{LockManager, forward},
     mode::Mode,
     name::Name,
-    owner::Owner,
+    owner::{Owner, Savepoint},
     registry::{Registry, Waiting},
     request::{Patience, Reply},
     waits::{Reach, VictimPolicy},
@@ -99,15 +99,15 @@ pub enum Order {
     Arrival,
 }
 
-/// A manager with a latch for each shard, and a detector.
+/// A manager with a latch for each shard, and whom most wait for goes first.
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
 pub struct Sharded<W: World> {
     inner: Arc<Inner<W>>,
-    /// Whether deadlocks are looked for by a thread, and not by whoever begins to wait.
+    /// Whether copies of the queues are made by a thread, and not by whoever begins to wait.
     own_thread: bool,
 }
 
-/// What the manager and its detector share.
+/// What the manager and its thread share.
 struct Inner<W: World> {
     locks: Queued<Shards<W>>,
     order: Order,
@@ -126,8 +126,8 @@ impl<W: World> fmt::Debug for Sharded<W> {
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
 impl<W: World + 'static> Sharded<W> {
     /// A manager of `buckets` buckets for keys, a power of two, behind latches of `kind`. Its
-    /// detector is a thread that begins with the first wait that may be part of a deadlock and ends
-    /// with the manager; or, if `own_thread` is false, whoever begins such a wait.
+    /// thread begins with the first wait of somebody for whom others may wait, and ends
+    /// with the manager; if `own_thread` is false, whoever begins such a wait does its work.
     pub fn new(
         kind: latch::Kind,
         buckets: usize,
@@ -214,9 +214,16 @@ impl<W: World + 'static> LockManager for Sharded<W> {
         locks.forget_weight(owner);
     }
 
+    /// What the owner keeps is counted anew, by who comes from now on.
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+        let locks = &self.inner.locks;
+        locks.release_since(worker, owner, savepoint);
+        locks.forget_weight(owner);
+    }
+
     forward! {
         (inner.locks)
-        owner cancel end_wait release release_since inspect look longest_wait
+        owner cancel end_wait release inspect look longest_wait
         deadlocks stats verify
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! How many wait for an owner is counted in its record: one more when somebody comes to wait for what it holds, the
 //! whole line when it is granted what others wait for. That is not exact: those who wait for these are not counted, nor
-//! is it noticed when somebody gives up. But it is known when it is needed. It ends with the transaction.
+//! is it noticed when somebody gives up. But it is known when it is needed. It ends with the
+//! transaction, and when a part of the locks is given back.
 
 use super::{Asked, Buckets, Queued};
 use crate::{
@@ -56,7 +57,7 @@ impl<B: Buckets> Queued<B> {
         })
     }
 
-    /// A transaction has ended.
+    /// A transaction has ended, or given back a part.
     pub(in crate::managers) fn forget_weight(&self, owner: &Owner) {
         if self.weighs {
             owner.record().is_awaited_no_more();
