@@ -10,9 +10,8 @@
 //! # State
 //!
 //! The domain has the epoch, and a list of slots that only grows. A slot belongs to one participant
-//! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag, and sealed bags
-//! tagged with the epoch at which they were sealed. What a dropped participant leaves goes to the
-//! domain. How much a participant keeps stands in its slot, for whoever adds it up.
+//! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag. A full one is tagged with the
+//! epoch and goes to the domain's pile, from where whoever looks next frees what is due, of everybody.
 //!
 //! # Invariants
 //!
@@ -46,14 +45,15 @@
 //!
 //! # Orderings
 //!
-//! O1 to O5; each is defined in the file that carries it: `slot`, `domain` or `participant`.
+//! O1 to O6; each is defined in the file that carries it: `slot`, `domain`, `participant` or `pile`.
 //!
 //! # Differences from crossbeam-epoch
 //!
 //! Its participants (`LocalHandle`) cannot be sent to another thread, and our transactions move
-//! between threads. It keeps garbage in one shared queue; we keep it with the participant, so that
-//! retiring touches no shared memory but once a bag. It unlinks slots while others walk the list; we
-//! reuse them, as there are never more than there were participants at once.
+//! between threads. It looks whether the epoch can advance after so many pins and bags of each thread; we do when so
+//! many bytes were retired by all, since looking at some hundred participants costs more than freeing what they
+//! retired. It unlinks slots while others walk the list; we reuse them, as there are never more than there were participants
+//! at once.
 //!
 //! A mutex around the list would be simpler. It was tried: under the model checker every mutex
 //! orders all threads, so that fence A and O2 could be weakened and nothing turned red.
@@ -64,7 +64,10 @@ mod bag;
 /// What everybody may read of a participant, and the list of all.
 mod slot;
 
-/// The epoch, and what dropped participants left.
+/// Sealed bags of everybody, until they are due.
+mod pile;
+
+/// The epoch, and what waits until it is due.
 mod domain;
 
 /// Pinning and retiring.

@@ -327,14 +327,14 @@ impl Worker {
         self.participant.retire(garbage);
     }
 
-    /// Calls `free(address)` once nobody can look at it any more.
+    /// Calls `free(address)` once nobody can look at it any more; it is a matter of some `bytes`.
     ///
     /// # Safety
     ///
     /// That of [`Participant::retire_raw`].
-    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
+    pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
         // SAFETY: passed on to the caller.
-        unsafe { self.participant.retire_raw(address, free) }
+        unsafe { self.participant.retire_raw(address, bytes, free) }
     }
 
     /// Frees what can be freed; see [`Participant::collect`].

@@ -56,7 +56,7 @@ impl Shared {
         self.linked.store(false, Relaxed);
         let address = std::ptr::from_ref(self).cast_mut().cast();
         // SAFETY: it is unlinked, and the structure outlives the domain's last participant.
-        unsafe { participant.retire_raw(address, free) };
+        unsafe { participant.retire_raw(address, 0, free) };
     }
 }
 
@@ -240,4 +240,20 @@ fn o5_who_finds_a_slot_finds_it_whole() {
         let gone = other.join().unwrap();
         drop((ours, gone, domain));
     });
+}
+
+/// What is retired here is freed by another, who comes after what its retirer did to it.
+#[test]
+fn o6_who_frees_what_another_retired_comes_after_it() {
+    meet(
+        |_, other| {
+            other.collect();
+            other.collect();
+        },
+        |shared, retirer| {
+            // SAFETY: nobody looks at it in this model until it is freed.
+            shared.thing.with_mut(|thing| unsafe { *thing = 1 });
+            shared.unlink_and_retire(retirer);
+        },
+    );
 }

@@ -102,8 +102,13 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/sync/src/epoch/domain.rs",
+        1,
+        "\"epoch advance\", once for all that a full bag takes",
+    ),
+    (
+        "crates/sync/src/epoch/pile.rs",
         5,
-        "\"epoch advance\", and \"worker registry\" when a worker comes or goes",
+        "\"epoch advance\", once for all that a full bag takes",
     ),
     (
         "crates/sync/src/epoch/slot.rs",

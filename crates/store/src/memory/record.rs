@@ -242,6 +242,16 @@ fn layout(tail_bytes: usize) -> Layout {
     Layout::from_size_align(size, ALIGN).expect("keys and values have a maximum")
 }
 
+/// What a record takes, with the value that it owns, in bytes.
+pub(super) fn bytes(record: &Record) -> usize {
+    // Relaxed: asked by who took the record out, and so comes after everyone who put a value there.
+    let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
+    let outside = value.filter(|&block| record.inside_block() != Some(block));
+    // SAFETY: the record owns it (I3) and is borrowed, so it lives.
+    let of_value = outside.map_or(0, |block| unsafe { value::bytes(block) }.len());
+    layout(record.header.tail_bytes as usize).size() + of_value
+}
+
 /// Frees a record and the value it owns.
 ///
 /// # Safety

@@ -237,9 +237,11 @@ impl ValueBlock {
                 "a block is retired where it was read"
             );
             let (block, _) = self.into_parts();
+            // SAFETY: whole until it is freed.
+            let length = unsafe { bytes(block) }.len();
             // SAFETY: we own it (I2) and no record points to it, so whoever pins from now on does
             // not find it; who found it earlier is pinned in this very domain (I3).
-            unsafe { guard.retire_raw(block.as_ptr().cast(), free_retired) };
+            unsafe { guard.retire_raw(block.as_ptr().cast(), length, free_retired) };
         }
     }
 

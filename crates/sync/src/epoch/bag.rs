@@ -7,6 +7,9 @@
 /// Retired things that fill a bag.
 pub(super) const BAG_CAPACITY: usize = if cfg!(loom) { 1 } else { 64 };
 
+/// Bytes of retired things that fill a bag: a participant that sleeps for long keeps no more than that, and the last.
+pub(super) const BAG_BYTES: usize = 8 << 10;
+
 /// Something to be freed, and how.
 pub(super) struct Deferred {
     pub(super) address: *mut (),
@@ -25,13 +28,19 @@ impl Deferred {
     }
 }
 
-/// Deferred work, and the epoch at which it was complete.
+/// Deferred work.
+#[derive(Default)]
 pub(super) struct Bag {
-    pub(super) tag: u64,
     pub(super) content: Vec<Deferred>,
+    /// What its content takes, in bytes.
+    pub(super) bytes: usize,
 }
 
 impl Bag {
+    pub(super) fn is_full(&self) -> bool {
+        self.content.len() >= BAG_CAPACITY || self.bytes >= BAG_BYTES
+    }
+
     /// Frees everything in it.
     pub(super) fn run(self) {
         self.content.into_iter().for_each(Deferred::run);

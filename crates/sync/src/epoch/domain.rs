@@ -1,8 +1,8 @@
-//! The epoch, and what dropped participants left.
+//! The epoch, and what waits until it is due.
 //!
 //! # State
 //!
-//! The epoch, the slots of all participants, and the bags of those that are gone.
+//! The epoch, the slots of all participants, and the pile of sealed bags.
 //!
 //! # Invariants
 //!
@@ -15,18 +15,16 @@
 //! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between reading the
 //!   epoch and looking whether everybody has seen it.
 
-use super::{bag::Bag, slot::Slots};
+use super::{bag::Bag, pile::Pile, slot::Slots};
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, fence, lock, try_lock};
+use crate::shim::{Arc, AtomicU64, Ordering, fence};
 use std::fmt;
 
 /// What all clones of a domain are.
 pub(super) struct Shared {
     epoch: CachePadded<AtomicU64>,
     pub(super) slots: Slots,
-    /// Whether `orphans` may have content: a hint that spares everybody the mutex.
-    orphaned: AtomicBool,
-    orphans: Mutex<Vec<Bag>>,
+    pile: Pile,
 }
 
 impl Shared {
@@ -58,37 +56,26 @@ impl Shared {
         self.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
     }
 
-    /// Takes what a participant leaves behind.
-    pub(super) fn leave(&self, bags: impl IntoIterator<Item = Bag>) {
-        let mut orphans = lock(&self.orphans);
-        orphans.extend(bags);
-        // Relaxed: a hint; the mutex orders the bags.
-        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
+    /// Takes a full bag, and says whether somebody should look what is due. Everything in it was unlinked before a
+    /// fence (O3 of `participant`) that came before this.
+    pub(super) fn seal(&self, bag: Bag) -> bool {
+        // The fence is what keeps this from being too old.
+        let tag = self.about_now(); // I3
+        self.pile.push(tag, bag)
     }
 
-    /// Frees what those that are gone left, as far as it is due.
-    pub(super) fn free_orphans(&self) {
-        // Relaxed: a hint; the mutex orders the bags.
-        if !self.orphaned.load(Ordering::Relaxed) {
-            return;
+    /// Frees what is due of everybody.
+    pub(super) fn free_due(&self) {
+        if let Some(due) = self.due() {
+            self.pile.free(due);
         }
-        let Some(due) = self.due() else { return };
-        let Some(mut orphans) = try_lock(&self.orphans) else {
-            return;
-        };
-        let (free, keep): (Vec<Bag>, Vec<Bag>) = orphans.drain(..).partition(|bag| bag.tag <= due);
-        *orphans = keep;
-        self.orphaned.store(!orphans.is_empty(), Ordering::Relaxed);
-        // Freed without the mutex: a destructor is foreign code.
-        drop(orphans);
-        free.into_iter().for_each(Bag::run);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         // Every participant has the domain: nobody is left to look.
-        lock(&self.orphans).drain(..).for_each(Bag::run);
+        self.pile.free_all();
     }
 }
 
@@ -135,8 +122,7 @@ impl Domain {
         Self(Arc::new(Shared {
             epoch: CachePadded::new(AtomicU64::new(0)),
             slots: Slots::new(),
-            orphaned: AtomicBool::new(false),
-            orphans: Mutex::new(Vec::new()),
+            pile: Pile::new(),
         }))
     }
 
@@ -154,8 +140,7 @@ impl Domain {
             .slots
             .iter()
             .map(|slot| slot.retired.load(Ordering::Relaxed));
-        let orphans = lock(&self.0.orphans);
-        kept.sum::<usize>() + orphans.iter().map(|bag| bag.content.len()).sum::<usize>()
+        kept.sum::<usize>() + self.0.pile.things()
     }
 
     /// A number that no other living domain has.

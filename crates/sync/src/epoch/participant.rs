@@ -2,8 +2,8 @@
 //!
 //! # State
 //!
-//! A participant has a slot, an open bag, and sealed bags tagged with the epoch at which they were
-//! sealed. How much it keeps stands in its slot, for whoever adds it up.
+//! A participant has a slot and an open bag. How much is in it stands in its slot, for whoever adds it up. A full
+//! bag is sealed and goes to the domain's pile.
 //!
 //! # Invariants
 //!
@@ -14,18 +14,17 @@
 //! * O3  the fences in `seal` and `stamp`, fence W of the argument on the page of `epoch`: between
 //!   unlinking and reading the epoch.
 
-use super::bag::{BAG_CAPACITY, Bag, Deferred};
+use super::bag::{Bag, Deferred};
 use super::domain::{Domain, Stamp};
 use super::slot::Slot;
 use crate::hook::Hooks;
 use crate::shim::{Arc, Ordering, fence};
 use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Trying to advance the epoch: once for each bag filled.
+/// Sealing a bag, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
 
 impl Domain {
@@ -46,8 +45,7 @@ impl Domain {
             account,
             hooks,
             depth: Cell::new(0),
-            open: RefCell::new(Vec::new()),
-            sealed: RefCell::new(VecDeque::new()),
+            open: RefCell::new(Bag::default()),
         }
     }
 }
@@ -69,8 +67,7 @@ pub struct Participant {
     hooks: Hooks,
     slot: NonNull<Slot>,
     depth: Cell<u32>,
-    open: RefCell<Vec<Deferred>>,
-    sealed: RefCell<VecDeque<Bag>>,
+    open: RefCell<Bag>,
 }
 
 // SAFETY: the slot is reached through shared references only, is made of atomics, and stays as long
@@ -129,48 +126,53 @@ impl Participant {
             // SAFETY: the address came from `Box::into_raw` of this type, and is used once.
             drop(unsafe { Box::from_raw(address.cast::<T>()) });
         }
+        let bytes = size_of::<T>();
         // SAFETY: we own the box, `free` takes it back, and `T: Send`.
-        unsafe { self.retire_raw(Box::into_raw(garbage).cast(), free::<T>) }
+        unsafe { self.retire_raw(Box::into_raw(garbage).cast(), bytes, free::<T>) }
     }
 
-    /// Calls `free(address)` once nobody can look at it any more.
+    /// Calls `free(address)` once nobody can look at it any more. It is a matter of some `bytes`: the more, the
+    /// sooner it is looked whether they can be freed.
     ///
     /// # Safety
     ///
     /// Calling `free(address)` once, from any thread, at any time after every guard that lives now
     /// is gone, must be sound. In particular whoever pins from now on must not find `address`.
-    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
-        let full = {
+    pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
+        let is_full = {
             let mut open = self.open.borrow_mut();
-            open.push(Deferred { address, free });
-            open.len() >= BAG_CAPACITY
+            open.content.push(Deferred { address, free });
+            open.bytes += bytes;
+            self.count(open.content.len());
+            open.is_full()
         };
-        self.count(self.retired() + 1);
-        if full {
-            self.collect();
+        if is_full {
+            self.account.passed(&ADVANCE);
+            if self.seal() {
+                self.advance_and_free();
+            }
         }
     }
 
-    /// Things retired here and not freed yet.
+    /// Things retired here that no full bag has taken along yet.
     pub fn retired(&self) -> usize {
         // Relaxed: nobody else writes it.
         self.slot().retired.load(Ordering::Relaxed)
     }
 
-    /// Tries to advance the epoch and frees what is due. Never waits. Called for each bag filled;
-    /// worth calling by hand before a long idle time.
+    /// Tries to advance the epoch and frees what is due, whoever retired it. Never waits. Called whenever much was
+    /// retired; worth calling by hand before a long idle time.
     #[cold]
     pub fn collect(&self) {
         self.account.passed(&ADVANCE);
         self.seal();
+        self.advance_and_free();
+    }
+
+    #[cold]
+    fn advance_and_free(&self) {
         self.domain.0.try_advance();
-        if let Some(due) = self.domain.0.due() {
-            while let Some(bag) = self.pop_due(due) {
-                self.count(self.retired() - bag.content.len());
-                bag.run();
-            }
-        }
-        self.domain.0.free_orphans();
+        self.domain.0.free_due();
     }
 
     fn count(&self, retired: usize) {
@@ -217,21 +219,15 @@ impl Participant {
         unsafe { self.slot.as_ref() }
     }
 
-    fn pop_due(&self, due: u64) -> Option<Bag> {
-        let mut sealed = self.sealed.borrow_mut();
-        let is_due = sealed.front().is_some_and(|bag| bag.tag <= due);
-        is_due.then(|| sealed.pop_front()).flatten()
-    }
-
-    fn seal(&self) {
-        let content = self.open.take();
-        if content.is_empty() {
-            return;
+    /// Gives the open bag to the domain, and says whether somebody should look what is due.
+    fn seal(&self) -> bool {
+        let bag = self.open.take();
+        if bag.content.is_empty() {
+            return false;
         }
         fence(Ordering::SeqCst); // O3, I3
-        // The fence is what keeps this from being too old.
-        let tag = self.domain.0.about_now();
-        self.sealed.borrow_mut().push_back(Bag { tag, content });
+        self.count(0);
+        self.domain.0.seal(bag)
     }
 
     #[inline]
@@ -246,21 +242,15 @@ impl Participant {
 
 impl Drop for Participant {
     fn drop(&mut self) {
+        let left_something = !self.open.borrow().content.is_empty();
         self.seal();
-        let sealed = self.sealed.take();
-        let left_something = !sealed.is_empty();
-        if left_something {
-            self.domain.0.leave(sealed);
-        }
-        self.count(0);
         // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
         self.domain.0.slots.give_back(self.slot());
         // Advancing looks at every participant: when thousands go, only those that left something
         // need it.
         if left_something {
-            self.domain.0.try_advance();
-            self.domain.0.free_orphans();
+            self.advance_and_free();
         }
     }
 }
@@ -319,9 +309,9 @@ impl Guard<'_> {
     /// # Safety
     ///
     /// That of [`Participant::retire_raw`].
-    pub unsafe fn retire_raw(&self, address: *mut (), free: unsafe fn(*mut ())) {
+    pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
         // SAFETY: passed on to the caller.
-        unsafe { self.participant.retire_raw(address, free) }
+        unsafe { self.participant.retire_raw(address, bytes, free) }
     }
 }
 

@@ -128,7 +128,11 @@ impl<'g, const N: usize> Pinned<'g, N> {
             drop(unsafe { Box::from_raw(address.cast::<Node<N>>()) });
         }
         // SAFETY: who pins from now on does not find it (I4), and a node owns nothing but memory.
-        unsafe { self.guard.retire_raw(garbage.address().cast(), free::<N>) }
+        unsafe {
+            let address = garbage.address().cast();
+            self.guard
+                .retire_raw(address, size_of::<Node<N>>(), free::<N>);
+        }
     }
 }
 
@@ -153,7 +157,11 @@ impl<const N: usize> Drop for Hold<'_, N> {
             let address = removed.raw().as_ptr().cast();
             // SAFETY: it was in one slot (I3) and is in none, so who pins from now on does not find
             // it; and only we took it out (I4).
-            unsafe { self.tree.guard.retire_raw(address, record::free) };
+            unsafe {
+                self.tree
+                    .guard
+                    .retire_raw(address, record::bytes(removed.record()), record::free);
+            };
         }
     }
 }

@@ -1,0 +1,161 @@
+//! Sealed bags of everybody, until they are due.
+//!
+//! What a participant has retired would lie there for as long as it sleeps, if only it freed that. With some hundred
+//! threads on few processors that is most of what was retired lately: more than the caches hold, and new
+//! things are made in memory that has been out of them for long.
+//!
+//! # State
+//!
+//! A stack of sealed bags, each tagged with the epoch at which it was sealed, and how much lies on it. Whoever frees takes
+//! the whole stack, puts back what is not due, and frees the rest.
+//!
+//! # Invariants
+//!
+//! * I6  A sealed bag is on one stack or belongs to one thread.
+//! * I7  The stack is only ever taken whole: so nobody holds a pointer to what another takes, and a top that came
+//!   back means nothing to anybody.
+//!
+//! # Orderings
+//!
+//! * O6  `push` (Release) to `take` (Acquire): who takes a bag finds it whole, and what is in it as its retirer left it.
+//!   Bags pushed before come along, since every push and every taking is a read-modify-write of the top.
+
+use super::bag::Bag;
+use crate::cache_line::CachePadded;
+use crate::shim::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use std::ptr;
+
+/// Bytes pushed after which it is worth looking at every participant.
+const STRAIN: usize = if cfg!(loom) { 1 } else { 256 << 10 };
+
+/// What counts for a thing that is smaller: that it is there costs something, too.
+const LEAST: usize = 128;
+
+/// A bag, and when it was complete.
+struct Sealed {
+    tag: u64,
+    bag: Bag,
+    next: UnsafeCell<*mut Sealed>,
+}
+
+/// See the [module](self).
+pub(super) struct Pile {
+    top: CachePadded<AtomicPtr<Sealed>>,
+    /// Things in all bags.
+    things: AtomicUsize,
+    /// Bytes pushed since somebody was told to look.
+    strain: AtomicUsize,
+}
+
+impl Pile {
+    pub(super) fn new() -> Pile {
+        Pile {
+            top: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
+            things: AtomicUsize::new(0),
+            strain: AtomicUsize::new(0),
+        }
+    }
+
+    /// Lays down a bag that was sealed at epoch `tag`, and says whether so much came that somebody should look what is
+    /// due.
+    pub(super) fn push(&self, tag: u64, bag: Bag) -> bool {
+        let things = bag.content.len();
+        let bytes = bag.bytes.max(things * LEAST);
+        let sealed = Box::into_raw(Box::new(Sealed {
+            tag,
+            bag,
+            next: UnsafeCell::new(ptr::null_mut()),
+        }));
+        // Relaxed, here and below: numbers, which lead to no memory. First, so that the sum never falls below 0.
+        self.things.fetch_add(things, Ordering::Relaxed);
+        self.put(sealed, sealed);
+        let strain = self.strain.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_told = strain >= STRAIN;
+        if is_told {
+            self.strain.store(0, Ordering::Relaxed);
+        }
+        is_told
+    }
+
+    /// Things that lie here.
+    pub(super) fn things(&self) -> usize {
+        self.things.load(Ordering::Relaxed)
+    }
+
+    /// Frees what was sealed at epoch `due` or before. Never waits; what another looks through at this moment
+    /// is that one's.
+    pub(super) fn free(&self, due: u64) {
+        let mut all = self.take();
+        let (mut keep, mut free): (*mut Sealed, *mut Sealed) = (ptr::null_mut(), ptr::null_mut());
+        let mut last: *mut Sealed = ptr::null_mut();
+        while !all.is_null() {
+            let place = all;
+            // SAFETY: what was taken is ours (I6), and whole (O6).
+            let sealed = unsafe { &*place };
+            // SAFETY: ours, as above.
+            all = sealed.next.with(|next| unsafe { *next });
+            let onto = if sealed.tag <= due {
+                &mut free
+            } else {
+                if keep.is_null() {
+                    last = place;
+                }
+                &mut keep
+            };
+            // SAFETY: ours, as above.
+            sealed.next.with_mut(|next| unsafe { *next = *onto });
+            *onto = place;
+        }
+        if !keep.is_null() {
+            self.put(keep, last);
+        }
+        // Afterwards: a destructor is foreign code.
+        self.run(free);
+    }
+
+    /// Frees everything. Whoever calls it knows that nobody looks any more.
+    pub(super) fn free_all(&self) {
+        let all = self.take();
+        self.run(all);
+    }
+
+    fn run(&self, mut chain: *mut Sealed) {
+        while !chain.is_null() {
+            // SAFETY: ours (I6), made from a box, and passed by once.
+            let sealed = *unsafe { Box::from_raw(chain) };
+            chain = sealed.next.into_inner();
+            self.things
+                .fetch_sub(sealed.bag.content.len(), Ordering::Relaxed);
+            sealed.bag.run();
+        }
+    }
+
+    fn take(&self) -> *mut Sealed {
+        self.top.swap(ptr::null_mut(), Ordering::Acquire) // O6
+    }
+
+    /// Puts a chain on top.
+    fn put(&self, first: *mut Sealed, last: *mut Sealed) {
+        // Relaxed: only compared; see O6 for what it points to.
+        let mut top = self.top.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: not on the stack, so ours (I6).
+            unsafe { (*last).next.with_mut(|next| *next = top) };
+            let put = self.top.compare_exchange_weak(
+                top,
+                first,
+                Ordering::Release, // O6
+                Ordering::Relaxed,
+            );
+            match put {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+}
+
+// SAFETY: the pointers are to bags of which each belongs to the stack or to one thread (I6), and a bag is `Send`.
+unsafe impl Send for Pile {}
+// SAFETY: as above; all that is shared are atomics.
+unsafe impl Sync for Pile {}
