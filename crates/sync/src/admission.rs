@@ -10,14 +10,14 @@
 //! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
 //! them and, for as long as the tenure lasts, comes back past the line. After its tenure it hands the seat to
-//! the first of the line and stands behind; if it comes back too late, who joins the line next, and that may
+//! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, who joins the line next, and that may
 //! be itself, sees to it that the first has the seat.
 //!
 //! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `crowd`.
 //!
 //! # State
 //!
-//! `free`, a count of seats. `line`, those who wait, first come first, each with a `Place`, of which a
+//! `free`, a count of seats. `line`, those who wait, in the order they came, each with a `Place`, of which a
 //! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `length`, how many they
 //! are. The word is changed under the line's mutex only. A `Claim` belongs to whom it is lent to: one
 //! thread at a time.
@@ -63,17 +63,18 @@
 //! assert_eq!(admission.free(), 4);
 //! ```
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::cache_line::CachePadded;
 use crate::clock;
-use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, Ordering, thread};
+use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 use crate::site::{Component, Pattern, Site};
 
 mod crowd;
+mod line;
 
 use crowd::Crowd;
+use line::{Line, Place};
 
 /// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
 /// [`Admission::leave`] counts it.
@@ -107,27 +108,6 @@ const WAITING: u32 = 0;
 const WATCHING: u32 = 1;
 const SEATED: u32 = 2;
 const LET_IN: u32 = 3;
-
-struct Place {
-    word: AtomicU32,
-    thread: thread::Thread,
-}
-
-/// Those who wait.
-#[derive(Default)]
-struct Line {
-    places: VecDeque<Arc<Place>>,
-    /// How many have left it.
-    left: u64,
-}
-
-impl Place {
-    /// Under the line's mutex.
-    fn becomes(&self, word: u32) {
-        self.word.store(word, Ordering::Release); // O1
-        self.thread.unpark();
-    }
-}
 
 /// See the [module](self).
 pub struct Admission {
@@ -314,39 +294,29 @@ impl Admission {
         taken.is_ok()
     }
 
-    /// Gives a seat that was left to the first of the line.
+    /// Gives a seat that was left to the next of the line.
     #[cold]
     fn hand_on(&self) {
-        let mut line = shim::lock(&self.line);
-        if !self.next_becomes(&mut line, SEATED) {
+        let here = line::processor();
+        let line = shim::lock(&self.line);
+        let index = line.nearest(here);
+        if !self.becomes(line, index, SEATED) {
             self.free.fetch_add(1, Ordering::Relaxed); // I1
         }
     }
 
-    /// Takes the first out of the line, and tells it with what; says whether there was one. If that one watched,
-    /// the last does now (I2).
-    fn next_becomes(&self, line: &mut Line, word: u32) -> bool {
-        let Some(first) = line.places.pop_front() else {
-            return false;
-        };
-        line.left += 1;
-        self.length.store(line.places.len(), Ordering::Relaxed);
-        if first.word.load(Ordering::Relaxed) == WATCHING
-            && let Some(last) = line.places.back()
-        {
-            last.becomes(WATCHING);
-        }
-        first.becomes(word);
-        true
+    /// Takes one out of the line, and tells it with what; says whether there was one.
+    fn becomes(&self, mut line: MutexGuard<'_, Line>, index: usize, word: u32) -> bool {
+        let told = line.take(index, word);
+        self.length.store(line.len(), Ordering::Relaxed);
+        drop(line);
+        told.inspect(|told| told.wake()).is_some()
     }
 
     /// Waits; says how often it passed the line.
     #[cold]
     fn stand_in_line(&self, claim: &mut Claim) -> u64 {
-        let place = Arc::new(Place {
-            word: AtomicU32::new(WAITING),
-            thread: thread::current(),
-        });
+        let place = Place::new();
         self.join(&place);
         // How many had left the line when it looked last, and how often it looked since somebody did.
         let (mut left, mut in_vain) = (None, 0);
@@ -377,37 +347,31 @@ impl Admission {
     /// the first, perhaps to itself.
     fn join(&self, place: &Arc<Place>) {
         let mut line = shim::lock(&self.line);
-        if line.places.is_empty() {
-            place.word.store(WATCHING, Ordering::Release); // O1, I2
-        }
-        line.places.push_back(place.clone());
-        self.length.store(line.places.len(), Ordering::Relaxed);
+        line.join(place);
+        self.length.store(line.len(), Ordering::Relaxed);
         if self.take() {
-            self.next_becomes(&mut line, SEATED);
+            self.becomes(line, 0, SEATED);
         }
     }
 
     /// Lets everybody in, without seats.
     fn let_in(&self) {
-        let mut line = shim::lock(&self.line);
-        for place in line.places.drain(..) {
-            place.becomes(LET_IN);
-        }
-        self.length.store(0, Ordering::Relaxed);
+        while self.becomes(shim::lock(&self.line), 0, LET_IN) {}
     }
 
     /// The first has a seat if there is one, or goes in without if those in line are out of patience. Says how many
     /// have left the line.
     fn watch(&self, is_out_of_patience: bool) -> u64 {
-        let mut line = shim::lock(&self.line);
-        if line.places.is_empty() {
-            return line.left;
+        let line = shim::lock(&self.line);
+        let (before, is_empty) = (line.left, line.len() == 0);
+        if is_empty {
+            return before;
         }
-        match self.take() {
-            true => self.next_becomes(&mut line, SEATED),
-            false => is_out_of_patience && self.next_becomes(&mut line, LET_IN),
+        let left = match self.take() {
+            true => self.becomes(line, 0, SEATED),
+            false => is_out_of_patience && self.becomes(line, 0, LET_IN),
         };
-        line.left
+        before + u64::from(left)
     }
 }
 
@@ -425,6 +389,7 @@ mod tests {
     fn one_seat(tenure: Duration) -> Arc<Admission> {
         let mut admission = Admission::with_tenure(1, tenure);
         admission.watch = Duration::MAX;
+        admission.line = Mutex::new(super::Line::strict());
         Arc::new(admission)
     }
 
