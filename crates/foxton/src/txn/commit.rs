@@ -214,11 +214,14 @@ impl State {
         let read_only = self.changes.is_empty();
         if !read_only {
             self.remove_ghosts(GhostIf::Committed);
-            self.retire_old_values();
         }
         self.release_all();
-        if !self.ghosts.is_empty() && !read_only {
-            self.retry_ghosts();
+        if !read_only {
+            // After the locks: it may be this one that frees what everybody has retired.
+            self.retire_old_values();
+            if !self.ghosts.is_empty() {
+                self.retry_ghosts();
+            }
         }
         self.changes.clear();
         let count = if read_only {

@@ -29,7 +29,7 @@ use std::ptr;
 const STRAIN: usize = if cfg!(loom) { 1 } else { 256 << 10 };
 
 /// What counts for a thing that is smaller: that it is there costs something, too.
-const LEAST: usize = 128;
+const LEAST: usize = 256;
 
 /// A bag, and when it was complete.
 struct Sealed {
