@@ -29,7 +29,7 @@ const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 pub enum Admission {
     /// All.
     All,
-    /// All, but two for each processor where more is committed with so few. Whether it is, is tried for half a second, when
+    /// All, but three for each processor where more is committed with so few. Whether it is, is tried for half a second, when
     /// more than eight for each processor are blocked by locks of others and this process keeps three fifths of the
     /// processors busy all the same; and again after two seconds, or more if it was in vain, up to a minute.
     #[default]

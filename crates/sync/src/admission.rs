@@ -166,10 +166,10 @@ impl Admission {
         }
     }
 
-    /// An admission of two seats for each of `processors`, which counts only while most of those at work block
+    /// An admission of three seats for each of `processors`, which counts only while most of those at work block
     /// each other and keep the processors busy with it, and more is committed with seats than without.
     pub fn adaptive(processors: u32) -> Admission {
-        Admission::new(processors * 2).only_in_crowds(processors)
+        Admission::new(processors * 3).only_in_crowds(processors)
     }
 
     /// The same, but its seats count only while there is a crowd on so many processors.
