@@ -161,7 +161,6 @@ fn smallbank_is_right_over_every_lock_manager() {
     let bank = |customers, hotspot| Smallbank {
         customers,
         hotspot,
-        ledger: true,
         seed: 1,
     };
     over_everything(&[bank(4, false), bank(150, true)]);

@@ -8,8 +8,8 @@ use super::sweep::Sweep;
 /// Customers with two accounts each, and six short transactions that read and move money.
 ///
 /// A transaction finds one or two customers by name, through a unique index, and reads or changes their
-/// balances. A payment that is not covered is rolled back and counted as `rule`. Afterwards all money must
-/// be what was loaded, paid in and paid out, to the cent.
+/// balances. A payment that is not covered is rolled back and counted as `rule`. Afterwards each balance must
+/// be what its transactions made of it, and all money what was loaded, paid in and paid out, to the cent.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,9 +18,7 @@ Examples:
   foxton bench smallbank --customers 100 --mpl 1,8,64
       few customers: they wait for each other
   foxton bench smallbank --hotspot --locks default,bucket
-      nine of ten customers are among the first hundred
-  foxton bench smallbank --customers 1000 --ledger --mpl 64
-      every balance is compared with what its transactions did")]
+      nine of ten customers are among the first hundred")]
 pub(crate) struct Arguments {
     /// Customers. The benchmark has 1,000,000.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
@@ -28,10 +26,6 @@ pub(crate) struct Arguments {
     /// Choose nine of ten customers among the first hundred, of more than a hundred.
     #[arg(long)]
     pub(crate) hotspot: bool,
-    /// Note what each transaction changed, and compare every balance with it afterwards. Takes memory for
-    /// each row that was changed.
-    #[arg(long)]
-    pub(crate) ledger: bool,
     #[command(flatten)]
     pub(crate) sweep: Sweep,
 }
@@ -41,7 +35,6 @@ impl Arguments {
         Smallbank {
             customers: self.customers,
             hotspot: self.hotspot,
-            ledger: self.ledger,
             seed: self.sweep.seed,
         }
     }

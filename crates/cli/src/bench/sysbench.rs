@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     /// serializable. Writes always lock.
     #[arg(long, default_value_t = Isolation::ReadUncommitted)]
     pub(crate) isolation: Isolation,
-    /// Note what was added to each k, and compare every row with it afterwards. Takes memory for each row
-    /// that was changed.
+    /// Note what was added to each k, and compare every row with it afterwards. Takes eight bytes of memory for
+    /// each row.
     #[arg(long)]
     pub(crate) log_k: bool,
     #[command(flatten)]

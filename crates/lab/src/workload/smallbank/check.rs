@@ -47,18 +47,17 @@ impl Moved {
     }
 }
 
-/// Compares the customers with the load, all money with what was moved, and with a ledger each balance
-/// with what was added to it.
+/// Compares the customers with the load, each balance with what the ledger says was added to it, and all money
+/// with what was moved.
 ///
 /// # Errors
 ///
-/// The first thing found wrong, as a sentence that names the row; money that is missing or too much
-/// has a row only in a ledger.
+/// The first thing found wrong, as a sentence that names the row.
 pub fn check(
     db: &Database,
     bank: &Smallbank,
     moved: &Moved,
-    ledger: Option<&Ledger>,
+    ledger: &Ledger,
 ) -> Result<(), String> {
     names(db, bank)?;
     let mut loaded = 0;
@@ -72,8 +71,8 @@ pub fn check(
         true => Ok(()),
         false => Err(format!(
             "savings and checking add up to {all} cents, not {expected}: {loaded} were loaded, and {} \
-             deposits, {} payments to savings, {} checks and {} penalties were acknowledged (with \
-             --ledger the row is found)",
+             deposits, {} payments to savings, {} checks and {} penalties were acknowledged, though each balance \
+             is what its transactions made of it: what they did is not what the benchmark says",
             moved.deposits, moved.saved, moved.checks, moved.penalised
         )),
     }
@@ -118,19 +117,18 @@ fn names(db: &Database, bank: &Smallbank) -> Result<(), String> {
     }
 }
 
-/// The sum of a table's balances; each must be the one of the ledger, if there is one.
+/// The sum of a table's balances; each must be the one of the ledger.
 fn balances(
     db: &Database,
     bank: &Smallbank,
     (table, which): (&Table<u32, i64>, usize),
-    ledger: Option<&Ledger>,
+    ledger: &Ledger,
 ) -> Result<i64, String> {
     let (name, mut sum) = (table.name(), 0);
     each_numbered(db, table, bank.customers, |customer, row| {
         let balance = <i64 as Value>::decode(row)
             .map_err(|error| format!("row {customer} of {name} is no balance: {error}"))?;
         sum += balance;
-        let Some(ledger) = ledger else { return Ok(()) };
         let loaded = customer::initial(bank.seed, customer)[which];
         let added = ledger.of(row_of(table, customer));
         match balance == loaded + added {
@@ -153,13 +151,12 @@ mod tests {
     use super::*;
     use crate::{
         progress::Audience,
-        workload::{contract::Workload, loading::Loading},
+        workload::{contract::Workload, loading::Loading, smallbank::procedure::ledger},
     };
 
     const BANK: Smallbank = Smallbank {
         customers: 60,
         hotspot: false,
-        ledger: true,
         seed: 5,
     };
 
@@ -172,27 +169,25 @@ mod tests {
         db
     }
 
-    fn found_in(db: &Database, ledger: Option<&Ledger>) -> Result<(), String> {
+    fn found_in(db: &Database, ledger: &Ledger) -> Result<(), String> {
         check(db, &BANK, &Moved::default(), ledger)
     }
 
     fn found(spoil: impl Fn(&mut Transaction) -> foxton::Result<()>) -> String {
         let db = database(&BY_NAME);
-        assert_eq!(found_in(&db, Some(&Ledger::default())), Ok(()));
+        assert_eq!(found_in(&db, &ledger(&BANK)), Ok(()));
         db.run(spoil).unwrap();
-        found_in(&db, Some(&Ledger::default())).unwrap_err()
+        found_in(&db, &ledger(&BANK)).unwrap_err()
     }
 
     #[test]
-    fn a_cent_too_much_is_found_and_its_row_by_a_ledger() {
+    fn a_cent_too_much_is_found_and_its_row_named() {
         let [_, checking] = customer::initial(BANK.seed, 33);
         let db = database(&BY_NAME);
         db.run(|tx| tx.put(&CHECKING, &33, &(checking + 1)))
             .unwrap();
-        let all = found_in(&db, None).unwrap_err();
-        assert!(all.starts_with("savings and checking add up to"), "{all}");
         assert_eq!(
-            found_in(&db, Some(&Ledger::default())).unwrap_err(),
+            found_in(&db, &ledger(&BANK)).unwrap_err(),
             format!(
                 "row 33 of smallbank_checking: the balance is {}, but {checking} was loaded and 0 added \
                  by transactions that committed",
@@ -200,9 +195,9 @@ mod tests {
             )
         );
         // An update that everybody knows of is right, and money that came from nowhere is not.
-        let ledger = Ledger::default();
+        let ledger = ledger(&BANK);
         ledger.notes().add(row_of(&CHECKING, 33), 1);
-        let all = found_in(&db, Some(&ledger)).unwrap_err();
+        let all = found_in(&db, &ledger).unwrap_err();
         assert!(all.starts_with("savings and checking add up to"), "{all}");
     }
 
@@ -219,7 +214,9 @@ mod tests {
         let [savings, _] = customer::initial(BANK.seed, 1);
         db.run(|tx| tx.put(&SAVINGS, &1, &(savings + moved.cents())))
             .unwrap();
-        assert_eq!(check(&db, &BANK, &moved, None), Ok(()));
+        let ledger = ledger(&BANK);
+        ledger.notes().add(row_of(&SAVINGS, 1), moved.cents());
+        assert_eq!(check(&db, &BANK, &moved, &ledger), Ok(()));
     }
 
     #[test]
@@ -249,7 +246,7 @@ mod tests {
                 }
             },
         );
-        let what = found_in(&database(&FORGETFUL), None).unwrap_err();
+        let what = found_in(&database(&FORGETFUL), &ledger(&BANK)).unwrap_err();
         assert!(
             what.contains("leads to row 18, where row 17 was next"),
             "{what}"
@@ -264,7 +261,7 @@ mod tests {
             },
         );
         assert_eq!(
-            found_in(&database(&CUT), None).unwrap_err(),
+            found_in(&database(&CUT), &ledger(&BANK)).unwrap_err(),
             "smallbank_accounts_name: nothing leads to row 60 of smallbank_accounts"
         );
     }

@@ -24,7 +24,7 @@ pub struct SmallbankClient {
     done: Done,
     penalised: u64,
     all_penalised: Arc<Mutex<u64>>,
-    notes: Option<Notes>,
+    notes: Notes,
 }
 
 impl SmallbankClient {
@@ -35,7 +35,7 @@ impl SmallbankClient {
         bank: Smallbank,
         number: u32,
         all_penalised: Arc<Mutex<u64>>,
-        notes: Option<Notes>,
+        notes: Notes,
     ) -> SmallbankClient {
         let name = u64::from_be_bytes(*b"smallbnk");
         SmallbankClient {
@@ -59,10 +59,8 @@ impl Client for SmallbankClient {
         });
         if ended.outcome == Outcome::Ok {
             self.penalised += u64::from(done.penalised);
-            if let Some(notes) = &mut self.notes {
-                for &(row, change) in &done.changes {
-                    notes.add(row, change);
-                }
+            for &(row, change) in &done.changes {
+                self.notes.add(row, change);
             }
         }
         ended

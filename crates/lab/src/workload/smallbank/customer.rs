@@ -67,7 +67,6 @@ mod tests {
         Smallbank {
             customers,
             hotspot,
-            ledger: false,
             seed: 1,
         }
     }

@@ -49,8 +49,6 @@ pub struct Smallbank {
     pub customers: u32,
     /// Nine of ten customers are chosen among the first hundred.
     pub hotspot: bool,
-    /// Note what every transaction changed, so that the check can name a wrong row.
-    pub ledger: bool,
     /// Seed of the load and of the clients.
     pub seed: u64,
 }
@@ -63,10 +61,6 @@ impl Workload for Smallbank {
             true => "nine of ten chosen among the first hundred",
             false => "chosen uniformly",
         };
-        let rows = match self.ledger {
-            true => ", and each balance is what its transactions made of it",
-            false => "",
-        };
         About {
             name: "smallbank",
             variant: format!("{customers}-customers{spot}"),
@@ -75,14 +69,13 @@ impl Workload for Smallbank {
                 "{customers} customers with savings and checking, {chosen}. A transaction finds one or \
                  two of them by name and reads or moves money."
             ),
-            checked: format!(
-                "afterwards every customer is there and is found by name, and all money together is what \
-                 was loaded, paid in and paid out, to the cent{rows}."
-            ),
+            checked: "afterwards every customer is there and is found by name, each balance is what its \
+                      transactions made of it, and all money together is what was loaded, paid in and paid \
+                      out, to the cent."
+                .to_owned(),
             settings: vec![
                 ("customers", json!(customers)),
                 ("hotspot", json!(self.hotspot)),
-                ("ledger", json!(self.ledger)),
                 ("isolation", json!("serializable")),
                 ("seed", json!(self.seed)),
             ],
@@ -112,8 +105,8 @@ impl Workload for Smallbank {
     fn size(&self) -> Size {
         Size {
             rows: 3 * u64::from(self.customers),
-            // The name is in the index, too.
-            row_bytes: (2 * customer::NAME_BYTES as u64 + 16) / 3,
+            // The name is in the index, too, and both balances in the ledger.
+            row_bytes: (2 * customer::NAME_BYTES as u64 + 16 + 2 * Ledger::ROW_BYTES) / 3,
         }
     }
 
@@ -132,7 +125,7 @@ impl Workload for Smallbank {
         Ok(Box::new(Bank {
             workload: *self,
             penalised: Arc::default(),
-            ledger: self.ledger.then(Ledger::default),
+            ledger: procedure::ledger(self),
         }))
     }
 }
@@ -143,12 +136,12 @@ struct Bank {
     workload: Smallbank,
     /// Checks committed that were charged a penalty.
     penalised: Arc<Mutex<u64>>,
-    ledger: Option<Ledger>,
+    ledger: Ledger,
 }
 
 impl Loaded for Bank {
     fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client> {
-        let notes = self.ledger.as_ref().map(Ledger::notes);
+        let notes = self.ledger.notes();
         let penalised = self.penalised.clone();
         let client = SmallbankClient::new(db.clone(), self.workload, number, penalised, notes);
         Box::new(client)
@@ -156,7 +149,7 @@ impl Loaded for Bank {
 
     fn check(&mut self, db: &Database, ended: &Tally) -> Result<(), String> {
         let moved = check::Moved::of(ended, &self.penalised);
-        check::check(db, &self.workload, &moved, self.ledger.as_ref())
+        check::check(db, &self.workload, &moved, &self.ledger)
     }
 }
 
@@ -170,7 +163,6 @@ mod tests {
             let bank = Smallbank {
                 customers,
                 hotspot,
-                ledger: false,
                 seed: 1,
             };
             bank.sound()

@@ -5,7 +5,10 @@ use foxton::{Table, Transaction};
 use super::{BY_NAME, CHECKING, SAVINGS, Smallbank, customer};
 use crate::{
     random::Random,
-    workload::attempt::{End, Failure},
+    workload::{
+        attempt::{End, Failure},
+        ledger::Ledger,
+    },
 };
 
 /// The types of transaction, as they are named in results.
@@ -164,6 +167,11 @@ impl Done {
     }
 }
 
+/// A ledger with a place for each row of savings and checking.
+pub fn ledger(bank: &Smallbank) -> Ledger {
+    Ledger::new(row_of(&CHECKING, bank.customers) as usize + 1)
+}
+
 /// The number of a row of savings or checking: no two rows have one.
 pub fn row_of(table: &Table<u32, i64>, customer: u32) -> u64 {
     2 * u64::from(customer) + u64::from(table.name() == CHECKING.name())
@@ -298,7 +306,6 @@ mod tests {
         let bank = Smallbank {
             customers: 10,
             hotspot: false,
-            ledger: false,
             seed: 1,
         };
         let mut random = Random::seeded(&[9]);

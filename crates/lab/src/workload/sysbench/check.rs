@@ -92,7 +92,11 @@ mod tests {
     use super::*;
     use crate::{
         progress::Audience,
-        workload::{contract::Workload, loading::Loading, sysbench::choice::Choice},
+        workload::{
+            contract::Workload,
+            loading::Loading,
+            sysbench::{choice::Choice, event::ledger},
+        },
     };
 
     const WORKLOAD: Sysbench = Sysbench {
@@ -120,7 +124,7 @@ mod tests {
     }
 
     fn found_in(db: &Database) -> Result<(), String> {
-        check(db, &WORKLOAD, Some(&Ledger::default()))
+        check(db, &WORKLOAD, Some(&ledger(&WORKLOAD)))
     }
 
     fn found(spoil: impl Fn(&mut Transaction) -> foxton::Result<()>) -> String {
@@ -162,7 +166,7 @@ mod tests {
         let db = database(&BY_K[THIRD]);
         db.run(|tx| tx.put(&TABLES[THIRD], &8, &bytes)).unwrap();
         assert_eq!(check(&db, &WORKLOAD, None), Ok(()));
-        let ledger = Ledger::default();
+        let ledger = ledger(&WORKLOAD);
         ledger.notes().add(row_of(THIRD, 8), 1);
         assert_eq!(check(&db, &WORKLOAD, Some(&ledger)), Ok(()));
     }

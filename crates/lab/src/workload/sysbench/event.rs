@@ -10,7 +10,10 @@ use super::{
     choice::Chooser,
     row::{self, C_BYTES},
 };
-use crate::{random::Random, workload::attempt::Failure};
+use crate::{
+    random::Random,
+    workload::{attempt::Failure, ledger::Ledger},
+};
 
 /// Statements of a transaction.
 pub const STATEMENTS: u32 = 18;
@@ -29,6 +32,11 @@ pub struct Event {
     texts: Vec<[u8; C_BYTES]>,
     /// A row, by [`row_of`], and what was added to its k: it counts if the transaction commits.
     pub changes: Vec<(u64, i64)>,
+}
+
+/// A ledger with a place for each row of every table.
+pub fn ledger(workload: &Sysbench) -> Ledger {
+    Ledger::new(row_of(TABLE_COUNT - 1, workload.rows as i32) as usize + 1)
 }
 
 /// The number of a row of a table: no two rows have one.

@@ -130,7 +130,7 @@ impl Workload for Sysbench {
         })?;
         Ok(Box::new(Rows {
             workload: *self,
-            ledger: self.log_k.then(Ledger::default),
+            ledger: self.log_k.then(|| event::ledger(self)),
         }))
     }
 

@@ -15,12 +15,13 @@ use self::auditor::Auditor;
 use super::{
     attempt::{Failure, until_committed},
     contract::{About, Loaded, Size, Workload},
+    ledger::{Ledger, Notes},
     loading::Loading,
     quiet::each_numbered,
 };
 use crate::{
     driver::Client,
-    measure::outcome::{Ended, Tally},
+    measure::outcome::{Ended, Outcome, Tally},
     random::Random,
 };
 
@@ -66,7 +67,8 @@ impl Workload for Transfers {
                 auditor::EVERY.as_millis()
             ),
             checked: format!(
-                "every audit, and the sum afterwards, is {} cents, as loaded.",
+                "every audit finds {} cents, as loaded, and afterwards each account has what its transfers \
+                 made of it.",
                 self.sum()
             ),
             settings: vec![
@@ -85,7 +87,7 @@ impl Workload for Transfers {
     fn size(&self) -> Size {
         Size {
             rows: u64::from(self.accounts),
-            row_bytes: 8,
+            row_bytes: 8 + Ledger::ROW_BYTES,
         }
     }
 
@@ -93,10 +95,7 @@ impl Workload for Transfers {
         into.each(self.accounts, |tx, account| {
             tx.insert(&ACCOUNTS, &account, &EACH).map(|()| 1)
         })?;
-        Ok(Box::new(Bank {
-            workload: *self,
-            auditor: None,
-        }))
+        Ok(Box::new(Bank::new(*self)))
     }
 }
 
@@ -106,6 +105,17 @@ struct Bank {
     workload: Transfers,
     /// While there are clients.
     auditor: Option<Auditor>,
+    ledger: Ledger,
+}
+
+impl Bank {
+    fn new(workload: Transfers) -> Bank {
+        Bank {
+            workload,
+            auditor: None,
+            ledger: Ledger::new(workload.accounts as usize + 1),
+        }
+    }
 }
 
 impl Loaded for Bank {
@@ -117,16 +127,27 @@ impl Loaded for Bank {
             db: db.clone(),
             workload: self.workload,
             random: Random::seeded(&[self.workload.seed, name, u64::from(number), 1]),
+            notes: self.ledger.notes(),
         })
     }
 
     fn check(&mut self, db: &Database, _ended: &Tally) -> Result<(), String> {
         let mut at_rest = 0;
         each_numbered(db, &ACCOUNTS, self.workload.accounts, |account, row| {
-            let balance = <i64 as foxton::codec::Value>::decode(row);
-            at_rest += balance
-                .map_err(|error| format!("row {account} of {}: {error}", ACCOUNTS.name()))?;
-            Ok(())
+            let wrong = |what| Err(format!("row {account} of {}: {what}", ACCOUNTS.name()));
+            let balance = match <i64 as foxton::codec::Value>::decode(row) {
+                Ok(balance) => balance,
+                Err(error) => return wrong(error.to_string()),
+            };
+            at_rest += balance;
+            let moved = self.ledger.of(u64::from(account));
+            match balance == EACH + moved {
+                true => Ok(()),
+                false => wrong(format!(
+                    "the balance is {balance}, but {EACH} was loaded and {moved} added by transfers that \
+                     committed"
+                )),
+            }
         })?;
         if at_rest != self.workload.sum() {
             return Err(format!(
@@ -147,6 +168,7 @@ struct TransfersClient {
     db: Database,
     workload: Transfers,
     random: Random,
+    notes: Notes,
 }
 
 impl Client for TransfersClient {
@@ -156,10 +178,15 @@ impl Client for TransfersClient {
         let mut draw = || self.random.uniform(1, last) as u32;
         let (from, to) = (draw(), draw());
         let amount = self.random.uniform(0, MOST) as i64;
-        until_committed(&self.db, (KINDS, kind), &mut self.random, |tx| match kind {
+        let ended = until_committed(&self.db, (KINDS, kind), &mut self.random, |tx| match kind {
             0 => transfer(tx, from, to, amount),
             _ => balance(tx.get(&ACCOUNTS, &from)?, from).map(drop),
-        })
+        });
+        if kind == 0 && ended.outcome == Outcome::Ok {
+            self.notes.add(u64::from(from), -amount);
+            self.notes.add(u64::from(to), amount);
+        }
+        ended
     }
 }
 
