@@ -44,10 +44,12 @@ impl Line {
             like: None,
         }
     }
+}
 
-    /// What it has in its class.
-    fn dash(&self) -> &'static str {
-        match self.stroke {
+impl Stroke {
+    /// What a line has in its class.
+    pub(super) fn class(self) -> &'static str {
+        match self {
             Stroke::Solid => "",
             Stroke::Dashed => " dashed",
             Stroke::Dotted => " dotted",
@@ -155,7 +157,7 @@ impl Chart {
                 out,
                 "<path class=\"line c{}{}\" d=\"M{EDGE} {middle}H44\"/>{}",
                 index % COLOURS,
-                line.dash(),
+                line.stroke.class(),
                 mark(index, 30.0, middle)
             );
             let room = WIDTH - EDGE - WORDS;
@@ -226,7 +228,7 @@ impl Chart {
         let _ = write!(
             out,
             "<path class=\"line c{colour}{}\" d=\"M{}\"/>",
-            line.dash(),
+            line.stroke.class(),
             middle.join("L")
         );
         for dot in &line.points {
@@ -304,7 +306,7 @@ impl Frame {
     }
 }
 
-fn share((scale, low, high): (Scale, f64, f64), value: f64) -> f64 {
+pub(super) fn share((scale, low, high): (Scale, f64, f64), value: f64) -> f64 {
     let map = |v: f64| {
         if scale == Scale::Linear {
             v
@@ -336,7 +338,7 @@ fn linear_ticks(largest: f64) -> Vec<f64> {
         .collect()
 }
 
-fn decade_ticks(smallest: f64, largest: f64) -> Vec<f64> {
+pub(super) fn decade_ticks(smallest: f64, largest: f64) -> Vec<f64> {
     let low = smallest.max(1e-6).log10().floor() as i32;
     let high = (largest.max(1e-6).log10().ceil() as i32).max(low + 1);
     (low..=high).map(|power| 10f64.powi(power)).collect()
@@ -352,7 +354,7 @@ fn uncrowded(xs: &[f64]) -> Vec<f64> {
     ticks
 }
 
-fn plain(value: f64) -> String {
+pub(super) fn plain(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
     } else {

@@ -4,6 +4,7 @@ use super::{
     bars::Bars,
     chart::{Chart, Dot, Line, Scale},
     findings::Findings,
+    multiples::{self, Multiples, Panel},
     number::{duration_us, short},
 };
 use crate::measure::{
@@ -28,6 +29,8 @@ pub enum Picture {
     Lines(Chart),
     /// Stacked bars.
     Bars(Bars),
+    /// Small charts of lines.
+    Multiples(Multiples),
 }
 
 impl Picture {
@@ -36,6 +39,7 @@ impl Picture {
         match self {
             Picture::Lines(chart) => chart.svg(),
             Picture::Bars(bars) => bars.svg(),
+            Picture::Multiples(charts) => charts.svg(),
         }
     }
 }
@@ -51,6 +55,10 @@ pub fn of(findings: &Findings) -> Vec<Figure> {
         figures.push(Figure {
             name: "latency".into(),
             chart: Picture::Lines(latency(findings)),
+        });
+        figures.push(Figure {
+            name: "percentiles".into(),
+            chart: Picture::Multiples(percentiles(findings)),
         });
         figures.extend(ABORTS.iter().filter_map(|cause| aborts(findings, cause)));
     }
@@ -100,6 +108,34 @@ fn latency(findings: &Findings) -> Chart {
         ),
         y_text: duration_us,
         ..by_clients(findings, Curve::label, dot)
+    }
+}
+
+/// The shares whose latencies are drawn, and what they are called.
+const SHARES: [(f64, &str); multiples::LINES] = [
+    (0.5, "half of them (p50)"),
+    (0.99, "99 of 100 (p99)"),
+    (0.999, "999 of 1,000 transactions end within (p99.9)"),
+];
+
+fn percentiles(findings: &Findings) -> Multiples {
+    let panel = |curve: &Curve| {
+        let point = |point: &Point| {
+            let latency = point.latency();
+            let values = SHARES.map(|(share, _)| latency.quantile_us(share));
+            (f64::from(point.mpl), values)
+        };
+        Panel {
+            label: curve.label(),
+            points: curve.points.iter().map(point).collect(),
+        }
+    };
+    Multiples {
+        title: "Latency of the usual and of the slowest transactions".into(),
+        subtitle: format!("{}; all repetitions together", findings.machine.sentence()),
+        x: "clients (MPL); latency, each line ten times the one below".into(),
+        lines: SHARES.map(|(_, words)| words.to_owned()),
+        panels: findings.curves.iter().map(panel).collect(),
     }
 }
 
@@ -181,13 +217,16 @@ mod tests {
             of(findings).into_iter().map(|figure| figure.name).collect()
         };
         let mut findings = synthetic::findings();
-        assert_eq!(names(&findings), ["throughput", "latency"]);
+        assert_eq!(names(&findings), ["throughput", "latency", "percentiles"]);
         let late = Ended {
             timeouts: 7,
             ..Ended::ok(0)
         };
         findings.curves[1].points[3].runs[0].tally.count(late);
-        assert_eq!(names(&findings), ["throughput", "latency", "timeouts"]);
+        assert_eq!(
+            names(&findings),
+            ["throughput", "latency", "percentiles", "timeouts"]
+        );
         let caught = Ended {
             deadlocks: 1,
             ..Ended::ok(0)
@@ -195,7 +234,13 @@ mod tests {
         findings.curves[0].points[0].runs[0].tally.count(caught);
         assert_eq!(
             names(&findings),
-            ["throughput", "latency", "deadlocks", "timeouts"]
+            [
+                "throughput",
+                "latency",
+                "percentiles",
+                "deadlocks",
+                "timeouts"
+            ]
         );
     }
 }

@@ -109,7 +109,7 @@ fn disturbance(page: &mut Page, findings: &Findings) {
 fn points(page: &mut Page, findings: &Findings) {
     page.open_table("");
     page.0 += "<thead><tr><th>locks<th>MPL<th>tps, \
-             median<th>min<th>max<th>p50<th>p90<th>p99<th>longest<th>deadlocks<th>timeouts<th>aborts ÷ commits\
+             median<th>min<th>max<th>p50<th>p90<th>p99<th>p99.9<th>longest<th>deadlocks<th>timeouts<th>aborts ÷ commits\
              <th>aborts ÷ attempts<th>memory<th>checks</tr></thead><tbody>";
     for curve in &findings.curves {
         let peak = curve.peak().map(|point| point.mpl);
@@ -133,6 +133,7 @@ fn points(page: &mut Page, findings: &Findings) {
                 duration_us(latency.quantile_us(0.5)),
                 duration_us(latency.quantile_us(0.9)),
                 duration_us(latency.quantile_us(0.99)),
+                duration_us(latency.quantile_us(0.999)),
                 duration_us(latency.max_us()),
                 grouped(tally.of(Outcome::Deadlock) as f64),
                 grouped(tally.of(Outcome::Timeout) as f64),

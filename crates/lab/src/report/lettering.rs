@@ -146,7 +146,7 @@ const STYLE: &str = "<style>\
 .picture .band{opacity:.18}.picture .light{opacity:.32}.picture .dot{stroke:var(--page);stroke-width:1.2}\
 .picture .c0{stroke:var(--0)}.picture .c1{stroke:var(--1)}.picture .c2{stroke:var(--2)}\
 .picture .c3{stroke:var(--3)}.picture .c4{stroke:var(--4)}.picture .c5{stroke:var(--5)}\
-.picture .c6{stroke:var(--6)}.picture .c7{stroke:var(--7)}\
+.picture .c6{stroke:var(--6)}.picture .c7{stroke:var(--7)}.picture .c8{stroke:var(--8)}\
 .picture .f0{fill:var(--0)}.picture .f1{fill:var(--1)}.picture .f2{fill:var(--2)}\
 .picture .f3{fill:var(--3)}.picture .f4{fill:var(--4)}.picture .f5{fill:var(--5)}\
 .picture .f6{fill:var(--6)}.picture .f7{fill:var(--7)}.picture .f8{fill:var(--8)}\

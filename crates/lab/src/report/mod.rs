@@ -18,6 +18,9 @@ pub mod chart;
 /// Stacked bars as SVG.
 pub mod bars;
 
+/// Small line charts beside each other as SVG.
+pub mod multiples;
+
 /// Everything one experiment found.
 pub mod findings;
 

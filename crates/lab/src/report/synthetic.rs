@@ -119,6 +119,7 @@ fn everything_is_written() {
             "report.html",
             "throughput.svg",
             "latency.svg",
+            "percentiles.svg",
             "results.json",
             "results.csv"
         ]
