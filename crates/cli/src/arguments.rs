@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use foxton::{LatchKind, VictimPolicy};
 use foxton_lab::system::Locks;
 
-use crate::{bench::Bench, seconds::seconds};
+use crate::{bench::Bench, output::results_place, seconds::seconds};
 
 /// An embeddable transactional storage engine: try it by hand, look into a database, measure it.
 #[derive(Debug, Parser)]
@@ -229,7 +229,7 @@ pub(crate) struct Figure {
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the results go [default: results/figure-ID-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 
@@ -264,7 +264,7 @@ pub(crate) struct Reproduce {
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the report goes [default: results/reproduce-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 

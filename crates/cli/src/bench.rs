@@ -36,6 +36,12 @@ mod private_insert;
 /// `foxton bench tpcc`.
 mod tpcc;
 
+/// `foxton bench wisconsin`.
+mod wisconsin;
+
+/// `foxton bench latch-cost` and `overlap`.
+mod by_figure;
+
 /// `foxton bench commit`.
 mod commit;
 
@@ -116,6 +122,7 @@ workloads! {
     Sysbench in sysbench,
     PrivateInsert in private_insert,
     Tpcc in tpcc,
+    Wisconsin in wisconsin,
 }
 
 /// The experiments.
@@ -140,6 +147,16 @@ pub(crate) enum Bench {
     /// The read-only transactions of txbench by one client and by two, with locking off and then with
     /// each lock manager and latch; and a lock and its release alone, for several numbers of locks held.
     LockCost(LockCost),
+    /// What latches cost: one alone, warm and cold, and their share of document 003's operations.
+    ///
+    /// Each latch is taken and given back by the only thread there is; then the scans, fetches and inserts of
+    /// `wisconsin` are timed over lock managers with each latch, beside the document's table.
+    LatchCost(by_figure::LatchCost),
+    /// How many processors a latch over a whole table would leave room for: document 003's overlap model.
+    ///
+    /// The model first gives the document's own table from the document's times. Then the operations of
+    /// `wisconsin` are timed here, and the model says what one latch over each table would make of them.
+    Overlap(by_figure::Overlap),
     /// The lock manager alone, with 1, 2 and 512 at it, beside another lock manager's numbers.
     ///
     /// A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back.
@@ -210,6 +227,8 @@ pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
         Bench::Commit(arguments) => commit::run(arguments),
         Bench::CriticalSections(arguments) => critical_sections::run(arguments),
         Bench::LockCost(arguments) => lock_cost::run(arguments),
+        Bench::LatchCost(arguments) => arguments.run(),
+        Bench::Overlap(arguments) => arguments.run(),
         Bench::LockOnly(arguments) => lock_only::run(arguments),
         Bench::Restart(arguments) => restart::run(&arguments),
         Bench::LogInsert(arguments) => log_insert::run(arguments),

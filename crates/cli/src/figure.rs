@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
                 out.as_ref().map(|out| out.join(listed.id))
             }
         };
-        let made = make(listed, &request, out)?;
+        let made = make(listed, &format!("figure-{}", listed.id), &request, out)?;
         if made != ExitCode::SUCCESS {
             code = made;
         }
@@ -44,12 +44,30 @@ pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-fn make(listed: &Listed, request: &Request, out: Option<PathBuf>) -> Result<ExitCode, String> {
+/// Makes the one figure that is called so; its results go into a directory of that name.
+pub(crate) fn named(
+    name: &str,
+    request: &Request,
+    out: Option<PathBuf>,
+) -> Result<ExitCode, String> {
+    let all = figure::find_all(name)?;
+    let [listed] = all.as_slice() else {
+        return Err(format!("{name} is more than one figure"));
+    };
+    make(listed, name, request, out)
+}
+
+fn make(
+    listed: &Listed,
+    name: &str,
+    request: &Request,
+    out: Option<PathBuf>,
+) -> Result<ExitCode, String> {
     let sheet = listed
         .make(request, Audience::here())
         .map_err(|error| error.to_string())?;
     show(&terminal::sheet(&sheet));
-    let fresh = || fresh_directory(listed.id, &moment(&sheet.machine));
+    let fresh = || fresh_directory(name, &moment(&sheet.machine));
     let directory = out.unwrap_or_else(fresh);
     tell(report::write_sheet(&sheet, &directory), &directory)?;
     Ok(judged(&sheet.machine, sheet.failure()))
@@ -82,6 +100,6 @@ fn request(arguments: Figure) -> Request {
     }
 }
 
-fn fresh_directory(id: &str, moment: &str) -> PathBuf {
-    Path::new("results").join(format!("figure-{id}-{moment}"))
+fn fresh_directory(name: &str, moment: &str) -> PathBuf {
+    Path::new("results").join(format!("{name}-{moment}"))
 }

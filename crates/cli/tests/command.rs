@@ -114,6 +114,29 @@ fn what_makes_no_sense_is_refused_with_what_would() {
             1,
             "/no/such/place",
         ),
+        // Before anything is measured.
+        (
+            &["bench", "txbench", "--out", "/dev/null/results"],
+            2,
+            "/dev/null is a file",
+        ),
+        (
+            &["figure", "000-fig12", "--out", "/proc/results"],
+            2,
+            "nothing can be written in /proc",
+        ),
+        (
+            &["bench", "wisconsin", "--mix", "20,20"],
+            2,
+            "20,20,20,20,20",
+        ),
+        (&["bench", "wisconsin", "--rows", "3"], 2, "10..=10000000"),
+        (&["bench", "latch-cost", "--locks", "glob"], 2, "global"),
+        (
+            &["bench", "overlap", "--latch", "queue"],
+            2,
+            "--locks <LOCKS>",
+        ),
         (&["inspect", "/no/such/place"], 1, "/no/such/place"),
         (&["measure"], 2, "--help"),
     ] {
@@ -139,6 +162,9 @@ fn help_teaches_with_examples() {
         &["bench", "sysbench", "--help"],
         &["bench", "private-insert", "--help"],
         &["bench", "tpcc", "--help"],
+        &["bench", "wisconsin", "--help"],
+        &["bench", "latch-cost", "--help"],
+        &["bench", "overlap", "--help"],
         &["bench", "lock-cost", "--help"],
         &["bench", "log-insert", "--help"],
         &["bench", "lock-only", "--help"],
@@ -275,6 +301,62 @@ fn a_reader_that_stops_reading_ends_the_program_quietly() {
         .write_all(script.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(said(&output), "", "it says nothing");
+}
+
+#[test]
+fn every_experiment_of_the_literature_is_in_the_list_of_benchmarks() {
+    let list = said(&foxton(&["bench"]));
+    for name in [
+        "tatp",
+        "secondary",
+        "tpcb",
+        "tpcc",
+        "sysbench",
+        "private-insert",
+        "critical-sections",
+        "wisconsin",
+        "latch-cost",
+        "lock-cost",
+        "overlap",
+        "ycsb",
+        "smallbank",
+        "txbench",
+    ] {
+        let line = list
+            .lines()
+            .find(|line| line.trim_start().starts_with(&format!("{name} ")));
+        assert!(
+            line.is_some_and(|line| line.trim().len() > name.len() + 10),
+            "{name}: {list}"
+        );
+    }
+    let out = tempfile::tempdir().unwrap();
+    let path = |name: &str| out.path().join(name).to_string_lossy().into_owned();
+    let short = ["--seconds", "0.01", "--reps", "1"];
+    for (name, more, file) in [
+        ("overlap", &["--rows", "2000"][..], "tables.csv"),
+        (
+            "latch-cost",
+            &["--rows", "2000", "--locks", "bucket"],
+            "tables.csv",
+        ),
+        (
+            "wisconsin",
+            &[
+                "--rows", "200", "--mpl", "3", "--ramp", "0", "--locks", "bucket",
+            ],
+            "results.csv",
+        ),
+    ] {
+        let place = path(name);
+        let first = ["bench", name, "--out", &place];
+        let made = foxton(&[&first[..], &short, more].concat());
+        assert!(made.status.success(), "{name}: {}", said(&made));
+        assert!(
+            out.path().join(name).join(file).is_file(),
+            "{name} leaves no {file}"
+        );
+    }
 }
 
 #[test]

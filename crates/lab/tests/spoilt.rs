@@ -28,6 +28,7 @@ use foxton_lab::{
             client::{Manner, Mix},
         },
         transfers::{self, Transfers},
+        wisconsin::{self, Wisconsin},
         ycsb::{self, Ycsb, record},
     },
 };
@@ -188,6 +189,15 @@ fn every_workload() -> Vec<(Box<dyn Workload>, Spoil, &'static str)> {
             }),
             |db| drop(db.run(|tx| tx.put(&smallbank::SAVINGS, &5, &-1))),
             "row 5 of smallbank_savings: the balance is -1",
+        ),
+        (
+            Box::new(Wisconsin {
+                rows: 100,
+                mix: wisconsin::mix::Mix::EVEN,
+                seed: 1,
+            }),
+            |db| drop(db.run(|tx| tx.put(&wisconsin::TUPLES, &5, &b"x"[..]))),
+            "row 5 of wisconsin is not what was written",
         ),
         (
             Box::new(Transfers {

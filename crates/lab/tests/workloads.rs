@@ -19,6 +19,7 @@ use foxton_lab::{
         tatp::{self, Tatp},
         tpcb::{self, Scale, Tpcb},
         transfers::Transfers,
+        wisconsin::{Wisconsin, mix::Mix as Shares},
         ycsb::{Ycsb, mix::Mix},
     },
 };
@@ -164,6 +165,16 @@ fn smallbank_is_right_over_every_lock_manager() {
         seed: 1,
     };
     over_everything(&[bank(4, false), bank(150, true)]);
+}
+
+#[test]
+fn wisconsin_is_right_over_every_lock_manager() {
+    let relation = |shares: &str| Wisconsin {
+        rows: 200,
+        mix: shares.parse::<Shares>().expect("they come to 100"),
+        seed: 1,
+    };
+    over_everything(&["20,20,20,20,20", "0,5,5,0,90"].map(relation));
 }
 
 #[test]

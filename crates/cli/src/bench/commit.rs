@@ -11,7 +11,7 @@ use foxton_lab::{
 };
 
 use super::results::{command_line, finish};
-use crate::seconds::seconds;
+use crate::{output::results_place, seconds::seconds};
 
 /// The arguments of `bench commit`.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct Commit {
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the results go [default: results/commit-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 

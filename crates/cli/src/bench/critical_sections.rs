@@ -14,7 +14,7 @@ use foxton_lab::{
 };
 
 use super::results::{self, command_line, moment};
-use crate::output::show;
+use crate::output::{results_place, show};
 
 /// The arguments of `bench critical-sections`.
 #[derive(Debug, Args)]
@@ -52,7 +52,7 @@ pub(crate) struct CriticalSections {
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Where the results go [default: results/critical-sections-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     out: Option<PathBuf>,
 }
 

@@ -14,7 +14,7 @@ use foxton_lab::{
 };
 
 use super::results::{command_line, finish};
-use crate::seconds::seconds;
+use crate::{output::results_place, seconds::seconds};
 
 /// What all four have in common.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Points {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
     /// Where the results go [default: results/NAME-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     out: Option<PathBuf>,
 }
 

@@ -12,7 +12,10 @@ use foxton_lab::{
 };
 
 use super::results::{command_line, finish};
-use crate::{output::say, seconds::seconds};
+use crate::{
+    output::{results_place, say},
+    seconds::seconds,
+};
 
 /// The arguments of `bench lock-cost`.
 #[derive(Debug, Args)]
@@ -53,7 +56,7 @@ pub(crate) struct LockCost {
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the results go [default: results/lock-cost-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
     /// Only lock and release so often and print nothing: what callgrind watches.
     #[arg(long, hide = true)]

@@ -11,7 +11,7 @@ use foxton_lab::{
 };
 
 use super::results::{command_line, finish};
-use crate::seconds::seconds;
+use crate::{output::results_place, seconds::seconds};
 
 /// The arguments of `bench lock-only`.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(crate) struct LockOnly {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Where the results go [default: results/lock-only-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 

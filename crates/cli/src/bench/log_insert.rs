@@ -10,7 +10,7 @@ use foxton_lab::{
 };
 
 use super::results::{command_line, finish};
-use crate::seconds::seconds;
+use crate::{output::results_place, seconds::seconds};
 
 /// The arguments of `bench log-insert`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) struct LogInsert {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
     /// Where the results go [default: results/log-insert-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
     /// Only insert so often with one thread and print nothing: what callgrind watches.
     #[arg(long, hide = true)]

@@ -10,7 +10,7 @@ use foxton_lab::{
 };
 
 use super::results::command_line;
-use crate::seconds::seconds;
+use crate::{output::results_place, seconds::seconds};
 
 /// What is compared, at which points, for how long, and where everything goes.
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ pub(crate) struct Sweep {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Where the results go [default: results/WORKLOAD-VARIANT-TIME].
-    #[arg(long)]
+    #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 

@@ -62,115 +62,111 @@ pub struct Took {
     pub storage: Duration,
 }
 
-/// One client.
+/// What one client does, transaction by transaction: first it draws, then it works, perhaps more than once.
 #[derive(Debug)]
-pub struct Session {
-    db: Database,
+pub struct Work {
     rows: u32,
+    /// The tuple it inserts and deletes again.
+    own: u32,
     random: Random,
-    turn: u32,
+    /// Operations on single tuples that have committed.
+    singles: u32,
+    drawn: u32,
     returned: Vec<u8>,
 }
 
-impl Session {
-    /// A client of a database loaded with so many tuples.
-    pub fn new(db: Database, rows: u32) -> Session {
-        Session {
-            db,
+/// How many tuples an operation came to, and how many of the load's it had to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Met {
+    /// All it came to.
+    pub found: u32,
+    /// Those of the load it had to come to.
+    pub loaded: u32,
+    /// Whether there may be others: those that clients have inserted.
+    pub and_others: bool,
+}
+
+impl Met {
+    /// Whether it came to those it had to.
+    pub fn is_right(self) -> bool {
+        match self.and_others {
+            true => self.found >= self.loaded,
+            false => self.found == self.loaded,
+        }
+    }
+}
+
+impl Work {
+    /// That of a client of a database loaded with so many tuples; `own` is none of theirs.
+    pub fn new(rows: u32, own: u32, random: Random) -> Work {
+        Work {
             rows,
-            random: Random::seeded(&[u64::from(rows)]),
-            turn: 0,
+            own,
+            random,
+            singles: 0,
+            drawn: 0,
             returned: Vec::new(),
         }
     }
 
-    /// Runs one transaction.
+    /// Draws what the next transaction reads.
+    pub fn draw(&mut self, operation: Operation) {
+        let last = match operation {
+            Operation::ScanAll | Operation::IndexAll | Operation::Insert => 0,
+            Operation::ScanTenth => 9,
+            Operation::IndexTenth => self.rows - self.rows / 10,
+            Operation::FetchTwo => self.rows - 2,
+            Operation::Single => self.rows - 1,
+        };
+        self.drawn = self.random.uniform(0, u64::from(last)) as u32;
+    }
+
+    /// It has committed.
+    pub fn committed(&mut self, operation: Operation) {
+        self.singles += u32::from(operation == Operation::Single);
+    }
+
+    /// The tuple it has inserted and not deleted again, if there is one.
+    pub fn has_left(&self) -> Option<u32> {
+        (self.singles % 3 == 1).then_some(self.own)
+    }
+
+    /// Runs an operation as it was drawn. Says how many tuples it came to.
     ///
     /// # Errors
     ///
     /// What the engine refused.
-    ///
-    /// # Panics
-    ///
-    /// If it did not meet as many tuples as there are.
-    pub fn run(&mut self, operation: Operation) -> foxton::Result<Took> {
+    pub fn run(&mut self, tx: &mut Transaction, operation: Operation) -> foxton::Result<Met> {
+        let (rows, drawn) = (self.rows, self.drawn);
         self.returned.clear();
-        let took = self.timed(|this, tx| this.work(tx, operation))?;
-        if operation == Operation::Insert {
-            self.timed(|this, tx| this.delete(tx))?;
-        }
-        Ok(took)
-    }
-
-    /// Leaves the tables as they were loaded.
-    ///
-    /// # Errors
-    ///
-    /// What the engine refused.
-    pub fn settle(&mut self) -> foxton::Result<()> {
-        while !self.turn.is_multiple_of(3) {
-            self.run(Operation::Single)?;
-        }
-        Ok(())
-    }
-
-    fn timed(
-        &mut self,
-        work: impl FnOnce(&mut Session, &mut Transaction) -> foxton::Result<()>,
-    ) -> foxton::Result<Took> {
-        let began = Instant::now();
-        let mut tx = self.db.begin()?;
-        // The document's storage component did not log.
-        tx.set_durability(Durability::None);
-        let inside = Instant::now();
-        work(self, &mut tx)?;
-        let storage = inside.elapsed();
-        tx.commit()?;
-        Ok(Took {
-            service: began.elapsed(),
-            storage,
-        })
-    }
-
-    fn work(&mut self, tx: &mut Transaction, operation: Operation) -> foxton::Result<()> {
-        let rows = self.rows;
-        let (met, expected) = match operation {
+        let (found, loaded) = match operation {
             Operation::ScanAll => {
                 let mut met = 0;
                 tx.range(&TUPLES, ..).for_each_bytes(|_, _| met += 1)?;
                 (met, rows)
             }
-            Operation::ScanTenth => (self.scan_tenth(tx)?, rows / 10),
+            Operation::ScanTenth => (self.scan_tenth(tx)?, (rows + 9 - drawn) / 10),
             Operation::IndexAll => (self.by_index(tx, 0, rows, false)?, rows),
-            Operation::IndexTenth => {
-                let tenth = rows / 10;
-                let from = self.random.uniform(0, u64::from(rows - tenth)) as u32;
-                (self.by_index(tx, from, tenth, true)?, tenth)
-            }
-            Operation::FetchTwo => {
-                let from = self.random.uniform(0, u64::from(rows - 2)) as u32;
-                (self.by_index(tx, from, 2, true)?, 2)
-            }
+            Operation::IndexTenth => (self.by_index(tx, drawn, rows / 10, true)?, rows / 10),
+            Operation::FetchTwo => (self.by_index(tx, drawn, 2, true)?, 2),
             Operation::Insert => (self.insert(tx).map(|()| 1)?, 1),
-            Operation::Single => {
-                // Insert and delete alternate on one key, with a fetch after both.
-                self.turn += 1;
-                match self.turn % 3 {
-                    1 => self.insert(tx)?,
-                    2 => self.delete(tx)?,
-                    _ => self.fetch(tx)?,
-                }
-                (1, 1)
-            }
+            // Insert and delete alternate on one key, with a fetch after both.
+            Operation::Single => match self.singles % 3 {
+                0 => (self.insert(tx).map(|()| 1)?, 1),
+                1 => (u32::from(self.delete(tx)?), 1),
+                _ => (u32::from(self.fetch(tx)?), 1),
+            },
         };
-        assert_eq!(met, expected, "{} met other tuples", operation.name());
         black_box(&self.returned);
-        Ok(())
+        Ok(Met {
+            found,
+            loaded,
+            and_others: matches!(operation, Operation::ScanAll | Operation::ScanTenth),
+        })
     }
 
     fn scan_tenth(&mut self, tx: &mut Transaction) -> foxton::Result<u32> {
-        let wanted = self.random.uniform(0, 9) as u32;
-        let (mut met, returned) = (0, &mut self.returned);
+        let (mut met, wanted, returned) = (0, self.drawn, &mut self.returned);
         tx.range(&TUPLES, ..).for_each_bytes(|_, bytes| {
             if tuple::ten_percent(bytes) == Some(wanted) {
                 met += 1;
@@ -203,25 +199,94 @@ impl Session {
         Ok(met)
     }
 
-    fn fetch(&mut self, tx: &mut Transaction) -> foxton::Result<()> {
-        let key = self.random.uniform(0, u64::from(self.rows - 1)) as u32;
-        let returned = &mut self.returned;
-        tx.get_with(&TUPLES, &key, |bytes| returned.extend_from_slice(bytes))?;
-        Ok(())
+    fn fetch(&mut self, tx: &mut Transaction) -> foxton::Result<bool> {
+        let (key, returned) = (self.drawn, &mut self.returned);
+        let found = tx.get_with(&TUPLES, &key, |bytes| returned.extend_from_slice(bytes))?;
+        Ok(found.is_some())
     }
 
     fn insert(&mut self, tx: &mut Transaction) -> foxton::Result<()> {
-        let fresh = self.rows;
-        tx.insert(&TUPLES, &fresh, &tuple::tuple(fresh, fresh)[..])?;
-        tx.insert(&BY_UNIQUE1, &fresh, &fresh)?;
+        let own = self.own;
+        tx.insert(&TUPLES, &own, &tuple::tuple(own, own)[..])?;
+        tx.insert(&BY_UNIQUE1, &own, &own)?;
         Ok(())
     }
 
-    fn delete(&mut self, tx: &mut Transaction) -> foxton::Result<()> {
-        let fresh = self.rows;
-        tx.delete(&TUPLES, &fresh)?;
-        tx.delete(&BY_UNIQUE1, &fresh)?;
+    fn delete(&mut self, tx: &mut Transaction) -> foxton::Result<bool> {
+        let own = self.own;
+        let was = [tx.delete(&TUPLES, &own)?, tx.delete(&BY_UNIQUE1, &own)?];
+        Ok(was == [true, true])
+    }
+}
+
+/// One client alone, which is timed.
+#[derive(Debug)]
+pub struct Session {
+    db: Database,
+    work: Work,
+}
+
+impl Session {
+    /// A client of a database loaded with so many tuples.
+    pub fn new(db: Database, rows: u32) -> Session {
+        let random = Random::seeded(&[u64::from(rows)]);
+        Session {
+            db,
+            work: Work::new(rows, rows, random),
+        }
+    }
+
+    /// Runs one transaction.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refused.
+    ///
+    /// # Panics
+    ///
+    /// If it did not meet as many tuples as there are.
+    pub fn run(&mut self, operation: Operation) -> foxton::Result<Took> {
+        self.work.draw(operation);
+        let (took, met) = self.timed(|work, tx| work.run(tx, operation))?;
+        assert_eq!(
+            met.found,
+            met.loaded,
+            "{} met other tuples",
+            operation.name()
+        );
+        self.work.committed(operation);
+        if operation == Operation::Insert {
+            self.timed(|work, tx| work.delete(tx))?;
+        }
+        Ok(took)
+    }
+
+    /// Leaves the tables as they were loaded.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refused.
+    pub fn settle(&mut self) -> foxton::Result<()> {
+        while !self.work.singles.is_multiple_of(3) {
+            self.run(Operation::Single)?;
+        }
         Ok(())
+    }
+
+    fn timed<T>(
+        &mut self,
+        work: impl FnOnce(&mut Work, &mut Transaction) -> foxton::Result<T>,
+    ) -> foxton::Result<(Took, T)> {
+        let began = Instant::now();
+        let mut tx = self.db.begin()?;
+        // The document's storage component did not log.
+        tx.set_durability(Durability::None);
+        let inside = Instant::now();
+        let done = work(&mut self.work, &mut tx)?;
+        let storage = inside.elapsed();
+        tx.commit()?;
+        let service = began.elapsed();
+        Ok((Took { service, storage }, done))
     }
 }
 
