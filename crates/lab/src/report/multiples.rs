@@ -46,7 +46,7 @@ pub struct Multiples {
 const WIDTH: f64 = 520.0;
 const EDGE: f64 = 16.0;
 const LEFT: f64 = 72.0;
-const BETWEEN: f64 = 24.0;
+const BETWEEN: f64 = 32.0;
 const COLUMNS: usize = 2;
 const PANEL: f64 = (WIDTH - LEFT - EDGE - BETWEEN) / COLUMNS as f64;
 const TALL: f64 = 150.0;
