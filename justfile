@@ -58,6 +58,10 @@ shuttle *args:
 spec *args:
     spec/check {{args}}
 
+# That counting critical sections costs nothing where it is left out: three builds, by callgrind and by time.
+uncounted *args:
+    cargo run --release -p foxton-tidy --bin uncounted -- {{args}}
+
 # Weakens each ordering in turn and wants a model to turn red.
 weaken *args:
     cargo run --release -p foxton-tidy --bin weaken -- {{args}}
