@@ -1,6 +1,4 @@
-//! The engines that come with the system: compiles the shim over one, and links both.
-
-use std::env;
+//! Berkeley DB, which comes with the system: compiles the shim over it, and links both.
 
 fn main() {
     println!("cargo::rerun-if-changed=native");
@@ -11,8 +9,5 @@ fn main() {
             .opt_level(3)
             .compile("peers_berkeley");
         println!("cargo::rustc-link-lib=db-5.3");
-    }
-    if env::var_os("CARGO_FEATURE_ROCKSDB").is_some() {
-        println!("cargo::rustc-link-lib=rocksdb");
     }
 }

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What `just peers-speed` needs besides Rust: Berkeley DB and RocksDB with their headers, and a C compiler. With the
-# argument `servers`, what `just peers-served` needs: the programs of PostgreSQL and MariaDB. From the packages of Debian
-# or what is derived from it; does nothing where all are there. No server is left running: the benchmark starts its own,
-# in a temporary directory, and stops them.
+# What `just peers-speed` needs besides Rust: Berkeley DB with its headers, compilers of C and C++, and libclang, by which
+# RocksDB's crate reads RocksDB's header. With the argument `servers`, what `just peers-served` needs: the programs of
+# PostgreSQL and MariaDB. From the packages of Debian or what is derived from it; does nothing where all are there. No
+# server is left running: the benchmark starts its own, in a temporary directory, and stops them.
 set -eu
 
-packages="gcc libc6-dev libdb5.3-dev librocksdb-dev"
+packages="gcc g++ libc6-dev libdb5.3-dev libclang-dev"
 [ "${1:-}" != servers ] || packages="$packages postgresql mariadb-server-core"
 
 is_there() {

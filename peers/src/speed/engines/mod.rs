@@ -26,10 +26,6 @@ mod berkeley_calls;
 #[cfg(feature = "berkeley")]
 mod berkeley;
 
-/// RocksDB's functions.
-#[cfg(feature = "rocksdb")]
-mod rocks_calls;
-
 /// RocksDB's TransactionDB.
 #[cfg(feature = "rocksdb")]
 mod rocks;
