@@ -35,6 +35,7 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use contract::{Engine, Session, Stop};
+use postgres::Given;
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -84,6 +85,8 @@ pub(crate) struct Plan {
     /// Where the databases lie [/dev/shm if there is one and nothing is synced, else the system's temporary folder].
     #[arg(long)]
     folder: Option<PathBuf>,
+    #[command(flatten)]
+    postgres: Given,
     /// Where the figures go as JSON.
     #[arg(long, default_value = "results/peers-served/results.json")]
     results: PathBuf,
@@ -106,10 +109,10 @@ impl Kind {
         }
     }
 
-    fn settings(self, durability: Durability) -> String {
+    fn settings(self, durability: Durability, given: &Given) -> String {
         match self {
             Kind::Foxton => ours::settings(durability),
-            Kind::Postgres => postgres::settings(durability),
+            Kind::Postgres => postgres::settings(durability, given),
             Kind::Mariadb => mariadb::settings(durability),
         }
     }
@@ -119,14 +122,15 @@ impl Kind {
         self,
         folder: &Path,
         durability: Durability,
+        given: &Given,
         workload: Workload,
     ) -> Outcome<Box<dyn Engine>> {
         let (shapes, row) = (workload.tables(), |table, id| workload.row(table, id));
         Ok(match self {
             Kind::Foxton => Box::new(ours::Ours::load(folder, durability, &shapes, &row)?),
-            Kind::Postgres => {
-                Box::new(postgres::Postgres::load(folder, durability, &shapes, &row)?)
-            }
+            Kind::Postgres => Box::new(postgres::Postgres::load(
+                folder, durability, given, &shapes, &row,
+            )?),
             Kind::Mariadb => Box::new(mariadb::Mariadb::load(folder, durability, &shapes, &row)?),
         })
     }
@@ -156,7 +160,8 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
         folder.display()
     );
     for kind in &plan.engines {
-        println!("{:>9}: {}", kind.name(), kind.settings(plan.durability));
+        let settings = kind.settings(plan.durability, &plan.postgres);
+        println!("{:>9}: {settings}", kind.name());
     }
     let mut points = Vec::new();
     for pass in 0..plan.passes {
@@ -195,7 +200,7 @@ fn measure(
         Kind::Foxton => place.path(),
         Kind::Postgres | Kind::Mariadb => folder,
     };
-    let engine = kind.load(parent, plan.durability, workload)?;
+    let engine = kind.load(parent, plan.durability, &plan.postgres, workload)?;
     let loads: Result<Vec<Load>, _> = plan
         .mpl
         .iter()
@@ -338,7 +343,7 @@ fn json_of(plan: &Plan, folder: &Path, points: &[Point]) -> String {
         .map(|kind| {
             (
                 kind.name().to_owned(),
-                kind.settings(plan.durability).into(),
+                kind.settings(plan.durability, &plan.postgres).into(),
             )
         })
         .collect();

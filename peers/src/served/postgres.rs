@@ -1,4 +1,8 @@
 //! PostgreSQL: serializable by snapshots, and by telling at commit who could not have run alone.
+//!
+//! Who that is goes by what was read, as far as it is remembered: rows, but also the page of an index in which they were
+//! looked for, and a whole table if it was read from end to end. So it is given what makes that finer: plans that
+//! use an index for a table of a few pages as well, and fewer entries to a page of an index.
 
 use super::{
     Durability,
@@ -7,6 +11,7 @@ use super::{
     sql::{self, Dialect, STATEMENTS, Statement},
 };
 use crate::Outcome;
+use clap::Args;
 use postgres::{Client, Config, NoTls, Row, error::SqlState, types::ToSql};
 use std::path::Path;
 
@@ -16,6 +21,40 @@ const DIALECT: Dialect = Dialect {
     text: "VARCHAR(2000)",
 };
 const USER: &str = "foxton";
+/// Of a page of an index, in percent.
+const FILLED: u8 = 10;
+/// What every server of ours is given, besides durability.
+const SETTINGS: [&str; 5] = [
+    "shared_buffers=512MB",
+    "max_wal_size=4GB",
+    "max_pred_locks_per_transaction=256",
+    // What PostgreSQL's manual advises where all is in memory, and against refusals: at the usual 4, a hundred rows are
+    // read from end to end, and then everybody who updates one has read what all others write.
+    "random_page_cost=1.1",
+    // Who is refused is told so, and nobody else.
+    "log_min_messages=fatal",
+];
+
+/// What may be asked for over what it is given here.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Given {
+    /// A setting of PostgreSQL's server over those it is given anyway (random_page_cost=4).
+    #[arg(long = "postgres", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Percent of a page that PostgreSQL fills when it makes an index.
+    #[arg(long = "postgres-filled", value_name = "PERCENT", default_value_t = FILLED,
+        value_parser = clap::value_parser!(u8).range(10..=100))]
+    filled: u8,
+}
+
+impl Default for Given {
+    fn default() -> Given {
+        Given {
+            settings: Vec::new(),
+            filled: FILLED,
+        }
+    }
+}
 
 pub(crate) struct Postgres {
     server: Server,
@@ -30,10 +69,13 @@ fn options(durability: Durability) -> [&'static str; 2] {
     }
 }
 
-pub(crate) fn settings(durability: Durability) -> String {
+pub(crate) fn settings(durability: Durability, given: &Given) -> String {
+    let mut all: Vec<&str> = [&options(durability)[..], &SETTINGS].concat();
+    all.extend(given.settings.iter().map(String::as_str));
     format!(
-        "PostgreSQL over a local socket, statements prepared; SERIALIZABLE, shared_buffers=512MB, {}",
-        options(durability).join(", ")
+        "PostgreSQL over a local socket, statements prepared; SERIALIZABLE, indexes with fillfactor={}, {}",
+        given.filled,
+        all.join(", ")
     )
 }
 
@@ -41,6 +83,7 @@ impl Postgres {
     pub(crate) fn load(
         folder: &Path,
         durability: Durability,
+        given: &Given,
         shapes: &[Shape],
         row: &Rows<'_>,
     ) -> Outcome<Postgres> {
@@ -57,20 +100,15 @@ impl Postgres {
             "--encoding=UTF8",
         ];
         server.prepare(&program("initdb")?, &make.map(str::to_owned))?;
-        let [first, second] = options(durability);
         let socket = format!("unix_socket_directories={place}");
+        let ours = [&socket, "listen_addresses=", "max_connections=1100"];
         let mut arguments = vec!["-D".to_owned(), data];
-        for option in [
-            first,
-            second,
-            &socket,
-            "listen_addresses=",
-            "max_connections=1100",
-            "shared_buffers=512MB",
-            "max_wal_size=4GB",
-            "max_pred_locks_per_transaction=256",
-        ] {
-            arguments.extend(["-c".to_owned(), option.to_owned()]);
+        // Of two for the same, the server takes the last.
+        for setting in [&ours[..], &options(durability), &SETTINGS].concat() {
+            arguments.extend(["-c".to_owned(), setting.to_owned()]);
+        }
+        for setting in &given.settings {
+            arguments.extend(["-c".to_owned(), setting.clone()]);
         }
         let folder = server.folder().to_owned();
         server.start(&program("postgres")?, &arguments, || {
@@ -80,6 +118,16 @@ impl Postgres {
         sql::load(shapes, row, DIALECT, |statement| {
             client.batch_execute(statement)
         })?;
+        // History is only added to, and nobody looks anything up in it.
+        for Shape { name, indexed, .. } in shapes.iter().filter(|shape| shape.rows > 0) {
+            let suffixes = &["pkey", "n"][..1 + usize::from(*indexed)];
+            for suffix in suffixes {
+                client.batch_execute(&format!(
+                    "ALTER INDEX {name}_{suffix} SET (fillfactor = {}); REINDEX INDEX {name}_{suffix}",
+                    given.filled
+                ))?;
+            }
+        }
         client.batch_execute("VACUUM ANALYZE")?;
         let names = shapes.iter().map(|shape| shape.name).collect();
         Ok(Postgres { server, names })

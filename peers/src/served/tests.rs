@@ -15,7 +15,7 @@ const LOAD: Load = Load {
 
 fn swept(kind: Kind, workload: Workload) -> Outcome {
     let place = tempfile::tempdir()?;
-    let engine = kind.load(place.path(), Durability::None, workload)?;
+    let engine = kind.load(place.path(), Durability::None, &Given::default(), workload)?;
     let mut committed = 0;
     sweep(engine.as_ref(), workload, &[LOAD, LOAD], &mut |_, run| {
         committed += run.count.changes;
@@ -95,7 +95,12 @@ impl Engine for Forgets {
 fn an_engine_that_loses_an_update_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let engine = Kind::Foxton
-        .load(place.path(), Durability::None, Workload::Tpcb)
+        .load(
+            place.path(),
+            Durability::None,
+            &Given::default(),
+            Workload::Tpcb,
+        )
         .unwrap();
     let swept = sweep(&Forgets(engine), Workload::Tpcb, &[LOAD], &mut |_, _| {});
     assert!(swept.unwrap_err().to_string().contains("add up to"));
