@@ -11,7 +11,8 @@
 //!   place keeps (`estate`) is taken out, under its mutex, by whoever needs it gone.
 //! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So whoever finds a request in
 //!   a queue, under its latch, finds that request's owner in the record.
-//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one.
+//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one. But that of what the place
+//!   keeps is held until what is taken away from there has left its queue; so nobody takes it under a latch.
 
 use crate::{
     estate::Estate,

@@ -292,13 +292,13 @@ fn absorb(
     }
     for &(place, via) in &reach.holders {
         let parent = visit_of(via);
-        if place == target {
-            return Absorbed::Closed(parent);
-        }
         // What a place keeps is about to be taken away: nobody waits for the place's transaction.
         let record = registry.record(place);
         if record.keeps(visits[parent].waiting.name) {
             continue;
+        }
+        if place == target {
+            return Absorbed::Closed(parent);
         }
         if let Some(waiting) = record.waiting()
             && seen.insert(place)
@@ -323,15 +323,30 @@ fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
 
 /// Whether all edges of `cycle` still exist, and what they are.
 fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[Waiting]) -> Option<Vec<Way>> {
-    let blockers = cycle.iter().cycle().skip(1);
-    let pairs = cycle.iter().zip(blockers);
+    if is_kept(graph.registry(), cycle) {
+        return None;
+    }
     let way = |(waiting, blocker): (&Waiting, &Waiting)| {
-        let place = blocker.id.place();
-        let kept = graph.registry().record(place).keeps(waiting.name);
-        // What it keeps it did not take for its transaction, and cannot while it waits.
-        (!kept).then(|| graph.in_the_way(worker, waiting, place))?
+        graph.in_the_way(worker, waiting, blocker.id.place())
     };
-    pairs.map(way).collect()
+    edges(cycle).map(way).collect()
+}
+
+/// Each of a cycle, and for whom it waits.
+pub(crate) fn edges(cycle: &[Waiting]) -> impl Iterator<Item = (&Waiting, &Waiting)> {
+    cycle.iter().zip(cycle.iter().cycle().skip(1))
+}
+
+/// Whether somebody of `cycle` waits only for what a place keeps: that is about to be taken away. Not under a latch
+/// (I3 of `registry`).
+///
+/// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs to the transaction that waits there:
+/// it keeps nothing new while it waits, and what is taken away from a place is gone from its queue before it is kept no more.
+pub(crate) fn is_kept(registry: &Registry, cycle: &[Waiting]) -> bool {
+    edges(cycle).any(|(waiting, blocker)| {
+        let record = registry.record(blocker.id.place());
+        record.keeps(waiting.name)
+    })
 }
 
 /// The cycle for people.

@@ -30,6 +30,8 @@
 //! * I3  A transaction never converts what it took over unasked: a lock in another mode than is
 //!   asked for is given back first (but IX serves for IS). A conversion would go before requests that came earlier, and two
 //!   of them could wait for each other for nothing.
+//! * I4  What is taken away from a place is in its estate for as long as it is in its queue, to all but who takes it away. Else
+//!   it would look as if the place's transaction had it, which may wait for who waits for it: a deadlock that is none.
 //!
 //! # Differences from the paper
 //!
@@ -248,12 +250,10 @@ impl<M: LockManager> Inherit<M> {
         let mut left = Set::NONE;
         for record in self.registry().records() {
             worker.account().passed(&ESTATE);
-            let revoked = {
-                let mut estate = lock(&record.estate);
-                let revoked = estate.revoke(name, mode);
-                left = left.union(estate.modes(|name| Self::cell_index(name) == index));
-                revoked
-            };
+            let mut estate = lock(&record.estate);
+            let revoked = estate.revoke(name, mode);
+            left = left.union(estate.modes(|name| Self::cell_index(name) == index));
+            // Under the mutex (I4).
             if let Some(entry) = revoked {
                 self.give_back(worker, record, entry);
             }

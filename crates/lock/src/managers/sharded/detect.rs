@@ -20,7 +20,7 @@ use crate::{
     name::Name,
     registry::{Waiting, Wakes},
     request::Reason,
-    waits::{Graph, Reach, Way, describe, each_cycle},
+    waits::{Graph, Reach, Way, describe, each_cycle, edges, is_kept},
 };
 use foxton_sync::{
     clock::now,
@@ -147,6 +147,9 @@ impl<W: World> Inner<W> {
     /// Ends the wait of one of `cycle`, if the cycle is there.
     fn end(&self, worker: &Worker, cycle: &[Waiting]) {
         let locks = &self.locks;
+        if is_kept(&locks.registry, cycle) {
+            return;
+        }
         worker.account().passed(&CYCLE);
         let mut wakes = Wakes::new();
         let names = cycle.iter().map(|waiting| &waiting.name);
@@ -202,10 +205,7 @@ fn end_deadlock<'m, W: World>(
     cycle: &[Waiting],
     wakes: &mut Wakes<'m>,
 ) {
-    let blockers = cycle.iter().cycle().skip(1);
-    let ways: Option<Vec<Way>> = cycle
-        .iter()
-        .zip(blockers)
+    let ways: Option<Vec<Way>> = edges(cycle)
         .map(|(waiting, blocker)| {
             let heads = still.bucket(&waiting.name);
             let head = heads.get(&waiting.name)?;
@@ -229,4 +229,40 @@ fn end_deadlock<'m, W: World>(
     );
     debug_assert!(ended, "it was in the line a moment ago");
     locks.detector.remember(members);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::{Open, Sharded};
+    use super::*;
+    use crate::{manager::LockManager, mode::Mode, request::Patience, waits::VictimPolicy};
+    use foxton_sync::{latch, worker::Workers};
+
+    /// A search may have seen the lock while a transaction had it that has ended, and left it to its place.
+    #[test]
+    fn what_a_place_keeps_closes_no_circle() {
+        let policy = VictimPolicy::default();
+        let locks = Sharded::<Open>::new(latch::Kind::default(), 1, policy, Order::Arrival, false);
+        let worker = Workers::with_seed(1).worker();
+        let (mut heir, mut writer) = (locks.owner(), locks.owner());
+        let (kept, other) = (Name::table(1), Name::table(2));
+        assert!(locks.try_lock(&worker, &mut heir, kept, Mode::IS).is_held());
+        let entry = heir.held.remove(0);
+        lock(&heir.record().estate).keep(entry);
+        assert!(
+            locks
+                .try_lock(&worker, &mut writer, other, Mode::X)
+                .is_held()
+        );
+        let _ = locks.request(&worker, &mut heir, other, Mode::X, Patience::Wait);
+        let _ = locks.request(&worker, &mut writer, kept, Mode::X, Patience::Wait);
+        let waits = |owner: &crate::owner::Owner| owner.record().waiting().expect("it waits");
+        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        assert!(locks.deadlocks().is_empty());
+        // As soon as it is the transaction's, it does.
+        let taken = lock(&heir.record().estate).take(kept);
+        assert!(taken.is_some());
+        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        assert_eq!(locks.deadlocks().len(), 1);
+    }
 }

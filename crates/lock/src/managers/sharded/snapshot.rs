@@ -75,9 +75,7 @@ impl Snapshot {
                 let head = heads.get(name)?;
                 let waits = |(place, mode): (u32, Mode)| {
                     let node = snapshot.node_at.get(place as usize).copied()?;
-                    // What a place keeps for its next transaction is in nobody's way for long.
-                    let waits = node != NONE && !registry.record(place).keeps(*name);
-                    waits.then_some((node, mode))
+                    (node != NONE).then_some((node, mode))
                 };
                 Some(Queue {
                     holders: head.holders().filter_map(waits).collect(),
@@ -85,7 +83,12 @@ impl Snapshot {
                     conversions: head.conversions(),
                 })
             });
-            let queue = queue.unwrap_or_default();
+            let mut queue = queue.unwrap_or_default();
+            // What a place keeps for its next transaction is in nobody's way for long. After the latch (I3 of `registry`).
+            queue.holders.retain(|&(node, _)| {
+                let place = snapshot.nodes[node].waiting.id.place();
+                !registry.record(place).keeps(*name)
+            });
             for (position, waiter) in queue.line.iter().enumerate() {
                 let node = snapshot.node_at.get(waiter.place as usize).copied();
                 let node = node.and_then(|node| snapshot.nodes.get_mut(node));
