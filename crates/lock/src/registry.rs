@@ -217,6 +217,14 @@ impl Record {
         self.awaited_by.fetch_add(more as u64, Ordering::Relaxed);
     }
 
+    /// So many fewer wait for it.
+    pub(crate) fn is_awaited_by_fewer(&self, fewer: usize) {
+        let less = |count: u64| Some(count.saturating_sub(fewer as u64));
+        let _ = self
+            .awaited_by
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
     /// Nobody waits for it.
     pub(crate) fn is_awaited_no_more(&self) {
         self.awaited_by.store(0, Ordering::Relaxed);

@@ -185,6 +185,35 @@ fn who_gave_back_what_others_waited_for_goes_first_no_more() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
+/// A lock that is given back by itself weighs no more; what is kept beside it does.
+#[test]
+fn who_gives_back_one_lock_keeps_the_weight_of_the_others() {
+    let table = Table::of_its_own_thread();
+    let t = &table;
+    let (mut holder, mut light) = (t.owner("holder"), t.owner("light"));
+    let (mut first, mut late) = (t.owner("first"), t.owner("late"));
+    let mut behind = ["one", "two", "three"].map(|label| t.owner(label));
+    let names = [2, 3, 4].map(Name::advisory);
+    t.granted(&mut holder, HOT, Mode::X);
+    t.granted(&mut first, names[0], Mode::X);
+    t.granted(&mut late, names[1], Mode::X);
+    t.granted(&mut late, names[2], Mode::X);
+    for (owner, name) in behind.iter_mut().zip(names) {
+        t.waits(owner, name, Mode::X);
+    }
+    t.waits(&mut light, HOT, Mode::X);
+    t.waits(&mut first, HOT, Mode::X);
+    assert!(t.locks.release(&t.worker, &mut late, names[2]));
+    assert!(t.is_granted(&mut behind[2]));
+    t.waits(&mut late, HOT, Mode::X);
+    assert_eq!(t.line(HOT), ["first", "late", "light"]);
+    for owner in [&mut late, &mut first, &mut light, &mut holder] {
+        t.end(owner);
+    }
+    behind.iter_mut().for_each(|owner| t.end(owner));
+    assert!(t.locks.inspect(&t.worker).queues.is_empty());
+}
+
 /// Who is granted a name has those behind it in the line waiting for it.
 #[test]
 fn who_is_granted_what_others_wait_for_is_awaited_by_them() {

@@ -137,7 +137,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/lock/src/registry.rs",
-        15,
+        16,
         "\"lock wait\" for the wait, who waits for whom, and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
     ),
     ("crates/lock/src/remembered.rs", 9, "\"remembered locks\""),

@@ -516,7 +516,17 @@ impl<B: Buckets> LockManager for Queued<B> {
         };
         let entry = owner.held.remove(at);
         let mut wakes = Wakes::new();
-        self.give_back(worker, &entry, &mut wakes);
+        let mut awaited_by = 0;
+        self.with(worker, &entry.name, entry.hash, |heads| {
+            heads.release(&entry.name, entry.slot, |head| {
+                awaited_by = self.waiting_for(head, entry.mode);
+                self.regrant(worker, head, &mut wakes);
+            });
+        });
+        if awaited_by > 0 {
+            worker.account().passed(&WAIT);
+            owner.record().is_awaited_by_fewer(awaited_by);
+        }
         true
     }
 

@@ -2,12 +2,13 @@
 //!
 //! How many wait for an owner is counted in its record: one more when somebody comes to wait for what it holds, the
 //! whole line when it is granted what others wait for. That is not exact: those who wait for these are not counted, nor
-//! is it noticed when somebody gives up. But it is known when it is needed. It ends with the
-//! transaction, and when a part of the locks is given back.
+//! is it noticed when somebody gives up. But it is known when it is needed. Who gives back one lock has fewer waiting
+//! for it, and nobody who ends, or goes back to a savepoint of the locks.
 
 use super::{Asked, Buckets, Queued};
 use crate::{
     managers::head::Head,
+    mode::Mode,
     owner::Owner,
     registry::{Waiting, Wakes},
 };
@@ -57,7 +58,18 @@ impl<B: Buckets> Queued<B> {
         })
     }
 
-    /// A transaction has ended, or given back a part.
+    /// How many of those who wait there do so for what is held in `mode`.
+    pub(super) fn waiting_for(&self, head: &Head, mode: Mode) -> usize {
+        match self.weighs {
+            true => head
+                .line()
+                .filter(|waiter| !waiter.mode.compatible(mode))
+                .count(),
+            false => 0,
+        }
+    }
+
+    /// A transaction has ended, or given back all since a savepoint.
     pub(in crate::managers) fn forget_weight(&self, owner: &Owner) {
         if self.weighs {
             owner.record().is_awaited_no_more();
