@@ -11,11 +11,23 @@ use foxton_lock::{
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::{
-    sync::{Barrier, Mutex},
-    task::{Context, Poll, Waker},
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
+
+/// Notes that it was woken.
+struct Woken(Arc<AtomicBool>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 struct Table {
     locks: Any,
@@ -77,6 +89,16 @@ impl Table {
         let mut context = Context::from_waker(Waker::noop());
         let polled = self.locks.poll_wait(&self.worker, owner, &mut context);
         matches!(polled, Poll::Ready(Outcome::Granted))
+    }
+
+    /// Has a wait begin to sleep, and says later whether it was woken.
+    fn sleeps(&self, owner: &mut Owner) -> Arc<AtomicBool> {
+        let woken = Arc::new(AtomicBool::new(false));
+        let waker = Waker::from(Arc::new(Woken(woken.clone())));
+        let mut context = Context::from_waker(&waker);
+        let polled = self.locks.poll_wait(&self.worker, owner, &mut context);
+        assert!(polled.is_pending());
+        woken
     }
 
     fn is_victim(&self, owner: &mut Owner) -> bool {
@@ -214,27 +236,53 @@ fn who_gives_back_one_lock_keeps_the_weight_of_the_others() {
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
-/// Who is granted a name has those behind it in the line waiting for it.
+/// Who holds the same name, and is in nobody's way there, is awaited by nobody.
+#[test]
+fn who_waits_weighs_those_alone_that_are_in_its_way() {
+    let table = Table::of_its_own_thread();
+    let t = &table;
+    let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
+    let (mut late, mut other) = (t.owner("late"), t.owner("other"));
+    let mut behind = t.owner("behind");
+    t.granted(&mut holder, HOT, Mode::X);
+    t.waits(&mut first, HOT, Mode::X);
+    t.granted(&mut late, Name::table(1), Mode::IS);
+    t.granted(&mut other, Name::table(1), Mode::IX);
+    t.waits(&mut behind, Name::table(1), Mode::S);
+    t.waits(&mut late, HOT, Mode::X);
+    t.waits(&mut other, HOT, Mode::X);
+    assert_eq!(t.line(HOT), ["other", "first", "late"]);
+    for owner in [&mut holder, &mut first, &mut late, &mut other, &mut behind] {
+        t.end(owner);
+    }
+    assert!(t.locks.inspect(&t.worker).queues.is_empty());
+}
+
+/// Who is granted a name has those behind it in the line waiting for it: all of them, and so more than one who has one.
 #[test]
 fn who_is_granted_what_others_wait_for_is_awaited_by_them() {
     let table = Table::of_its_own_thread();
     let t = &table;
     let (mut holder, mut first) = (t.owner("holder"), t.owner("first"));
-    let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
-    let side = Name::advisory(2);
+    let (mut late, mut other) = (t.owner("late"), t.owner("other"));
+    let mut behind = ["one", "two", "three"].map(|label| t.owner(label));
+    let (side, of_first) = (Name::advisory(2), Name::advisory(3));
     t.granted(&mut holder, HOT, Mode::X);
+    t.granted(&mut first, of_first, Mode::X);
+    t.waits(&mut behind[0], of_first, Mode::X);
     t.waits(&mut first, HOT, Mode::X);
-    let mut other = t.owner("other");
     t.granted(&mut other, side, Mode::X);
     t.waits(&mut late, side, Mode::X);
-    t.waits(&mut behind, side, Mode::X);
+    t.waits(&mut behind[1], side, Mode::X);
+    t.waits(&mut behind[2], side, Mode::X);
     t.end(&mut other);
     assert!(t.is_granted(&mut late));
     t.waits(&mut late, HOT, Mode::X);
     assert_eq!(t.line(HOT), ["late", "first"]);
-    for owner in [&mut holder, &mut first, &mut late, &mut behind] {
+    for owner in [&mut holder, &mut first, &mut late] {
         t.end(owner);
     }
+    behind.iter_mut().for_each(|owner| t.end(owner));
     assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
@@ -269,7 +317,9 @@ fn who_can_go_once_it_is_put_first_goes_at_once() {
     t.granted(&mut late, Name::advisory(2), Mode::X);
     t.waits(&mut writer, HOT, Mode::X);
     t.waits(&mut late, HOT, Mode::S);
+    let woken = t.sleeps(&mut late);
     t.waits(&mut behind, Name::advisory(2), Mode::X);
+    assert!(woken.load(Relaxed), "it sleeps on");
     assert!(t.is_granted(&mut late));
     assert_eq!(t.line(HOT), ["writer"]);
     for owner in [&mut late, &mut reader, &mut writer, &mut behind] {
@@ -289,14 +339,17 @@ fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
         let (a, b) = (Name::advisory(1), Name::advisory(2));
         t.granted(&mut one, a, Mode::X);
         t.granted(&mut two, b, Mode::X);
+        t.granted(&mut two, Name::advisory(3), Mode::X);
         t.waits(&mut one, b, Mode::X);
+        let woken = t.sleeps(&mut one);
         t.waits(&mut two, a, Mode::X);
         assert_eq!(t.locks.deadlocks().len(), 1, "{kind}");
-        // Of equal work the one that began later gives way.
-        assert!(t.is_victim(&mut two), "{kind}");
-        t.end(&mut two);
-        assert!(t.is_granted(&mut one), "{kind}");
+        // Who holds less gives way, and sleeps.
+        assert!(woken.load(Relaxed), "{kind}: it sleeps on");
+        assert!(t.is_victim(&mut one), "{kind}");
         t.end(&mut one);
+        assert!(t.is_granted(&mut two), "{kind}");
+        t.end(&mut two);
     }
 }
 
@@ -339,31 +392,82 @@ fn a_circle_that_an_order_closes_is_found() {
             key,
             Mode::key(KeyPart::None, GapPart::InsertIntention),
         );
-        let mut late = t.owner("late");
-        t.granted(&mut late, name(9), Mode::X);
+        // Two are moved at once, and only the second closes it.
+        let (mut early, mut late) = (t.owner("early"), t.owner("late"));
+        t.granted(&mut early, name(9), READ);
+        t.granted(&mut late, name(9), READ);
         t.waits(&mut reader, side, READ);
+        t.waits(&mut early, key, READ);
         t.waits(&mut late, key, Mode::key(KeyPart::S, GapPart::S));
         // For the inserter wait two.
         let mut behind = ["one", "two", "three"].map(|label| t.owner(label));
         t.waits(&mut behind[0], name(9), Mode::X);
         t.waits(&mut behind[1], name(9), Mode::X);
-        assert_eq!(t.line(key), ["writer", "inserter", "late"], "{kind}");
+        let line = ["writer", "inserter", "early", "late"];
+        assert_eq!(t.line(key), line, "{kind}");
         assert_eq!(t.locks.deadlocks().len(), 0, "{kind}");
         t.waits(&mut behind[2], name(9), Mode::X);
         let queues = t.locks.inspect(&t.worker);
         assert_eq!(t.locks.deadlocks().len(), 1, "{kind}: {queues}");
-        for owner in [
-            &mut late,
-            &mut inserter,
-            &mut writer,
-            &mut scanner,
-            &mut reader,
-        ] {
+        for owner in [&mut early, &mut late, &mut inserter] {
+            t.end(owner);
+        }
+        for owner in [&mut writer, &mut scanner, &mut reader] {
             t.end(owner);
         }
         behind.iter_mut().for_each(|owner| t.end(owner));
         assert!(t.locks.inspect(&t.worker).queues.is_empty());
     }
+}
+
+/// The same circle, closed by who comes with weight and so goes to the front itself, before any copy says so.
+#[test]
+fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
+    let table = Table::of_its_own_thread();
+    let t = &table;
+    let hasher = KeyHasher::new(1);
+    let name = |number: u32| Name::key(1, &number.to_be_bytes(), &hasher);
+    let (key, side) = (name(0), name(1));
+    let (mut reader, mut scanner) = (t.owner("reader"), t.owner("scanner"));
+    let (mut writer, mut inserter) = (t.owner("writer"), t.owner("inserter"));
+    let mut late = t.owner("late");
+    t.granted(&mut reader, key, READ);
+    t.granted(&mut scanner, key, Mode::key(KeyPart::None, GapPart::S));
+    t.waits(&mut writer, key, Mode::key(KeyPart::X, GapPart::None));
+    for number in 10..10 + Kind::Sharded.overtaken_at_most() {
+        let (mut passes, mut behind) = (t.owner("passes"), t.owner("behind"));
+        t.granted(&mut passes, name(number), Mode::X);
+        t.waits(&mut behind, name(number), Mode::X);
+        t.waits(&mut passes, key, READ);
+        assert!(t.is_granted(&mut passes));
+        t.end(&mut behind);
+        t.end(&mut passes);
+    }
+    t.granted(&mut inserter, side, Mode::X);
+    let intention = Mode::key(KeyPart::None, GapPart::InsertIntention);
+    t.waits(&mut inserter, key, intention);
+    t.granted(&mut late, name(9), Mode::X);
+    // More than the two for whom the inserter may be put before others.
+    let mut behind: Vec<Owner> = (0..8).map(|_| t.owner("behind")).collect();
+    for owner in &mut behind {
+        t.waits(owner, name(9), Mode::X);
+    }
+    t.waits(&mut reader, side, READ);
+    assert_eq!(t.locks.deadlocks().len(), 0);
+    t.waits(&mut late, key, Mode::key(KeyPart::S, GapPart::S));
+    // If the thread's copy was there first, it is the thread that searches.
+    let until = Instant::now() + Duration::from_secs(10);
+    while t.locks.deadlocks().is_empty() {
+        let queues = t.locks.inspect(&t.worker);
+        assert!(Instant::now() < until, "nobody saw the circle: {queues}");
+        thread::yield_now();
+    }
+    for owner in [&mut late, &mut inserter, &mut writer, &mut scanner] {
+        t.end(owner);
+    }
+    t.end(&mut reader);
+    behind.iter_mut().for_each(|owner| t.end(owner));
+    assert!(t.locks.inspect(&t.worker).queues.is_empty());
 }
 
 /// A deadlock among sleeping threads ends, in the document's form by the detector's own thread, and soon.

@@ -414,6 +414,16 @@ mod tests {
     }
 
     #[test]
+    fn who_came_after_the_copy_keeps_the_weight_that_it_came_with() {
+        let snapshot = snapshot(&[vec![]]);
+        let mut head = Head::new(Name::advisory(3));
+        let later = head.enqueue(7, Ticket::from_sequence(1), Mode::X, None);
+        head.put_forward(later.wait(), 5);
+        let later = head.line().next().expect("it waits");
+        assert_eq!(snapshot.weight(&later), 5);
+    }
+
+    #[test]
     fn who_waits_for_two_is_counted_once_by_whom_both_wait_for() {
         let diamond = [vec![], vec![0], vec![0], vec![1, 2]];
         let mut snapshot = snapshot(&diamond);
