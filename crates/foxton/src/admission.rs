@@ -31,7 +31,7 @@ pub enum Admission {
     All,
     /// All, but three for each processor where more is committed with so few. Whether it is, is tried for half a second, when
     /// more than eight for each processor are blocked by locks of others and this process keeps three fifths of the
-    /// processors busy all the same; and again after two seconds, or more if it was in vain, up to a minute.
+    /// processors busy all the same; and again after two seconds, or more if it was in vain, up to eight.
     #[default]
     Adaptive,
     /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are
