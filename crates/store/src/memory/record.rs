@@ -242,14 +242,9 @@ fn layout(tail_bytes: usize) -> Layout {
     Layout::from_size_align(size, ALIGN).expect("keys and values have a maximum")
 }
 
-/// What a record takes, with the value that it owns, in bytes.
+/// What a record takes, in bytes, without a value outside of it: who takes a record out has mostly taken that out before.
 pub(super) fn bytes(record: &Record) -> usize {
-    // Relaxed: asked by who took the record out, and so comes after everyone who put a value there.
-    let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
-    let outside = value.filter(|&block| record.inside_block() != Some(block));
-    // SAFETY: the record owns it (I3) and is borrowed, so it lives.
-    let of_value = outside.map_or(0, |block| unsafe { value::bytes(block) }.len());
-    layout(record.header.tail_bytes as usize).size() + of_value
+    layout(record.header.tail_bytes as usize).size()
 }
 
 /// Frees a record and the value it owns.
