@@ -35,7 +35,7 @@ pub fn block(findings: &Findings) -> Option<Block> {
 fn method() -> String {
     format!(
         "Shares of what all processors could have given in one more run of each point. Idle, others (programs \
-         that are not this one) and the kernel are the system's own account; the program's share is divided by \
+         that are not this one, and the host of a virtual machine) and the kernel are the system's own account; the program's share is divided by \
          {FREQUENCY} samples for each second of processor time, each told by its source line through what is \
          inlined and by its callers. ± is how far a share may be off by chance, nineteen times in twenty. What the \
          sampling costs is the last column: throughput sampled ÷ not sampled, each with its own scatter."
