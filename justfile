@@ -34,7 +34,7 @@ emulated:
 # Races and failures at named points of the engine.
 hooks:
     cargo test -p foxton-sync --features hooks --test hooks
-    cargo test -p foxton-log --features hooks --test clock
+    cargo test -p foxton-log --features hooks --test hooks
     cargo test -p foxton --features hooks --test hooks --test idle --test cancelled
     cargo test -p foxton-sim --features hooks --test points --test power
 

@@ -20,8 +20,9 @@
 //!   and the other, of success, for the same bytes.
 //! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
 //!   insert is refused. The failure is kept and told to everybody.
-//! * I4 The order is: `output`, then `syncing`, then a latch. The flusher does not hold `output`
-//!   while it syncs, except when a segment ends.
+//! * I4 The order is: `output`, then `syncing`, then a latch; the latch of those who wait, then `failure`, then
+//!   what the buffer gives places by. The flusher does not hold `output` while it syncs, except when a segment ends.
+//! * I5 The buffer refuses before `failure` can be read: who has been told of the failure inserts nothing after it.
 //!
 //! # Orderings
 //!
@@ -400,11 +401,15 @@ impl Core {
     /// Keeps the first failure (I3), and returns it as everybody's error.
     pub(crate) fn fail(&self, worker: &Worker, failure: Failure) -> LogError {
         worker.account().passed(&FAILURE);
-        let failure = lock(&self.failure)
-            .get_or_insert_with(|| StdArc::new(failure))
-            .clone();
-        let error = LogError::Failed(failure);
-        self.buffer.refuse(worker, error.clone());
+        let error = {
+            let mut kept = lock(&self.failure);
+            let failure = kept.get_or_insert_with(|| StdArc::new(failure));
+            let error = LogError::Failed(failure.clone());
+            worker.hooks().pass(&point::FAILED);
+            // Before anybody can be told (I5).
+            self.buffer.refuse(worker, error.clone());
+            error
+        };
         self.waiters.failed(worker);
         self.room.over(worker);
         error

@@ -14,6 +14,8 @@ pub const SYNCED: Point = Point::passing("log/synced");
 pub const SEGMENT_FULL: Point = Point::failing("log/segment full");
 /// A full segment is synced, and the next not yet made.
 pub const SEGMENT_NEXT: Point = Point::failing("log/segment next");
+/// A failure is noted, and inserts are not refused yet.
+pub const FAILED: Point = Point::passing("log/failed");
 
-/// All of them.
+/// All that a log passes which does not fail.
 pub const ALL: [Point; 6] = [INSERT, WRITE, SYNC, SYNCED, SEGMENT_FULL, SEGMENT_NEXT];
