@@ -52,7 +52,12 @@ fn beginning_and_ending_a_transaction_passes_nothing_that_all_share() {
         assert_eq!(one(Component::Metadata, Pattern::Unbounded), 0.0);
     }
     assert_eq!(read(Component::Log, Pattern::Unbounded), 0.0);
-    assert_eq!(write(Component::Log, Pattern::Unbounded), 1.0, "one record");
+    assert_eq!(write(Component::Log, Pattern::Unbounded), 0.0);
+    assert_eq!(
+        write(Component::Log, Pattern::Cooperative),
+        1.0,
+        "one record"
+    );
     assert_eq!(
         write(Component::Lock, Pattern::Unbounded),
         4.0,

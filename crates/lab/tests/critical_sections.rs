@@ -58,21 +58,23 @@ fn fewest(design: &str, durability: Durability, expected: [f64; 3]) -> ([f64; 3]
     fewest
 }
 
-/// The target: six with the default, where the baseline has eight. What a commit waits for changes neither, since those who
+/// The target: six with the default at most, where the baseline has eight; it has five. What a commit waits for changes neither, since those who
 /// wait for the device are served together.
 #[cfg(feature = "account")]
 #[test]
-fn an_update_of_a_location_meets_others_at_six_places_whatever_its_commit_waits_for() {
+fn an_update_of_a_location_meets_others_at_five_places_whatever_its_commit_waits_for() {
     for durability in [Durability::None, Durability::Buffered, Durability::Sync] {
         for (design, expected) in [
             ("baseline", [6.0, 1.0, 1.0]),
             ("direct", [4.0, 1.0, 0.0]),
-            ("default", [4.0, 1.0, 1.0]),
+            ("default", [4.0, 1.0, 0.0]),
         ] {
             let (found, others) = fewest(design, durability, expected);
             assert_eq!(found, expected, "{design}, {durability}");
             // Now and then the epoch is advanced, by one transaction in a hundred.
             assert!(others < 0.5, "{design}, {durability}: {others}");
+            let all = found.iter().sum::<f64>() + others;
+            assert!(design != "default" || all <= 6.0, "{durability}: {all}");
         }
     }
 }

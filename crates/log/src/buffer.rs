@@ -82,7 +82,6 @@ pub(crate) mod room;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BufferKind {
     /// One latch around allocate and copy: the traditional log buffer.
-    #[default]
     Baseline,
     /// Threads that wait at the latch ask for one place together, and copy side by side while one of
     /// them holds the latch.
@@ -91,7 +90,9 @@ pub enum BufferKind {
     Decoupled,
     /// As `decoupled`, but completes in turn: who is early waits.
     DecoupledWaiting,
-    /// Allocates by one word, together where many meet at it, and copies outside.
+    /// Allocates by one word, together where many meet at it, and copies outside. The default: whoever loses its processor
+    /// in it holds up nobody who inserts.
+    #[default]
     Hybrid,
     /// As `hybrid`, but completes in turn: who is early waits.
     HybridWaiting,

@@ -216,7 +216,7 @@ impl Written {
             .clamp(segment::HEADER_BYTES, SEGMENT);
         let first = create(&**target, identity, span.from, capacity).map_err(CopyError::Target)?;
         Ok(Written {
-            output: Output::new(target.clone(), *identity, capacity, first, span.from),
+            output: Output::new(target.clone(), *identity, capacity, first, span.from, None),
             chunk: Vec::with_capacity(2 * CHUNK),
         })
     }

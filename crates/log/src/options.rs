@@ -27,7 +27,7 @@ pub struct LogOptions {
     /// Default 16 MiB, at least 8 KiB. Buffers that delegate completion take a sixteenth more for
     /// the marks. Writing begins whenever another quarter has filled.
     pub buffer_bytes: usize,
-    /// How threads come by their places in the buffer. Default: baseline.
+    /// How threads come by their places in the buffer. Default: hybrid.
     pub buffer: BufferKind,
     /// How long what was committed *buffered* may stay in the hands of the operating system.
     /// Default 1 s.

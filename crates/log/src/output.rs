@@ -5,6 +5,7 @@
 //! * I1 Every byte before `at` has been handed to the device. `at` lies in `segment`, or at its
 //!   limit.
 //! * I2 The next segment is made only once this one is full and synced (`segment`, I1).
+//! * I3 While `closed_at` says so, what lies before `at` ends in a closing record that is durable, and closing needs no other.
 
 use std::io;
 use std::sync::Arc;
@@ -43,18 +44,21 @@ pub(crate) struct Output {
     capacity: u64,
     segment: Segment,
     at: Lsn,
+    /// Where the closing record begins that ends at `at` (I3).
+    closed_at: Option<Lsn>,
     /// Calls of `write_at`.
     pub(crate) writes: u64,
 }
 
 impl Output {
-    /// Goes on at `at`, which lies in `segment`.
+    /// Goes on at `at`, which lies in `segment`, behind the closing record at `closed_at` if there is one.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         identity: [u8; 16],
         capacity: u64,
         segment: Segment,
         at: Lsn,
+        closed_at: Option<Lsn>,
     ) -> Self {
         Output {
             device,
@@ -62,6 +66,7 @@ impl Output {
             capacity,
             segment,
             at,
+            closed_at,
             writes: 0,
         }
     }
@@ -79,6 +84,7 @@ impl Output {
     /// Writes `bytes` on.
     pub(crate) fn write(&mut self, mut bytes: &[u8], sync: Sync<'_>) -> Result<(), Halt> {
         while !bytes.is_empty() {
+            self.closed_at = None; // I3
             if self.at == self.segment.limit() {
                 sync(&self.segment, self.at).map_err(Halt::Told)?;
                 self.segment = create(&*self.device, &self.identity, self.at, self.capacity)?;
@@ -96,11 +102,18 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the record that says the log was closed, cuts off the space that was reserved
-    /// behind it, and syncs; then leaves the [`mark`]. Everything before must be durable.
+    /// Writes the record that says the log was closed, unless the one that it was opened with is still its
+    /// last; cuts off the space that was reserved behind it, and syncs; then leaves the [`mark`]. Everything
+    /// before must be durable.
     pub(crate) fn write_closed(&mut self, seal: Seal, sync: Sync<'_>) -> Result<(), Halt> {
-        let durable = self.at;
-        self.write(&closed(seal, self.at), sync)?;
+        let durable = match self.closed_at {
+            Some(lsn) => lsn,
+            None => {
+                let lsn = self.at;
+                self.write(&closed(seal, lsn), sync)?;
+                lsn
+            }
+        };
         self.segment
             .file
             .set_len(self.segment.offset_of(self.at))

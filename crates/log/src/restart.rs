@@ -14,7 +14,8 @@
 //!   writing only for as long as it keeps it in memory, and then what is on the disk.
 //! * A log that was closed: only the closing record itself can be in doubt, since it is written
 //!   when everything before it is durable. It is written again in place; tearing it harms
-//!   nothing.
+//!   nothing. If nothing is inserted behind it, it is what closes the log this time, too, which is then
+//!   byte for byte what it was.
 //!
 //! Segments before the last are durable (`segment`, I1).
 //!
@@ -72,7 +73,7 @@ pub(crate) fn prepare(
         ),
     };
     Ok((
-        Output::new(device, identity, capacity, segment, end),
+        Output::new(device, identity, capacity, segment, end, found.closed_at),
         rewritten,
     ))
 }

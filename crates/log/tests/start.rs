@@ -8,12 +8,13 @@ use std::sync::Arc;
 use foxton_log::device::Device;
 use foxton_log::device::disk::Damage as PowerCut;
 use foxton_log::device::fault::FaultDevice;
+use foxton_log::device::memory::MemoryDevice;
 use foxton_log::follow::Follower;
 use foxton_log::reader;
-use foxton_log::{Damage, Log, Lsn, OpenError, Start, segment};
+use foxton_log::{Damage, Ended, Log, Lsn, OpenError, Start, segment};
 use foxton_sync::worker::{Worker, Workers};
 
-use support::{Entry, IDENTITY, Refused, open, options};
+use support::{Entry, IDENTITY, Refused, open, options, read};
 
 /// A log of several segments, still open, all of it durable.
 fn log() -> (FaultDevice, Log, Worker, Vec<Entry>) {
@@ -62,6 +63,58 @@ fn segments(device: &dyn Device) -> Vec<Lsn> {
         .collect();
     firsts.sort_unstable();
     firsts
+}
+
+/// Wherever the closing record lies: within a segment, at its end, and in two of them.
+#[test]
+fn a_log_that_is_opened_and_closed_again_is_what_it_was_wherever_the_power_goes() {
+    let first = |payload: &[u8]| {
+        let device = Arc::new(MemoryDevice::new());
+        let (log, ..) = open(device.clone()).unwrap();
+        let worker = Workers::new().worker();
+        log.insert(&worker, 3, &[payload]).unwrap();
+        log.close(&worker).unwrap();
+        device
+    };
+    let capacity = (options().segment_bytes - segment::HEADER_BYTES) as usize;
+    let mut spanned = 0;
+    for length in (0..200)
+        .step_by(40)
+        .chain((capacity - 96..capacity).step_by(8))
+    {
+        let was = first(&vec![7; length]);
+        let (summary, entries) = read(&*was).unwrap();
+        let is_within = |segment: &Lsn| *segment < summary.end && summary.end.since(*segment) < 24;
+        spanned += usize::from(segments(&*was).iter().any(is_within));
+        let device = FaultDevice::holding(&was);
+        device.record();
+        for _ in 0..2 {
+            let (log, _, found) = open(Arc::new(device.clone())).unwrap();
+            assert_eq!(found, entries, "{length}");
+            log.close(&Workers::new().worker()).unwrap();
+            let now = device.crash(PowerCut::KeepAll, 0);
+            assert!(now.files() == was.files(), "{length}: it is another");
+        }
+        // Cut anywhere, it holds what it held; and it goes on.
+        let recording = device.recording().unwrap();
+        for (cut, disk) in recording.disks().enumerate() {
+            for damage in PowerCut::ALL {
+                if damage.harms_durable() {
+                    continue;
+                }
+                let image = Arc::new(disk.crash(damage, cut as u64));
+                let say = format!("{length}, cut at {cut}, {damage:?}");
+                let (log, _, found) = open(image.clone()).expect(&say);
+                assert_eq!(found, entries, "{say}");
+                let worker = Workers::new().worker();
+                log.insert(&worker, 4, &[b"more"]).unwrap();
+                log.close(&worker).unwrap();
+                let (summary, found) = read(&*image).expect(&say);
+                assert_eq!((found.len(), summary.ended), (2, Ended::Closed), "{say}");
+            }
+        }
+    }
+    assert!(spanned > 0, "no closing record lay in two segments");
 }
 
 #[test]
