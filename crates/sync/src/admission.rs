@@ -46,10 +46,10 @@
 //!
 //! # Orderings
 //!
-//! `free` and `length` lead to no memory, and what a client does with its seat is ordered by the locks that
-//! it takes: Relaxed.
-//!
-//! * O1  A place's word is read without the mutex before a sleep (Acquire), and written under it (Release).
+//! None. `free`, `length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
+//! locks that it takes, as it must be: a seat that was left free says nothing of who left it, and one that is handed on
+//! says no more. A word is read without the mutex, but always after the token of whoever wrote it: parking hands on what
+//! was done before the token was given (`park`), so that nobody sleeps again over a word that it has missed. All Relaxed.
 //!
 //! ```
 //! use foxton_sync::admission::{Admission, Claim};
@@ -322,8 +322,7 @@ impl Admission {
         let (mut left, mut in_vain) = (None, 0);
         let mut watches = 0_u64;
         loop {
-            match place.word.load(Ordering::Acquire) {
-                // O1
+            match place.word.load(Ordering::Relaxed) {
                 SEATED => break claim.is_seated = true,
                 LET_IN => break,
                 WAITING => thread::park(),

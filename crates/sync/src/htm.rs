@@ -14,6 +14,7 @@
 //! microcode has every transaction abort, and so may a processor whose RTM was switched off for safety. So
 //! some small transactions are begun, and there is RTM where one of them commits. `FOXTON_HTM=off` in the
 //! environment says that there is none; so do other processors, and the model checkers.
+//! What latches are elided by, which in a build for tests is software, [`Means`](crate::latch::Means) says.
 //!
 //! # What a transaction may do
 //!
@@ -127,7 +128,7 @@ pub fn rtm() -> Result<Rtm, NotAvailable> {
     // A fact about the processor, not state: it is the same for all.
     static FOUND: OnceLock<Result<Rtm, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        switched_on(std::env::var_os(SWITCH).as_deref())?;
+        switch()?;
         let rtm = Rtm(instructions::Rtm::shown()?);
         tried(|| rtm.run(|| ()).is_ok())?;
         Ok(rtm)
@@ -142,11 +143,17 @@ pub fn rtm() -> Result<Rtm, NotAvailable> {
 pub fn hle() -> Result<Hle, NotAvailable> {
     static FOUND: OnceLock<Result<Hle, NotAvailable>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        switched_on(std::env::var_os(SWITCH).as_deref())?;
+        switch()?;
         let hle = Hle(instructions::Hle::shown()?);
         tried(|| hle.0.elides())?;
         Ok(hle)
     })
+}
+
+/// What [`SWITCH`] says. Read once: latches that are made at different times are of one kind.
+pub(crate) fn switch() -> Result<(), NotAvailable> {
+    static FOUND: OnceLock<Result<(), NotAvailable>> = OnceLock::new();
+    *FOUND.get_or_init(|| switched_on(std::env::var_os(SWITCH).as_deref()))
 }
 
 fn switched_on(switch: Option<&OsStr>) -> Result<(), NotAvailable> {

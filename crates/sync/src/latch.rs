@@ -137,7 +137,7 @@ impl Kind {
             Self::ElidedRtm
             | Self::ElidedRetry100
             | Self::ElidedCooldown
-            | Self::ElidedAdaptive => htm::rtm().map(|_| true),
+            | Self::ElidedAdaptive => Means::here().map(|_| true),
         }
     }
 
@@ -155,6 +155,44 @@ impl Kind {
             Self::ElidedHle | Self::ElidedRtm | Self::ElidedRetry100 => Self::TasT,
             Self::ElidedCooldown | Self::ElidedAdaptive => Self::Parking,
         }
+    }
+}
+
+/// What the transactions are made of that latches begin, those by prefixes aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Means {
+    /// The processor's own.
+    Processor,
+    /// Software stands in for them, in a build with the feature `emulated`: one at a time for each latch, and one
+    /// in four aborts. What it shows is that nothing goes wrong, never what elision is worth.
+    Software,
+}
+
+impl Means {
+    /// Those of this build on this machine.
+    ///
+    /// ```
+    /// use foxton_sync::latch::{Kind, Means};
+    ///
+    /// assert_eq!(Kind::ElidedRtm.elides(), Means::here().map(|_| true));
+    /// ```
+    ///
+    /// # Errors
+    /// Why there are none, so that latches are taken after all.
+    pub fn here() -> Result<Self, htm::NotAvailable> {
+        if cfg!(feature = "emulated") {
+            return htm::switch().map(|()| Self::Software);
+        }
+        htm::rtm().map(|_| Self::Processor)
+    }
+}
+
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Processor => "of the processor",
+            Self::Software => "emulated by software",
+        })
     }
 }
 

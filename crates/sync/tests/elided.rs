@@ -3,11 +3,12 @@
 //! `latch/elided/tests.rs`, what has a crowd in `oversubscribed.rs`.
 #![cfg(not(loom))]
 
-use foxton_sync::htm::{self, Elisions};
-use foxton_sync::latch::{Kind, Latched};
+use foxton_sync::htm::{self, Elisions, NotAvailable};
+use foxton_sync::latch::{Kind, Latched, Means};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::VecDeque;
+use std::process::Command;
 use std::thread;
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "elided");
@@ -21,17 +22,51 @@ const ELIDED: [Kind; 5] = [
 ];
 
 #[test]
-fn a_kind_elides_where_the_processor_can() {
+fn a_kind_elides_where_the_processor_can_or_software_stands_in_for_it() {
     for kind in Kind::PLAIN {
         assert_eq!(kind.elides(), Ok(false));
     }
     for kind in ELIDED {
         let can = match kind {
-            Kind::ElidedHle => htm::hle().is_ok(),
-            _ => htm::rtm().is_ok(),
+            Kind::ElidedHle => htm::hle().map(|_| true),
+            _ => Means::here().map(|_| true),
         };
-        assert_eq!(kind.elides().is_ok(), can, "{kind}");
+        assert_eq!(kind.elides(), can, "{kind}");
     }
+    let means = Means::here();
+    let software = means == Ok(Means::Software);
+    assert_eq!(software, cfg!(feature = "emulated") && means.is_ok());
+    if !software {
+        assert_eq!(means.err(), htm::rtm().err());
+    }
+}
+
+/// Everything here once more, in a process in which nothing is to be elided: the switch is read once. Where software
+/// stands in, this is seen on any machine.
+#[test]
+fn switched_off_nothing_is_elided_and_all_holds_that_held() {
+    let switch = std::env::var_os(htm::SWITCH);
+    let why = match switch.as_deref().map(|switch| switch.as_encoded_bytes()) {
+        None | Some(b"on" | b"") => {
+            for switch in ["off", "of"] {
+                let program = std::env::current_exe().expect("this is a program");
+                let told = Command::new(program).env(htm::SWITCH, switch).output();
+                let told = told.expect("it can be run again");
+                let words = String::from_utf8_lossy(&told.stdout);
+                assert!(told.status.success(), "{switch}: {words}");
+                assert!(words.contains("switched_off"), "{switch}: {words}");
+            }
+            return;
+        }
+        Some(b"off") => NotAvailable::SwitchedOff,
+        Some(_) => NotAvailable::SwitchNotUnderstood,
+    };
+    for kind in ELIDED {
+        assert_eq!(kind.elides(), Err(why), "{kind}");
+    }
+    assert_eq!(Means::here(), Err(why));
+    assert_eq!(htm::rtm().err(), Some(why));
+    assert_eq!(htm::hle().err(), Some(why));
 }
 
 /// A pass through another latch, in either order, and through the same: the inner pass sees the outer as
@@ -105,7 +140,7 @@ fn no_money_is_lost_in_a_bank_behind_one_latch() {
 /// With the hardware somebody was elided, and somebody took the latch; otherwise nothing is counted. Whether the
 /// one that adapts tries depends on who came when.
 fn check(kind: Kind, done: &Elisions) {
-    let elides = htm::rtm().is_ok() || cfg!(feature = "emulated");
+    let elides = kind.elides() == Ok(true);
     match kind {
         Kind::ElidedRtm | Kind::ElidedRetry100 | Kind::ElidedCooldown if elides => {
             assert!(done.committed > 0 && done.real > 0, "{kind}: {done:?}");

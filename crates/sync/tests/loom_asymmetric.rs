@@ -7,11 +7,10 @@ use foxton_sync::{
 };
 
 /// Store buffering: each side writes its word and reads the other's.
-#[test]
-fn o1_one_of_two_sides_sees_the_other() {
-    loom::model(|| {
+fn one_of_two_sides_sees_the_other(pair: fn() -> Asymmetric) {
+    loom::model(move || {
         let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
-        let fence = Asymmetric::new();
+        let fence = pair();
         let frequent = {
             let shared = shared.clone();
             loom::thread::spawn(move || {
@@ -25,4 +24,14 @@ fn o1_one_of_two_sides_sees_the_other() {
         let seen = shared.0.load(Relaxed);
         assert!(seen + frequent.join().unwrap() > 0, "both missed the other");
     });
+}
+
+#[test]
+fn o1_one_of_two_sides_sees_the_other() {
+    one_of_two_sides_sees_the_other(Asymmetric::new);
+}
+
+#[test]
+fn o1_full_fences_on_both_sides_do_the_same() {
+    one_of_two_sides_sees_the_other(Asymmetric::symmetric);
 }

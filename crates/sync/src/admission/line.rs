@@ -9,9 +9,7 @@
 //!
 //! * I5  Between two times that the first of the line is taken, at most `PASSES` others are.
 //!
-//! # Orderings
-//!
-//! * O1  see [`admission`](super): `becomes` writes a place's word (Release), and its owner reads it.
+//! Why a place's word is Relaxed is said in [`admission`](super).
 
 use std::collections::VecDeque;
 
@@ -48,7 +46,7 @@ impl Place {
     }
 
     pub(super) fn becomes(&self, word: u32) {
-        self.word.store(word, Ordering::Release); // O1
+        self.word.store(word, Ordering::Relaxed);
     }
 }
 

@@ -28,7 +28,9 @@
 //!
 //! One abort takes the latch, which aborts all others; if each of them took the latch in turn, the next
 //! would find it held again, and nobody would ever elide [001 §2.2]. So an abort because the latch was held
-//! counts for nothing: the thread waits until it is free, and tries again.
+//! counts for nothing: the thread waits until it is free, and tries again. Over a latch whose waiters sleep, one
+//! that was held for all of a wait's patience is slept for and had on waking, which no other pass is made to pay
+//! for; and each wait has patience of its own, so that whoever is only late a few times sleeps for none of them.
 //!
 //! # Differences from the paper
 //!
@@ -78,7 +80,7 @@ fn native() -> Option<Native> {
     #[cfg(not(feature = "emulated"))]
     return crate::htm::rtm().ok();
     #[cfg(feature = "emulated")]
-    Some(Native::default())
+    return crate::htm::switch().ok().map(|()| Native::default());
 }
 
 /// A latch, and what is done not to take it.
@@ -231,7 +233,8 @@ impl<E: Engine> Elided<E> {
             }
             match self.attempt(worker) {
                 Attempt::Inside => return,
-                Attempt::Held => {}
+                // Another holder, and so another wait. While the latch rests there is but one, as over `parking`.
+                Attempt::Held => backoff = Backoff::new(),
                 Attempt::Take(why) => {
                     let taken = self.engine.exclusively(|| self.raw.try_acquire(node));
                     if self.took_if(taken, worker, why) {

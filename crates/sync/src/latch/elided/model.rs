@@ -14,7 +14,7 @@ use crate::htm::Abort;
 use crate::htm::engine::Engine;
 use crate::latch::Kind;
 use crate::latch::queue::Node;
-use crate::shim::{Arc, Mutex, UnsafeCell, lock};
+use crate::shim::{Arc, AtomicU32, Mutex, Ordering, UnsafeCell, lock};
 use crate::worker::Worker;
 use std::collections::VecDeque;
 
@@ -38,6 +38,8 @@ pub struct World(Arc<Inner>);
 struct Inner {
     inside: Alone,
     script: Mutex<Script>,
+    /// Threads that were about to take the latch, ever. None are counted in a model.
+    takers: AtomicU32,
 }
 
 impl World {
@@ -46,7 +48,17 @@ impl World {
         Self(Arc::new(Inner {
             inside: Alone::default(),
             script: Mutex::new(script),
+            takers: AtomicU32::new(0),
         }))
+    }
+
+    /// Waits until so many threads have begun to take a latch, ever: each has it, or sleeps for it.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn wait_for_takers(&self, count: u32) {
+        // Relaxed: nothing else is known by it.
+        while self.0.takers.load(Ordering::Relaxed) < count {
+            crate::shim::thread::yield_now();
+        }
     }
 
     fn next_abort(&self) -> Option<Abort> {
@@ -76,6 +88,9 @@ impl Engine for World {
     fn leave_others(&self) {}
 
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
+        if !cfg!(loom) {
+            self.0.takers.fetch_add(1, Ordering::Relaxed); // Relaxed: see `wait_for_takers`.
+        }
         self.0.inside.with(take)
     }
 }

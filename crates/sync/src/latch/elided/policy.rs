@@ -82,6 +82,8 @@ impl Policy {
             (Self::Adaptive, Why::Resting) => state,
             (Self::Adaptive, _) => state.taken(worker, why),
             (_, Why::Resting) => State::plain(state.rest().saturating_sub(1)),
+            // No transaction of his failed: nobody else is to rest for it, or those who wait would keep a rest going.
+            (Self::Cooldown, Why::Waited) => State::plain(state.rest()),
             (Self::Cooldown, _) => State::plain(3),
             _ => State::plain(0),
         }

@@ -2,12 +2,15 @@
 //! passes that gave up, and threads that take the real latch meet. The same on machines with the
 //! hardware and without.
 
-use super::adaptive::{IDLE, LOOK};
+use super::adaptive::{IDLE, LOOK, State, Why};
 use super::model::{Modelled, Script, World};
 use super::policy::{Next, Policy};
+use super::{Elided, Raw};
 use crate::htm::engine::{BUSY, SECOND};
 use crate::htm::{Abort, Cause, Elisions};
 use crate::latch::Kind;
+use crate::latch::queue::Node;
+use crate::shim::{AtomicU32, Mutex};
 use crate::worker::Workers;
 use std::collections::VecDeque;
 
@@ -139,6 +142,70 @@ fn a_latch_that_was_held_is_elided_again() {
         let done = workers.elisions().since(&done);
         assert_eq!((done.committed, done.attempts(), done.real), (1, 1, 0));
         assert_eq!(value.into_inner(), 1);
+    }
+}
+
+/// Against the lemmings: who slept for the latch has it, and nobody after him is made to take it as well.
+#[test]
+fn who_slept_for_a_latch_makes_nobody_rest() {
+    let world = World::default();
+    let workers = Workers::with_seed(1);
+    let value = Modelled::new(Kind::ElidedCooldown, &world, 0);
+    std::thread::scope(|scope| {
+        value.with_taken(|_| {
+            let (value, worker) = (&value, workers.worker());
+            scope.spawn(move || {
+                value.with(&worker, |value| *value += 1);
+            });
+            // The holder itself is the first.
+            world.wait_for_takers(2);
+        });
+    });
+    let slept = workers.elisions();
+    assert_eq!((slept.real, slept.committed, slept.busy), (1, 0, 1));
+    let worker = workers.worker();
+    for _ in 0..10 {
+        value.with(&worker, |value| *value += 1);
+    }
+    let done = workers.elisions().since(&slept);
+    assert_eq!((done.committed, done.real), (10, 0), "{done:?}");
+    assert_eq!(value.into_inner(), 11);
+}
+
+/// A rest that others have asked for goes on while somebody sleeps.
+#[test]
+fn who_slept_for_a_latch_ends_no_rest() {
+    for rest in 0..4 {
+        let state = State::plain(rest);
+        assert_eq!(Policy::Cooldown.taken(state, 1, Why::Waited), state);
+    }
+    let failed = Policy::Cooldown.taken(State::plain(0), 1, Why::GaveUp);
+    assert_eq!(failed.rest(), 3);
+}
+
+/// Held for a short while, free, and held by somebody else when the transaction looks, five times: patience for
+/// one wait would not do for all of them.
+#[test]
+fn each_wait_for_a_latch_has_patience_of_its_own() {
+    for policy in [Policy::Cooldown, Policy::Adaptive] {
+        let (held, free) = (false, true);
+        let late = [held, held, held, held, free, held];
+        let looks = late.repeat(5).into_iter().chain([free, free]).collect();
+        let latch = Elided {
+            engine: World::default(),
+            policy,
+            state: AtomicU32::new(0),
+            raw: Raw::Told(Mutex::new(looks)),
+        };
+        let (workers, node) = (Workers::with_seed(1), Node::new());
+        let worker = workers.worker();
+        // SAFETY: the node stays here until the release below.
+        unsafe { latch.acquire(&worker, &node) };
+        let done = workers.elisions();
+        assert_eq!((done.committed, done.real), (1, 0), "{policy:?}: {done:?}");
+        assert_eq!(done.busy, 5, "{policy:?}");
+        // SAFETY: acquired above with this node.
+        unsafe { latch.release(worker.watch(), &node) };
     }
 }
 
