@@ -1,10 +1,10 @@
 //! The stress of the tests, for as long as you like:
 //! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
-//! With `--locks staged` all the time goes to one manager.
+//! With `--locks staged` all the time goes to one manager, with `--latch elided:rtm,elided:hle` to those over these latches.
 
 use foxton_lock::any::{Inheritance, Kind, Options};
 use foxton_sync::latch;
-use std::time::Duration;
+use std::{fmt::Display, str::FromStr, time::Duration};
 
 #[path = "../tests/stress/run.rs"]
 mod run;
@@ -17,21 +17,28 @@ fn number(name: &str, default: u64) -> u64 {
         .map_or(default, |value| value.parse().expect("a number"))
 }
 
-/// The managers named after `--locks`, or all of them.
-fn kinds() -> Vec<Kind> {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--locks");
-    arguments.nth(1).map_or(Kind::ALL.to_vec(), |names| {
-        let kind = |name: &str| name.parse().unwrap_or_else(|error| panic!("{error}"));
-        names.split(',').map(kind).collect()
+/// Those named after `name`, or all of them.
+fn named<T: FromStr<Err: Display> + Clone>(name: &str, all: &[T]) -> Vec<T> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    arguments.nth(1).map_or(all.to_vec(), |names| {
+        let one = |name: &str| name.parse().unwrap_or_else(|error| panic!("{error}"));
+        names.split(',').map(one).collect()
     })
 }
 
 const USAGE: &str = "every lock manager under every latch, by many threads and then by many tasks
-usage: stress [--locks NAME,...] [--seconds 30] [--threads 512] [--keys 64] [--seed 1]
+usage: stress [--locks NAME,...] [--latch NAME,...] [--seconds 30] [--threads 512] [--keys 64] [--seed 1]
   --seconds is for all of it together; a violation, a hang or a lost wake-up ends it with a panic";
 
 fn main() {
-    let known = ["--locks", "--seconds", "--threads", "--keys", "--seed"];
+    let known = [
+        "--locks",
+        "--latch",
+        "--seconds",
+        "--threads",
+        "--keys",
+        "--seed",
+    ];
     if let Some(unknown) =
         (std::env::args().skip(1).step_by(2)).find(|name| !known.contains(&name.as_str()))
     {
@@ -44,11 +51,20 @@ fn main() {
         number("--keys", 64) as usize,
     );
     let mut pairs = Vec::new();
-    for kind in kinds() {
+    let latches = named("--latch", &latch::Kind::ALL);
+    for kind in named("--locks", &Kind::ALL) {
         match kind {
-            Kind::Reference => pairs.push((kind, latch::Kind::Parking)),
-            kind => pairs.extend(latch::Kind::ALL.map(|latch| (kind, latch))),
+            // It has a mutex of its own, whatever latch is asked for.
+            Kind::Reference if latches.contains(&latch::Kind::Parking) => {
+                pairs.push((kind, latch::Kind::Parking));
+            }
+            Kind::Reference => {}
+            kind => pairs.extend(latches.iter().map(|&latch| (kind, latch))),
         }
+    }
+    if pairs.is_empty() {
+        eprintln!("the reference has a mutex of its own, which goes by parking\n{USAGE}");
+        std::process::exit(2);
     }
     let inherited = [Inheritance::Off, Inheritance::Hot, Inheritance::Always];
     let duration = Duration::from_secs(seconds) / (pairs.len() * inherited.len()) as u32 / 2;

@@ -25,10 +25,11 @@ use crate::{
 use foxton_sync::{latch, worker::Worker};
 use std::time::Duration;
 
-pub use crate::managers::inherit::Inheritance;
+pub use crate::managers::{direct::Fences, inherit::Inheritance};
 
 /// The managers to choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Kind {
     /// One mutex, one map: the oracle of the tests. Slow.
     Reference,
@@ -123,6 +124,9 @@ pub struct Options {
     /// For `direct`: for how long, from the first time on, somebody may be passed in its sleep, to within a tick of the
     /// clock; after that what is granted to it is not lent any more. Default 50 ms.
     pub passed_for: Duration,
+    /// For `direct`: the fences between those who remember and those who revoke. Default `found`: the best that
+    /// the system has; `symmetric` is what it comes to where that is little.
+    pub fences: Fences,
     /// A fault on purpose, for `direct`: what is lent goes to who asks for it also after it was seen. Default false.
     #[cfg(feature = "planted")]
     pub lends_twice: bool,
@@ -157,6 +161,7 @@ impl Default for Options {
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
             passed_for: Duration::from_millis(50),
+            fences: Fences::default(),
             #[cfg(feature = "planted")]
             lends_twice: false,
             escalation: 10_000,
@@ -276,6 +281,7 @@ impl Any {
             granule_count,
             hold_off,
             passed_for,
+            fences,
             #[cfg(feature = "planted")]
             lends_twice,
             escalation,
@@ -329,6 +335,7 @@ impl Any {
                     count: granule_count,
                     hold_off,
                     tables,
+                    fences,
                 };
                 let manager = Direct::new(latch, bucket_count, victim, granules);
                 #[cfg(feature = "planted")]

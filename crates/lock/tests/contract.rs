@@ -21,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod fenced;
+
 /// A manager with a worker, and the calls of the contract in short.
 struct Table {
     locks: Any,
@@ -28,13 +30,19 @@ struct Table {
     _workers: Workers,
 }
 
-/// Runs `test` on every manager over every latch, each with few buckets and many.
+/// Runs `test` on every manager over every latch, each with few buckets and many; on `direct` also as it is where
+/// the system has no barrier for it.
 fn on_all(test: impl Fn(&Table)) {
     on_all_with(VictimPolicy::default(), test);
 }
 
 fn on_all_with(victim: VictimPolicy, test: impl Fn(&Table)) {
-    for kind in Kind::ALL {
+    let fenced = |kind| {
+        fenced::fences(kind)
+            .iter()
+            .map(move |&fences| (kind, fences))
+    };
+    for (kind, fences) in Kind::ALL.into_iter().flat_map(fenced) {
         for latch in latch::Kind::ALL {
             for (bucket_count, inherit) in [
                 (1, Inheritance::Off),
@@ -45,7 +53,10 @@ fn on_all_with(victim: VictimPolicy, test: impl Fn(&Table)) {
                 let mut options = Options::tiny();
                 (options.kind, options.latch, options.victim) = (kind, latch, victim);
                 (options.bucket_count, options.inherit) = (bucket_count, inherit);
-                println!("{kind} over {latch}, {bucket_count} buckets, inheritance {inherit}");
+                options.fences = fences;
+                println!(
+                    "{kind} over {latch}, {bucket_count} buckets, inheritance {inherit}, fences {fences}"
+                );
                 let workers = Workers::with_seed(1);
                 let worker = workers.worker();
                 let table = Table {

@@ -2,11 +2,11 @@
 //!
 //! What is modelled is the whole manager with one granule for keys and one bucket over a parking latch
 //! (a mutex, to the model). Its hold-off is nothing, so that locks are remembered again as soon as they
-//! may be.
+//! may be. The fences are those of a system with a barrier for it, but where another pair is named.
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{Any, Fences, Kind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
@@ -42,7 +42,12 @@ struct World {
 }
 
 fn world() -> (Arc<World>, Worker, Worker) {
+    world_with(Fences::Found)
+}
+
+fn world_with(fences: Fences) -> (Arc<World>, Worker, Worker) {
     let mut options = Options::tiny();
+    options.fences = fences;
     (options.kind, options.bucket_count, options.granule_count) = (Kind::Direct, 1, 1);
     let workers = Workers::with_seed(1);
     let pair = (workers.worker(), workers.worker());
@@ -129,8 +134,12 @@ type Side = fn(&World, &Worker, &mut Owner);
 
 /// Two transactions at once.
 fn at_once(first: Side, second: Side) {
+    at_once_with(Fences::Found, first, second);
+}
+
+fn at_once_with(fences: Fences, first: Side, second: Side) {
     model(move || {
-        let (world, worker, other) = world();
+        let (world, worker, other) = world_with(fences);
         let (mut there, mut here) = (world.locks.owner(), world.locks.owner());
         let beside = {
             let world = world.clone();
@@ -287,6 +296,53 @@ fn o1_an_intention_is_found() {
 #[test]
 fn a_gap_that_is_covered_is_found() {
     at_once(
+        |world, worker, owner| {
+            if world.locks.cover(worker, owner, key(1), key(2)) {
+                world.read();
+            }
+            world.locks.release_all(worker, owner);
+        },
+        |world, worker, owner| {
+            let gap = Mode::key(KeyPart::None, GapPart::X);
+            world.writer_of(worker, owner, key(2), gap);
+        },
+    );
+}
+
+/// Full fences on both sides, and no shortest way: where the system has no barrier. A key in a block of its own.
+#[test]
+fn with_full_fences_what_is_remembered_is_found() {
+    at_once_with(Fences::Symmetric, World::reader, World::writer);
+}
+
+/// The same for a table.
+#[test]
+fn with_full_fences_an_intention_is_found() {
+    at_once_with(
+        Fences::Symmetric,
+        |world, worker, owner| {
+            if world.holds(worker, owner, Name::table(1), Mode::IS) {
+                world.read();
+            }
+            world.locks.release_all(worker, owner);
+        },
+        |world, worker, owner| world.writer_of(worker, owner, Name::table(1), Mode::X),
+    );
+}
+
+/// The same for a scan, whose second key is a bit in the block of the first.
+#[test]
+fn with_full_fences_a_bit_of_a_block_is_found() {
+    at_once_with(Fences::Symmetric, World::scanner, |world, worker, owner| {
+        world.writer_of(worker, owner, key(2), Mode::X);
+    });
+}
+
+/// The same for the bits of all keys of a block, and of gaps.
+#[test]
+fn with_full_fences_a_gap_that_is_covered_is_found() {
+    at_once_with(
+        Fences::Symmetric,
         |world, worker, owner| {
             if world.locks.cover(worker, owner, key(1), key(2)) {
                 world.read();

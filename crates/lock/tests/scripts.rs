@@ -24,6 +24,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+mod fenced;
+
 /// Where the arrow stands.
 const ARROW_COLUMN: usize = 30;
 
@@ -414,7 +416,12 @@ fn every_script_happens_as_written_on_every_manager() {
             text = transcript(&text, reference).unwrap_or_else(|what| panic!("{name}: {what}"));
             fs::write(&path, &text).expect("a writable script");
         }
-        for kind in Kind::ALL {
+        let fenced = |kind| {
+            fenced::fences(kind)
+                .iter()
+                .map(move |&fences| (kind, fences))
+        };
+        for (kind, fences) in Kind::ALL.into_iter().flat_map(fenced) {
             for latch in latch::Kind::ALL {
                 for (buckets, inherit) in [
                     (1, Inheritance::Off),
@@ -422,11 +429,11 @@ fn every_script_happens_as_written_on_every_manager() {
                     (16, Inheritance::Always),
                 ] {
                     let mut options = options(kind, latch, buckets);
-                    options.inherit = inherit;
+                    (options.inherit, options.fences) = (inherit, fences);
                     match transcript(&text, options) {
                         Ok(out) if out == text => {}
                         Ok(out) => failures.push(format!(
-                            "{name} on {kind} over {latch}, inheritance {inherit}:\n{out}"
+                            "{name} on {kind} over {latch}, inheritance {inherit}, fences {fences}:\n{out}"
                         )),
                         Err(what) => failures.push(format!("{name}: {what}")),
                     }

@@ -1,7 +1,8 @@
 //! Tables that live in memory.
 //!
 //! A `Table` is an ordered map from byte-string keys to `Record`s. A record stays at its address
-//! for as long as it is in the table, and carries an anchor where a lock manager may keep state. Its
+//! for as long as it is in the table, and carries an anchor, a word for whoever uses the table: `foxton` keeps there up to
+//! where the log must be durable before somebody who has read the record may be told that they committed. Its
 //! value is a pointer to immutable bytes, exchanged as a whole; a record without a value is a *ghost*.
 //! The index over the records is a B+tree whose readers write no shared memory.
 //!

@@ -217,6 +217,23 @@ pub struct Direct {
     revoked: CachePadded<Revoked>,
 }
 
+/// Which fences stand between those who remember and those who revoke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Fences {
+    /// Where the system runs a barrier on every processor of the process for whoever revokes, that one, and
+    /// nothing for whoever remembers. Where it does not, as `Symmetric`.
+    #[default]
+    Found,
+    /// Full fences on both sides, and no shortest way: what systems without such a barrier have.
+    Symmetric,
+}
+
+foxton_sync::named! {
+    Fences, "pair of fences":
+    Found = "found",
+    Symmetric = "symmetric",
+}
+
 /// Where locks are remembered.
 #[derive(Debug, Clone, Copy)]
 pub struct Granules {
@@ -226,6 +243,8 @@ pub struct Granules {
     pub hold_off: Duration,
     /// Whether locks on tables are remembered, too.
     pub tables: bool,
+    /// Between those who remember and those who revoke.
+    pub fences: Fences,
 }
 
 /// What revoking came to.
@@ -258,6 +277,7 @@ impl Direct {
             count,
             hold_off,
             tables,
+            fences,
         } = granules;
         assert!(
             count.is_power_of_two() && count <= MOST_GRANULES,
@@ -274,7 +294,10 @@ impl Direct {
             granules: boxed(|_| Granule::default()),
             tables: boxed(table),
             mask: (count - 1) as u32,
-            fence: Asymmetric::new(),
+            fence: match fences {
+                Fences::Found => Asymmetric::new(),
+                Fences::Symmetric => Asymmetric::symmetric(),
+            },
             hold: HoldOff { first: hold_off },
             mark: CachePadded::default(),
             revoked: CachePadded::default(),

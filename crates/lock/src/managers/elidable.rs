@@ -9,7 +9,9 @@
 //!   `bucket`: rare, and it at worst aborts the transaction that does it.
 //! * *Nobody is met who is not meant.* A bucket stands alone on the pair of lines that the processor fetches, its
 //!   latch with it; with one latch for the table, that stands on lines of its own, and nobody writes them who
-//!   elides.
+//!   elides. That is so for the name that lies in the bucket. The room beside it comes from the allocator, three pieces
+//!   for a bucket, which share a line with a neighbour's at their ends: what has a head, or is the bucket's second name,
+//!   can meet a stranger there.
 //! * *Little is read.* The bucket's first line, for a name that nobody shares. Locks that are given back together
 //!   are so eight at a time: each is one line more that somebody else could want. The owner's list of them is
 //!   read inside, too, but nobody else writes that.

@@ -1,7 +1,7 @@
 //! Far more threads than cores, on every manager over every latch; quick here, as long as you like
 //! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
 
-use foxton_lock::any::{Inheritance, Kind, Options};
+use foxton_lock::any::{Fences, Inheritance, Kind, Options};
 use foxton_sync::latch;
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,29 @@ fn on_all(
 fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
     let done = on_all(200, 512, 64, run::threads);
     assert!(done.busy > 0 && done.timeouts > 0, "{done}");
+}
+
+/// The ways that are walked where the shortest one is closed. Whether the fences themselves are whole is a matter of two
+/// instructions that must meet: the models of `loom_direct` and the litmus of `foxton_sync::asymmetric` say that.
+#[test]
+fn where_the_system_has_no_barrier_full_fences_keep_out_who_must_be_kept_out() {
+    for kind in [Kind::Direct, Kind::DirectArrival] {
+        let mut options = Options::tiny();
+        (options.kind, options.own_threads) = (kind, true);
+        options.fences = Fences::Symmetric;
+        for threads in [2, 8, 64] {
+            let settings = run::Settings {
+                options: options.clone(),
+                threads,
+                keys: 4,
+                duration: Duration::from_millis(200),
+                seed: 1,
+            };
+            let done = run::threads(&settings);
+            println!("{kind} with symmetric fences, {threads} threads: {done}");
+            assert!(done.transactions > 0, "somebody gets through");
+        }
+    }
 }
 
 #[test]

@@ -15,9 +15,12 @@ use foxton_sync::{
 };
 use std::{
     fmt,
+    io::{Write, stderr},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process::abort,
     sync::{Arc, Barrier},
     task::{Context, Poll, Wake, Waker},
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -148,17 +151,21 @@ impl World {
 const LEAST_ROUNDS: u32 = 10;
 
 /// Threads that lock keys in random order and wait for them asleep: deadlocks, deadlines and
-/// refusals all the time, and every wait ends.
+/// refusals all the time, and every wait ends. Who began them watches: were one forgotten in its sleep, nobody would come
+/// to an end, and nothing be said.
 pub(crate) fn threads(settings: &Settings) -> Done {
     let world = World::new(settings);
     let workers = Workers::with_seed(settings.seed);
     let begin = Barrier::new(settings.threads);
     let transactions = AtomicU64::new(0);
+    let progress = Progress::new();
     thread::scope(|scope| {
         for _ in 0..settings.threads {
             let worker = workers.worker();
             let (world, begin, transactions) = (&world, &begin, &transactions);
+            let progress = &progress;
             scope.spawn(move || {
+                let _at_work = AtWork(progress);
                 let mut owner = world.locks.owner();
                 begin.wait();
                 let end = Instant::now() + settings.duration;
@@ -166,15 +173,83 @@ pub(crate) fn threads(settings: &Settings) -> Done {
                 while rounds < LEAST_ROUNDS || Instant::now() < end {
                     rounds += 1;
                     owner.begin();
-                    if transaction(world, &worker, &mut owner) {
-                        transactions.fetch_add(1, Relaxed);
-                    }
+                    let ended =
+                        catch_unwind(AssertUnwindSafe(|| transaction(world, &worker, &mut owner)));
+                    world.locks.cancel(&worker, &mut owner);
                     world.locks.release_all(&worker, &mut owner);
+                    match ended {
+                        Ok(committed) => transactions.fetch_add(u64::from(committed), Relaxed),
+                        // Nobody is left behind what it held, so that it is heard.
+                        Err(violation) => resume_unwind(violation),
+                    };
+                    progress.rounds.fetch_add(1, Relaxed);
                 }
             });
         }
+        progress.watch(settings.threads as u64, &world, &workers.worker());
     });
     done(&world, &workers.worker(), transactions.into_inner())
+}
+
+/// How far all have come, and who looks after it.
+struct Progress {
+    rounds: AtomicU64,
+    ended: AtomicU64,
+    watcher: Thread,
+}
+
+/// One of those who are looked after; it says when it has ended, however that was.
+struct AtWork<'p>(&'p Progress);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Relaxed);
+        self.0.watcher.unpark();
+    }
+}
+
+impl Progress {
+    /// This thread is to watch.
+    fn new() -> Self {
+        Self {
+            rounds: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            watcher: thread::current(),
+        }
+    }
+
+    /// Until all of so many have ended. If nobody comes round for as long as [`LOST`] says, it tells who waits for whom
+    /// and ends the process: who sleeps cannot be told to panic.
+    fn watch(&self, threads: u64, world: &World, worker: &Worker) {
+        let (mut seen, mut last, mut looked) = ((0, 0), Instant::now(), Duration::ZERO);
+        loop {
+            let now = (self.rounds.load(Relaxed), self.ended.load(Relaxed));
+            let (rounds, ended) = now;
+            if ended == threads {
+                break;
+            }
+            if now != seen {
+                (seen, looked) = (now, Duration::ZERO);
+            }
+            if looked >= LOST {
+                // Whoever looks may be held up itself, by a latch that nobody gives back.
+                thread::spawn(|| {
+                    thread::sleep(Duration::from_secs(10));
+                    abort();
+                });
+                // Past what the test's harness keeps of the output until the end that does not come.
+                let _ = writeln!(
+                    stderr(),
+                    "a thread was never woken: {ended} of {threads} have ended, after {rounds} rounds of all; left are"
+                );
+                let _ = writeln!(stderr(), "{}", world.locks.inspect(worker));
+                abort();
+            }
+            thread::park_timeout(LOOK);
+            looked += last.elapsed().min(LOOK);
+            last = Instant::now();
+        }
+    }
 }
 
 fn done(world: &World, worker: &Worker, transactions: u64) -> Done {

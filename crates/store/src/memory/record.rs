@@ -181,8 +181,8 @@ impl Record {
         self.header.linked.load(Ordering::Relaxed)
     }
 
-    /// A place for whoever keeps lock state where the data is. Starts at 0; the table leaves it
-    /// alone.
+    /// A word for whoever uses the table: `foxton` keeps a position of the log there. Starts at 0; the table
+    /// leaves it alone.
     #[inline]
     pub fn anchor(&self) -> &AtomicU64 {
         &self.header.anchor
@@ -387,7 +387,7 @@ impl NewRecord {
         self.record().key()
     }
 
-    /// Where lock state can be put before anyone else sees the record; see [`Record::anchor`].
+    /// Where a log position can be put before anyone else sees the record; see [`Record::anchor`].
     pub fn anchor(&self) -> &AtomicU64 {
         self.record().anchor()
     }

@@ -141,7 +141,7 @@ impl Direct {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::Granules;
+    use super::super::{Fences, Granules};
     use super::*;
     use crate::{manager::LockManager, owner::Owner, waits::VictimPolicy};
     use foxton_sync::{latch, worker::Workers};
@@ -157,6 +157,7 @@ mod tests {
             count: 4,
             hold_off: Duration::ZERO,
             tables: true,
+            fences: Fences::Found,
         };
         let kind = latch::Kind::default();
         let direct = Direct::new(kind, 4, VictimPolicy::default(), granules);

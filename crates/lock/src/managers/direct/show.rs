@@ -2,7 +2,10 @@
 //!
 //! # Orderings
 //!
-//! * O1  lowering the mark, as in [`direct`](super): here nothing is touched, and it only keeps to the rule.
+//! * O1  lowering the mark (Release) to reading it at the end of a transaction (Acquire), as in [`direct`](super).
+//!   Here nothing is touched that would have to be seen. But who finds the mark lowered takes no latch and writes new
+//!   entries over the old, and those, whose words are read Relaxed, must all have been read by then (I4 of
+//!   `remembered`). No model turns red without it: in those of loom nobody reads what is only written later.
 
 use super::granule::Granule;
 use super::{Direct, LIST};
