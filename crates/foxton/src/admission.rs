@@ -26,6 +26,7 @@ const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 /// # Ok::<(), foxton::options::UnknownChoice>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Admission {
     /// All.
     All,

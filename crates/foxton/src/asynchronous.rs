@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
 use foxton_lock::request::Label;
+use foxton_log::Lsn;
 
 use crate::canceller::{Canceller, is_wanted};
 use crate::codec::{Key, Value};
@@ -300,6 +301,17 @@ impl AsyncTransaction {
     pub async fn commit(self) -> Result<()> {
         let mut state = self.hand.end()?;
         state.withdraw();
+        commit::commit(state).await.map(drop)
+    }
+
+    /// As [`Transaction::commit_at`](crate::Transaction::commit_at), and dropped like [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn commit_at(self) -> Result<Lsn> {
+        let mut state = self.hand.end()?;
+        state.withdraw();
+        state.stand_at_end();
         commit::commit(state).await
     }
 
@@ -374,5 +386,32 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
         let mut rows = Vec::new();
         self.for_each(|key, value| rows.push((key, value))).await?;
         Ok(rows)
+    }
+
+    /// As [`Range::first`](crate::Range::first).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn first(self) -> Result<Option<(K::Owned, V::Owned)>> {
+        let mut first = None;
+        let found = self.limit(1);
+        found
+            .for_each(|key, value| first = Some((key, value)))
+            .await?;
+        Ok(first)
+    }
+
+    /// As [`Range::count`](crate::Range::count).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn count(self) -> Result<u64> {
+        let mut count = 0;
+        self.try_for_each_bytes(|_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .await?;
+        Ok(count)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -10,11 +11,11 @@ use std::time::Instant;
 
 use foxton_lock::any::{self, Any};
 use foxton_lock::name::KeyHasher;
-use foxton_log::LogOptions;
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{LogOptions, Pending};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
@@ -32,7 +33,6 @@ use crate::idlers::Idlers;
 use crate::keeper::Keeper;
 use crate::limits::RESTORE_FILE;
 use crate::observe::dump::Dumper;
-#[cfg(unix)]
 use crate::observe::server::{self, Server};
 use crate::options::{Observe, Options};
 use crate::rack::Rack;
@@ -43,7 +43,11 @@ use crate::txn::state::State;
 
 /// An open database. Cheap to clone; all clones are one database.
 ///
-/// The directory is locked against other processes as long as a handle or a transaction lives.
+/// The directory is locked against other processes as long as a handle or a transaction lives. With the last of
+/// them the database is closed: what is not durable yet is synced, and that the log was closed is noted in it. If
+/// that fails, nobody can be told. Whoever commits with less than [`Durability::Sync`](crate::Durability::Sync) and
+/// wants to know calls [`sync`](Database::sync) when everything is committed, before the last handle goes: what
+/// it has answered for, no failure of closing takes away.
 ///
 /// ```
 /// use foxton::{Database, Table};
@@ -83,7 +87,6 @@ struct Door {
 /// checkpoints.
 #[derive(Default)]
 struct Watch {
-    #[cfg(unix)]
     _server: Option<Server>,
     _dumper: Option<Dumper>,
     _checkpointer: Option<Checkpointer>,
@@ -242,6 +245,62 @@ impl Database {
         State::take_out(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
     }
 
+    /// Returns when everything that was committed before is durable, whatever its
+    /// [`Durability`](crate::Durability): no power cut takes it then. For who commits *buffered* or *none* and
+    /// needs a point up to which all is safe: before a message is acknowledged, or before the database is closed.
+    /// Costs one sync of the log, shared with whoever else waits for one, or nothing if all is durable.
+    ///
+    /// ```
+    /// use foxton::{Database, Durability, Options, Table};
+    ///
+    /// const READINGS: Table<u64, f64> = Table::new("readings");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("foxton-sync-{}", std::process::id()));
+    /// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+    /// let mut options = Options::default();
+    /// options.durability = Durability::None;
+    /// let db = Database::open_with(path, options)?;
+    /// for minute in 0..60 {
+    ///     db.run(|tx| tx.put(&READINGS, &minute, &21.5))?;
+    /// }
+    /// db.sync()?; // the whole hour is safe, or we hear of it
+    /// # Ok(()) }
+    /// # main_(&path)?;
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A storage error, if the log has failed, now or before. It is final: what of the log is durable is not known
+    /// after a failed sync, so the database takes no more commits, and asking again gives the same error. What
+    /// an earlier call has answered for is safe. Opening the database again tells what is there.
+    pub fn sync(&self) -> Result<()> {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        let end = engine.log.end(&worker);
+        let synced = engine.log.wait_durable(&worker, end);
+        synced
+            .and_then(|()| engine.log.check())
+            .map_err(|error| engine.log_failed(error))
+    }
+
+    /// As [`sync`](Self::sync), for tasks: it yields while the device is at it.
+    ///
+    /// # Errors
+    /// As for [`sync`](Self::sync).
+    pub async fn sync_async(&self) -> Result<()> {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        let end = engine.log.end(&worker);
+        let mut pending = Pending::default();
+        let synced =
+            poll_fn(move |context| engine.log.poll_durable(&worker, &mut pending, end, context));
+        synced
+            .await
+            .and_then(|()| engine.log.check())
+            .map_err(|error| engine.log_failed(error))
+    }
+
     /// Makes a checkpoint of everything that is committed now, and removes the log before it; the
     /// next restart is as short as it can be. Nobody else waits for it. Checkpoints also come by
     /// themselves, as [`Options::checkpoint_log_bytes`] says.
@@ -351,7 +410,6 @@ impl Watch {
         Ok(watch)
     }
 
-    #[cfg(unix)]
     fn observe(
         &mut self,
         engine: &Arc<Engine>,
@@ -365,16 +423,6 @@ impl Watch {
         })?;
         self._server = Some(server);
         Ok(())
-    }
-
-    #[cfg(not(unix))]
-    fn observe(
-        &mut self,
-        _engine: &Arc<Engine>,
-        _directory: Option<&Path>,
-        _at: Option<&Path>,
-    ) -> Result<()> {
-        Err(Request::Option("observe needs a system with local sockets").into())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | variant | what to do | examples of [`Error::code`] |
 //! |---|---|---|
-//! | [`Error::Conflict`] | roll back and run the transaction again, or let [`Database::run`] do it | `deadlock`, `lock_timeout`, `lock_busy` |
+//! | [`Error::Conflict`] | roll back and run the transaction again, as [`Database::run`] does after a `deadlock` | `deadlock`, `lock_timeout`, `lock_busy` |
 //! | [`Error::Request`] | change the request | `key_exists`, `key_too_long`, `table_types` |
 //! | [`Error::Storage`] | repair what it names, then open the database again; or ask again for the copy or the check that failed | `in_use`, `damaged`, `poisoned` |
 //!
@@ -25,6 +25,7 @@ use crate::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_B
 
 pub(crate) use conflict::TableNames;
 pub use conflict::{Conflict, ConflictReason};
+pub use foxton_lock::request::{Blocker, Reason as RefusalReason, Refusal};
 pub use index::{IndexError, KeyTaken};
 pub use storage::Storage;
 
@@ -69,7 +70,9 @@ impl Error {
         }
     }
 
-    /// Whether the same transaction, run again from its beginning, may well succeed. One that was idle
+    /// Whether the same transaction, run again from its beginning, may well succeed.
+    /// [`Database::run`](crate::Database::run) runs those again that a deadlock ended, and leaves it to its caller
+    /// when to come back after a lock that was refused. One that was idle
     /// for too long would be so again, unless its program does otherwise; one that was cancelled is not wanted.
     pub fn is_retryable(&self) -> bool {
         let for_good = [ConflictReason::Idle, ConflictReason::Cancelled];

@@ -190,4 +190,27 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
             .await?;
         Ok(rows)
     }
+
+    /// As [`IndexRange::first`](crate::IndexRange::first).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn first(self) -> Result<Option<IndexRow<I, K, V>>> {
+        let mut first = None;
+        let found = self.limit(1);
+        found
+            .for_each(|index_key, key, value| first = Some((index_key, key, value)))
+            .await?;
+        Ok(first)
+    }
+
+    /// As [`IndexRange::count`](crate::IndexRange::count).
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn count(self) -> Result<u64> {
+        let mut count = 0;
+        self.for_each(|_, _, _| count += 1).await?;
+        Ok(count)
+    }
 }

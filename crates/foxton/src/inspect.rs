@@ -7,9 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use foxton_lock::inspect::{Entry, Queue, Snapshot};
 use foxton_lock::manager::LockManager;
-use foxton_lock::mode::Mode;
-use foxton_lock::name::{Class, Name};
-use foxton_lock::request::{Label, OwnerId};
+use foxton_lock::name::Class;
 
 use crate::db::Database;
 use crate::engine::Count;
@@ -21,7 +19,9 @@ use crate::observe::look;
 use crate::picture::{Deadlock, Picture};
 
 pub use foxton_lock::inspect::Stats as LockStats;
-pub use foxton_lock::request::Member;
+pub use foxton_lock::mode::Mode;
+pub use foxton_lock::name::Name;
+pub use foxton_lock::request::{Label, Member, OwnerId};
 pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::Summary as Account;
@@ -243,6 +243,27 @@ impl Database {
     /// tx.put(&T, &7, &1)?;
     /// let locks = db.locks();
     /// assert!(locks.iter().any(|lock| lock.label == "restock" && lock.table == "stock"));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// Whom a lock belongs to, and what is locked how, can be kept:
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use foxton::Database;
+    /// use foxton::inspect::{Mode, Name, OwnerId};
+    ///
+    /// fn by_owner(db: &Database) -> HashMap<OwnerId, Vec<(Name, Mode)>> {
+    ///     let mut held: HashMap<_, Vec<_>> = HashMap::new();
+    ///     for lock in db.locks() {
+    ///         held.entry(lock.owner).or_default().push((lock.name, lock.mode));
+    ///     }
+    ///     held
+    /// }
+    /// # let db = Database::in_memory(foxton::Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.put(&foxton::Table::<u64, u64>::new("stock"), &7, &1)?;
+    /// assert_eq!(by_owner(&db).len(), 1);
     /// # Ok::<(), foxton::Error>(())
     /// ```
     pub fn locks(&self) -> Vec<HeldLock> {

@@ -51,6 +51,9 @@ mod limits;
 /// Why something was not done, told by what can be done about it.
 pub mod error;
 
+/// What a database lies on.
+pub mod device;
+
 /// What goes on at one moment, as plain data.
 pub mod picture;
 

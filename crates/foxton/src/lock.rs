@@ -39,6 +39,7 @@ use foxton_lock::request::Patience;
 /// # Ok::<(), foxton::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Lock {
     /// Others may read too.
     #[default]
@@ -50,7 +51,8 @@ pub enum Lock {
 }
 
 impl Lock {
-    /// Refuse with `lock_busy` rather than wait.
+    /// Refuse with `lock_busy` rather than wait. The transaction goes on;
+    /// [`Database::run`](crate::Database::run) does not run it again for that, but hands the refusal on.
     pub fn nowait(self) -> LockOptions {
         LockOptions {
             lock: self,
@@ -58,7 +60,8 @@ impl Lock {
         }
     }
 
-    /// Wait at most this long for each lock, then refuse with `lock_timeout`.
+    /// Wait at most this long for each lock, then refuse with `lock_timeout`. The transaction goes on;
+    /// [`Database::run`](crate::Database::run) does not run it again for that, but hands the refusal on.
     pub fn timeout(self, at_most: Duration) -> LockOptions {
         LockOptions {
             lock: self,
@@ -140,6 +143,7 @@ impl From<Lock> for LockOptions {
 /// | `Update` | yes | | yes | | | |
 /// | `Exclusive` | | | | | | |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TableLock {
     /// Some keys will be read.
     IntentShared,

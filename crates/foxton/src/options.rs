@@ -73,11 +73,12 @@ pub struct Options {
     pub lock_bytes: usize,
     /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
-    /// Whether the lock manager may have threads of its own, as `sharded` has to find deadlocks.
+    /// Whether the lock manager may have threads of its own, as `sharded:world` has one to find deadlocks.
     /// Without, whoever begins to wait does what such a thread would. Default true.
     pub lock_threads: bool,
-    /// How long one lock request waits before it is refused. Default 10 s. Deadlocks are found at
-    /// once and do not wait for this.
+    /// How long one lock request waits before it is refused with `lock_timeout`. Default 10 s. Deadlocks are
+    /// found at once and do not wait for this. The refusal comes out of [`Database::run`](crate::Database::run),
+    /// too, which does not run the transaction again for it: a wait is over after this time.
     pub lock_wait: Duration,
     /// How long a transaction may hold what it has locked while its program asks nothing of it. Then it is
     /// rolled back, its locks go, and what its program asks next is refused with `ended_idle`. Default
@@ -90,8 +91,8 @@ pub struct Options {
     pub locking: Locking,
     /// How many transactions are at work at once. Default [`Admission::Adaptive`].
     pub admission: Admission,
-    /// Times [`Database::run`](crate::Database::run) runs a transaction before it gives its last
-    /// conflict back. Default 1,000; at least 1.
+    /// Times [`Database::run`](crate::Database::run) runs a transaction that deadlocks end before it gives the
+    /// last of them back. Default 1,000; at least 1.
     pub run_attempts: u32,
     /// Bytes of log kept in memory before writers wait for the device; what is more than a power of
     /// two is not used. Default 4 MiB; from 64 KiB to 1 GiB.
@@ -114,8 +115,8 @@ pub struct Options {
     /// `None`: as many as it can. If twice [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have
     /// come since the last one, the next does not keep to it.
     pub checkpoint_rate: Option<u64>,
-    /// Threads that load and replay when the database is opened. Default 0: as many as the process
-    /// may run at once, but at most 16.
+    /// Threads that load and replay when the database is opened; more than 256 are taken for 256. Default 0:
+    /// as many as the process may run at once, but at most 16.
     pub restart_threads: usize,
     /// Hears how far opening the database has come. Default `None`.
     pub progress: Option<ProgressCall>,

@@ -1,4 +1,4 @@
-//! Transactions to their end: again after a conflict, with a pause that grows.
+//! Transactions to their end: again after a deadlock, with a pause that grows.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,12 +13,12 @@ use crate::keeper::TICK;
 use crate::transaction::Transaction;
 use crate::txn::state::State;
 
-/// The longest pause after the first conflict; doubled for each further one up to [`LONGEST`].
+/// Half of the longest pause after the first defeat; doubled for each further one up to [`LONGEST`].
 const FIRST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(20);
 
 impl Database {
-    /// Runs `body` in a transaction and commits it; again from the beginning after a conflict, with
+    /// Runs `body` in a transaction and commits it; again from the beginning if a deadlock ended it, with
     /// a random pause that grows, up to
     /// [`Options::run_attempts`](crate::Options::run_attempts) times.
     ///
@@ -26,11 +26,32 @@ impl Database {
     /// [`VictimPolicy`](crate::VictimPolicy).
     ///
     /// `body` may run several times, and only what it does through `tx` is undone in between.
-    /// Any error it returns that is not a conflict, and any panic in it, rolls back and comes out;
-    /// [`Error::other`](crate::Error::other) carries an error of your own.
+    /// Any other error it returns, and any panic in it, rolls back and comes out at once;
+    /// [`Error::other`](crate::Error::other) carries an error of your own. So does a lock that was refused: one
+    /// that was asked for with [`nowait`](crate::Lock::nowait), was not granted in its time, or found no room.
+    /// Such a refusal ends no transaction, and `body` may answer it itself; what it passes on with `?` is the
+    /// answer to the caller, who can tell by [`Error::is_retryable`](crate::Error::is_retryable) whether it makes
+    /// sense to call again.
+    ///
+    /// ```
+    /// use foxton::{Database, Lock, Options, Table};
+    ///
+    /// const JOBS: Table<u64, str> = Table::new("jobs");
+    /// let db = Database::in_memory(Options::default())?;
+    /// let mut somebody = db.begin()?;
+    /// somebody.put(&JOBS, &1, "sweep the floor")?;
+    ///
+    /// let mut runs = 0;
+    /// let refused = db.run(|tx| {
+    ///     runs += 1;
+    ///     tx.get_locked(&JOBS, &1, Lock::Update.nowait())
+    /// });
+    /// assert_eq!((refused.unwrap_err().code(), runs), ("lock_busy", 1));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// The last conflict, if there were too many; anything else that `body` or the commit returned.
+    /// The last deadlock, if there were too many; anything else that `body` or the commit returned.
     pub fn run<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         run(|| self.begin(), self.options().run_attempts, body)
     }
@@ -41,8 +62,8 @@ impl Database {
     }
 
     /// As [`run`](Self::run), for tasks. `body` is given the transaction and commits it itself; it is
-    /// called again, with another one, if what it returns is a conflict. A transaction that it does
-    /// not commit is rolled back.
+    /// called again, with another one, if what it returns says that a deadlock ended that one. A transaction
+    /// that it does not commit is rolled back.
     ///
     /// ```
     /// # use foxton::{Database, Options, Table};
@@ -119,11 +140,9 @@ where
     }
 }
 
-/// What became of the attempts so far.
+/// What became of the attempts so far: how many of them a deadlock ended.
 #[derive(Debug, Default)]
 struct Attempts {
-    conflicts: u32,
-    /// Those that a deadlock ended.
     defeats: u32,
 }
 
@@ -131,7 +150,7 @@ impl Attempts {
     /// Begins another, and returns a random number.
     fn begin(&self, state: &mut State) -> u64 {
         state.owner.set_defeats(self.defeats);
-        if self.conflicts > 0 {
+        if self.defeats > 0 {
             state.count(Count::Reruns);
         }
         state.worker.random()
@@ -140,12 +159,15 @@ impl Attempts {
     /// Notes `error`, and says how long to pause before the next attempt; gives the error back if
     /// there is none.
     fn again_after(&mut self, error: Error, at_most: u32, random: u64) -> Result<Duration> {
-        self.conflicts += 1;
-        self.defeats += u32::from(error.is_defeat());
-        if !error.is_retryable() || self.conflicts >= at_most {
+        // Any other refusal is an answer, which the caller may want before long.
+        if !error.is_defeat() {
             return Err(error);
         }
-        Ok(pause(self.conflicts, random))
+        self.defeats += 1;
+        if self.defeats >= at_most {
+            return Err(error);
+        }
+        Ok(pause(self.defeats, random))
     }
 }
 
@@ -162,9 +184,9 @@ async fn yield_once() {
     .await
 }
 
-/// A random pause after so many conflicts.
-fn pause(conflicts: u32, random: u64) -> Duration {
-    let longest = FIRST.saturating_mul(1 << conflicts.min(16)).min(LONGEST);
+/// A random pause after so many defeats.
+fn pause(defeats: u32, random: u64) -> Duration {
+    let longest = FIRST.saturating_mul(1 << defeats.min(16)).min(LONGEST);
     longest.mul_f64(random as f64 / u64::MAX as f64)
 }
 
@@ -172,15 +194,15 @@ fn pause(conflicts: u32, random: u64) -> Duration {
 mod tests {
     use super::*;
 
-    /// Anything up to a bound that doubles with each conflict and ends at 20 ms.
+    /// Anything up to a bound that doubles with each defeat and ends at 20 ms.
     #[test]
     fn pauses_are_drawn_from_ever_more_up_to_a_bound() {
         let mut bound = FIRST;
-        for conflicts in 1..=40 {
+        for defeats in 1..=40 {
             bound = (bound * 2).min(Duration::from_millis(20));
-            assert_eq!(pause(conflicts, u64::MAX), bound, "{conflicts}");
-            assert_eq!(pause(conflicts, 0), Duration::ZERO, "{conflicts}");
-            let half = pause(conflicts, u64::MAX / 2);
+            assert_eq!(pause(defeats, u64::MAX), bound, "{defeats}");
+            assert_eq!(pause(defeats, 0), Duration::ZERO, "{defeats}");
+            let half = pause(defeats, u64::MAX / 2);
             assert!(half.abs_diff(bound / 2) < Duration::from_micros(1));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use foxton::{Database, Durability, Lock, Options, Table};
+use foxton::{Database, Durability, Index, Lock, Options, Table};
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::memory::MemoryDevice;
 
@@ -261,4 +261,42 @@ fn futures_can_be_sent() {
     assert_send(&tx.put(&ACCOUNTS, &1, &1));
     assert_send(&tx.range(&ACCOUNTS, ..).collect());
     assert_send(&tx.commit());
+}
+
+const BY_HUNDREDS: Index<u64, u64, i64> =
+    Index::new("sparse_by_hundreds", &SPARSE, |key, _, keys| {
+        keys.add(&(key / 100));
+    });
+
+#[test]
+fn a_task_is_told_the_first_the_count_and_its_place_among_all_commits() {
+    let db = sparse();
+    db.create_index(&BY_HUNDREDS).unwrap();
+    let places = runtime().block_on(async {
+        let mut tx = db.begin_async().unwrap();
+        assert_eq!(
+            tx.range(&SPARSE, 15..).first().await.unwrap(),
+            Some((20, 1))
+        );
+        let last = tx.range(&SPARSE, ..).reversed().first().await.unwrap();
+        assert_eq!(last, Some((190, 1)));
+        assert_eq!(tx.range(&SPARSE, 191..).first().await.unwrap(), None);
+        assert_eq!(tx.range(&SPARSE, 50..=90).count().await.unwrap(), 5);
+        assert_eq!(tx.range(&SPARSE, ..).limit(3).count().await.unwrap(), 3);
+        let first = tx.range_by(&BY_HUNDREDS, 1..).first().await.unwrap();
+        assert_eq!(first, Some((1, 100, 1)));
+        assert_eq!(tx.all_by(&BY_HUNDREDS, &0).count().await.unwrap(), 10);
+        let read = tx.commit_at().await.unwrap();
+        let mut tx = db.begin_async().unwrap();
+        tx.put(&SPARSE, &1, &1).await.unwrap();
+        let wrote = tx.commit_at().await.unwrap();
+        assert_eq!(wrote, db.log_end(), "its record is the last");
+        let mut tx = db.begin_async().unwrap();
+        assert_eq!(tx.get(&SPARSE, &1).await.unwrap(), Some(1));
+        [read, wrote, tx.commit_at().await.unwrap()]
+    });
+    assert!(
+        places[0] < places[1] && places[1] <= places[2],
+        "{places:?}"
+    );
 }

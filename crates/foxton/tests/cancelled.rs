@@ -475,9 +475,16 @@ impl Race {
             let by = Canceller::new();
             *self.cancellers[worker as usize].lock().unwrap() = by.clone();
             let (own, steps) = (SHARED + worker, steps(&mut random));
-            let came_to = match worker % 2 {
+            let come = || match worker % 2 {
                 0 => self.by_thread(own, steps, &by),
                 _ => runtime.block_on(self.by_task(own, steps, &by)),
+            };
+            // What was not granted in time comes out, and is asked for again.
+            let came_to = loop {
+                match come() {
+                    Err(error) if error.code() == "lock_timeout" => {}
+                    came_to => break came_to,
+                }
             };
             match came_to {
                 Ok(()) => committed += 1,

@@ -2,6 +2,9 @@
 //! read by an index is what follows from the rows, what is refused is what must be, and all of it holds
 //! after rollbacks, restarts and power cuts. A failure prints the seed.
 
+#[path = "common/random.rs"]
+mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use foxton::{Database, Durability, Index, Locking, Options, Table};
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::memory::MemoryDevice;
+use random::Random;
 
 /// A name, perhaps none, and a group.
 type Row = (Vec<u8>, u8);
@@ -45,18 +49,7 @@ fn with_both() -> Options {
     options
 }
 
-/// SplitMix64.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
     /// Some short, some long, some that begin like others.
     fn key(&mut self) -> Vec<u8> {
         let number = self.below(20) as u8;

@@ -2,25 +2,15 @@
 //! table says, at every moment, and a unique key has one row.
 
 mod common;
+#[path = "common/random.rs"]
+mod random;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use common::*;
 use foxton::{Database, Error, LockManagerKind, Options, Result, Transaction};
-
-/// SplitMix64, one for each thread.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
+use random::Random;
 
 fn options(kind: LockManagerKind) -> Options {
     let mut options = Options::tiny();

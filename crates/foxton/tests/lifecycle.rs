@@ -1,11 +1,14 @@
 //! How transactions and databases begin and end, well and badly.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use foxton::{Database, Durability, Error, Lock, Options, Result, Table, VictimPolicy};
+use foxton_log::device::disk::Damage;
+use foxton_log::device::fault::{Call, FaultDevice, Times};
 
 const NUMBERS: Table<u64, i64> = Table::new("numbers");
 
@@ -81,25 +84,65 @@ fn a_transaction_outlives_the_handles_and_moves_between_threads() {
     tx.commit().unwrap();
 }
 
+/// Each attempt meets somebody who has the one key and asks for the other.
 #[test]
-fn run_gives_up_after_so_many_attempts_with_the_last_conflict() {
+fn run_gives_up_after_so_many_deadlocks_with_the_last_of_them() {
     let db = memory(|options| {
         options.run_attempts = 3;
-        options.lock_wait = Duration::from_millis(1);
+        options.victim = VictimPolicy::Requester;
     });
-    let mut holder = db.begin().unwrap();
-    holder.put(&NUMBERS, &1, &11).unwrap();
     let mut attempts = 0;
     let refused = db.run(|tx| {
         attempts += 1;
-        let lock = match attempts {
-            3 => Lock::Shared.nowait(),
-            _ => Lock::Shared.into(),
-        };
-        tx.get_locked(&NUMBERS, &1, lock)
+        tx.put(&NUMBERS, &2, &(20 + attempts))?;
+        let mut other = db.begin()?;
+        other.put(&NUMBERS, &1, &11)?;
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || other.put(&NUMBERS, &2, &12).map(|()| other));
+            while db.waits().is_empty() {
+                thread::yield_now();
+            }
+            let refused = tx.put(&NUMBERS, &1, &10);
+            waiting.join().unwrap().unwrap().rollback();
+            refused
+        })
     });
-    assert_eq!((refused.unwrap_err().code(), attempts), ("lock_busy", 3));
-    assert_eq!(db.stats().reruns, 2);
+    assert_eq!((refused.unwrap_err().code(), attempts), ("deadlock", 3));
+    assert_eq!((db.stats().reruns, db.stats().deadlocks), (2, 3));
+    assert!(db.locks().is_empty());
+}
+
+/// As a thread and as a task: the answer to the request is the answer to the caller.
+#[test]
+fn a_lock_that_is_refused_comes_out_of_run_at_once() {
+    let db = memory(|options| options.lock_wait = Duration::from_millis(1));
+    let mut holder = db.begin().unwrap();
+    holder.put(&NUMBERS, &1, &11).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    for (lock, code) in [
+        (Lock::Shared.nowait(), "lock_busy"),
+        (Lock::Shared.into(), "lock_timeout"),
+        (Lock::Update.timeout(Duration::ZERO), "lock_timeout"),
+    ] {
+        let mut attempts = 0;
+        let refused = db.run(|tx| {
+            attempts += 1;
+            tx.get_locked(&NUMBERS, &1, lock)
+        });
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.code(), attempts), (code, 1));
+        assert!(refused.is_retryable(), "but not by `run`");
+        let mut attempts = 0;
+        let refused = runtime.block_on(db.run_async(|mut tx| {
+            attempts += 1;
+            async move { tx.get_locked(&NUMBERS, &1, lock).await }
+        }));
+        assert_eq!((refused.unwrap_err().code(), attempts), (code, 1));
+    }
+    assert_eq!(db.stats().reruns, 0);
+    assert!(db.waits().is_empty());
 }
 
 /// Two that want each other's key; the second has not heard of errors.
@@ -223,4 +266,84 @@ fn a_sync_interval_too_long_for_the_clock_is_no_interval() {
         db.run(|tx| tx.put(&NUMBERS, &1, &value)).unwrap();
     }
     assert!(db.locks().is_empty());
+}
+
+/// A database that syncs nothing by itself, and its device.
+fn lazy(durability: Durability) -> (FaultDevice, Database) {
+    let device = FaultDevice::new();
+    let mut options = Options::tiny();
+    (options.durability, options.sync_interval) = (durability, Duration::MAX);
+    let db = Database::open_on(Arc::new(device.clone()), options).unwrap();
+    (device, db)
+}
+
+/// Calls the one or the other.
+fn sync(db: &Database, as_task: bool) -> Result<()> {
+    if !as_task {
+        return db.sync();
+    }
+    fn of_any_thread<T>(task: impl Future<Output = T> + Send) -> impl Future<Output = T> + Send {
+        task
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(of_any_thread(db.sync_async()))
+}
+
+#[test]
+fn what_was_committed_before_a_sync_survives_every_power_cut() {
+    for durability in [Durability::None, Durability::Buffered] {
+        for as_task in [false, true] {
+            let (device, db) = lazy(durability);
+            let keys_after_a_power_cut = |damage, seed| {
+                let image = device.crash(damage, seed);
+                let db = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
+                db.run(|tx| tx.range(&NUMBERS, ..).count()).unwrap()
+            };
+            for done in 1..=3 {
+                let keys = 10 * done - 10..10 * done;
+                for key in keys {
+                    db.run(|tx| tx.put(&NUMBERS, &key, &1)).unwrap();
+                }
+                let before = keys_after_a_power_cut(Damage::DropAll, 0);
+                assert!(before < 10 * done, "nothing was left to sync");
+                sync(&db, as_task).unwrap();
+                for damage in Damage::ALL {
+                    if damage.harms_durable() {
+                        continue;
+                    }
+                    let kept = keys_after_a_power_cut(damage, done);
+                    assert_eq!(kept, 10 * done, "{durability:?}, {damage}");
+                }
+            }
+            let syncs = device.calls(Call::Sync);
+            sync(&db, as_task).unwrap();
+            assert_eq!(device.calls(Call::Sync), syncs, "all was durable");
+        }
+    }
+}
+
+#[test]
+fn a_sync_that_failed_is_told_and_is_the_end() {
+    for as_task in [false, true] {
+        let (device, db) = lazy(Durability::None);
+        db.run(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+        sync(&db, as_task).unwrap();
+        db.run(|tx| tx.put(&NUMBERS, &2, &1)).unwrap();
+        device.fail(Call::Sync, 1, Times::Once, io::ErrorKind::Other);
+        let told = |refused: Result<()>| {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.code(), "poisoned", "{refused}");
+            assert!(refused.to_string().contains("sync"), "{refused}");
+        };
+        told(sync(&db, as_task));
+        // The device is well again; what is durable is not known the more for that.
+        device.heal();
+        told(sync(&db, as_task));
+        told(sync(&db, !as_task));
+        told(db.run(|tx| tx.put(&NUMBERS, &3, &1)));
+        drop(db);
+        let image = device.crash(Damage::DropAll, 0);
+        let db = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
+        assert_eq!(db.run(|tx| tx.get(&NUMBERS, &1)).unwrap(), Some(1));
+    }
 }

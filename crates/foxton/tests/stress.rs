@@ -1,6 +1,8 @@
 //! Many threads at once, with sums that must be right at every moment.
 
 mod common;
+#[path = "common/random.rs"]
+mod random;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +11,9 @@ use std::time::Duration;
 
 use common::*;
 use foxton::{Database, LatchKind, Lock, LockInheritance, LockManagerKind, Options, Table};
+use random::Random;
 
 const LIMIT: u64 = 6;
-
-/// SplitMix64, one for each thread.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 fn transfer(db: &Database, random: &mut Random, accounts: u64) {
     let (from, to) = (random.below(accounts), random.below(accounts));

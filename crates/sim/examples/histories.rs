@@ -1,6 +1,6 @@
 //! Histories as long as you like, each judged twice: `cargo run --release -p foxton-sim --example histories`.
 //!
-//! Random transactions of 1 to 64 threads, on few keys, on some and on many, over every lock manager, each a
+//! Random transactions of 1 to 64 threads, or of as many as `--threads` says, on few keys, on some and on many, over every lock manager, each a
 //! replay of all that committed and a graph of who depends on whom. Serializable unless told otherwise, and
 //! then nothing may be found; at weaker levels nothing that the level forbids; of all levels side by side
 //! nothing that was not promised. Half of it on a table with two indexes.
@@ -26,6 +26,7 @@ Histories of random transactions, replayed and searched for circles.
   --isolation NAME  the level of every transaction, or mixed [serializable]
   --indexed WHICH   yes, no or both: whether rows are found by indexes, too [both]
   --manager NAME    only this lock manager
+  --threads N       so many threads, up to 4000, and not 1, 2, 4, 8, 16, 32 and 64
   --round N         transactions judged at once, at most [50000]";
 
 const THREADS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -173,6 +174,7 @@ fn main() -> Outcome {
         "seed",
         "isolation",
         "manager",
+        "threads",
         "round",
         "indexed",
     ];
@@ -185,13 +187,18 @@ fn main() -> Outcome {
         Some(manager) => vec![manager],
         None => LockManagerKind::ALL.to_vec(),
     };
+    let threads = match arguments.find("threads")? {
+        Some(threads @ 1..=4000) => vec![threads],
+        Some(other) => return Err(format!("--threads takes 1 to 4000, and not {other}").into()),
+        None => THREADS.to_vec(),
+    };
     let indexed = match &*arguments.get("indexed", "both".to_owned())? {
         "yes" => vec![true],
         "no" => vec![false],
         "both" => vec![false, true],
         other => return Err(format!("--indexed takes yes, no or both, and not {other}").into()),
     };
-    let settings = managers.len() * THREADS.len() * KEYS.len() * indexed.len();
+    let settings = managers.len() * threads.len() * KEYS.len() * indexed.len();
     let each = count.div_ceil(settings as u64);
     let bar = bar(each * settings as u64, "transactions")?;
     let begun = Instant::now();
@@ -202,7 +209,7 @@ fn main() -> Outcome {
     let mut total = 0;
     for &manager in &managers {
         let mut sum = Sum::default();
-        let sizes = THREADS.into_iter().flat_map(|t| KEYS.map(|k| (t, k)));
+        let sizes = threads.iter().flat_map(|&t| KEYS.map(|k| (t, k)));
         for ((threads, keys), &indexed) in sizes.flat_map(|s| indexed.iter().map(move |i| (s, i))) {
             let setting = Setting {
                 level,

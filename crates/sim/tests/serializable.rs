@@ -1,12 +1,13 @@
 //! Random transactions of many threads have the answers they would have had one after the other.
 //!
-//! Few keys make conflicts, many keys make gaps and leaves that split and go. Every lock manager is tried; a
-//! failure prints the transaction, the step, and what it should have seen. The long form, with more
-//! threads and as many transactions as you like, is an example:
-//! `cargo run --release -p foxton-sim --example histories`.
+//! Few keys make conflicts, many keys make gaps and leaves that split and go. Every lock manager is tried with a
+//! few threads, and some with 512; a failure prints the transaction, the step, and what it should have seen. The long
+//! form, with as many threads and transactions as you like, is an example:
+//! `cargo run --release -p foxton-sim --example histories -- --threads 512`.
 
 use foxton::{Database, Durability, LockInheritance, LockManagerKind, Options};
 use foxton_sim::clients::{Plan, declare, run};
+use foxton_sim::graph;
 use foxton_sim::replay::replay;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -85,4 +86,49 @@ fn where_there_is_room_for_few_locks() {
         options.lock_bytes = 60 * 96;
     };
     try_with(5, 60, 600, 8, few);
+}
+
+/// Far more threads than processors, as a database is opened unless somebody says otherwise, and over the managers
+/// whose ways are most different from the default's.
+#[test]
+fn of_five_hundred_and_twelve_threads() {
+    let usual = Options::default().lock_manager;
+    let managers = [usual, LockManagerKind::Staged, LockManagerKind::Sharded];
+    for (manager, seed) in managers.into_iter().zip(1..) {
+        for keys in [20, 500] {
+            let mut options = Options::default();
+            options.lock_manager = manager;
+            options.durability = Durability::None;
+            options.lock_wait = Duration::from_secs(600);
+            declare(&mut options);
+            let db = Database::in_memory(options).unwrap();
+            let plan = Plan {
+                seed,
+                clients: 512,
+                count: 4,
+                keys,
+                steps: 5,
+                width: 8,
+                yields: 8,
+                indexed: true,
+                mixed: false,
+            };
+            let ran = run(&db, plan, BTreeMap::new(), 0).unwrap();
+            let what = format!("{manager}, {plan:?}");
+            assert_eq!(ran.history.counts().0, 512 * plan.count, "{what}");
+            assert_eq!(ran.stalled, 0, "{what}");
+            let waits = db.stats().locks.waits;
+            assert!(waits >= 512, "{waits} waits show little: {what}");
+            let end = replay(&ran.history).unwrap_or_else(|anomaly| panic!("{what}\n{anomaly}"));
+            assert_eq!(ran.end, end, "{what}");
+            let found = graph::check(&ran.history);
+            assert!(found.anomalies.is_empty(), "{what}: {:?}", found.anomalies);
+            println!(
+                "{manager}, {keys} keys: {} transactions, {waits} waits, {} deadlocks, {} dependencies",
+                ran.history.counts().0,
+                ran.deadlocks,
+                found.dependencies
+            );
+        }
+    }
 }

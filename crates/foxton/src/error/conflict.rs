@@ -142,6 +142,26 @@ impl Conflict {
     }
 
     /// What was refused, who stood in the way with which labels, and the cycle of a deadlock.
+    ///
+    /// ```
+    /// use foxton::error::{Error, Refusal};
+    /// use foxton::inspect::Label;
+    /// use foxton::{Database, Lock, Options, Table};
+    /// const USERS: Table<str, u32> = Table::new("users");
+    ///
+    /// fn in_the_way(refusal: &Refusal) -> Vec<Label> {
+    ///     refusal.blockers.iter().map(|blocker| blocker.label.clone()).collect()
+    /// }
+    ///
+    /// let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.set_label("import");
+    /// tx.put(&USERS, "ada", &1815)?;
+    /// let refused = db.begin()?.get_locked(&USERS, "ada", Lock::Shared.nowait());
+    /// let Err(Error::Conflict(conflict)) = refused else { panic!("somebody holds it") };
+    /// assert_eq!(in_the_way(conflict.refusal().expect("a lock was refused")), ["import"]);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
     pub fn refusal(&self) -> Option<&Refusal> {
         self.detail.as_ref().map(|detail| &detail.refusal)
     }

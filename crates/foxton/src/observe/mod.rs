@@ -11,25 +11,19 @@
 pub(crate) mod look;
 
 /// Where the socket is.
-#[cfg(unix)]
 pub(crate) mod place;
 
 /// Requests and answers as bytes.
-#[cfg(unix)]
 mod wire;
 
 /// The thread that answers.
-#[cfg(unix)]
 pub(crate) mod server;
 
 /// The other end.
-#[cfg(unix)]
 mod watcher;
 
 /// Waits that last too long.
 pub(crate) mod dump;
 
-#[cfg(unix)]
 pub use place::SOCKET_FILE;
-#[cfg(unix)]
 pub use watcher::{WatchError, Watcher};

@@ -66,10 +66,15 @@ impl State {
 
     /// As [`commit`](Self::commit), and says where it stands among all commits.
     pub(crate) fn commit_at(&mut self) -> Result<Lsn> {
+        self.stand_at_end();
+        self.commit().map(|()| self.place)
+    }
+
+    /// Takes its place among all commits, for a transaction that is about to commit and may have changed nothing.
+    pub(crate) fn stand_at_end(&mut self) {
         // Every lock is held: whose changes it saw has its record before this place, and who changes
         // what it read will have it behind.
         self.place = self.engine.log.end(&self.worker);
-        self.commit().map(|()| self.place)
     }
 
     fn wait(&self, until: Until) -> Result<(), LogError> {
@@ -245,16 +250,19 @@ impl State {
     }
 }
 
-/// Commits; the task yields until it is as durable as asked.
+/// Commits; the task yields until it is as durable as asked. Says where the transaction stands among all
+/// commits, if it changed something or [`State::stand_at_end`] was called before.
 ///
 /// If the future is dropped before the record is in the log, the transaction is rolled back; if
 /// after, it is committed, and the keeper ends it.
-pub(crate) async fn commit(mut state: Box<State>) -> Result<()> {
-    let until = match state.check_active().and_then(|()| state.log_changes()) {
+pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
+    let logged = state.check_active().and_then(|()| state.log_changes());
+    let place = state.place;
+    let until = match logged {
         Ok(Until::Now) => {
             state.finish();
             State::put_away(state);
-            return Ok(());
+            return Ok(place);
         }
         Ok(until) => until,
         Err(error) => {
@@ -278,7 +286,7 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<()> {
         state.finish();
     }
     State::put_away(state);
-    reached
+    reached.map(|()| place)
 }
 
 /// A transaction that commits, and is not acknowledged.
