@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The verbs that look after a database.
 mod care;
 
-pub(crate) use care::{Backup, Check, Dump, Load, Repair, Restore, RowFormat};
+pub(crate) use care::{Backup, Check, Dump, Load, Restore, RowFormat};
 
 use clap::{Args, Parser, Subcommand};
 use foxton::{LatchKind, VictimPolicy};
@@ -62,8 +62,9 @@ pub(crate) enum Command {
     Report(Report),
     /// Say what is in a database: tables, sizes, the state of the log.
     #[command(after_help = "\
-A database that is open elsewhere is refused; nothing is written unless the log must be repaired
-after a crash, which opening always does.
+A database that is open elsewhere is refused. The checkpoint and the log of one that was closed are
+the same byte for byte afterwards; after a crash the end of the log is made fit to be written on, as
+by any opening.
 
 Example:
   foxton inspect /tmp/play")]

@@ -1,12 +1,10 @@
 //! `foxton backup` and `foxton restore`.
 
-use std::{
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::{process::ExitCode, time::UNIX_EPOCH};
 
 use foxton::backup::{self, Backup};
 use foxton_lab::{
+    measure::machine::utc,
     progress::Audience,
     report::number::{bytes, grouped},
 };
@@ -48,15 +46,11 @@ pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
 }
 
 fn words(held: &Backup) -> String {
-    let age = SystemTime::now().duration_since(held.taken);
-    let seconds = held
-        .taken
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |at| at.as_secs());
+    let since_1970 = held.taken.duration_since(UNIX_EPOCH);
     format!(
-        "was taken {} hours ago ({seconds} seconds after 1970 began), holds {} in {} records of log, \
-         and can be restored to log positions from {} to {}",
-        age.map_or(0, |age| age.as_secs() / 3600),
+        "was taken at {} UTC, holds {} in {} records of log, and can be restored to log positions \
+         from {} to {}",
+        utc(since_1970.map_or(0, |at| at.as_secs())),
         bytes(held.bytes),
         grouped(held.records as f64),
         held.earliest,

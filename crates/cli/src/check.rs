@@ -5,21 +5,14 @@ use std::process::ExitCode;
 use foxton::check::{Report, check};
 use foxton_lab::report::number::grouped;
 
-use crate::{
-    arguments::{Check, Repair},
-    output::say,
-    tables::plain,
-};
+use crate::{arguments::Check, output::say, tables::plain};
 
 /// It could not be checked.
 const UNKNOWN: u8 = 2;
 
 /// Looks at everything, and says what it found.
 pub(crate) fn run(what: &Check) -> ExitCode {
-    let Check {
-        directory,
-        repair: Repair::None,
-    } = what;
+    let Check { directory } = what;
     let report = match check(directory) {
         Ok(report) => report,
         Err(error) => {
@@ -47,10 +40,7 @@ pub(crate) fn run(what: &Check) -> ExitCode {
             say!(
                 "{}: this {kind} is damaged in {}; nothing was changed. Restore it from a backup",
                 directory.display(),
-                match count {
-                    1 => "1 place".to_owned(),
-                    count => format!("{count} places"),
-                }
+                counted(count as u64, "place")
             );
             ExitCode::FAILURE
         }
@@ -61,15 +51,32 @@ pub(crate) fn run(what: &Check) -> ExitCode {
 fn seen(report: &Report) -> String {
     let rows = report.tables.iter().map(|(_, rows)| rows).sum::<u64>();
     let mut seen = format!(
-        "looked at: {} rows in {} files of the checkpoint, {} records in {} files of the log",
-        grouped(report.entries as f64),
-        report.layers,
-        grouped(report.records as f64),
-        report.segments
+        "looked at: {} in {} of the checkpoint, {} in {} of the log",
+        counted(report.entries, "row"),
+        counted(report.layers, "file"),
+        counted(report.records, "record"),
+        counted(report.segments, "file")
     );
     if report.findings.is_empty() {
-        let tables = report.tables.len();
-        seen += &format!(", {} rows in {tables} tables", grouped(rows as f64));
+        let tables = counted(report.tables.len() as u64, "table");
+        seen += &format!(", {} in {tables}", counted(rows, "row"));
     }
     seen
+}
+
+/// So many of them: `1 file`, `2,000 rows`.
+fn counted(count: u64, what: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{} {what}{ending}", grouped(count as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        let told = [0, 1, 2_000].map(|count| counted(count, "file"));
+        assert_eq!(told, ["0 files", "1 file", "2,000 files"]);
+    }
 }

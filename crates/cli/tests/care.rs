@@ -5,6 +5,7 @@ mod support;
 use std::{fs, path::Path};
 
 use foxton::{Database, Options, Table};
+use foxton_lab::measure::machine::utc;
 use support::{foxton, said, shell};
 
 fn filled(directory: &Path) {
@@ -33,11 +34,24 @@ fn a_whole_database_has_exit_code_0_and_a_damaged_one_1_and_says_where() {
     let text = said(&checked);
     assert_eq!(checked.status.code(), Some(0), "{text}");
     assert!(
-        text.contains("50 rows in 1 tables") && text.contains("nothing is wrong"),
+        text.contains("50 rows in 1 table\n") && text.contains("nothing is wrong"),
         "{text}"
     );
     let after: Vec<Vec<u8>> = names().iter().map(|path| fs::read(path).unwrap()).collect();
     assert_eq!(before, after, "nothing was changed");
+    // Whoever opens it to read writes down only who has it open.
+    let all_but_the_lock = || {
+        let paths = names().into_iter().filter(|path| !path.ends_with("lock"));
+        paths.map(|path| (fs::read(&path).unwrap(), path))
+    };
+    let before: Vec<_> = all_but_the_lock().collect();
+    for verb in ["inspect", "dump", "inspect"] {
+        assert!(foxton(&[verb, &directory]).status.success(), "{verb}");
+        assert!(
+            all_but_the_lock().eq(before.iter().cloned()),
+            "{verb} has changed it"
+        );
+    }
     let log = names()
         .into_iter()
         .find(|path| path.to_string_lossy().contains("log-"))
@@ -64,7 +78,7 @@ fn what_is_no_database_or_is_open_has_exit_code_2() {
     for arguments in [
         &["check", "/no/such/place"][..],
         &["check", &scratch.path().to_string_lossy()],
-        &["check", &path.to_string_lossy(), "--repair", "all"],
+        &["check", &path.to_string_lossy(), "--repair", "none"],
     ] {
         let output = foxton(arguments);
         assert_eq!(
@@ -141,6 +155,11 @@ fn a_database_that_is_open_is_backed_up_and_restored_to_any_position() {
     drop(db);
     let told = foxton(&["restore", &at("copy")]);
     assert!(said(&told).contains("from 0 to"), "{}", said(&told));
+    let taken = said(&told);
+    let taken = taken.split_once("was taken at ").expect("it says when").1;
+    let today = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let is_recent = |seconds| taken.starts_with(&format!("{} UTC", utc(seconds)));
+    assert!((today - 600..=today).any(is_recent), "{taken}");
     for (target, more, color) in [
         ("last", &[][..], "red"),
         ("early", &["--to", &early], "green"),
@@ -175,6 +194,18 @@ fn help_says_what_is_left_alone_and_what_the_exit_codes_mean() {
     ] {
         let output = foxton(&[verb, "--help"]);
         assert!(output.status.success());
-        assert!(said(&output).contains(words), "{verb}: {}", said(&output));
+        let text = said(&output);
+        assert!(text.contains(words), "{verb}: {text}");
+        // Lines that are longer than the help is wide leave a word or two on a line of their own.
+        let ragged = text.lines().find(|line| line.len() > 100);
+        assert_eq!(ragged, None, "{verb}");
+        for paragraph in text.split("\n\n") {
+            let prose = paragraph.lines().filter(|line| !line.starts_with(' '));
+            let prose: Vec<_> = prose.filter(|line| !line.ends_with(':')).collect();
+            let all_but_last = prose.len().saturating_sub(1);
+            for line in &prose[..all_but_last] {
+                assert!(line.len() > 60, "{verb}: {line:?} is cut short");
+            }
+        }
     }
 }

@@ -50,6 +50,51 @@ fn two_runs_are_compared_point_by_point() {
     }
 }
 
+/// The same run, but asked for this, too.
+fn asked(run: &str, name: &str, value: &Value) {
+    let path = Path::new(run).join("results.json");
+    let mut records: Vec<Value> =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    for record in &mut records {
+        record["settings"][name] = value.clone();
+    }
+    fs::write(path, json!(records).to_string()).unwrap();
+}
+
+#[test]
+fn data_that_were_kept_are_not_held_against_data_loaded_anew() {
+    let place = tempfile::tempdir().unwrap();
+    let run = |name: &str, keep: bool| {
+        let run = recorded(&place.path().join(name), "tpcb", 2000, [1000.0, 4000.0]);
+        asked(&run, "keep", &json!(keep));
+        run
+    };
+    let output = foxton(&["report", &run("fresh", false), &run("kept", true)]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("keep false in the first and true"),
+        "no keep in {text}"
+    );
+}
+
+#[test]
+fn databases_in_different_places_are_compared_and_the_places_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    let run = |name: &str, directory: &str| {
+        let run = recorded(&place.path().join(name), "tpcb", 2000, [1000.0, 4000.0]);
+        asked(&run, "directory", &json!(directory));
+        run
+    };
+    let (first, second) = (run("a", "/in-memory"), run("b", "/on-disk"));
+    let output = foxton(&["report", &first, &second]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for told in ["no difference shown", "/in-memory", "/on-disk"] {
+        assert!(text.contains(told), "no {told} in {text}");
+    }
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused_in_words() {
     let place = tempfile::tempdir().unwrap();

@@ -17,17 +17,19 @@ pub(crate) enum RowFormat {
 /// The arguments of `dump`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All tables are written as of one moment: one serializable transaction reads them. The database must not
-be open elsewhere; of one that is, dump a restored backup.
+All tables are written as of one moment: one serializable transaction reads them. The
+database must not be open elsewhere; of one that is, dump a restored backup.
 
-A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. Before a table's rows a line says its name and
-types and how many tables come behind it, after them a line says how many rows there were. Bytes are hexadecimal after 0x, tuples are arrays, an
-absent option is null. A value of a type of your own is written as it is stored, in hexadecimal, and so
-is whatever is no encoding of its table's type, as {\"raw\":\"0x..\"}. What `foxton load` makes of it is
-the same byte for byte.
+A line of JSON is a row, {\"key\":1,\"value\":\"one\"}. Before a table's rows a line says
+its name and types and how many tables come behind it, after them a line says how many
+rows there were. Bytes are hexadecimal after 0x, tuples are arrays, an absent option is
+null. A value of a type of your own is written as it is stored, in hexadecimal, and so is
+whatever is no encoding of its table's type, as {\"raw\":\"0x..\"}. What `foxton load`
+makes of it is the same byte for byte.
 
-A file that is named by --out has that name only when all of it is there and synced, and is made for its
-owner alone. Until then, and if the command is killed, it is called .foxton-dump-*.unfinished.
+A file that is named by --out has that name only when all of it is there and synced, and
+is made for its owner alone. Until then, and if the command is killed, it is called
+.foxton-dump-*.unfinished.
 
 Examples:
   foxton dump /tmp/play > play.jsonl
@@ -51,16 +53,18 @@ pub(crate) struct Dump {
 /// The arguments of `load`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A row whose key is there already replaces its value. A table that is not there is made, with the types
-that the file says, or those of --key and --value; so is a database.
+A row whose key is there already replaces its value. A table that is not there is made,
+with the types that the file says, or those of --key and --value; so is a database.
 
-Rows go in by batches, each one transaction. A bad line, which is not understood or not taken by its
-table, is told with its number. By default nothing of its batch is loaded and loading ends, with exit
-code 1; with --skip-bad bad lines are passed over. --batch 0 makes one batch of everything: all or
-nothing. Whatever ended loading, the file can be loaded again: rows loaded twice do no harm.
+Rows go in by batches, each one transaction. A bad line, which is not understood or not
+taken by its table, is told with its number. By default nothing of its batch is loaded and
+loading ends, with exit code 1; with --skip-bad bad lines are passed over. --batch 0 makes
+one batch of everything: all or nothing. Whatever ended loading, the file can be loaded
+again: rows loaded twice do no harm.
 
-What was cut is noticed: a table without the line that ends it, fewer tables than were to come, a quote that
-is not closed. Only of comma-separated values whole rows can be missing without a trace.
+What was cut is noticed: a table without the line that ends it, fewer tables than were to
+come, a quote that is not closed. Only of comma-separated values whole rows can be missing
+without a trace.
 
 Examples:
   foxton load /tmp/play play.jsonl
@@ -97,14 +101,16 @@ pub(crate) struct Load {
 /// The arguments of `backup`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The files of the database are read as they are. It need not be closed, and a process that has it open
-need not be asked and does not notice: nobody waits for a backup. What is in the backup is the database
-as it was at one position of its log, which is said at the end. Commits that were acknowledged sync or
-buffered before the command began are in it; of those with durability none, those that were written by
-then. (A program makes sure of all with `db.backup_to(path)`.)
+The files of the database are read as they are. It need not be closed, and a process that
+has it open need not be asked and does not notice: nobody waits for a backup. What is in
+the backup is the database as it was at one position of its log, which is said at the end.
+Commits that were acknowledged sync or buffered before the command began are in it; of
+those with durability none, those that were written by then. (A program makes sure of all
+with `db.backup_to(path)`.)
 
-The backup is synced and read again before it gets its label, the file `backup`. A directory without it
-holds nothing that could be restored. A backup is not opened but restored.
+The backup is synced and read again before it gets its label, the file `backup`. A
+directory without it holds nothing that could be restored. A backup is not opened but
+restored.
 
 Exit codes: 0 the backup is whole; 1 there is none.
 
@@ -122,15 +128,16 @@ pub(crate) struct Backup {
 /// The arguments of `restore`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every record is checked on the way, and what was written is read again. The database is one only when
-all of it is there: a restore that was interrupted leaves a directory with a file `restoring`, which nobody
-opens. The same restore, given again, begins anew there.
+Every record is checked on the way, and what was written is read again. The database is
+one only when all of it is there: a restore that was interrupted leaves a directory with a
+file `restoring`, which nobody opens. The same restore, given again, begins anew there.
 
---to goes back further: the database becomes what it was after the last commit whose record ends at that
-position of the log or before. `foxton restore BACKUP` alone says which positions a backup reaches to.
+--to goes back further: the database becomes what it was after the last commit whose
+record ends at that position of the log or before. `foxton restore BACKUP` alone says
+which positions a backup reaches to.
 
-The restored database is the same one with another future. Never mix its files with those of the
-original.
+The restored database is the same one with another future. Never mix its files with those
+of the original.
 
 Examples:
   foxton restore /backups/shop-monday
@@ -155,17 +162,19 @@ fn position(text: &str) -> Result<Lsn, String> {
 /// The arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every checksum is compared: of the superblock, of the checkpoint and each block of its rows, of the log's
-files and each of its records, those behind damage included. Then the tables are loaded as opening does,
-and their order, their index and the way to each row are looked at. A backup can be checked, too.
+Every checksum is compared: of the superblock, of the checkpoint and each block of its
+rows, of the log's files and each of its records, those behind damage included. Then the
+tables are loaded as opening does, and their order, their index and the way to each row
+are looked at. A backup can be checked, too.
 
-Nothing is ever changed: not a torn end, which is where a log stops that was not closed and is no damage,
-and not the lock, so that nobody can open the database meanwhile. Nothing is repaired, either: what is
-damaged is restored from a backup, and `foxton dump` tells what can still be read of a database that
-opens.
+Nothing is ever changed: not a torn end, which is where a log stops that was not closed
+and is no damage, and not the lock, so that nobody can open the database meanwhile.
+Nothing is repaired, either: what is damaged is restored from a backup, and `foxton dump`
+tells what can still be read of a database that opens.
 
-Exit codes: 0 nothing is wrong; 1 something is, and is named; 2 it could not be checked: there is no
-database, a process has it open, it is of a later version, or the device fails.
+Exit codes: 0 nothing is wrong; 1 something is, and is named; 2 it could not be checked:
+there is no database, a process has it open, it is of a later version, or the device
+fails.
 
 Examples:
   foxton check /var/lib/shop
@@ -173,14 +182,4 @@ Examples:
 pub(crate) struct Check {
     /// The directory of a database that no process has open, or of a backup.
     pub(crate) directory: PathBuf,
-    /// What is done about damage: nothing can be.
-    #[arg(long, value_enum, default_value_t = Repair::None)]
-    pub(crate) repair: Repair,
-}
-
-/// What is done about damage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Repair {
-    /// Nothing.
-    None,
 }
