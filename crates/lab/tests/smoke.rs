@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use foxton::{Durability, Isolation, LatchKind, Lock, LockManagerKind};
+use foxton::{Admission, Durability, Isolation, LatchKind, Lock, LockManagerKind};
 use foxton_lab::{
     bench::{
         commit,
@@ -36,6 +36,18 @@ fn managers() -> Vec<Locks> {
         .collect()
 }
 
+/// Every manager with everybody at work; and the database as it is opened unless somebody says otherwise, with the seats
+/// that it then has, and with two.
+fn systems() -> Vec<System> {
+    let usual = System::all(&[Locks::Default], &[]);
+    let two: Admission = "2".parse().expect("a number of seats");
+    let seated = System::with_admissions(usual.clone(), &[two]);
+    let mut systems = System::all(&managers(), &[]);
+    systems.extend(usual);
+    systems.extend(seated);
+    systems
+}
+
 fn tiny(shape: Shape) -> Settings {
     Settings {
         shape: Shape {
@@ -45,7 +57,7 @@ fn tiny(shape: Shape) -> Settings {
         stalled: false,
         stamp: true,
         runs: Runs {
-            systems: System::all(&managers(), &[]),
+            systems: systems(),
             mpls: vec![4],
             reps: 1,
             ramp: Duration::from_millis(5),
@@ -136,12 +148,11 @@ fn every_variant_is_right_over_every_lock_manager() {
     for (findings, shape) in all.into_iter().zip(shapes) {
         assert_right(&findings);
         // On a machine so busy that nobody came to commit anything, once more by itself.
-        let idle = |curve: &&Curve| curve.points.iter().any(idle);
-        let again = findings.curves.iter().filter(idle);
-        let again: Vec<System> = again
-            .map(|curve| curve.lock_manager.parse::<Locks>().expect("its name"))
-            .map(|locks| System::new(locks, None))
-            .collect();
+        let idle = |curve: &Curve| curve.points.iter().any(idle);
+        assert_eq!(findings.curves.len(), systems().len());
+        let again = findings.curves.iter().zip(systems());
+        let again = again.filter(|(curve, _)| idle(curve));
+        let again: Vec<System> = again.map(|(_, system)| system).collect();
         if !again.is_empty() {
             let mut settings = tiny(shape);
             settings.runs.systems = again;
@@ -203,7 +214,7 @@ fn every_read_is_right_over_every_lock_manager_with_1_8_and_64_clients() {
         ..Shape::usual()
     };
     let shapes = [variant(0, false), variant(20, false), variant(25, true)];
-    for system in System::all(&managers(), &[]) {
+    for system in systems() {
         let mut loaded = loaded_over(system, &shapes[0]);
         for shape in &shapes {
             loaded.reshape(shape);

@@ -3,6 +3,12 @@
 //!
 //! The process is this program once more. It writes what was acknowledged to its output, which this one
 //! reads: what was written before the kill is read after it.
+//!
+//! The quick form is tiny, and each victim is killed after a hundred acknowledgements. The full one has the benchmark's
+//! own size and kills after seconds of work, of the database as it is opened unless somebody says otherwise and then over
+//! each manager in turn: `cargo test --release -p foxton-lab --test tpcc_kill -- --ignored --nocapture`, with two
+//! warehouses, ten seconds and three kills unless `TPCC_KILL_WAREHOUSES`, `TPCC_KILL_SECONDS` or `TPCC_KILLS` say
+//! otherwise.
 
 use std::{
     env, fs,
@@ -11,6 +17,7 @@ use std::{
     process::{Command, Stdio},
     sync::Arc,
     thread,
+    time::{Duration, Instant},
 };
 
 use foxton::{Database, Durability, LockManagerKind, Options};
@@ -37,37 +44,102 @@ const KILLS: u32 = LockManagerKind::ALL.len() as u32;
 /// What must have been acknowledged before a kill comes.
 const EVENTS: usize = 100;
 
-/// What tells the victim where the database is, and which of its clients it is to run.
+/// What tells the victim where the database is, which of its clients it is to run, and on how many warehouses of full
+/// size, if it is not tiny.
 const FOLDER: &str = "TPCC_VICTIM_FOLDER";
 const ROUND: &str = "TPCC_VICTIM_ROUND";
+const WAREHOUSES_OF: &str = "TPCC_VICTIM_WAREHOUSES";
 
 /// What stands before the words of an event on a line of the victim's output.
 const MARK: &str = "acknowledged";
 
-fn scale() -> Scale {
-    Scale::tiny(2)
+/// What is run, and when it is killed.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// After so many acknowledgements, [`EVENTS`].
+    Tiny,
+    /// After so long, but not before there were [`EVENTS`].
+    Full { warehouses: u32, after: Duration },
 }
 
-fn open(folder: &Path, round: u32) -> Database {
-    let mut options = Options::tiny();
-    declare(&mut options.indexes);
-    options.durability = Durability::Sync;
-    options.lock_manager = LockManagerKind::ALL[round as usize];
-    // Checkpoints come in between, too.
-    options.checkpoint_log_bytes = 64 << 10;
-    Database::open_with(folder, options).unwrap()
+impl Form {
+    fn scale(self) -> Scale {
+        match self {
+            Form::Tiny => Scale::tiny(2),
+            Form::Full { warehouses, .. } => Scale::full(warehouses),
+        }
+    }
+
+    fn open(self, folder: &Path, round: u32) -> Database {
+        let all = LockManagerKind::ALL;
+        let mut options = match self {
+            Form::Tiny => Options::tiny(),
+            Form::Full { .. } => Options::default(),
+        };
+        declare(&mut options.indexes);
+        options.durability = Durability::Sync;
+        // Checkpoints come in between, too.
+        match self {
+            Form::Tiny => {
+                options.lock_manager = all[round as usize];
+                options.checkpoint_log_bytes = 64 << 10;
+            }
+            Form::Full { .. } => {
+                if let Some(others) = round.checked_sub(1) {
+                    options.lock_manager = all[others as usize % all.len()];
+                }
+                options.checkpoint_log_bytes = 4 << 20;
+            }
+        }
+        Database::open_with(folder, options).unwrap()
+    }
+
+    fn is_enough(self, events: usize, since: Instant) -> bool {
+        match self {
+            Form::Tiny => events >= EVENTS,
+            Form::Full { after, .. } => events >= EVENTS && since.elapsed() >= after,
+        }
+    }
 }
 
 #[test]
 fn killed_in_the_middle_nothing_acknowledged_is_lost_and_all_conditions_hold() {
+    kill_all(Form::Tiny, KILLS);
+}
+
+/// The number that `name` has in the environment, or this one.
+fn number(name: &str, usual: u32) -> u32 {
+    let said = env::var(name).ok();
+    said.map_or(usual, |said| said.parse().expect("a number"))
+}
+
+#[test]
+#[ignore = "takes minutes: cargo test --release -p foxton-lab --test tpcc_kill -- --ignored --nocapture"]
+fn killed_at_full_size_nothing_acknowledged_is_lost_and_all_conditions_hold() {
+    let form = Form::Full {
+        warehouses: number("TPCC_KILL_WAREHOUSES", 2),
+        after: Duration::from_secs(number("TPCC_KILL_SECONDS", 10).into()),
+    };
+    kill_all(form, number("TPCC_KILLS", 3));
+}
+
+/// Kills one after another, and after each has the database judged.
+fn kill_all(form: Form, kills: u32) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("db");
     let mut events = Vec::new();
-    for round in 0..KILLS {
-        events.extend(kill_one(&folder, round));
-        let db = open(&folder, round);
+    for round in 0..kills {
+        events.extend(kill_one(form, &folder, round));
+        let begun = Instant::now();
+        let db = form.open(&folder, round);
+        let manager = db.options().lock_manager;
+        println!(
+            "kill {round}, over {manager}: {} acknowledged so far; opened in {:.1?}",
+            events.len(),
+            begun.elapsed()
+        );
         assert_eq!(
-            faults(&db, scale(), SEED, None).unwrap(),
+            faults(&db, form.scale(), SEED, None).unwrap(),
             [],
             "kill {round}"
         );
@@ -78,7 +150,7 @@ fn killed_in_the_middle_nothing_acknowledged_is_lost_and_all_conditions_hold() {
         );
         assert_eq!(events.len(), unique(&events), "kill {round}");
     }
-    assert!(events.len() >= EVENTS * KILLS as usize);
+    assert!(events.len() >= EVENTS * kills as usize);
 }
 
 /// How many of them are about different rows.
@@ -90,29 +162,34 @@ fn unique(events: &[Event]) -> usize {
 }
 
 /// Starts a victim, kills it when enough was acknowledged, and returns all that was.
-fn kill_one(folder: &Path, round: u32) -> Vec<Event> {
-    let mut victim = Command::new(env::current_exe().unwrap())
+fn kill_one(form: Form, folder: &Path, round: u32) -> Vec<Event> {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
         .args(["--exact", "victim", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
         .env(ROUND, round.to_string())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stdout(Stdio::piped());
+    if let Form::Full { warehouses, .. } = form {
+        command.env(WAREHOUSES_OF, warehouses.to_string());
+    }
+    let mut victim = command.spawn().unwrap();
     let output = BufReader::new(victim.stdout.take().unwrap());
     let mut events = Vec::new();
+    let (mut since, mut is_killed) = (Instant::now(), false);
     for line in output.lines() {
         // The kill may have cut the last one short.
         let Ok(line) = line else { break };
+        if events.is_empty() {
+            since = Instant::now(); // Until then it loads, or restarts.
+        }
         events.extend(event(&line));
-        if events.len() == EVENTS {
+        if !is_killed && form.is_enough(events.len(), since) {
             victim.kill().unwrap();
+            is_killed = true;
         }
     }
     let status = victim.wait().unwrap();
-    assert!(
-        events.len() >= EVENTS,
-        "the victim ended by itself: {status}"
-    );
+    assert!(is_killed, "the victim ended by itself: {status}");
     events
 }
 
@@ -169,17 +246,24 @@ fn event(line: &str) -> Option<Event> {
 
 /// Runs until killed.
 #[test]
-#[ignore = "the other test starts and kills it; alone: cargo test -p foxton-lab --test tpcc_kill -- --ignored"]
+#[ignore = "the others start and kill it; alone it does nothing: cargo test -p foxton-lab --test tpcc_kill -- --ignored"]
 fn victim() {
     let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) else {
         return;
     };
     let round: u32 = env::var(ROUND).unwrap().parse().unwrap();
     fs::create_dir_all(&folder).unwrap();
-    let db = open(&folder, round);
+    let form = match number(WAREHOUSES_OF, 0) {
+        0 => Form::Tiny,
+        warehouses => Form::Full {
+            warehouses,
+            after: Duration::MAX,
+        },
+    };
+    let (db, scale) = (form.open(&folder, round), form.scale());
     if db.run(|tx| tx.get(&WAREHOUSES, &1)).unwrap().is_none() {
         let progress = Audience::Nobody.count("", 0, "");
-        load(&Loading::new(&db, 2, &progress), scale(), SEED).unwrap();
+        load(&Loading::new(&db, 2, &progress), scale, SEED).unwrap();
     }
     let witness: Witness = Arc::new(|event| {
         let line = words(event) + "\n";
@@ -192,7 +276,7 @@ fn victim() {
         for number in round * CLIENTS..(round + 1) * CLIENTS {
             let (db, witness) = (db.clone(), witness.clone());
             scope.spawn(move || {
-                let how = (scale(), Manner::usual(Mix::Full));
+                let how = (scale, Manner::usual(Mix::Full));
                 let client = TpccClient::new(db, how, SEED, number, Acknowledged::default());
                 let mut client = client.watched(witness);
                 loop {

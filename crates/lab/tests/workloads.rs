@@ -1,10 +1,11 @@
-//! Each workload, tiny, over every lock manager, with 1, 8 and 64 clients: everything it runs ends, and
-//! its checks hold afterwards. Each client runs a number of transactions, so that nothing here depends on
+//! Each workload, tiny, over every lock manager with everybody at work, and over the database as it is opened unless
+//! somebody says otherwise, there also with two seats for all; with 1, 8 and 64 clients: everything it runs ends, and its
+//! checks hold afterwards. Each client runs a number of transactions, so that nothing here depends on
 //! how fast the machine is.
 
 use std::{thread, time::Duration};
 
-use foxton::{Database, Durability, Isolation, LockManagerKind, LogBufferKind};
+use foxton::{Admission, Database, Durability, Isolation, LockManagerKind, LogBufferKind};
 use foxton_lab::{
     measure::outcome::{Outcome, Tally},
     progress::Audience,
@@ -31,7 +32,13 @@ const FOR_EVER: Duration = Duration::from_secs(600);
 fn systems() -> Vec<System> {
     let all = LockManagerKind::ALL.into_iter();
     let all = all.flat_map(|kind| [Locks::Manager(kind), Locks::Inheriting(kind)]);
-    System::all(&all.collect::<Vec<_>>(), &[])
+    let mut systems = System::all(&all.collect::<Vec<_>>(), &[]);
+    let usual = System::all(&[Locks::Default], &[]);
+    // So few that of 64 clients nearly all are in line.
+    let two: Admission = "2".parse().expect("a number of seats");
+    systems.extend(System::with_admissions(usual.clone(), &[two]));
+    systems.extend(usual);
+    systems
 }
 
 /// Loads `workload`, has `mpl` clients run some transactions each, and checks; twice, so that clients come

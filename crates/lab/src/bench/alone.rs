@@ -43,6 +43,11 @@ impl Alone {
         Alone::over(manager, names(0, largest))
     }
 
+    /// The same, but between two of its keys there is one that is free for a stranger.
+    pub fn spaced(manager: Any, largest: usize) -> Alone {
+        Alone::over(manager, every_other(0, largest))
+    }
+
     /// This manager, to be asked for these names.
     pub fn over(manager: Any, names: Vec<Name>) -> Alone {
         let workers = Workers::new();
@@ -139,14 +144,17 @@ impl Alone {
         }
     }
 
-    /// Another owner takes X on so many keys that nobody else asks for here, and keeps them until it is
-    /// dismissed. Where weak locks are only remembered, this makes every lock a real one.
-    pub fn strangers(&mut self, count: usize) -> Stranger {
-        let first = self.names.len() as u32;
-        let names = names(first, count);
+    /// How often remembered locks were made real.
+    pub fn revocations(&self) -> u64 {
+        self.manager.stats(&self.worker).revocations
+    }
+
+    /// Another owner takes X on these keys, which nobody else asks for here, and keeps them until it is
+    /// dismissed. Where weak locks are only remembered, those on [neighbours](every_other) of these are real.
+    pub fn stranger(&self, names: &[Name]) -> Stranger {
         let (worker, mut owner) = (self.workers.worker(), self.manager.owner());
         let mode = Mode::key(KeyPart::X, GapPart::None);
-        for name in names {
+        for &name in names {
             let reply = self
                 .manager
                 .request(&worker, &mut owner, name, mode, Patience::Refuse);
@@ -175,7 +183,7 @@ impl Alone {
     }
 
     /// The stranger gives back what it has.
-    pub fn dismiss(&mut self, mut stranger: Stranger) {
+    pub fn dismiss(&self, mut stranger: Stranger) {
         self.manager
             .release_all(&stranger.worker, &mut stranger.owner);
     }
@@ -191,9 +199,18 @@ pub struct Stranger {
 
 /// Names of so many keys of one table.
 pub fn names(first: u32, count: usize) -> Vec<Name> {
+    (first..first + count as u32).map(named()).collect()
+}
+
+/// The same, but every other key: between those from an even one lie those from an odd one.
+pub fn every_other(first: u32, count: usize) -> Vec<Name> {
+    let keys = (first..).step_by(2).take(count);
+    keys.map(named()).collect()
+}
+
+fn named() -> impl FnMut(u32) -> Name {
     let hasher = KeyHasher::new(1);
-    let name = |key: u32| Name::key(TABLE, &key.to_be_bytes(), &hasher);
-    (first..first + count as u32).map(name).collect()
+    move |key| Name::key(TABLE, &key.to_be_bytes(), &hasher)
 }
 
 #[cfg(test)]
@@ -211,11 +228,33 @@ mod tests {
             alone.take(10);
             assert!(alone.refuse_strangers(10) > Duration::ZERO, "{kind}");
             alone.give_back();
-            let stranger = alone.strangers(50);
+            let stranger = alone.stranger(&names(20, 50));
             let apart = alone.nanos_apart(20, short);
             assert!(apart.lock > 0.0 && apart.unlock > 0.0, "{kind}");
             alone.dismiss(stranger);
             assert!(alone.nanos_a_table(short) > 0.0 && alone.nanos_a_first_key(short) > 0.0);
         }
+    }
+
+    #[test]
+    fn beside_a_stranger_at_every_neighbour_nothing_is_remembered() {
+        const HELD: usize = 100;
+        let direct = "direct".parse::<Locks>().unwrap();
+        let revoked = |with_stranger: bool| {
+            let mut alone = Alone::spaced(System::new(direct, None).manager(), HELD);
+            let stranger = with_stranger.then(|| alone.stranger(&every_other(1, HELD)));
+            alone.take(HELD);
+            let before = alone.revocations();
+            // Whoever wants X makes real what is remembered there.
+            alone.refuse_strangers(HELD);
+            let revoked = alone.revocations() - before;
+            alone.give_back();
+            if let Some(stranger) = stranger {
+                alone.dismiss(stranger);
+            }
+            revoked
+        };
+        assert!(revoked(false) > 0, "alone, locks are remembered");
+        assert_eq!(revoked(true), 0);
     }
 }

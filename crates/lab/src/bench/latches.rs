@@ -15,6 +15,7 @@ use std::{
 use foxton::LatchKind;
 use foxton_sync::{
     htm::{self, Cause, Elisions},
+    latch::Means,
     topology,
     worker::Workers,
 };
@@ -207,11 +208,17 @@ fn findings(
         title: format!("{name}: a small structure behind every latch"),
         description: format!(
             "Threads do nothing but operations on one structure in memory. What the pictures call a transaction \
-             is {BATCH} operations."
+             is {BATCH} operations.{}",
+            match Means::here() {
+                Ok(Means::Software) =>
+                    " Transactions of the processor are emulated by software: no number of an elided latch means \
+                     anything.",
+                _ => "",
+            }
         ),
         checked: checked(name).to_owned(),
         command: settings.pace.command.clone(),
-        settings: settings.pace.listed(),
+        settings: listed(settings),
         machine: Machine::here(),
         curves,
         timelines: Vec::new(),
@@ -219,6 +226,13 @@ fn findings(
         told_by_blocks: true,
         blocks,
     }
+}
+
+/// The settings, and what latches are elided by: a record says by itself whether that was the processor.
+fn listed(settings: &Settings) -> Vec<(&'static str, serde_json::Value)> {
+    let mut listed = settings.pace.listed();
+    listed.push(("transactions", json!(by_what())));
+    listed
 }
 
 fn checked(name: &str) -> &'static str {
@@ -348,10 +362,15 @@ fn aborts(subjects: &[Behind]) -> Option<Block> {
         }
     }
     (!table.is_empty()).then(|| Block {
-        title: "Why transactions of the processor aborted".to_owned(),
+        title: format!("Why transactions aborted, {}", by_what()),
         note: ABORTS_SAY.to_owned(),
         table,
     })
+}
+
+/// What made the transactions of latches, for a title.
+pub(crate) fn by_what() -> String {
+    Means::here().map_or_else(|why| why.to_string(), |means| means.to_string())
 }
 
 /// How the columns of [`abort_row`] are read.

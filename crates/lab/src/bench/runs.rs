@@ -128,14 +128,22 @@ impl Runs {
         }
     }
 
-    /// The settings for results.
+    /// The settings for results. Whether data that grow were kept is for those to say who have some: [`Runs::kept`].
     pub(crate) fn listed(&self) -> Vec<(&'static str, Value)> {
+        let directory = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         vec![
+            ("directory", json!(directory.display().to_string())),
+            ("observed", json!(self.observe.is_some())),
             ("durability", json!(self.durability.to_string())),
             ("ramp_seconds", json!(self.ramp.as_secs_f64())),
             ("seconds", json!(self.window.as_secs_f64())),
             ("reps", json!(self.reps)),
         ]
+    }
+
+    /// For results: whether a point began with what earlier ones had left, where a workload's data grow.
+    pub(crate) fn kept(&self) -> (&'static str, Value) {
+        ("keep", json!(self.keep))
     }
 }
 

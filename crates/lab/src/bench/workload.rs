@@ -6,6 +6,7 @@ use std::{
 };
 
 use foxton::Database;
+use serde_json::Value;
 
 use super::{
     error::BenchError,
@@ -36,11 +37,7 @@ pub fn run(
     runs: &Runs,
     audience: Audience,
 ) -> Result<Findings, BenchError> {
-    workload.sound().map_err(BenchError::Settings)?;
-    let size = workload.size();
-    let clients = runs.mpls.iter().max().copied().unwrap_or(0);
-    let rows = size.rows.saturating_add(workload.added_by(clients));
-    let runs = &runs.tidied(rows, size.row_bytes)?;
+    let runs = &suited(workload, runs)?;
     let machine = Machine::here();
     let subject = |system: &System| Prepared::new(workload, system, runs, audience);
     let mut subjects = runs
@@ -59,8 +56,7 @@ pub fn run(
         point.facts = workload.facts(point);
     }
     let about = workload.about();
-    let mut settings = about.settings;
-    settings.extend(runs.listed());
+    let settings = listed(workload, runs);
     Ok(Findings {
         workload: about.name.to_owned(),
         variant: about.variant,
@@ -76,6 +72,27 @@ pub fn run(
         event: None,
         told_by_blocks: false,
     })
+}
+
+/// The runs with their points in order, if they and the workload are sound and there is memory for its databases.
+///
+/// # Errors
+///
+/// If not.
+pub(crate) fn suited(workload: &dyn Workload, runs: &Runs) -> Result<Runs, BenchError> {
+    workload.sound().map_err(BenchError::Settings)?;
+    let size = workload.size();
+    let clients = runs.mpls.iter().max().copied().unwrap_or(0);
+    let rows = size.rows.saturating_add(workload.added_by(clients));
+    runs.tidied(rows, size.row_bytes)
+}
+
+/// The settings for results.
+fn listed(workload: &dyn Workload, runs: &Runs) -> Vec<(&'static str, Value)> {
+    let mut listed = workload.about().settings;
+    listed.extend(runs.listed());
+    listed.extend(workload.grows().then(|| runs.kept()));
+    listed
 }
 
 /// A workload in a database of one system, ready for clients.
@@ -253,36 +270,72 @@ mod tests {
         system::Locks,
         workload::{
             loading::Loading,
+            tatp::{Mix, Shape, Tatp},
             tpcb::{Choice, HISTORY, Scale, Tpcb},
         },
     };
 
+    const BANK: Tpcb = Tpcb {
+        scale: Scale {
+            branches: 2,
+            accounts_a_branch: 10,
+        },
+        choice: Choice::Remote,
+        seed: 1,
+    };
+
+    fn runs(keep: bool) -> Runs {
+        Runs {
+            systems: Vec::new(),
+            mpls: vec![1],
+            reps: 1,
+            ramp: Duration::ZERO,
+            window: Duration::ZERO,
+            durability: Durability::None,
+            directory: None,
+            observe: None,
+            split: false,
+            keep,
+            command: String::new(),
+        }
+    }
+
     #[test]
-    fn what_grows_is_loaded_anew_for_each_run_unless_it_is_kept() {
-        let bank = Tpcb {
-            scale: Scale {
-                branches: 2,
-                accounts_a_branch: 10,
-            },
-            choice: Choice::Remote,
-            seed: 1,
+    fn results_say_where_the_data_lay_and_what_grows_says_whether_it_was_kept() {
+        let said = |workload: &dyn Workload, runs: &Runs, name: &str| {
+            let listed = listed(workload, runs);
+            let found = listed.into_iter().find(|(other, _)| *other == name);
+            found.map(|(_, value)| value)
         };
         for keep in [false, true] {
-            let runs = Runs {
-                systems: Vec::new(),
-                mpls: vec![1],
-                reps: 1,
-                ramp: Duration::ZERO,
-                window: Duration::ZERO,
-                durability: Durability::None,
-                directory: None,
-                observe: None,
-                split: false,
-                keep,
-                command: String::new(),
-            };
+            assert_eq!(said(&BANK, &runs(keep), "keep"), Some(keep.into()));
+        }
+        let reads = Tatp::new(Shape {
+            mix: Mix::Read,
+            ..Shape::usual()
+        });
+        assert!(!reads.grows() && said(&reads, &runs(true), "keep").is_none());
+        let elsewhere = Runs {
+            directory: Some("/elsewhere".into()),
+            observe: Some("/watch".into()),
+            ..runs(false)
+        };
+        assert_eq!(
+            said(&BANK, &elsewhere, "directory"),
+            Some("/elsewhere".into())
+        );
+        assert_eq!(said(&BANK, &elsewhere, "observed"), Some(true.into()));
+        assert_eq!(said(&BANK, &runs(false), "observed"), Some(false.into()));
+        let usual = said(&BANK, &runs(false), "directory");
+        assert_eq!(usual, std::env::temp_dir().to_str().map(Value::from));
+    }
+
+    #[test]
+    fn what_grows_is_loaded_anew_for_each_run_unless_it_is_kept() {
+        for keep in [false, true] {
+            let runs = runs(keep);
             let system = System::new(Locks::Default, None);
-            let mut subject = Prepared::new(&bank, &system, &runs, Audience::Nobody).unwrap();
+            let mut subject = Prepared::new(&BANK, &system, &runs, Audience::Nobody).unwrap();
             let progress = Audience::Nobody.count("", 0, "");
             let booked = |subject: &Prepared<'_>| {
                 let count = subject.database().run(|tx| tx.range(&HISTORY, ..).count());

@@ -13,6 +13,8 @@ use super::error::CompareError;
 const FILE: &str = "results.json";
 /// Settings that say how long and how often was measured, and not what.
 const EFFORT: [&str; 4] = ["seconds", "ramp_seconds", "reps", "form"];
+/// The setting that is a matter of the machine: where the databases lay.
+const PLACE: &str = "directory";
 
 /// The points of one run.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub struct Point {
     pub failed: Option<String>,
     /// Everything it was asked that makes a difference to what is measured.
     pub settings: Map<String, Value>,
-    /// The machine and the program, as recorded.
+    /// The machine and the program, as recorded, and where on it the databases lay.
     pub machine: Map<String, Value>,
 }
 
@@ -131,6 +133,10 @@ fn point(record: &Map<String, Value>) -> Result<Point, String> {
     };
     let mut settings = under("settings")?;
     settings.retain(|name, _| !EFFORT.contains(&name.as_str()));
+    let mut machine = under("machine")?;
+    if let Some(place) = settings.shift_remove(PLACE) {
+        machine.insert(PLACE.to_owned(), place);
+    }
     Ok(Point {
         key: Key {
             experiment: joined(&experiment),
@@ -146,7 +152,7 @@ fn point(record: &Map<String, Value>) -> Result<Point, String> {
             what => Some(what.to_owned()),
         },
         settings,
-        machine: under("machine")?,
+        machine,
     })
 }
 
@@ -177,6 +183,16 @@ mod tests {
         }
         assert_eq!(first.passes.len(), curve.points[0].runs.len());
         assert!(first.settings.is_empty(), "only its effort was recorded");
+    }
+
+    #[test]
+    fn where_the_databases_lay_is_a_matter_of_the_machine() {
+        let mut findings = synthetic::findings();
+        findings.settings = vec![("rows", 10.into()), ("directory", "/disk".into())];
+        for point in points(&data::json(&findings)).unwrap() {
+            assert_eq!(point.settings.keys().collect::<Vec<_>>(), ["rows"]);
+            assert_eq!(point.machine["directory"], "/disk");
+        }
     }
 
     #[test]

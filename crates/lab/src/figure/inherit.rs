@@ -2,28 +2,37 @@
 
 use std::time::Duration;
 
-use foxton::{Database, inspect::LockStats};
+use foxton::inspect::LockStats;
+use serde_json::{Value, json};
 
-use super::{beside, request::Request};
+use super::{
+    beside,
+    request::Request,
+    split,
+    told::{ByForm, sweep},
+};
 use crate::{
-    bench::{error::BenchError, runs::Runs, sweep::Subject, txbench, workload::Prepared},
+    bench::{
+        error::BenchError,
+        runs::Runs,
+        sweep::Subject,
+        workload::{Prepared, suited},
+    },
     driver,
     measure::{
         machine::Machine,
         memory::{self, Guard},
+        spread::Spread,
     },
     progress::{Audience, Progress},
     report::{
         findings::Block,
         number::grouped,
-        shape::{self, Claim},
+        shape::{Claim, Shape},
         sheet::Sheet,
         table::Table,
     },
-    workload::{
-        tpcb::{Choice, Scale, Tpcb},
-        txbench::Shape,
-    },
+    system::System,
 };
 
 const WANTED: [&str; 5] = [
@@ -33,17 +42,17 @@ const WANTED: [&str; 5] = [
     "sharded+inherit",
     "direct+inherit",
 ];
-const QUICK_MPLS: [u32; 3] = [2, 32, 200];
+/// The document has as many clients as its machine has hardware contexts.
+const CLIENTS: ByForm<&[u32]> = [&[2, 64], &[2, 32, 200], &[1, 2, 4, 8, 16, 32, 64]];
+const MILLISECONDS: ByForm<u64> = [250, 500, 10_000];
 
 /// Shares of the locks considered, by workload and number of clients.
 pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
-    let chosen = request.chosen_of(&WANTED, false);
-    let mut runs = request.sweep(chosen.systems.clone(), 4);
-    if request.mpls.is_empty() && !request.full {
-        runs.mpls = QUICK_MPLS.to_vec();
-    }
-    // Counts of one run say what several would.
-    runs.reps = 1;
+    let mut chosen = request.chosen_of(&WANTED, false);
+    chosen.systems.retain(System::is_locking);
+    let mut runs = sweep(request, chosen.systems.clone(), CLIENTS, MILLISECONDS);
+    // What the banks and the warehouses grow by has nothing to do with locks on their tables.
+    runs.keep = true;
     let mut outcomes = Outcomes::new();
     if !chosen.systems.is_empty() {
         outcomes.measure(request, &runs, audience)?;
@@ -67,10 +76,16 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
         beside,
         pictures: Vec::new(),
         panels: Vec::new(),
-        settings: request.listed(&runs),
+        settings: listed(request, &runs),
         machine: Machine::here(),
         command: request.command.clone(),
     })
+}
+
+fn listed(request: &Request, runs: &Runs) -> Vec<(&'static str, Value)> {
+    let mut listed = vec![("form", json!(request.form())), runs.kept()];
+    listed.extend(runs.listed());
+    listed
 }
 
 /// The rows of the table.
@@ -97,6 +112,9 @@ impl Outcomes {
                 "of these used",
                 "discarded",
                 "revoked",
+                "used of all",
+                "min",
+                "max",
             ]),
             trouble: None,
             sums: [0.0; 2],
@@ -109,65 +127,72 @@ impl Outcomes {
         runs: &Runs,
         audience: Audience,
     ) -> Result<(), BenchError> {
-        let uniform = request.shape(10, 20);
-        let hotspot = Shape {
-            hotspot: true,
-            ..uniform.clone()
-        };
-        let shapes = [request.shape(10, 0), uniform, hotspot];
-        let (mut subjects, runs) = txbench::load_all(&shapes[0], runs, audience)?;
+        let workloads = split::benchmarks(request);
         let plan = runs.plan();
-        let points = (subjects.len() * runs.mpls.len()) as u32 * (shapes.len() as u32 + 1);
-        let whole = (plan.ramp + plan.window) * points;
+        let points = (runs.systems.len() * runs.mpls.len() * workloads.len()) as u32;
+        let whole = (plan.ramp + plan.window) * points * runs.reps;
         let words = format!("measuring, about {} s", whole.as_secs() + 1);
         let (progress, mut past) = (audience.clock(&words, whole), Duration::ZERO);
-        for shape in shapes {
-            let name = format!("txbench, {}", shape.title());
-            for subject in &mut subjects {
-                subject.reshape(&shape);
+        for workload in &workloads {
+            let (name, runs) = (workload.about().name, &suited(workload.as_ref(), runs)?);
+            let prepared =
+                |system| Prepared::new(workload.as_ref(), system, runs, Audience::Nobody);
+            progress.now(&format!("loading {name}"));
+            let mut subjects = runs
+                .systems
+                .iter()
+                .map(prepared)
+                .collect::<Result<Vec<_>, _>>()?;
+            let points = subjects.len() * runs.mpls.len();
+            let mut found: Vec<Vec<Counts>> = vec![Vec::new(); points];
+            // The systems take turns, so that each repetition sees the machine alike.
+            for _ in 0..runs.reps {
+                let mut each = found.iter_mut();
                 for &mpl in &runs.mpls {
-                    let db = subject.database().clone();
-                    self.point(&name, subject, &db, mpl, &runs, (&progress, &mut past));
+                    for subject in &mut subjects {
+                        let counts = self.point(name, subject, mpl, runs, (&progress, &mut past));
+                        let point = each.next().expect("one for each point");
+                        point.extend(counts);
+                    }
                 }
             }
-        }
-        let bank = Tpcb {
-            scale: Scale {
-                branches: 10,
-                accounts_a_branch: request.rows.map_or(10_000, |rows| rows.min(10_000)),
-            },
-            choice: Choice::Remote,
-            seed: 1,
-        };
-        for system in &runs.systems {
-            let mut subject = Prepared::new(&bank, system, &runs, audience)?;
+            for subject in &mut subjects {
+                subject.check().map_err(|what| BenchError::Wrong {
+                    doing: format!("{name}, {}", subject.names().0),
+                    what,
+                })?;
+            }
+            let mut each = found.iter();
             for &mpl in &runs.mpls {
-                let db = subject.database().clone();
-                self.point(
-                    "tpcb",
-                    &mut subject,
-                    &db,
-                    mpl,
-                    &runs,
-                    (&progress, &mut past),
-                );
+                for (subject, found) in subjects.iter().zip(each.by_ref()) {
+                    let (manager, latch) = subject.names();
+                    self.tell(
+                        [
+                            name.to_owned(),
+                            format!("{manager}/{latch}"),
+                            mpl.to_string(),
+                        ],
+                        found,
+                    );
+                }
             }
         }
         Ok(())
     }
 
+    /// One run; nothing if it was cut short.
     fn point(
         &mut self,
         workload: &str,
-        subject: &mut impl Subject,
-        db: &Database,
+        subject: &mut Prepared<'_>,
         mpl: u32,
         runs: &Runs,
         (progress, past): (&Progress, &mut Duration),
-    ) {
+    ) -> Option<Counts> {
         let (manager, latch) = subject.names();
         progress.now(&format!("{workload}, {manager}/{latch}, MPL {mpl}"));
         let plan = runs.plan();
+        let db = subject.database().clone();
         let before = db.stats();
         let clients = subject.clients(mpl);
         let mut guard = Guard::new(memory::available_bytes);
@@ -184,30 +209,46 @@ impl Outcomes {
         if let Some(what) = trouble {
             self.trouble
                 .get_or_insert_with(|| format!("{workload}, MPL {mpl}: {what}"));
-            return;
+            return None;
         }
         let after = db.stats();
         let commits = (after.commits + after.read_only_commits)
             .saturating_sub(before.commits + before.read_only_commits);
         let [considered, shares @ ..] = shares(&before.locks, &after.locks);
-        let [kept, used] = [shares[3], shares[4]];
-        self.sums[0] += considered;
-        self.sums[1] += considered * kept * used;
-        let cells = [
-            workload.to_owned(),
-            format!("{manager}/{latch}"),
-            mpl.to_string(),
-            grouped(considered),
-            format!("{:.2}", considered / (commits as f64).max(1.0)),
-        ];
-        let shares = shares.map(|share| format!("{:.1} %", share * 100.0));
-        self.table.row(cells.into_iter().chain(shares));
+        Some(Counts {
+            considered,
+            each: considered / (commits as f64).max(1.0),
+            shares,
+        })
     }
 
-    fn claims(&self) -> shape::Shape {
+    /// A row: medians of the repetitions, and of what was used the extremes, too.
+    fn tell(&mut self, names: [String; 3], found: &[Counts]) {
+        if found.is_empty() {
+            return;
+        }
+        let median = |of: &dyn Fn(&Counts) -> f64| Spread::new(found.iter().map(of)).median();
+        let used = Spread::new(found.iter().map(Counts::used));
+        self.sums[0] += found.iter().map(|one| one.considered).sum::<f64>();
+        self.sums[1] += found
+            .iter()
+            .map(|one| one.considered * one.used())
+            .sum::<f64>();
+        let cells = [
+            grouped(median(&|one| one.considered)),
+            format!("{:.2}", median(&|one| one.each)),
+        ];
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let shares = (0..SHARES).map(|at| percent(median(&|one| one.shares[at])));
+        let used = [used.median(), used.min(), used.max()].map(percent);
+        let row = names.into_iter().chain(cells).chain(shares).chain(used);
+        self.table.row(row);
+    }
+
+    fn claims(&self) -> Shape {
         let [considered, used] = self.sums;
         let says = "only a small part of the locks that could be inherited is really used";
-        shape::Shape(vec![match considered > 0.0 {
+        Shape(vec![match considered > 0.0 {
             true => {
                 let share = used / considered * 100.0;
                 let found = format!("{share:.1} % of those considered were kept and used");
@@ -220,7 +261,9 @@ impl Outcomes {
     fn block(self) -> Block {
         let mut note = "Locks on tables that could have been left to the next transaction at the same \
                         place, and what became of them; used, discarded and revoked are shares of those \
-                        kept. The counts begin with the clients, the ramp included."
+                        kept, and used of all what was kept and used of all considered. Medians of the \
+                        repetitions, and extremes of the last. The counts begin with the clients, the ramp \
+                        included."
             .to_owned();
         if let Some(what) = self.trouble {
             note += &format!(" Not measured: {what}");
@@ -232,6 +275,25 @@ impl Outcomes {
         }
     }
 }
+
+/// What one run counted.
+#[derive(Debug, Clone)]
+struct Counts {
+    considered: f64,
+    /// Considered by each transaction.
+    each: f64,
+    shares: [f64; SHARES],
+}
+
+impl Counts {
+    /// The share of those considered that were kept and used.
+    fn used(&self) -> f64 {
+        let [_, _, _, kept, used, ..] = self.shares;
+        kept * used
+    }
+}
+
+const SHARES: usize = 7;
 
 /// How many were considered; then the shares of them: cold, wanted, renewed, kept; then of those kept:
 /// used, discarded, revoked.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     bench::{
-        alone::{Alone, Nanos},
+        alone::{self, Alone, Nanos},
         by_held,
         error::BenchError,
     },
@@ -40,7 +40,7 @@ const DOCUMENT: [[&str; 4]; 7] = [
 
 /// Held at once where the document's hash table was at its best.
 const BEST: usize = 100;
-/// Enough keys for every granule of a manager that remembers by granules.
+/// Locks of strangers where there are many beside: more than there are buckets with a line for each.
 const STRANGERS: usize = 50_000;
 /// The manager that has locks of several kinds.
 const DIRECT: &str = "direct";
@@ -129,12 +129,13 @@ struct Cost {
     table: Vec<f64>,
     first: Vec<f64>,
     real: Vec<Nanos>,
+    real_among_many: Vec<Nanos>,
     deescalated: Vec<f64>,
 }
 
-/// By locks held; then apart, table, first key, real, de-escalated.
+/// By locks held; then apart, table, first key, real twice, de-escalated.
 fn steps(systems: &[System], effort: Effort) -> u64 {
-    by_held::steps(systems, effort.reps) + systems.len() as u64 * 5 * u64::from(effort.reps)
+    by_held::steps(systems, effort.reps) + systems.len() as u64 * 6 * u64::from(effort.reps)
 }
 
 fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
@@ -149,20 +150,24 @@ fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
             cost.table.push(alone.nanos_a_table(effort.each));
             cost.first.push(alone.nanos_a_first_key(effort.each));
             if system.manager_name().starts_with(DIRECT) {
-                let strangers = if effort.rows == ROWS { STRANGERS } else { BEST };
-                cost.real.push(real(system, strangers, effort.each));
+                let beside = if effort.rows == ROWS { STRANGERS } else { BEST };
+                cost.real.push(real(system, 0, effort.each));
+                cost.real_among_many.push(real(system, beside, effort.each));
                 cost.deescalated.push(deescalated(system));
             }
-            progress.advance(5);
+            progress.advance(6);
         }
     }
     costs
 }
 
-/// Locks where strangers' locks leave nothing to be remembered.
-fn real(system: &System, strangers: usize, window: Duration) -> Nanos {
-    let mut alone = Alone::new(system.manager(), BEST);
-    let stranger = alone.strangers(strangers);
+/// Locks on keys at each of whose neighbours a stranger has an exclusive one, so that nothing is remembered; and so
+/// many more of the stranger's elsewhere in the table.
+fn real(system: &System, beside: usize, window: Duration) -> Nanos {
+    let mut alone = Alone::spaced(system.manager(), BEST);
+    let mut names = alone::every_other(1, BEST);
+    names.extend(alone::names(2 * BEST as u32, beside));
+    let stranger = alone.stranger(&names);
     let nanos = alone.nanos_apart(BEST, window);
     alone.dismiss(stranger);
     nanos
@@ -201,6 +206,8 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
         table.row(apart(&format!("{system}{kind}"), &cost.apart));
         if !cost.real.is_empty() {
             table.row(apart(&format!("{system}, real"), &cost.real));
+            let among_many = format!("{system}, real, {STRANGERS} locks of strangers beside");
+            table.row(apart(&among_many, &cost.real_among_many));
         }
         for (what, nanos) in [
             ("fixed table lock (S)", &cost.table),
@@ -222,7 +229,9 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
         note: format!(
             "Nanoseconds, median and extremes of the repetitions: shared locks on keys, {BEST} held at \
              once, as where the document's hash table was at its best, nobody conflicting. Real locks \
-             of direct are those taken while others hold exclusive locks all around. De-escalation is \
+             of direct are those on keys at each of whose neighbours a stranger holds an exclusive lock; \
+             with more locks of strangers than there are buckets, the lines of the buckets have to \
+             come from farther away, too. De-escalation is \
              what a request that conflicts with a remembered lock takes longer than one that finds it \
              real: a fence for all processors, a look through the owner's list of {BEST}, and the grant."
         ),

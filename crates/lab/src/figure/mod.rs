@@ -108,8 +108,8 @@ pub const ALL: &[Listed] = &[
     },
     Listed {
         id: "000-fig12",
-        brief: 90,
-        sentence: "read-only throughput over clients for every lock manager, 10 and 100 rows a read",
+        brief: 95,
+        sentence: "read-only throughput over clients for every lock manager and the default, 10 and 100 rows a read",
         run: curves::figure_12,
     },
     Listed {
@@ -120,13 +120,13 @@ pub const ALL: &[Listed] = &[
     },
     Listed {
         id: "000-fig14",
-        brief: 90,
+        brief: 95,
         sentence: "100 rows a read, without and with 20 % updates: throughput and aborts",
         run: curves::figure_14,
     },
     Listed {
         id: "000-fig15",
-        brief: 120,
+        brief: 130,
         sentence: "20 % updates, uniform and in a hotspot: throughput, aborts, who of a deadlock gives way",
         run: curves::figure_15,
     },
@@ -138,8 +138,8 @@ pub const ALL: &[Listed] = &[
     },
     Listed {
         id: "000-fig17",
-        brief: 80,
-        sentence: "TATP over clients, reading and with updates, for every lock manager",
+        brief: 90,
+        sentence: "TATP over clients, reading and with updates, for every lock manager and the default",
         run: tatp::figure_17,
     },
     Listed {
@@ -264,8 +264,8 @@ pub const ALL: &[Listed] = &[
     },
     Listed {
         id: "002-fig14",
-        brief: 60,
-        sentence: "inheritance: what becomes of locks that could be left to the next transaction",
+        brief: 75,
+        sentence: "inheritance: what becomes of locks that could be left to the next transaction, in TATP, TPC-B and TPC-C",
         run: inherit::figure_14,
     },
     Listed {

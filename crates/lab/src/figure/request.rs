@@ -91,6 +91,15 @@ impl Request {
         }
     }
 
+    /// The same, and the default as users have it: `direct`, of whose clients so many are at work as do best.
+    pub(super) fn chosen_and_default(&self) -> Chosen {
+        let mut chosen = self.chosen();
+        if self.systems.is_empty() {
+            chosen.systems.push(System::new(Locks::Default, None));
+        }
+        chosen
+    }
+
     /// What is compared if nobody says what: these, and perhaps every other manager in its usual form.
     pub(super) fn chosen_of(&self, wanted: &[&'static str], and_others: bool) -> Chosen {
         if !self.systems.is_empty() {
@@ -201,11 +210,46 @@ impl Request {
 }
 
 impl Chosen {
+    /// The lock managers alone: the default is one of them, with fewer clients at work.
+    pub(super) fn managers(&self) -> Vec<System> {
+        let default = System::new(Locks::Default, None);
+        let managers = self.systems.iter();
+        managers
+            .filter(|&system| *system != default)
+            .cloned()
+            .collect()
+    }
+
     /// What a reader has to know of what is missing.
     pub(super) fn notes(&self) -> Vec<String> {
         match self.missing.as_slice() {
             [] => Vec::new(),
             some => vec![format!("Not built: {}.", some.join(", "))],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_stands_beside_the_managers_unless_somebody_says_what_is_compared() {
+        for brief in [false, true] {
+            let request = Request {
+                brief,
+                ..Request::default()
+            };
+            let chosen = request.chosen_and_default();
+            let default = System::new(Locks::Default, None);
+            assert_eq!(chosen.systems.last(), Some(&default));
+            // Where a manager stands alone, the default is `direct` once more.
+            assert_eq!(chosen.managers(), request.chosen().systems);
+            let asked = Request {
+                systems: vec![System::without_locking()],
+                ..request
+            };
+            assert_eq!(asked.chosen_and_default().systems, asked.systems);
         }
     }
 }

@@ -42,7 +42,10 @@ pub(super) fn figure_3(request: &Request, audience: Audience) -> Result<Sheet, B
     let settings = settings(request, &FEW, vec![Case::Tatp]);
     let mut counted = critical_sections::run(&settings, audience)?;
     counted.retain(|one| one.transaction == SIMPLE);
+    let mut shape = composition(&counted);
+    shape.extend(steps_of(&counted));
     let told = Told {
+        shape: Shape(shape),
         id: "002-fig3",
         title: "Critical sections of one simple transaction",
         place: "Figure 3 and section 3.1",
@@ -60,7 +63,10 @@ pub(super) fn figure_11(request: &Request, audience: Audience) -> Result<Sheet, 
     let settings = settings(request, &names, BENCHMARKS.to_vec());
     let mut counted = critical_sections::run(&settings, audience)?;
     counted.retain(|one| one.transaction != SIMPLE);
+    let mut shape = steps_of(&counted);
+    shape.extend(divided());
     let told = Told {
+        shape: Shape(shape),
         id: "002-fig11",
         title: "Critical sections of the benchmarks' transactions",
         place: "Figure 11 and section 8.2",
@@ -79,6 +85,8 @@ struct Told {
     /// Where in the document.
     place: &'static str,
     expect: &'static str,
+    /// What it claims.
+    shape: Shape,
     /// What the document has.
     document: Block,
 }
@@ -91,7 +99,7 @@ fn sheet(told: Told, settings: &Settings, counted: &[Counted], request: &Request
         title: told.title.to_owned(),
         source: format!("{}, {}", beside::SCALING, told.place),
         expect: told.expect.to_owned(),
-        shape: claims(counted),
+        shape: told.shape,
         notes: vec![WHY_FEWER.to_owned()],
         beside,
         pictures: tell::pictures(counted),
@@ -117,8 +125,76 @@ fn unbounded(counted: &[Counted], name: &str) -> Option<[f64; 4]> {
     ])
 }
 
+/// What the document counted in its simple transaction before anything was improved: all, the unbounded of them, and
+/// of those the part that are locks.
+const ALL: f64 = 70.0;
+const UNBOUNDED: f64 = 60.0;
+/// "About" is within so much of it.
+const ABOUT: f64 = 0.15;
+
+/// What the baseline passes in the simple transaction: how much, of what kind, and for whom.
+fn composition(counted: &[Counted]) -> Vec<Claim> {
+    let mut baselines = counted
+        .iter()
+        .filter(|one| one.design.name == "baseline" && one.transaction == SIMPLE);
+    let Some(own) = baselines.next().map(|one| &one.own) else {
+        return Vec::new();
+    };
+    let unbounded = own.of_pattern(Pattern::Unbounded);
+    composed(
+        own.total(),
+        unbounded,
+        own.of(Component::Lock, Pattern::Unbounded),
+    )
+}
+
+/// The claims for so many critical sections, so many of them unbounded, and so many of those of locks.
+fn composed(all: f64, unbounded: f64, locks: f64) -> Vec<Claim> {
+    let about = |found: f64, said: f64| (found - said).abs() <= said * ABOUT;
+    let (of_all, of_unbounded) = (unbounded / all.max(1e-9), locks / unbounded.max(1e-9));
+    vec![
+        Claim::new(
+            "the simple transaction passes about 70 critical sections, some 60 of them unbounded",
+            format!(
+                "the baseline passes {}, {} of them unbounded: there are no pages",
+                amount(all),
+                amount(unbounded)
+            ),
+            about(all, ALL) && about(unbounded, UNBOUNDED),
+        ),
+        Claim::new(
+            "six in seven of them are unbounded",
+            format!("{:.0} % of the baseline's are unbounded", of_all * 100.0),
+            about(of_all, UNBOUNDED / ALL),
+        ),
+        Claim::new(
+            "almost half of the unbounded ones are of locks",
+            format!(
+                "{:.0} % of the baseline's unbounded ones are of locks",
+                of_unbounded * 100.0
+            ),
+            (0.5 * (1.0 - ABOUT)..=0.5).contains(&of_unbounded),
+        ),
+    ]
+}
+
+/// What the document's last bars show, whose designs divide the data among threads.
+fn divided() -> [Claim; 2] {
+    const WHY: &str = "nothing here divides the data";
+    [
+        Claim::unseen(
+            "transactions divided among partitions make unbounded critical sections 55 % fewer",
+            WHY,
+        ),
+        Claim::unseen(
+            "trees and buffer pools divided, too, make over 99 % of them go",
+            WHY,
+        ),
+    ]
+}
+
 /// Each step of the document, for each transaction.
-fn claims(counted: &[Counted]) -> Shape {
+fn steps_of(counted: &[Counted]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in tell::transactions(counted) {
         let Some([baseline, inherited, combined, _]) = unbounded(counted, &name) else {
@@ -136,7 +212,7 @@ fn claims(counted: &[Counted]) -> Shape {
             combined < inherited,
         ));
     }
-    Shape(claims)
+    claims
 }
 
 const WHY_FEWER: &str = "The document's engine keeps its rows in pages. For each of them it also latches the \
@@ -283,6 +359,28 @@ fn verdict([baseline, inherited, combined, default]: [f64; 4]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_baseline_passes_is_held_against_the_numbers_of_the_text() {
+        let holds = |all, unbounded, locks| -> Vec<bool> {
+            let claims = composed(all, unbounded, locks);
+            claims.iter().map(|claim| claim.holds.unwrap()).collect()
+        };
+        assert_eq!(holds(70.0, 60.0, 29.0), [true, true, true]);
+        // A seventh of the document's, made up alike.
+        assert_eq!(holds(10.0, 8.6, 4.0), [false, true, true]);
+        assert_eq!(holds(70.0, 40.0, 19.0), [false, false, true]);
+        // More than half, and far less.
+        for locks in [31.0, 15.0] {
+            assert_eq!(holds(70.0, 60.0, locks), [true, true, false]);
+        }
+        assert_eq!(holds(0.0, 0.0, 0.0), [false, false, false]);
+    }
+
+    #[test]
+    fn what_divides_the_data_cannot_be_seen() {
+        assert!(divided().iter().all(|claim| claim.holds.is_none()));
+    }
 
     #[test]
     fn the_shape_is_said_as_it_is() {

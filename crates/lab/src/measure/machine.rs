@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use foxton_sync::latch::Means;
 use serde_json::{Value, json};
 
 /// The machine measured on and the program measured.
@@ -17,7 +18,7 @@ pub struct Machine {
     pub system: String,
     /// The compiler this was built with.
     pub compiler: &'static str,
-    /// Version and commit of Foxton.
+    /// Version and commit of Foxton, and what is not real about this build.
     pub foxton: String,
     /// Whether the program was built with optimisation.
     pub optimised: bool,
@@ -39,9 +40,13 @@ impl Machine {
                 .to_owned(),
             compiler: env!("FOXTON_LAB_RUSTC"),
             foxton: format!(
-                "{} ({})",
+                "{} ({}){}",
                 env!("CARGO_PKG_VERSION"),
-                env!("FOXTON_LAB_COMMIT")
+                env!("FOXTON_LAB_COMMIT"),
+                match Means::here() {
+                    Ok(Means::Software) => ", transactions of the processor emulated by software",
+                    _ => "",
+                }
             ),
             optimised: !cfg!(debug_assertions),
             started: utc_now(),
@@ -97,7 +102,7 @@ fn utc_now() -> String {
 
 /// Civil date and time of a count of seconds since 1970 (Howard Hinnant's days-from-civil,
 /// inverted).
-fn utc(seconds: u64) -> String {
+pub fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

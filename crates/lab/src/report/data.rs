@@ -208,6 +208,7 @@ fn record(findings: &Findings, curve: &Curve, point: &Point) -> Map<String, Valu
         "outcomes": outcomes(&tally),
         "latencies": latencies(point, &tally),
         "checks": point.checks.as_ref().map_or_else(|what| what.as_str(), |()| "ok"),
+        "command": findings.command,
         "settings": settings,
         "machine": findings.machine.to_json(),
     });
@@ -302,7 +303,14 @@ mod tests {
         let records = records.as_array().unwrap();
         assert_eq!(records.len(), 20);
         for record in records {
-            for field in ["workload", "variant", "lock_manager", "latch", "checks"] {
+            for field in [
+                "workload",
+                "variant",
+                "lock_manager",
+                "latch",
+                "checks",
+                "command",
+            ] {
                 assert!(record[field].is_string(), "{field} of {record}");
             }
             for field in [

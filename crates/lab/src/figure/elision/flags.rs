@@ -11,11 +11,11 @@ use std::{
 
 use foxton_sync::{
     cache_line::CachePadded,
-    htm::{self, NotAvailable, Rtm},
+    htm::{self, Abort, NotAvailable, Rtm},
     shim::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, hint},
 };
 
-use super::{Told, document};
+use super::{Told, claim, document, percent_or, tried::Tried};
 use crate::{
     bench::error::BenchError,
     figure::request::Request,
@@ -113,8 +113,8 @@ struct Task {
 }
 
 impl Task {
-    /// Passes a millisecond of all threads.
-    fn measure(self, window: Duration) -> Result<f64, BenchError> {
+    /// Passes a millisecond of all threads, and how their transactions ended.
+    fn measure(self, window: Duration) -> Result<(f64, Tried), BenchError> {
         match self.form.width {
             1 => self.over::<AtomicU8>(window),
             2 => self.over::<AtomicU16>(window),
@@ -123,31 +123,39 @@ impl Task {
         }
     }
 
-    fn over<F: Flag>(self, window: Duration) -> Result<f64, BenchError> {
+    fn over<F: Flag>(self, window: Duration) -> Result<(f64, Tried), BenchError> {
         const BATCH: u32 = 64;
         let rtm = htm::rtm().ok().filter(|_| self.form.elided);
+        let elide = rtm.map(|rtm| move |flag: &F| self.elide(flag, rtm));
         let flags: Vec<CachePadded<F>> = (0..self.flags).map(|_| CachePadded::default()).collect();
         let thread = |number: usize| {
-            let flags = &flags;
+            let (flags, elide) = (&flags, &elide);
             move || {
                 let mut random = Random::seeded(&[number as u64]);
+                let mut tried = Tried::default();
                 let (began, mut done) = (Instant::now(), 0_u64);
                 while began.elapsed() < window {
                     for _ in 0..BATCH {
                         let at = random.bits() as usize % flags.len();
-                        self.pass(&*flags[at], rtm);
+                        self.pass(&*flags[at], elide.as_ref(), &mut tried);
                     }
                     done += u64::from(BATCH);
                 }
-                done as f64 / began.elapsed().as_secs_f64() / 1_000.0
+                let rate = done as f64 / began.elapsed().as_secs_f64() / 1_000.0;
+                (rate, tried)
             }
         };
         let bodies: Vec<_> = (0..self.threads).map(thread).collect();
-        let (rates, ()) = together(bodies, || ())?;
+        let (found, ()) = together(bodies, || ())?;
         if flags.iter().any(|flag| !flag.is_free()) {
             return Err(BenchError::Failed("a flag was left taken".to_owned()));
         }
-        Ok(rates.iter().sum())
+        let mut sum = (0.0, Tried::default());
+        for (rate, tried) in &found {
+            sum.0 += rate;
+            sum.1.add(tried);
+        }
+        Ok(sum)
     }
 
     fn hold(self) {
@@ -156,23 +164,36 @@ impl Task {
         }
     }
 
+    /// A pass in a transaction, if it commits and the flag is free. An attempt that aborted has done nothing.
     #[inline(always)]
-    fn pass<F: Flag>(self, flag: &F, rtm: Option<Rtm>) {
+    fn elide<F: Flag>(self, flag: &F, rtm: Rtm) -> Result<(), Abort> {
+        let transaction = rtm.begin()?;
+        if !flag.is_free() {
+            transaction.abort::<1>();
+        }
+        self.hold();
+        transaction.commit();
+        Ok(())
+    }
+
+    /// A pass, by `elide` if there is such a thing and it succeeds; it is tried again where the flag was taken since.
+    #[inline(always)]
+    fn pass<F: Flag>(
+        self,
+        flag: &F,
+        elide: Option<&impl Fn(&F) -> Result<(), Abort>>,
+        tried: &mut Tried,
+    ) {
         let take = || match self.form.exchange {
             true => flag.exchange(),
             false => flag.set(),
         };
         loop {
-            if let Some(rtm) = rtm
-                && let Ok(transaction) = rtm.begin()
-            {
-                match flag.is_free() {
-                    true => {
-                        self.hold();
-                        transaction.commit();
-                        return;
-                    }
-                    false => transaction.abort::<1>(),
+            if let Some(elide) = elide {
+                let ended = elide(flag);
+                tried.count(ended);
+                if ended.is_ok() {
+                    return;
                 }
             }
             if take() {
@@ -279,21 +300,29 @@ pub(in crate::figure) fn figure_4(
         ],
         ["test-and-set and exchange (2.7)", "no difference"],
     ])];
-    let mut medians = Vec::new();
+    let mut found = Vec::new();
     for one in &all {
         let mut rates = vec![Vec::new(); one.tasks.len()];
+        let mut tried = vec![Tried::default(); one.tasks.len()];
         for _ in 0..reps {
-            for (task, rates) in one.tasks.iter().zip(&mut rates) {
+            for (task, (rates, tried)) in one.tasks.iter().zip(rates.iter_mut().zip(&mut tried)) {
                 if runs(task) {
-                    rates.push(task.measure(window)?);
+                    let (rate, ends) = task.measure(window)?;
+                    rates.push(rate);
+                    tried.add(&ends);
                     progress.advance(1);
                 }
             }
         }
-        let rates: Vec<Spread> = rates.into_iter().map(Spread::new).collect();
-        beside.push(table(one, &rates, available));
-        let found = one.tasks.iter().zip(&rates);
-        medians.push(found.map(|(task, rate)| (*task, rate.median())).collect());
+        let each = one.tasks.iter().zip(rates).zip(tried);
+        let each = each.map(|((task, rates), tried)| Measured {
+            task: *task,
+            rate: Spread::new(rates),
+            tried,
+        });
+        let each: Vec<Measured> = each.collect();
+        beside.push(table(one.title, &each, available));
+        found.push(each);
     }
     let told = Told {
         id: "001-fig2.4",
@@ -301,9 +330,10 @@ pub(in crate::figure) fn figure_4(
         place: "Figures 2.4 to 2.7, section 2.4",
         expect: "Width and instruction make no difference on today's processors. Waiting until the flag is free \
                  before trying again helps where it is held for long.",
-        shape: claims(&medians),
+        shape: claims(&found, available),
         notes: vec!["Four threads. Who has spun 256 times yields its processor: with fewer cores than threads, the \
-                     holder may not be running."
+                     holder may not be running. Flags are elided by the processor's own transactions, or not at all: \
+                     nothing stands in for those."
             .to_owned()],
         beside,
         panels: Vec::new(),
@@ -311,13 +341,22 @@ pub(in crate::figure) fn figure_4(
     Ok(told.sheet(request))
 }
 
-fn claims(medians: &[Vec<(Task, f64)>]) -> Shape {
-    let of = |table: usize, wanted: Form| {
-        let mut all = medians.get(table)?.iter();
-        let found = all.find(|(task, _)| task.form == wanted && (table > 0 || task.flags == 10))?;
-        Some(found.1)
+/// What came of one task.
+struct Measured {
+    task: Task,
+    /// Passes a millisecond, by repetition.
+    rate: Spread,
+    /// In all repetitions.
+    tried: Tried,
+}
+
+fn claims(found: &[Vec<Measured>], available: Result<(), NotAvailable>) -> Shape {
+    let measured = |table: usize, wanted: Form| {
+        let mut all = found.get(table)?.iter();
+        all.find(|one| one.task.form == wanted && (table > 0 || one.task.flags == 10))
     };
-    let claim = |says: &str, ratio: Option<f64>, words: &str, holds: fn(f64) -> bool| {
+    let of = |table: usize, wanted: Form| Some(measured(table, wanted)?.rate.median());
+    let compare = |says: &str, ratio: Option<f64>, words: &str, holds: fn(f64) -> bool| {
         let ratio = ratio?;
         Some(Claim::new(
             says,
@@ -336,48 +375,115 @@ fn claims(medians: &[Vec<(Task, f64)>]) -> Shape {
     };
     let byte = Form { width: 1, ..USUAL };
     let all = [
-        claim(
+        compare(
             "four bytes are the fastest",
             ratio(0, USUAL, byte),
             "four bytes and one",
             |r| r > 1.1,
         ),
-        claim(
+        compare(
             "given back at once, TAS and TAS-T are alike",
             ratio(1, USUAL, tas),
             "TAS-T and TAS",
             |r| (0.8..1.25).contains(&r),
         ),
-        claim(
+        compare(
             "held for a while, TAS-T wins",
             ratio(2, USUAL, tas),
             "TAS-T and TAS",
             |r| r > 1.0,
         ),
-        claim(
+        compare(
             "exchange and test-and-set are alike",
             ratio(3, USUAL, set),
             "exchange and test-and-set",
             |r| (0.8..1.25).contains(&r),
         ),
     ];
-    Shape(all.into_iter().flatten().collect())
+    let mut all: Vec<Claim> = all.into_iter().flatten().collect();
+    let aborts = available.map(|()| {
+        let share = |form: Form| {
+            let elided = Form {
+                elided: true,
+                ..form
+            };
+            measured(2, elided).map(|one| one.tried.share())
+        };
+        share(USUAL).zip(share(tas))
+    });
+    all.push(claim(
+        "held for a while, fewer transactions of TAS-T abort than of TAS",
+        &aborts,
+        |shares| match shares {
+            Some((waits, does_not)) => (
+                format!(
+                    "of those of TAS-T {:.2} % abort, of those of TAS {:.2} %",
+                    waits * 100.0,
+                    does_not * 100.0
+                ),
+                waits < does_not,
+            ),
+            None => ("not measured".to_owned(), false),
+        },
+    ));
+    Shape(all)
 }
 
-fn table(one: &Compared, rates: &[Spread], available: Result<(), NotAvailable>) -> Block {
-    let mut table = Table::new(["flag", "flags", "passes/ms", "min", "max"]);
-    for (task, rate) in one.tasks.iter().zip(rates) {
+fn table(title: &str, found: &[Measured], available: Result<(), NotAvailable>) -> Block {
+    let heads = ["flag", "flags", "passes/ms", "min", "max", "aborted", "why"];
+    let mut table = Table::new(heads);
+    for Measured { task, rate, tried } in found {
         let mut row = vec![task.form.to_string(), task.flags.to_string()];
         match available {
             Err(why) if task.form.elided => row.push(why.to_string()),
             _ => row.extend([rate.median(), rate.min(), rate.max()].map(grouped)),
         }
+        if task.form.elided && available.is_ok() {
+            row.extend([percent_or(Ok(tried.share())), tried.causes()]);
+        }
         table.row(row);
     }
     Block {
-        title: one.title.to_owned(),
-        note: "Median and extremes of the repetitions, taken by turns; all threads together."
+        title: title.to_owned(),
+        note: "Median and extremes of the repetitions, taken by turns; all threads together. Aborted: of transactions \
+               begun, with their number by cause; explicit are those that found the flag taken."
             .to_owned(),
         table,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foxton_sync::htm::Cause;
+    use std::{cell::RefCell, collections::VecDeque};
+
+    /// By script, since the processor may have none: an attempt that aborted is counted for its cause, and the flag
+    /// is taken instead.
+    #[test]
+    fn attempts_are_counted_by_how_they_ended() {
+        let conflict = Err(Abort::because(Cause::Conflict));
+        let room = Err(Abort::because(Cause::Capacity));
+        let script = RefCell::new(VecDeque::from([conflict, Ok(()), room, conflict, Ok(())]));
+        let elide = |_: &AtomicU32| script.borrow_mut().pop_front().expect("one for each pass");
+        let task = Task {
+            form: USUAL,
+            flags: 1,
+            hold: 0,
+            threads: 1,
+        };
+        let (flag, mut tried) = (AtomicU32::default(), Tried::default());
+        for _ in 0..5 {
+            task.pass(&flag, Some(&elide), &mut tried);
+            assert!(flag.is_free());
+        }
+        assert_eq!(tried.causes(), "conflict 2, capacity 1");
+        assert!((tried.share() - 0.6).abs() < 1e-9, "{tried:?}");
+        task.pass(
+            &flag,
+            None::<&fn(&AtomicU32) -> Result<(), Abort>>,
+            &mut tried,
+        );
+        assert_eq!(tried.causes(), "conflict 2, capacity 1");
     }
 }

@@ -13,7 +13,7 @@ use foxton_sync::{
     worker::{Worker, Workers},
 };
 
-use super::{Told, claim, document};
+use super::{ADAPTIVE_LEAST, ADAPTS, Told, claim, claim_of_latches, document};
 use crate::{
     bench::error::BenchError,
     figure::request::Request,
@@ -197,6 +197,20 @@ fn claims(medians: &[Vec<(By, Spread)>]) -> Shape {
             )
         },
     ));
+    let adaptive = || {
+        let ratios = medians.iter().filter_map(|found| {
+            let under = median(found, By::Latch(LatchKind::ElidedAdaptive.plain()))?;
+            Some(under / median(found, By::Latch(LatchKind::ElidedAdaptive))?.max(1e-9))
+        });
+        ratios.min_by(f64::total_cmp)
+    };
+    claims.push(claim_of_latches(ADAPTS, adaptive, |worst| match worst {
+        Some(times) => (
+            format!("at worst {times:.2} passes in the time of one of parking, by one thread"),
+            *times >= ADAPTIVE_LEAST,
+        ),
+        None => ("not measured".to_owned(), false),
+    }));
     Shape(claims)
 }
 

@@ -1,12 +1,12 @@
 //! One transaction, tried over and over: how often it aborted, and why.
 
-use foxton_sync::htm::{Cause, Rtm};
+use foxton_sync::htm::{Abort, Cause, Rtm};
 
 /// What came of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tried {
-    committed: u32,
-    aborted: [u32; Cause::ALL.len()],
+    committed: u64,
+    aborted: [u64; Cause::ALL.len()],
 }
 
 impl Tried {
@@ -14,12 +14,18 @@ impl Tried {
     pub(super) fn times(rtm: Rtm, attempts: u32, mut body: impl FnMut()) -> Tried {
         let mut tried = Tried::default();
         for _ in 0..attempts {
-            match rtm.run(&mut body) {
-                Ok(()) => tried.committed += 1,
-                Err(abort) => tried.aborted[abort.cause() as usize] += 1,
-            }
+            tried.count(rtm.run(&mut body));
         }
         tried
+    }
+
+    /// Counts an attempt by its end.
+    #[inline(always)]
+    pub(super) fn count(&mut self, ended: Result<(), Abort>) {
+        match ended {
+            Ok(()) => self.committed += 1,
+            Err(abort) => self.aborted[abort.cause() as usize] += 1,
+        }
     }
 
     pub(super) fn add(&mut self, other: &Tried) {
@@ -31,13 +37,13 @@ impl Tried {
 
     /// The share that aborted.
     pub(super) fn share(&self) -> f64 {
-        let aborted: u32 = self.aborted.iter().sum();
-        f64::from(aborted) / f64::from((aborted + self.committed).max(1))
+        let aborted: u64 = self.aborted.iter().sum();
+        aborted as f64 / (aborted + self.committed).max(1) as f64
     }
 
     /// The causes that there were, the most frequent first.
     pub(super) fn causes(&self) -> String {
-        let mut causes: Vec<(u32, Cause)> = Cause::ALL
+        let mut causes: Vec<(u64, Cause)> = Cause::ALL
             .into_iter()
             .map(|cause| (self.aborted[cause as usize], cause))
             .filter(|(count, _)| *count > 0)
