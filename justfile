@@ -27,9 +27,12 @@ account:
     cargo test -p foxton-lock --features account --test contention
     cargo test -p foxton-lab --features account --test critical_sections --test figures
 
-# Elided latches and the lock managers over them, on transactions that software stands in for.
+# Elided latches, the lock managers over them and what is told of them, on transactions that software stands in for; and
+# with those switched off.
 emulated:
     cargo test -p foxton-sync -p foxton-lock --features foxton-lock/emulated --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
+    cargo test -p foxton-lab --features emulated --test latches --test elision
+    FOXTON_HTM=off cargo test -p foxton-sync --features emulated --test elided --test latch_contract --test oversubscribed
 
 # Races and failures at named points of the engine.
 hooks:
@@ -74,16 +77,19 @@ tsan:
 stress:
     cargo test --release --workspace -- --ignored --nocapture
 
-# For a machine with RTM: tests with it and without, about an hour of sums behind every latch and of every lock manager over
-# every latch, all figures of document 001 with spread, and once more with shares of time. Some two hours.
+# For a machine with RTM: tests with it and without, sums and chains behind every latch, most of an hour of every lock manager
+# over each latch that elides, all figures of document 001 with spread, and once more with shares of time. Some two hours.
 elision out="results/elision" seconds="2800":
     cargo test --release -p foxton-sync -p foxton-lock --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
     cargo test --release -p foxton-sync --lib -- htm elided
-    cargo test --release -p foxton-lab --test latches
-    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lab --lib --test elided --test latch_contract --test latches
+    cargo test --release -p foxton-lab --test latches --test elision
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lock --test elided --test latch_contract --test oversubscribed --test contract --test scripts --test stress
+    FOXTON_HTM=off cargo test --release -p foxton-sync -p foxton-lab --lib --test latches --test elision
     cargo run --release -- bench hashmap --buckets 1000 --global --taken --seconds 1 --reps 10 --out {{out}}/hashmap
     cargo run --release -- bench bank --accounts 100 --taken --seconds 1 --reps 10 --out {{out}}/bank
-    cargo run --release -p foxton-lock --example stress -- --seconds {{seconds}}
+    cargo run --release -- bench list --taken --seconds 1 --reps 10 --out {{out}}/list
+    cargo run --release -- bench counter --taken --seconds 1 --reps 10 --out {{out}}/counter
+    cargo run --release -p foxton-lock --example stress -- --seconds {{seconds}} --latch elided:hle,elided:rtm,elided:retry100,elided:cooldown,elided:adaptive
     cargo run --release -- figure 001 --reps 15 --out {{out}}/figures
     cargo run --release --features account -- figure 001 --reps 5 --out {{out}}/timed
 
