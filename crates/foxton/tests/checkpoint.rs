@@ -2,9 +2,11 @@
 //! crash, failure or damage around them loses a commit or passes for one.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use foxton::{Database, Durability, Options, Table};
+use foxton::{Checkpoint, Database, Durability, Options, Table};
 use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::FaultDevice;
@@ -224,6 +226,62 @@ fn checkpoints_come_by_themselves_and_bound_what_a_restart_replays() {
         db.run(|tx| tx.range(&TEXTS, ..).collect()).unwrap(),
         expected
     );
+}
+
+/// Waits for one that is made by itself.
+fn made(db: &Database) -> Checkpoint {
+    loop {
+        let stats = db.checkpoints();
+        assert_eq!(stats.failed, 0, "{stats:?}");
+        if let Some(last) = stats.last {
+            return last;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_checkpoint_in_many_steps_writes_each_row_twice() {
+    let device = Arc::new(MemoryDevice::new());
+    let db = open(device.clone());
+    for from in (0..5_000).step_by(20) {
+        put(&db, from..from + 20, from);
+    }
+    drop(db);
+    // There is much more log than what is held in memory of it, which is as much as one checkpoint is made after.
+    let mut options = options();
+    options.checkpoint_log_bytes = 16 << 10;
+    let db = Database::open_on(device.clone(), options).unwrap();
+    let last = made(&db);
+    assert_eq!((last.layers, layers(&*device)), (1, 1));
+    assert!(last.written_bytes > last.bytes, "one step shows nothing");
+    assert!(last.written_bytes < last.bytes * 22 / 10, "{last:?}");
+    drop(db);
+    assert_eq!(numbers(&open(device)).len(), 5_000);
+}
+
+#[test]
+fn who_waits_for_a_checkpoint_hurries_the_one_at_hand() {
+    let device = Arc::new(MemoryDevice::new());
+    let mut options = options();
+    options.checkpoint_log_bytes = 64 << 10;
+    options.checkpoint_rate = Some(1);
+    let db = Database::open_on(device, options).unwrap();
+    // Enough, and less than twice as much: then it would not keep to its rate.
+    for from in (0..2_500).step_by(20) {
+        put(&db, from..from + 20, from);
+    }
+    assert!((64 << 10..100 << 10).contains(&db.log_end().bytes()));
+    while db.checkpoints().progress.is_none() {
+        thread::yield_now();
+    }
+    let before = db.checkpoints().made;
+    // By itself it would take a day.
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(db.checkpoint().map(|_| db.checkpoints())).is_ok());
+    let stats = is_done.recv_timeout(Duration::from_mins(2));
+    let stats = stats.expect("it was hurried").unwrap();
+    assert!(stats.made > before && stats.failed == 0, "{stats:?}");
 }
 
 #[test]

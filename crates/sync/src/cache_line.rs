@@ -1,4 +1,4 @@
-//! Values kept from sharing a cache line.
+//! Values kept from sharing a cache line, and lines asked for before they are needed.
 //!
 //! Two threads that write two words of one line pay as if they wrote one word. Processors that
 //! fetch lines in pairs (x86-64, and many of the 64-bit ARM) make the unit 128 bytes.
@@ -62,4 +62,32 @@ impl<T> DerefMut for CachePadded<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
+}
+
+/// Asks the processor to fetch two cache lines at `address`, whatever that is, and does not wait. Nothing where there is
+/// no such instruction.
+///
+/// ```
+/// use foxton_sync::cache_line::prefetch;
+///
+/// let (rows, order) = (vec![[0_u8; 300]; 1_000], [7, 900, 12, 333]);
+/// for (at, &row) in order.iter().enumerate() {
+///     if let Some(&ahead) = order.get(at + 2) {
+///         prefetch(rows[ahead].as_ptr());
+///     }
+///     assert_eq!(rows[row][0], 0);
+/// }
+/// ```
+#[inline]
+pub fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching has no effect that a program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64).cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = address;
 }

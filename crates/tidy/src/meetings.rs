@@ -263,7 +263,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/foxton/src/checkpoint/pace.rs",
-        3,
+        1,
         "what a checkpoint has come to: written by its thread",
     ),
     (

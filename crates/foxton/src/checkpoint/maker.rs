@@ -6,11 +6,13 @@
 //!
 //! # Which layers a step rewrites
 //!
-//! From the newest back, each that is at most [`RATIO`] times as large as all that goes into the new
-//! layer so far: what is left of the changes, one of each row, and the layers after it. So each layer that stays is more than twice its successor, there are never more
+//! The last of a checkpoint those that the others have written, and then, from the newest back, each that is at most
+//! [`RATIO`] times as large as all that goes into the new layer so far: what is left of the changes, one of each row, and the
+//! layers after it. So each layer that stays is more than twice its successor, there are never more
 //! than the logarithm of the database's size of them, and the oldest, which holds nearly everything,
 //! is rewritten only when the changes since it was written have come to half its size: what a
-//! checkpoint writes goes by what was changed, not by what there is.
+//! checkpoint writes goes by what was changed, not by what there is. Other steps rewrite none: what they have written is
+//! rewritten soon enough.
 //!
 //! # Order of the calls
 //!
@@ -44,6 +46,15 @@ use crate::replay::{Replay, Told};
 
 /// A layer stays if it is larger than so many times what comes after it.
 const RATIO: u64 = 2;
+
+/// What the steps of one checkpoint share.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    /// Memory for what each of them reads.
+    gathered: Gathered,
+    /// How many layers they have written that are still there: the newest.
+    layers: usize,
+}
 
 /// Who makes checkpoints. One at a time.
 #[derive(Debug)]
@@ -104,9 +115,10 @@ impl Maker {
         &mut self,
         until: Lsn,
         memory: u64,
+        steps: &mut Steps,
         pace: &Pace<'_>,
     ) -> Result<Option<Step>, Trouble> {
-        let done = self.try_step(until, memory, pace);
+        let done = self.try_step(until, memory, steps, pace);
         if done.is_err() {
             // What was read has come to nothing.
             self.replay = Replay::new(self.manifest.image);
@@ -119,14 +131,19 @@ impl Maker {
         &mut self,
         until: Lsn,
         memory: u64,
+        steps: &mut Steps,
         pace: &Pace<'_>,
     ) -> Result<Option<Step>, Trouble> {
         let mut next = self.manifest.clone();
-        let gathered = self.gather(&mut next, until, memory, pace)?;
+        let gathered = &mut steps.gathered;
+        let is_last = self.gather(&mut next, until, memory, gathered, pace)?;
         if next.image <= self.manifest.image {
             return Ok(None);
         }
-        let merged = self.layers_to_merge(gathered.left_bytes());
+        let merged = match is_last {
+            true => self.layers_to_merge(gathered.left_bytes(), steps.layers),
+            false => 0,
+        };
         let old = next.layers.split_off(next.layers.len() - merged);
         let mut step = Step {
             layers_merged: merged,
@@ -137,12 +154,15 @@ impl Maker {
                 true => Below::Nothing,
                 false => Below::Layers,
             };
-            let new = self.write_layer(&mut next, &old, &gathered, below, pace)?;
+            let new = self.write_layer(&mut next, &old, gathered, below, pace)?;
             step.written_bytes = new.bytes;
             match new.entries {
                 // Nothing is left of anything.
                 0 => {}
-                _ => next.layers.push(new),
+                _ => {
+                    next.layers.push(new);
+                    steps.layers += 1;
+                }
             }
         } else {
             next.layers.extend(old);
@@ -156,15 +176,16 @@ impl Maker {
         Ok(Some(step))
     }
 
-    /// Reads the log on, and says in `next` how far.
+    /// Reads the log on, and says in `next` how far; and itself, whether there is nothing more to read.
     fn gather(
         &mut self,
         next: &mut Manifest,
         until: Lsn,
         memory: u64,
+        gathered: &mut Gathered,
         pace: &Pace<'_>,
-    ) -> Result<Gathered, Trouble> {
-        let mut gathered = Gathered::default();
+    ) -> Result<bool, Trouble> {
+        gathered.clear();
         let device = self.device.clone();
         let mut log =
             Follower::begin(&*device, &self.identity, self.at, until).map_err(Trouble::Log)?;
@@ -196,19 +217,20 @@ impl Maker {
         }
         next.image = self.at.max(next.image);
         next.redo_from = self.replay.earliest_part().unwrap_or(next.image);
+        let is_all = gathered.bytes() < memory;
         gathered.sort()?;
-        Ok(gathered)
+        Ok(is_all)
     }
 
-    /// How many of the newest layers go into a new one with `bytes` of changes.
-    fn layers_to_merge(&self, bytes: u64) -> usize {
+    /// How many of the newest layers go into a new one with `bytes` of changes; at least `least`.
+    fn layers_to_merge(&self, bytes: u64, least: usize) -> usize {
         let mut sum = bytes;
-        let goes_in = |layer: &&Layer| {
-            let goes_in = layer.bytes <= sum.saturating_mul(RATIO);
+        let goes_in = |(at, layer): &(usize, &Layer)| {
+            let goes_in = *at < least || layer.bytes <= sum.saturating_mul(RATIO);
             sum = sum.saturating_add(layer.bytes);
             goes_in
         };
-        let layers = self.manifest.layers.iter().rev();
+        let layers = self.manifest.layers.iter().rev().enumerate();
         layers.take_while(goes_in).count()
     }
 

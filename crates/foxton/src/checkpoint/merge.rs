@@ -10,7 +10,8 @@ use std::cmp::Ordering;
 
 use super::fold::Fold;
 use super::gathered::Gathered;
-use super::layer::{Cursor, Reader, order};
+use super::layer::{Cursor, Reader};
+use super::row::Row;
 use super::trouble::Trouble;
 use crate::redo::{Change, Effect};
 
@@ -26,6 +27,14 @@ impl Source<'_> {
         match self {
             Source::Layer(cursor) => cursor.entry(),
             Source::Memory(gathered, at) => gathered.get(*at),
+        }
+    }
+
+    /// The row of its entry.
+    fn row(&self) -> Option<Row> {
+        match self {
+            Source::Layer(cursor) => cursor.entry().map(|entry| Row::new(entry.table, entry.key)),
+            Source::Memory(gathered, at) => gathered.row(*at),
         }
     }
 
@@ -70,6 +79,8 @@ pub(crate) enum Below {
 pub(crate) struct Merge<'r> {
     /// The oldest first.
     sources: Vec<Source<'r>>,
+    /// The row that each stands on.
+    rows: Vec<Option<Row>>,
     below: Below,
     /// Those that stand on the row given out last, the oldest first.
     spent: Vec<usize>,
@@ -92,6 +103,7 @@ impl<'r> Merge<'r> {
         let mut sources = cursors.collect::<Result<Vec<_>, _>>()?;
         sources.extend(gathered.map(|gathered| Source::Memory(gathered, 0)));
         Ok(Merge {
+            rows: sources.iter().map(Source::row).collect(),
             sources,
             below,
             spent: Vec::new(),
@@ -104,17 +116,22 @@ impl<'r> Merge<'r> {
     pub(crate) fn advance(&mut self) -> Result<Option<Change<'_>>, Trouble> {
         for index in self.spent.drain(..) {
             self.read += self.sources[index].advance()?;
+            self.rows[index] = self.sources[index].row();
         }
         // A handful of sources: looking at each is as fast as a heap.
-        let mut least: Option<(u32, &[u8])> = None;
-        for (index, source) in self.sources.iter().enumerate() {
-            let Some(entry) = source.entry() else {
+        let mut least: Option<(Row, usize)> = None;
+        for (index, row) in self.rows.iter().enumerate() {
+            let Some(row) = row else {
                 continue;
             };
-            let found = least.map_or(Ordering::Less, |least| order(entry, least));
+            let found = least.map_or(Ordering::Less, |(least, at)| {
+                row.order(&least, || {
+                    (key(&self.sources, index), key(&self.sources, at))
+                })
+            });
             if found == Ordering::Less {
                 self.spent.clear();
-                least = Some((entry.table, entry.key));
+                least = Some((*row, index));
             }
             if found != Ordering::Greater {
                 self.spent.push(index);
@@ -138,6 +155,12 @@ impl<'r> Merge<'r> {
     pub(crate) fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.read)
     }
+}
+
+/// The key of the row that the source `at` stands on.
+fn key<'s>(sources: &'s [Source<'_>], at: usize) -> &'s [u8] {
+    let entry = sources[at].entry();
+    entry.expect("it stands on a row").key
 }
 
 /// What those of the sources that stand on one row come to, of which the newest says a patch.

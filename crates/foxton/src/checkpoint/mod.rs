@@ -16,7 +16,8 @@
 //! * The image is exactly the database after the last commit that ends at or before `image`, and not
 //!   a picture smeared over the time it took. Yet nobody was stopped for it.
 //! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
-//!   that a transaction takes. They share with it the processor and the device; the rate can be set.
+//!   that a transaction takes. They share with it the processor and the device, and so it is spread over the time in which
+//!   the log for the next one comes (`pace`); or the rate can be set.
 //! * What is written goes by what was changed, not by what there is.
 //! * It does not depend on how tables, records or locks work, nor on when locks are given back.
 //!
@@ -72,6 +73,9 @@ mod pace;
 /// What several changes of a row come to.
 mod fold;
 
+/// Where a row stands among all.
+mod row;
+
 /// What the log says, in the order of a layer.
 mod gathered;
 
@@ -94,13 +98,16 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 pub(crate) use maker::Maker;
-use pace::{Gauge, Pace};
+use maker::Steps;
+use pace::{Gauge, Pace, Speed};
 pub(crate) use trouble::Trouble;
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
 /// When so many times as much log as usual has come, the rate is forgotten.
 const PATIENCE: u64 = 2;
+/// One that nobody waits for is made while so much of the log for the next one comes, in quarters.
+const SPREAD: u64 = 3;
 
 /// What making a checkpoint came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -176,7 +183,7 @@ impl fmt::Debug for Checkpoints {
 
 impl Checkpoints {
     /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
-    /// `rate` bytes a second.
+    /// `rate` bytes a second, or goes with the log.
     pub(crate) fn new(maker: Maker, every: u64, rate: Option<u64>) -> Checkpoints {
         let due = maker.manifest().image.plus(every).bytes();
         Checkpoints {
@@ -231,37 +238,43 @@ impl Checkpoints {
         // Whoever waits for the maker keeps the turn: checkpoints made one right after the other do not
         // go before somebody who came in between.
         let _turn = shim::lock(&self.turn);
-        shim::lock(&self.maker)
+        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        let maker = shim::lock(&self.maker);
+        self.gauge.hurry.store(false, Ordering::Relaxed);
+        maker
     }
 
     /// Makes a checkpoint of everything that is committed now, as fast as it goes, with somebody
     /// waiting for it.
     pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
-        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
-        let mut maker = self.hold();
-        self.gauge.hurry.store(false, Ordering::Relaxed);
-        self.make_with(&mut maker, None, log, worker)
+        self.make_with(&mut self.hold(), Speed::Full, log, worker)
     }
 
     /// Makes one that was due.
     pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
         let mut maker = self.hold();
         let backlog = log.end(worker).since(maker.manifest().image);
-        let is_late = backlog / PATIENCE >= self.every;
-        self.make_with(&mut maker, self.rate.filter(|_| !is_late), log, worker)
+        let begin = log.written();
+        let come = || log.written().since(begin);
+        let speed = match self.rate {
+            _ if backlog / PATIENCE >= self.every => Speed::Full,
+            Some(rate) => Speed::Bytes(rate),
+            None => Speed::Log(self.every / 4 * SPREAD, &come),
+        };
+        self.make_with(&mut maker, speed, log, worker)
     }
 
     fn make_with(
         &self,
         maker: &mut Maker,
-        rate: Option<u64>,
+        speed: Speed<'_>,
         log: &Log,
         worker: &Worker,
     ) -> Result<Checkpoint, Trouble> {
         let begun = Instant::now();
         let end = log.end(worker);
         let mut made = Checkpoint::default();
-        let outcome = self.make_up_to(maker, end, rate, log, worker, &mut made);
+        let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
         let manifest = maker.manifest();
         made.image = manifest.image;
         made.redo_from = manifest.redo_from;
@@ -293,16 +306,17 @@ impl Checkpoints {
         &self,
         maker: &mut Maker,
         end: Lsn,
-        rate: Option<u64>,
+        speed: Speed<'_>,
         log: &Log,
         worker: &Worker,
         made: &mut Checkpoint,
     ) -> Result<(), Trouble> {
         log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
-        let pace = Pace::new(&self.gauge, rate, end.since(maker.at()));
+        let pace = Pace::new(&self.gauge, speed, end.since(maker.at()));
         let memory = self.every.min(STEP_BYTES);
+        let mut steps = Steps::default();
         loop {
-            match maker.step(end, memory, &pace) {
+            match maker.step(end, memory, &mut steps, &pace) {
                 Ok(Some(step)) => {
                     made.written_bytes += step.written_bytes;
                     made.segments_removed += step.segments_removed;

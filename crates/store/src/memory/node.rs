@@ -49,6 +49,7 @@
 
 use super::probe::{self, LONG, Probe};
 use super::record::{self, Pointer};
+use foxton_sync::cache_line;
 use foxton_sync::latch::VersionLatch;
 use foxton_sync::shim::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::cmp;
@@ -246,7 +247,7 @@ impl<const N: usize> Node<N> {
     /// Asks the processor to fetch the beginning of the node, and does not wait.
     #[inline]
     pub(super) fn prefetch(&self) {
-        record::prefetch(ptr::from_ref(self).cast());
+        cache_line::prefetch(ptr::from_ref(self).cast());
     }
 
     fn key(&self, index: usize) -> &[u8] {

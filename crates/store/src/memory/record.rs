@@ -60,6 +60,7 @@
 
 use super::value::{self, Block, Origin, ValueBlock};
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
+use foxton_sync::cache_line;
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -465,23 +466,8 @@ impl<'g> Pointer<'g> {
     /// Asks the processor to fetch the first cache lines of the record, and does not wait.
     #[inline]
     pub(super) fn prefetch(self) {
-        prefetch(self.raw.as_ptr());
+        cache_line::prefetch(self.raw.as_ptr());
     }
-}
-
-/// Asks the processor to fetch two cache lines at `address`, and does not wait.
-#[inline]
-pub(super) fn prefetch(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: prefetching has no effect that a program can see, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-        // SAFETY: as above.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(64).cast()) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = address;
 }
 
 impl fmt::Debug for Pointer<'_> {
