@@ -301,6 +301,9 @@ impl Name {
     }
 }
 
+/// How far the hashes of neighbours are apart: one in the lower 24 bits.
+const NEIGHBOUR: u64 = 0x9e37_79b9_7b00_0001;
+
 /// Sixty-four neighbours: the keys of one table and length, of one to eight bytes, that differ in
 /// the last six bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,11 +331,13 @@ impl Block {
         )
     }
 
-    /// The hash of the key in the place `at`. An odd factor: no two keys of a block share a hash, nor the
-    /// lowest six bits of it.
+    /// The hash of the key in the place `at`. Its low bits, which choose a bucket, are those of the neighbour before and
+    /// one: whoever comes to keys in their order then comes to lines of memory in their order, which the processor
+    /// fetches ahead. The highest ones, which a list of held locks goes by, have nothing to do with the neighbour's.
     #[inline(always)]
     const fn hash_of(&self, at: u32) -> u64 {
-        self.long_hash() ^ (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        self.long_hash()
+            .wrapping_add((at as u64).wrapping_mul(NEIGHBOUR))
     }
 
     /// The key in the place `at`.
