@@ -2,7 +2,8 @@
 //!
 //! Nanoseconds for one operation of one thread, the median of the repetitions and, in brackets, the
 //! smallest and the largest. Tables of 300,000 rows of 1.8 KB, larger than the caches, as in txbench;
-//! scans of 10 rows that read the first and the last byte of each value. Node sizes take turns within
+//! scans of 10 rows that read the first and the last byte of each value; and tables of as many short rows under keys of three
+//! columns, of which three thousand neighbours share the first two. Node sizes take turns within
 //! a repetition, so that a busy machine disturbs them alike.
 //!
 //! `cargo bench -p foxton-store`; in a test run it is tiny and only shows that it runs.
@@ -45,9 +46,9 @@ fn main() {
     let workers = Workers::with_seed(7);
     let worker = workers.worker();
     let (small, middle, large) = (
-        load::<32>(&workers, &worker, &scale),
-        load::<64>(&workers, &worker, &scale),
-        load::<128>(&workers, &worker, &scale),
+        Tables::<32>::load(&workers, &worker, &scale),
+        Tables::<64>::load(&workers, &worker, &scale),
+        Tables::<128>::load(&workers, &worker, &scale),
     );
     let mut results: Vec<[Vec<f64>; 3]> = Vec::new();
     let names = [
@@ -60,6 +61,8 @@ fn main() {
         "row of a long scan",
         "insert in order, no value",
         "insert at random, no value",
+        "get, a random key of columns",
+        "insert in order, of columns",
     ];
     results.resize_with(names.len(), Default::default);
     for _ in 0..scale.repetitions {
@@ -85,11 +88,47 @@ fn spread(mut times: Vec<f64>) -> String {
     format!("{:.1} ({low:.1}..{high:.1})", times[times.len() / 2])
 }
 
-fn load<const N: usize>(workers: &Workers, worker: &Worker, scale: &Scale) -> Table<N> {
+struct Tables<const N: usize> {
+    numbers: Table<N>,
+    columns: Table<N>,
+}
+
+impl<const N: usize> Tables<N> {
+    fn load(workers: &Workers, worker: &Worker, scale: &Scale) -> Self {
+        let numbers = |number: u64| number.to_be_bytes();
+        Self {
+            numbers: load(
+                workers,
+                worker,
+                scale.rows,
+                &vec![1; scale.row_bytes],
+                numbers,
+            ),
+            columns: load(workers, worker, scale.rows, &[1; 50], columns),
+        }
+    }
+}
+
+/// Three columns of four bytes.
+fn columns(number: u64) -> [u8; 12] {
+    let columns = [number / 30_000, number / 3_000 % 10, number % 3_000];
+    let mut key = [0; 12];
+    for (place, column) in key.chunks_exact_mut(4).zip(columns) {
+        place.copy_from_slice(&(column as u32).to_be_bytes());
+    }
+    key
+}
+
+fn load<const N: usize, const BYTES: usize>(
+    workers: &Workers,
+    worker: &Worker,
+    rows: u64,
+    value: &[u8],
+    key: impl Fn(u64) -> [u8; BYTES],
+) -> Table<N> {
     let table = Table::with_slots(workers.domain());
-    let value = vec![1; scale.row_bytes];
-    for number in 0..scale.rows {
-        let record = NewRecord::new(&number.to_be_bytes(), Some(&value)).expect("short");
+    for number in 0..rows {
+        let record = NewRecord::new(&key(number), Some(value)).expect("short");
         table
             .insert(&worker.pin(), record, Next::Any)
             .expect("a new key");
@@ -99,11 +138,12 @@ fn load<const N: usize>(workers: &Workers, worker: &Worker, scale: &Scale) -> Ta
 
 fn measure<const N: usize>(
     test: usize,
-    table: &Table<N>,
+    tables: &Tables<N>,
     workers: &Workers,
     worker: &Worker,
     scale: &Scale,
 ) -> f64 {
+    let table = &tables.numbers;
     let key = || worker.random_below(scale.rows).to_be_bytes();
     let operations = scale.operations;
     match test {
@@ -154,6 +194,23 @@ fn measure<const N: usize>(
                         .and_then(|record| record.value())
                         .map(|value| value[0]),
                 );
+            })
+        }
+        9 => time(operations, |_| {
+            let guard = worker.pin();
+            let key = columns(worker.random_below(scale.rows));
+            black_box(
+                tables
+                    .columns
+                    .get(&guard, &key)
+                    .map(|record| record.is_ghost()),
+            );
+        }),
+        10 => {
+            let new = Table::<N>::with_slots(workers.domain());
+            time(operations, |number| {
+                let record = NewRecord::new(&columns(number), None).expect("short");
+                let _ = new.insert(&worker.pin(), record, Next::Any);
             })
         }
         _ => {

@@ -61,8 +61,25 @@ fn long(random: &mut Random) -> Vec<u8> {
     key
 }
 
+/// Two to seven columns, of which the first ones are mostly the same: nodes have prefixes, of up to sixteen bytes and
+/// more, and now and then a key that does not begin with them.
+fn columns(random: &mut Random) -> Vec<u8> {
+    let mut key = Vec::new();
+    for column in 0..2 + random.below(6) {
+        let number = match (column, random.below(40)) {
+            (0..4, 1..) => 3,
+            (_, 0) => u32::MAX - random.below(2) as u32,
+            _ => random.below(4) as u32 * 256,
+        };
+        key.extend(number.to_be_bytes());
+    }
+    key.truncate(key.len() - random.below(3) as usize);
+    key
+}
+
 fn mixed(random: &mut Random) -> Vec<u8> {
-    [numbers, short, trailing_zeros, shared_prefix, long][random.below(5) as usize](random)
+    let kinds = [numbers, short, trailing_zeros, shared_prefix, long, columns];
+    kinds[random.below(6) as usize](random)
 }
 
 /// Both maps, and one thread's means.
@@ -287,6 +304,12 @@ fn keys_that_differ_in_trailing_zeros_only() {
 #[test]
 fn keys_that_share_their_heads() {
     compare::<4>(shared_prefix, 3000);
+}
+
+#[test]
+fn keys_of_several_columns() {
+    compare::<4>(columns, 6000);
+    compare::<64>(columns, 6000);
 }
 
 #[test]

@@ -5,10 +5,11 @@
 //! Leaves and branches are one type. A node of N slots:
 //!
 //! ```text
-//!   latch | count | level | low key | next | prev | N heads | N tagged pointers
+//!   latch | count | level | low key | next | prev | prefix | N heads | N tagged pointers
 //! ```
 //!
-//! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`probe.rs`), and
+//! Slot i < count of a leaf (level 0) stands for a record: head and tag of its key (`probe.rs`) behind the node's
+//! prefix (`prefix.rs`), and
 //! its address; the tag lies in the low four bits of the address. Slot i of a branch stands for a
 //! child: head and tag of the child's *low key*, and its address. Keys of the child are not below its
 //! low key, and keys of its left neighbour are. Slot 0 stands for everything below slot 1, has head 0,
@@ -51,10 +52,12 @@ use super::probe::{self, LONG, Probe};
 use super::record::{self, Pointer};
 use foxton_sync::cache_line;
 use foxton_sync::latch::VersionLatch;
-use foxton_sync::shim::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use foxton_sync::shim::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::cmp;
 use std::fmt;
 use std::ptr::{self, NonNull};
+
+mod prefix;
 
 mod tree;
 
@@ -71,12 +74,18 @@ pub(super) struct Node<const N: usize> {
     latch: VersionLatch,
     count: AtomicU32,
     level: u8,
+    prefix_bytes: AtomicU8,
     low: Box<[u8]>,
     next: AtomicPtr<Node<N>>,
     prev: AtomicPtr<Node<N>>,
+    prefix_words: [AtomicU64; prefix::MOST / probe::HEAD_BYTES],
     heads: Lines<[AtomicU64; N]>,
     slots: [AtomicPtr<u8>; N],
 }
+
+// All but the slots is one cache line.
+#[cfg(not(loom))]
+const _: () = assert!(std::mem::offset_of!(Node<64>, heads) == 64);
 
 /// Begins with a cache line, so that a search touches as few as it can.
 #[repr(C, align(64))]
@@ -133,9 +142,11 @@ impl<const N: usize> Node<N> {
             latch: VersionLatch::default(),
             count: AtomicU32::new(0),
             level,
+            prefix_bytes: AtomicU8::new(0),
             low: low.into(),
             next: AtomicPtr::new(ptr::null_mut()),
             prev: AtomicPtr::new(ptr::null_mut()),
+            prefix_words: std::array::from_fn(|_| AtomicU64::new(0)),
             heads: Lines(std::array::from_fn(|_| AtomicU64::new(UNUSED))),
             slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         })
@@ -182,15 +193,18 @@ impl<const N: usize> Node<N> {
         tag_of(follow(&self.slots[index]))
     }
 
-    /// How the key in slot `index` stands to `probe`, whose head is the same.
+    /// How the key in slot `index` stands to one of the same head, of which `rest` is what comes behind a prefix of so
+    /// many bytes.
     #[inline]
-    pub(super) fn tie(&self, index: usize, probe: &Probe<'_>) -> cmp::Ordering {
+    pub(super) fn tie(&self, index: usize, prefix: usize, rest: &Probe<'_>) -> cmp::Ordering {
         let slot = follow(&self.slots[index]);
         let tag = tag_of(slot);
-        if tag != LONG || probe.tag != LONG {
-            return tag.cmp(&probe.tag);
+        if tag != LONG || rest.tag != LONG {
+            return tag.cmp(&rest.tag);
         }
-        self.long_key(slot)[probe::HEAD_BYTES..].cmp(probe.rest())
+        // While the prefix changes, what is found here may be a key that is shorter.
+        let there = self.long_key(slot).get(prefix + probe::HEAD_BYTES..);
+        there.unwrap_or_default().cmp(rest.rest())
     }
 
     /// The key behind a slot whose tag is [`LONG`].
@@ -273,6 +287,12 @@ impl<const N: usize> Node<N> {
         publish(&self.slots[index], slot);
     }
 
+    /// The same for one whose address stays.
+    fn set_key(&self, index: usize, head: u64, tag: usize) {
+        let address = untagged(follow(&self.slots[index]));
+        self.set_slot(index, head, tagged(address, tag));
+    }
+
     fn copy_slot(&self, from: usize, to: usize) {
         self.set_slot(to, self.head(from), follow(&self.slots[from]));
     }
@@ -281,16 +301,22 @@ impl<const N: usize> Node<N> {
         self.set_slot(index, UNUSED, ptr::null_mut());
     }
 
+    #[inline]
     fn insert_slot(&self, index: usize, key: &[u8], address: *mut u8) {
         let count = self.count();
         assert!(
             index <= count && count < N,
             "a slot is inserted where there is room"
         );
+        // The first child of a branch has no key that is looked at.
+        if self.level == 0 || index > 0 {
+            self.admit(key);
+        }
         for from in (index..count).rev() {
             self.copy_slot(from, from + 1);
         }
-        self.set_slot(index, probe::head(key), tagged(address, probe::tag(key)));
+        let rest = self.behind_prefix(key);
+        self.set_slot(index, probe::head(rest), tagged(address, probe::tag(rest)));
         self.set_count(count + 1);
     }
 

@@ -10,6 +10,9 @@
 //! shorter is a prefix of the longer (the padding says that the rest of the longer is zeros), so
 //! the shorter goes first. If only one is longer than eight, the other is a prefix of it by the
 //! same argument, and its tag is smaller. If both are longer, their rests decide.
+//!
+//! A node knows what all its keys begin with (`node/prefix.rs`), and heads and tags of its slots are those of what comes
+//! behind that.
 
 /// The tag of every key longer than its head.
 pub(super) const LONG: usize = 9;
@@ -48,9 +51,16 @@ pub(super) fn head(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk::<HEAD_BYTES>() {
         return u64::from_be_bytes(*first);
     }
-    let mut padded = [0; HEAD_BYTES];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    u64::from_be_bytes(padded)
+    // Two overlapping halves instead of a copy of unknown length, which is a call.
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let [first, last] = [first, last].map(|half| u64::from(u32::from_be_bytes(*half)));
+        return first << 32 | last << (8 * (HEAD_BYTES - bytes.len()));
+    }
+    let padded = |sum: u64, &byte| sum << 8 | u64::from(byte);
+    let number = bytes.iter().fold(0, padded);
+    number
+        .checked_shl(8 * (HEAD_BYTES - bytes.len()) as u32)
+        .unwrap_or(0)
 }
 
 /// The length of a key, or [`LONG`].

@@ -2,7 +2,7 @@
 //!
 //! Heads are compared first, without branches to mispredict. Only slots whose head is
 //! that of the key looked for are compared further, and only between keys longer than eight bytes
-//! does that touch other memory.
+//! behind what all keys of the node begin with does that touch other memory.
 //!
 //! What is found in a node that somebody changes at the same time may be nonsense; it is always
 //! inside the node, and the version tells.
@@ -27,29 +27,70 @@ impl<const N: usize> Node<N> {
     /// Where `probe` is in this leaf.
     #[inline]
     pub(super) fn position(&self, probe: &Probe<'_>) -> Position {
+        match self.has_prefix() {
+            false => self.position_behind(0, probe),
+            true => self.position_if_behind(probe),
+        }
+    }
+
+    #[inline]
+    fn position_if_behind(&self, probe: &Probe<'_>) -> Position {
+        let prefix = self.prefix();
+        let index = match prefix.strip(probe) {
+            Ok(rest) => return self.position_behind(prefix.length(), &rest),
+            Err(Less) => 0,
+            Err(_) => self.count(),
+        };
+        Position {
+            index,
+            found: false,
+        }
+    }
+
+    /// The same for what a key has behind a prefix of so many bytes.
+    #[inline(always)]
+    fn position_behind(&self, prefix: usize, rest: &Probe<'_>) -> Position {
         let count = self.count();
-        let index = self.lower_head(count, probe.head);
-        if index == count || self.head(index) != probe.head {
+        let index = self.lower_head(count, rest.head);
+        if index == count || self.head(index) != rest.head {
             return Position {
                 index,
                 found: false,
             };
         }
-        let end = self.ties_end(index, count, probe.head);
-        self.lower_tie(index, end, probe)
+        let end = self.ties_end(index, count, rest.head);
+        self.lower_tie(index, end, prefix, rest)
     }
 
     /// The slot of the child whose keys may include `probe`.
     #[inline]
     pub(super) fn child_for(&self, probe: &Probe<'_>) -> usize {
+        match self.has_prefix() {
+            false => self.child_behind(0, probe),
+            true => self.child_if_behind(probe),
+        }
+    }
+
+    #[inline]
+    fn child_if_behind(&self, probe: &Probe<'_>) -> usize {
+        let prefix = self.prefix();
+        match prefix.strip(probe) {
+            Ok(rest) => self.child_behind(prefix.length(), &rest),
+            Err(Less) => 0,
+            Err(_) => self.count().saturating_sub(1),
+        }
+    }
+
+    #[inline(always)]
+    fn child_behind(&self, prefix: usize, rest: &Probe<'_>) -> usize {
         let count = self.count();
         // Slot 0 stands for everything below slot 1, so it is never the one that is above.
-        let index = self.lower_head(count, probe.head).max(1.min(count));
-        if index == count || self.head(index) != probe.head {
+        let index = self.lower_head(count, rest.head).max(1.min(count));
+        if index == count || self.head(index) != rest.head {
             return index.saturating_sub(1);
         }
-        let end = self.ties_end(index, count, probe.head);
-        let Position { index, found } = self.lower_tie(index, end, probe);
+        let end = self.ties_end(index, count, rest.head);
+        let Position { index, found } = self.lower_tie(index, end, prefix, rest);
         // A low key is the first of its child's keys, not the last of those before.
         if found {
             index
@@ -83,13 +124,13 @@ impl<const N: usize> Node<N> {
             .map_or(count, |above| self.lower_head(count, above))
     }
 
-    /// The first slot of `start..end`, which all have the head of `probe`, that is not below it.
+    /// The first slot of `start..end`, which all have the head of `rest`, that is not below it.
     #[inline]
-    fn lower_tie(&self, start: usize, end: usize, probe: &Probe<'_>) -> Position {
+    fn lower_tie(&self, start: usize, end: usize, prefix: usize, rest: &Probe<'_>) -> Position {
         let (mut start, mut end) = (start, end);
         while start < end {
             let middle = start.midpoint(end);
-            match self.tie(middle, probe) {
+            match self.tie(middle, prefix, rest) {
                 Equal => {
                     return Position {
                         index: middle,

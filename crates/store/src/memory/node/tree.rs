@@ -229,11 +229,13 @@ impl<'g, const N: usize> Hold<'g, N> {
             0 => Node::new(0, probe::separator(left.key(at - 1), left.key(at))),
             level => Node::new(level, left.key(at)),
         };
+        right.set_prefix(left.prefix());
         for (to, from) in (at..count).enumerate() {
             right.set_slot(to, left.head(from), follow(&left.slots[from]));
         }
         right.set_count(count - at);
         right.level_low();
+        right.lengthen();
         let low: Box<[u8]> = right.low.clone();
         let right = right.share();
         if left.level == 0 {
@@ -257,6 +259,7 @@ impl<'g, const N: usize> Hold<'g, N> {
             left.clear_slot(slot);
         }
         left.set_count(at);
+        left.lengthen();
     }
 
     /// Puts a branch above the root, whose only child it becomes. Returns whether this node was the

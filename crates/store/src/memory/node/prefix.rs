@@ -1,0 +1,237 @@
+//! What all keys of a node begin with, so that their heads need not say it.
+//!
+//! Keys made of several columns share more than a head holds: all order lines of one district begin with the same
+//! eight bytes, and so would their heads. Then only the records themselves tell their keys apart, and each step of a
+//! search touches another. So a node keeps the bytes that all its keys begin with, up to sixteen, and heads and tags are of
+//! what comes behind them. ("Prefix truncation" of B-trees: Bayer and Unterauer 1977; Graefe, "Modern B-Tree Techniques", 2011,
+//! section 3.5, has it beside heads of keys, there *poor man's normalized keys*.)
+//!
+//! # State
+//!
+//! How many bytes, and the bytes, in two words of the node's first cache line. Keys of up to eight bytes need no prefix, and
+//! a node of such keys has none.
+//!
+//! # Invariants
+//!
+//! * X1  While no latch is held: every key in a slot of a leaf, and in a slot of a branch from 1 on, begins with the
+//!   prefix, and head and tag of the slot are those of its rest.
+//! * X2  The prefix becomes longer only where a node is split, or had no key; for one that does not begin with it, it
+//!   becomes shorter. So between two splits the slots are written anew as often as the prefix is long, at most.
+
+use super::Node;
+use crate::memory::probe::{HEAD_BYTES, LONG, Probe, head, tag};
+use foxton_sync::shim::Ordering::Relaxed;
+use std::cmp::Ordering;
+
+/// Bytes of a prefix, at most.
+pub(super) const MOST: usize = 16;
+
+/// What all keys of a node begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::memory) struct Prefix {
+    length: usize,
+    /// The bytes, the first one the highest, and zeros behind them.
+    words: [u64; MOST / HEAD_BYTES],
+}
+
+/// The first sixteen bytes of a key, with zeros behind a shorter one.
+#[inline]
+fn words_of(key: &[u8]) -> [u64; 2] {
+    let behind = key.get(HEAD_BYTES..).unwrap_or_default();
+    [head(key), head(behind)]
+}
+
+/// The highest `length` bytes of two words.
+#[inline]
+fn mask(length: usize) -> [u64; 2] {
+    let mask = |bytes: usize| u64::MAX.checked_shl(64 - 8 * bytes as u32).unwrap_or(0);
+    [
+        mask(length.min(HEAD_BYTES)),
+        mask(length.saturating_sub(HEAD_BYTES)),
+    ]
+}
+
+/// How many bytes two keys begin with alike.
+fn common(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+impl Prefix {
+    /// The first `length` bytes of `key`, which has as many.
+    fn of(key: &[u8], length: usize) -> Self {
+        let (words, mask) = (words_of(key), mask(length));
+        Self {
+            length,
+            words: [words[0] & mask[0], words[1] & mask[1]],
+        }
+    }
+
+    /// How many bytes it has.
+    #[inline]
+    pub(in crate::memory) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// What `probe` has behind the prefix; or, if it does not begin with it, on which side of all keys that do it is.
+    #[inline]
+    pub(in crate::memory) fn strip<'k>(&self, probe: &Probe<'k>) -> Result<Probe<'k>, Ordering> {
+        let mask = mask(self.length);
+        let mut order = (probe.head & mask[0]).cmp(&self.words[0]);
+        if order.is_eq() && self.length > HEAD_BYTES {
+            let behind = probe.bytes.get(HEAD_BYTES..).unwrap_or_default();
+            order = (head(behind) & mask[1]).cmp(&self.words[1]);
+        }
+        match probe.bytes.get(self.length..) {
+            Some(rest) if order.is_eq() => Ok(Probe::new(rest)),
+            // What ends within the prefix, and is zeros where it has ended, comes before all that go on.
+            None => Err(order.then(Ordering::Less)),
+            Some(_) => Err(order),
+        }
+    }
+
+    /// How many of its bytes `key` begins with.
+    fn shared_with(&self, key: &[u8]) -> usize {
+        let own = self.words.map(u64::to_be_bytes);
+        common(&own.as_flattened()[..self.length], key)
+    }
+}
+
+impl<const N: usize> Node<N> {
+    /// Whether its keys begin with anything.
+    #[inline(always)]
+    pub(in crate::memory) fn has_prefix(&self) -> bool {
+        // Relaxed: validated by the version, like everything read here.
+        self.prefix_bytes.load(Relaxed) != 0
+    }
+
+    /// What its keys begin with.
+    #[inline]
+    pub(in crate::memory) fn prefix(&self) -> Prefix {
+        // Relaxed: as above.
+        Prefix {
+            length: usize::from(self.prefix_bytes.load(Relaxed)),
+            words: [0, 1].map(|word: usize| self.prefix_words[word].load(Relaxed)),
+        }
+    }
+
+    /// What `key` has behind the prefix, which it begins with.
+    #[inline]
+    pub(super) fn behind_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        // Relaxed: asked under the latch.
+        &key[usize::from(self.prefix_bytes.load(Relaxed))..]
+    }
+
+    /// Writes it down; heads and tags are to follow.
+    pub(super) fn set_prefix(&self, prefix: Prefix) {
+        let length = u8::try_from(prefix.length).expect("a prefix has few bytes");
+        // Relaxed: published by the latch.
+        self.prefix_bytes.store(length, Relaxed);
+        for (place, word) in self.prefix_words.iter().zip(prefix.words) {
+            place.store(word, Relaxed);
+        }
+    }
+
+    /// The first slot with a key of its own: that of a branch's slot 0 is never looked at.
+    fn first_keyed(&self) -> usize {
+        usize::from(self.level > 0)
+    }
+
+    /// Sees to it that `key`, which is about to be inserted, begins with the prefix (X1).
+    #[inline]
+    pub(super) fn admit(&self, key: &[u8]) {
+        let is_first = self.count() <= self.first_keyed();
+        if self.has_prefix() || is_first && key.len() > HEAD_BYTES {
+            self.admit_long(key, is_first);
+        }
+    }
+
+    #[inline(never)]
+    fn admit_long(&self, key: &[u8], is_first: bool) {
+        if is_first {
+            return self.set_prefix(Prefix::of(key, needed(key.len())));
+        }
+        let prefix = self.prefix();
+        let shared = prefix.shared_with(key);
+        if shared < prefix.length {
+            self.rewrite(Prefix::of(key, shared));
+        }
+    }
+
+    /// As long a prefix as saves looks at whole keys, now that fewer of them are here.
+    #[inline(never)]
+    pub(super) fn lengthen(&self) {
+        let (first, count) = (self.first_keyed(), self.count());
+        // Of keys that a head and a tag tell apart there is nothing to be had, and so they are not looked at.
+        let is_long = |slot| self.tag(slot) == LONG;
+        if first >= count || !(is_long(first) || is_long(count - 1)) {
+            return;
+        }
+        // All keys between two begin with what both begin with.
+        let (first, last) = (self.key(first), self.key(count - 1));
+        let longest = first.len().max(last.len());
+        let length = needed(longest).min(common(first, last));
+        if length > self.prefix().length {
+            self.rewrite(Prefix::of(first, length));
+        }
+    }
+
+    /// Gives the node a prefix that all its keys begin with, and every slot its head and tag behind it.
+    #[cold]
+    #[inline(never)]
+    fn rewrite(&self, prefix: Prefix) {
+        self.set_prefix(prefix);
+        for index in self.first_keyed()..self.count() {
+            let rest = self.behind_prefix(self.key(index));
+            self.set_key(index, head(rest), tag(rest));
+        }
+    }
+}
+
+/// The prefix that leaves of a key of so many bytes what a head holds.
+fn needed(bytes: usize) -> usize {
+    bytes.saturating_sub(HEAD_BYTES).min(MOST)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const KEYS: [&[u8]; 16] = [
+        b"",
+        b"\0",
+        b"a",
+        b"a\0",
+        b"ab",
+        b"ab\0\0",
+        b"abc",
+        b"abcdefgh",
+        b"abcdefgh\0",
+        b"abcdefghi",
+        b"abcdefghij",
+        b"abcdefghijklmnop",
+        b"abcdefghijklmnopq",
+        b"abd",
+        b"b",
+        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    ];
+
+    #[test]
+    fn a_key_is_behind_a_prefix_or_on_the_right_side_of_all_that_are() {
+        for whole in KEYS {
+            for length in 0..=whole.len().min(MOST) {
+                let prefix = Prefix::of(whole, length);
+                let bytes = &whole[..length];
+                for key in KEYS {
+                    assert_eq!(prefix.shared_with(key), common(bytes, key));
+                    match prefix.strip(&Probe::new(key)) {
+                        Ok(rest) => assert_eq!([bytes, rest.bytes].concat(), key),
+                        Err(order) => {
+                            assert!(!key.starts_with(bytes), "{key:?} {bytes:?}");
+                            assert_eq!(order, key.cmp(bytes), "{key:?} {bytes:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
