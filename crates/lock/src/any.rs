@@ -458,6 +458,12 @@ impl Any {
         }
     }
 
+    /// What is about to be asked of any but the default.
+    #[inline(never)]
+    fn expect_of_other(&self, name: Name) {
+        each!(self, manager => manager.expect(name));
+    }
+
     /// A release by any but the default.
     #[inline(never)]
     fn release_all_of_other(&self, worker: &Worker, owner: &mut Owner) {
@@ -504,6 +510,14 @@ impl LockManager for Any {
                 manager.request_in_scan(worker, owner, scan, name, mode, patience)
             }
             _ => self.request_in_scan_of_other(worker, owner, scan, name, mode, patience),
+        }
+    }
+
+    #[inline]
+    fn expect(&self, name: Name) {
+        match self {
+            Self::Direct(manager) => manager.expect(name),
+            _ => self.expect_of_other(name),
         }
     }
 

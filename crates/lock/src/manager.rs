@@ -94,6 +94,11 @@ pub trait LockManager: Send + Sync + Debug {
         false
     }
 
+    /// Says that `name` is about to be asked for: what has to be fetched from memory for that can be on its way meanwhile.
+    /// Changes nothing, and need not be said.
+    #[inline]
+    fn expect(&self, _name: Name) {}
+
     /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
     /// is given back (L3); if it was refused, nothing remains to be done.
     fn cancel(&self, worker: &Worker, owner: &mut Owner);
@@ -206,6 +211,12 @@ macro_rules! forward {
     (@owner ($($to:tt)+)) => {
         fn owner(&self) -> $crate::owner::Owner {
             self.$($to)+.owner()
+        }
+    };
+    (@expect ($($to:tt)+)) => {
+        #[inline]
+        fn expect(&self, name: $crate::name::Name) {
+            self.$($to)+.expect(name);
         }
     };
     (@cancel ($($to:tt)+)) => {

@@ -30,5 +30,5 @@ pub use index::insert::{InsertRefused, Next};
 pub use index::remove::RemoveRefused;
 pub use index::walk::{Place, Token};
 pub use record::{NewRecord, Record, VALUE};
-pub use table::{SLOTS, Table};
+pub use table::{Located, SLOTS, Table};
 pub use value::ValueBlock;

@@ -91,3 +91,31 @@ pub fn prefetch(address: *const u8) {
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = address;
 }
+
+/// Asks the processor to fetch the one cache line at `address`, whatever that is, as one that is about to be written, and
+/// does not wait. Nothing where there is no such instruction.
+///
+/// ```
+/// use foxton_sync::cache_line::prefetch_to_write;
+///
+/// let mut counts = vec![0_u8; 1 << 20];
+/// let next = 77_777;
+/// prefetch_to_write(&raw const counts[next]);
+/// // What is to be done before the count is needed.
+/// counts[next] += 1;
+/// ```
+#[inline(always)]
+pub fn prefetch_to_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+    // SAFETY: prefetching has no effect that a program can see, whatever the address; processors that do not know
+    // the instruction take it for none.
+    unsafe {
+        core::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+    let _ = address;
+}

@@ -45,6 +45,10 @@ impl State {
         let id = table.record.id;
         let mode = options.lock.key_mode();
         let name = Name::key(id, key, &engine.hasher);
+        // Found before it is locked: what it takes to lock it and to read it is fetched meanwhile.
+        locker.expect(name);
+        let guard = worker.pin();
+        let located = table.rows.locate(&guard, key);
         let mut asked = locker.ask(Name::table(id), mode.parent_mode());
         if let Ok(Step::Done(())) = asked {
             asked = match hold {
@@ -60,8 +64,7 @@ impl State {
             }
             Err(error) => return Err(error),
         }
-        let guard = worker.pin();
-        let found = table.rows.get(&guard, key).and_then(|record| {
+        let found = located.record(&table.rows, &guard, key).and_then(|record| {
             seen.note(record);
             record.value()
         });

@@ -412,6 +412,14 @@ impl<'a> Locker<'a> {
         self.answer(reply)
     }
 
+    /// Says that `name` is about to be asked for.
+    #[inline]
+    pub(crate) fn expect(&self, name: Name) {
+        if self.is_on() {
+            self.manager.expect(name);
+        }
+    }
+
     /// Asks for a key that is let go of once it has been read, unless it was held before.
     pub(crate) fn ask_briefly(
         &mut self,

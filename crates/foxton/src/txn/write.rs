@@ -78,12 +78,20 @@ impl State {
         if !table.kept.is_nothing() {
             return self.write_indexed_step(index, write);
         }
+        // As in `get_step`.
+        locker.expect(name);
+        let guard = worker.pin();
+        let located = table.rows.locate(&guard, key);
         done!(locker.ask(name, engine.options.planted().writes(KEY)));
+        let mut located = Some(located);
         let new = (write != Write::Delete).then_some(&value[..]);
         let patches = engine.patches();
-        let guard = worker.pin();
         loop {
-            if let Some(record) = table.rows.get(&guard, key) {
+            let record = match located.take() {
+                Some(located) => located.record(&table.rows, &guard, key),
+                None => table.rows.get(&guard, key),
+            };
+            if let Some(record) = record {
                 let existed = !record.is_ghost();
                 // Being told that it is there, or not, is a read.
                 seen.note(record);

@@ -10,12 +10,14 @@ use super::{
     heads::Heads,
     queued::{Buckets, Queued, assert_suits},
 };
-use crate::waits::VictimPolicy;
+use crate::{name::Name, waits::VictimPolicy};
 use foxton_sync::{
+    cache_line::prefetch_to_write,
     latch::{Kind, Latched},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+use std::ptr;
 
 static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
 
@@ -61,6 +63,12 @@ impl<L> Latches<L> {
 impl<L: AsRef<Latched<Heads>> + Send + Sync> Buckets for Latches<L> {
     fn count(&self) -> usize {
         self.0.len()
+    }
+
+    #[inline]
+    fn expect(&self, _name: &Name, hash: u32) {
+        let bucket = &self.0[hash as usize & (self.0.len() - 1)];
+        prefetch_to_write(ptr::from_ref(bucket).cast());
     }
 
     #[inline]

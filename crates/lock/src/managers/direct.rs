@@ -502,6 +502,14 @@ impl LockManager for Direct {
         self.cover_blocks(worker, owner, first, last)
     }
 
+    /// What is remembered is on its owner's side already.
+    #[inline]
+    fn expect(&self, name: Name) {
+        if !self.key_granule(name.near_hash()).is_biased() {
+            self.real.expect(name);
+        }
+    }
+
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
         let counted = self.counted(owner);
         self.real.cancel(worker, owner);

@@ -523,5 +523,5 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    forward! { (inner) end_wait wait poll_wait release longest_wait deadlocks }
+    forward! { (inner) expect end_wait wait poll_wait release longest_wait deadlocks }
 }

@@ -52,6 +52,9 @@ pub(crate) trait Buckets: Send + Sync {
     /// Calls `body` with the bucket at `index`, under its latch.
     fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
 
+    /// Has the processor fetch the bucket of `name`, whose hash this is, before it is needed.
+    fn expect(&self, _name: &Name, _hash: u32) {}
+
     /// Calls `body` with the bucket of `name`, whose hash this is, under its latch.
     #[inline]
     fn with_name<R>(
@@ -472,6 +475,11 @@ impl<B: Buckets> LockManager for Queued<B> {
         self.ask(worker, owner, name, mode, patience, |waiting, reach| {
             self.detector.check(self, worker, waiting, reach);
         })
+    }
+
+    #[inline]
+    fn expect(&self, name: Name) {
+        self.buckets.expect(&name, name.hash() as u32);
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {

@@ -223,7 +223,7 @@ impl<W: World + 'static> LockManager for Sharded<W> {
 
     forward! {
         (inner.locks)
-        owner cancel end_wait release inspect look longest_wait
+        owner expect cancel end_wait release inspect look longest_wait
         deadlocks stats verify
     }
 }

@@ -7,10 +7,11 @@ use super::index::remove::{self, RemoveRefused};
 use super::index::walk::{self, Direction, Place, Token};
 use super::node::{Node, Pinned, Root};
 use super::probe::Probe;
-use super::record::{NewRecord, Record};
+use super::record::{NewRecord, Pointer, Record};
 use super::verify;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::epoch::{Domain, Guard};
+use foxton_sync::latch::{Version, VersionLatch};
 use std::fmt;
 use std::ops::Bound;
 
@@ -88,6 +89,33 @@ pub struct Table<const N: usize = SLOTS> {
     root: Root<N>,
 }
 
+/// Where the record of a key was found to be, before it is known that it may be looked at.
+#[derive(Debug)]
+pub struct Located<'g> {
+    pointer: Option<Pointer<'g>>,
+    leaf: &'g VersionLatch,
+    version: Version,
+}
+
+impl<'g> Located<'g> {
+    /// The record of `key`, which may be a ghost, as [`Table::get`] finds it now. The key and the table are those that
+    /// were asked for. For whoever holds a lock on the key by now, so that nobody adds or removes it: what was found
+    /// before is looked at, and looked for again only if it is not what is there now.
+    #[inline]
+    pub fn record<const N: usize>(
+        self,
+        table: &'g Table<N>,
+        guard: &'g Guard<'_>,
+        key: &[u8],
+    ) -> Option<&'g Record> {
+        match self.pointer.map(Pointer::record) {
+            Some(record) if record.is_linked() => Some(record),
+            None if self.leaf.unchanged_since(self.version) => None,
+            _ => table.get(guard, key),
+        }
+    }
+}
+
 impl<const N: usize> fmt::Debug for Table<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
@@ -114,6 +142,14 @@ impl<const N: usize> Table<N> {
     /// The record of `key`, which may be a ghost.
     #[inline]
     pub fn get<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Option<&'g Record> {
+        let located = self.locate(guard, key);
+        located.pointer.map(|pointer| pointer.record())
+    }
+
+    /// Where the record of `key` is, or would be. Its memory is asked for and not touched: whoever has something else to do
+    /// first, such as to lock the key, does not wait for it. What is found is to be looked at by [`Located::record`].
+    #[inline]
+    pub fn locate<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Located<'g> {
         let tree = self.root.pin(guard);
         let probe = Probe::new(key);
         let mut backoff = Backoff::new();
@@ -126,7 +162,14 @@ impl<const N: usize> Table<N> {
                 None
             };
             if leaf.latch().unchanged_since(version) {
-                return pointer.map(|pointer| pointer.record());
+                if let Some(pointer) = pointer {
+                    pointer.prefetch();
+                }
+                return Located {
+                    pointer,
+                    leaf: leaf.latch(),
+                    version,
+                };
             }
             backoff.snooze();
         }

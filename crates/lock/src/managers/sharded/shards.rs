@@ -17,12 +17,12 @@ use crate::{
     name::{Class, Name},
 };
 use foxton_sync::{
-    cache_line::CachePadded,
+    cache_line::{CachePadded, prefetch_to_write},
     latch::{Kind, Latched, ShardedLatched},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
-use std::fmt;
+use std::{fmt, ptr};
 
 /// Latches of the table of tables, and in the document's form of that of keys, at most.
 const SHARDS: usize = 512;
@@ -323,6 +323,12 @@ impl<W: World> Buckets for Shards<W> {
         };
         let inside = || self.shards[shard].with(worker, at, body);
         self.world.inside(worker, inside)
+    }
+
+    #[inline]
+    fn expect(&self, name: &Name, hash: u32) {
+        let (shard, _) = self.layout.place(name, hash);
+        prefetch_to_write(ptr::from_ref(&self.shards[shard]).cast());
     }
 
     #[inline(always)]

@@ -66,6 +66,11 @@ impl<C: Chains> LockManager for Staged<C> {
         }
     }
 
+    #[inline]
+    fn expect(&self, name: Name) {
+        self.chains.expect(name.hash() as u32);
+    }
+
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
         let Some(pending) = owner.pending.take() else {
             return;

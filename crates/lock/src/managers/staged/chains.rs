@@ -67,6 +67,9 @@ pub(crate) trait Chains: Send + Sync + Debug {
     /// Empty chains, at most `count`, a power of two.
     fn new(count: usize) -> Self;
 
+    /// Has the processor fetch the chain of this hash, before it is needed.
+    fn expect(&self, hash: u32);
+
     /// Grants what is asked, if nobody who holds or awaits it is in its way.
     fn acquire(
         &self,

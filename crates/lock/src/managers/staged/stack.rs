@@ -85,10 +85,12 @@ use super::{
 };
 use crate::{mode::Set, name::Name, registry::Spare};
 use foxton_sync::{
+    cache_line::prefetch_to_write,
     shim::{AtomicU64, Ordering},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+use std::ptr;
 
 static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain");
 
@@ -166,6 +168,11 @@ impl Stacks {
 impl Chains for Stacks {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    fn expect(&self, hash: u32) {
+        prefetch_to_write(ptr::from_ref(self.word(hash)).cast());
     }
 
     // Always: what is here is the way into an empty chain. What is asked is copied for the rest, so that it

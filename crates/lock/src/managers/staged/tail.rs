@@ -66,11 +66,12 @@ use super::{
 use crate::{mode::Set, name::Name, registry::Spare};
 use foxton_sync::{
     backoff::Backoff,
-    cache_line::CachePadded,
+    cache_line::{CachePadded, prefetch_to_write},
     shim::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     site::{Component, Pattern, Site},
     worker::Worker,
 };
+use std::ptr;
 
 static CHAIN: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock chain");
 
@@ -197,6 +198,11 @@ impl Tails {
 impl Chains for Tails {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| CachePadded::default()).collect())
+    }
+
+    #[inline]
+    fn expect(&self, hash: u32) {
+        prefetch_to_write(ptr::from_ref(self.chain(hash)).cast());
     }
 
     fn acquire(
