@@ -73,18 +73,31 @@ impl Direct {
         if plain && mode.is_weak(Class::Key) {
             let near = name.near_hash();
             let granule = self.key_granule(near);
-            // Nothing with this hash is held (I1 of `notes`), remembered or not: so neither is looked for.
             if !granule.invites(|| self.moment_of(owner)) {
-                if !owner.is_to_look() && owner.notes.meet(near) {
+                let hash = name.hash() as u32;
+                // Where nothing with this hash is held (I1 of `notes`), remembered or not, neither is looked for.
+                if !owner.is_to_look()
+                    && (owner.notes.meet(near) || self.is_new_in_block(owner, name, hash))
+                {
                     owner.notes.note_single(near);
-                    let name = (name, name.hash() as u32);
-                    return self.ask_real(worker, owner, name, mode, patience);
+                    return self.ask_real(worker, owner, (name, hash), mode, patience);
                 }
             } else if name.block().is_none() && owner.notes.meet(near) {
                 return self.remember_long(worker, owner, (name, near), mode, patience);
             }
         }
         self.request_slowly(worker, owner, name, mode, patience)
+    }
+
+    /// Whether a key is certainly not held, though others of its block are: where locks are real, mostly by themselves.
+    #[inline]
+    fn is_new_in_block(&self, owner: &Owner, name: Name, hash: u32) -> bool {
+        const FEW: u32 = 4;
+        let list = owner.list();
+        let is_remembered = |block| (0..list.len()).any(|index| list.is_block(index, block));
+        let block = name.block().filter(|_| list.len() <= FEW);
+        block.is_some_and(|(block, _)| !is_remembered(block))
+            && owner.held.find(name, hash).is_none()
     }
 
     /// D2 to D4 for a key that is in no block, and is new.
