@@ -39,7 +39,7 @@ const STALE: Duration = Duration::from_millis(100);
 const PHASE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(100);
 /// What is done with seats is to be more than what is done without by this factor: they are not to come and go.
-const WORTH: f64 = 1.1;
+const WORTH: f64 = 1.03;
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST_TERM: Duration = Duration::from_secs(8);
 /// A trial that is lost costs a part of a quarter of a second; one that was lost by chance costs what seats are worth for
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn seats_that_do_no_more_are_tried_less_and_less_often() {
-        for with in [0.5e5, 1.05e5] {
+        for with in [0.5e5, 1.02e5] {
             let mut process = Process::new(1e5, with);
             for seconds in [2, 4, 8, 8, 8] {
                 process.until(Stage::TrialWithout);
