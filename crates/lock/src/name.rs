@@ -575,6 +575,26 @@ mod tests {
     }
 
     #[test]
+    fn neighbours_have_neighbouring_buckets_and_differ_in_what_owners_look_at() {
+        for length in 1..=8 {
+            let mut bytes = vec![7; length];
+            let hashes = (64..128).map(|last| {
+                bytes[length - 1] = last;
+                key(&bytes).hash() as u32
+            });
+            let hashes: Vec<u32> = hashes.collect();
+            for pair in hashes.windows(2) {
+                let apart = pair[1].wrapping_sub(pair[0]);
+                assert_eq!(apart & 0xff_ffff, 1, "{length} bytes");
+            }
+            let mut high: Vec<u32> = hashes.iter().map(|hash| hash >> 24).collect();
+            high.sort_unstable();
+            high.dedup();
+            assert!(high.len() > 60, "{length} bytes: {high:?}");
+        }
+    }
+
+    #[test]
     fn hashes_of_neighbours_spread_over_a_small_table() {
         let mut counts = [0u32; 256];
         for number in 0..256 * 64u64 {

@@ -3,8 +3,8 @@
 //! Keys made of several columns share more than a head holds: all order lines of one district begin with the same
 //! eight bytes, and so would their heads. Then only the records themselves tell their keys apart, and each step of a
 //! search touches another. So a node keeps the bytes that all its keys begin with, up to sixteen, and heads and tags are of
-//! what comes behind them. ("Prefix truncation" of B-trees: Bayer and Unterauer 1977; Graefe, "Modern B-Tree Techniques", 2011,
-//! section 3.5, has it beside heads of keys, there *poor man's normalized keys*.)
+//! what comes behind them. (Prefix truncation, from Bayer and Unterauer, "Prefix B-Trees", 1977; Graefe, "Modern B-Tree
+//! Techniques", 2011, has it beside heads of keys, which are *poor man's normalized keys* there.)
 //!
 //! # State
 //!
