@@ -13,6 +13,7 @@ use foxton_sync::epoch::{Guard, Participant};
 use foxton_sync::worker::Workers;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::ptr;
 
 /// SplitMix64: a test needs no better.
 struct Random(u64);
@@ -104,6 +105,9 @@ impl<const N: usize> Pair<N> {
     fn insert(&mut self, guard: &Guard<'_>, key: &[u8], random: &mut Random) {
         let value = vec![random.below(256) as u8; random.below(40) as usize];
         let place = self.table.successor(guard, key, false);
+        let [found, before] = [(); 2].map(|()| self.table.locate(guard, key));
+        let found = found.record(&self.table, guard, key);
+        assert_eq!(found.is_some(), self.map.contains_key(key));
         let record = NewRecord::new(key, Some(&value)).expect("within the limits");
         let wrong = self
             .table
@@ -118,6 +122,8 @@ impl<const N: usize> Pair<N> {
             .insert(guard, record, place.record.into())
             .expect("a new key");
         assert_eq!(new.value(), Some(&value[..]));
+        let found = before.record(&self.table, guard, key);
+        assert!(found.is_some_and(|found| ptr::eq(found, new)));
         assert!(
             !self.table.unchanged(&place.token),
             "a key came into the gap"
@@ -143,6 +149,7 @@ impl<const N: usize> Pair<N> {
         let record = self.table.get(guard, &key);
         assert_eq!(record.is_some(), self.map.contains_key(&key));
         let Some(record) = record else { return };
+        let [gone, replaced] = [(); 2].map(|()| self.table.locate(guard, &key));
         assert_eq!(
             self.table.remove(guard, record, Next::Any),
             Err(RemoveRefused::NotGhost)
@@ -169,8 +176,18 @@ impl<const N: usize> Pair<N> {
             self.table.remove(guard, record, Next::Any),
             Err(RemoveRefused::NotLinked)
         );
+        let found = gone.record(&self.table, guard, &key);
+        assert!(found.is_none(), "it went after it was located");
         value.expect("not a ghost").retire(guard);
         self.map.remove(&key);
+        if random.below(4) == 0 {
+            let record = NewRecord::new(&key, Some(b"again")).expect("within the limits");
+            let again = self.table.insert(guard, record, Next::Any);
+            let again = again.expect("it went");
+            let found = replaced.record(&self.table, guard, &key);
+            assert!(found.is_some_and(|found| ptr::eq(found, again)));
+            self.map.insert(key, b"again".to_vec());
+        }
     }
 
     fn replace(&mut self, guard: &Guard<'_>, key: &[u8], random: &mut Random) {

@@ -148,6 +148,24 @@ impl<const N: usize> Table<N> {
 
     /// Where the record of `key` is, or would be. Its memory is asked for and not touched: whoever has something else to do
     /// first, such as to lock the key, does not wait for it. What is found is to be looked at by [`Located::record`].
+    ///
+    /// ```
+    /// use foxton_store::memory::{NewRecord, Next, Table};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let workers = Workers::new();
+    /// let table = Table::new(workers.domain());
+    /// let worker = workers.worker();
+    /// let guard = worker.pin();
+    ///
+    /// let located = table.locate(&guard, b"boat");
+    /// // Meanwhile somebody puts it there; then it is locked, and stays as it is.
+    /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
+    /// table.insert(&guard, record, Next::Any).expect("a new key");
+    /// let record = located.record(&table, &guard, b"boat").expect("it is there now");
+    /// assert_eq!(record.value(), Some(&b"narrow"[..]));
+    /// # Ok::<(), foxton_store::TooLong>(())
+    /// ```
     #[inline]
     pub fn locate<'g>(&'g self, guard: &'g Guard<'_>, key: &[u8]) -> Located<'g> {
         let tree = self.root.pin(guard);
