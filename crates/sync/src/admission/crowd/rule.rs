@@ -38,7 +38,8 @@ const STALE: Duration = Duration::from_millis(100);
 /// How long each half of a trial takes, and how much of it passes before anything is counted.
 const PHASE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(100);
-/// What is done with seats is to be more than what is done without by this factor: they are not to come and go.
+/// What is done with seats is to be more than what is done without by this factor. Little, since crowds are often worth a few
+/// hundredths only; more than nothing, since transactions that wait for seats take long.
 const WORTH: f64 = 1.03;
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST_TERM: Duration = Duration::from_secs(8);
