@@ -49,7 +49,10 @@ pub(crate) fn recall(engine: &Engine) -> Result<()> {
     let guard = worker.pin();
     let mut rows = table.rows.forward(&guard, Bound::Unbounded);
     while let Some(row) = rows.next_record() {
-        let Some(value) = row.value() else { continue };
+        let mut hazard = guard.hazard();
+        let Some(value) = row.value(&mut hazard) else {
+            continue;
+        };
         let record = IndexRecord::decode(row.key(), value).map_err(|error| Storage::Damaged {
             place: format!("table {}", INDEXES.name()),
             what: error.to_string(),
@@ -168,7 +171,7 @@ impl Forgotten {
             for record in batch {
                 worker.account().passed(&VALUE);
                 if let Some(value) = record.swap(None) {
-                    value.retire(&guard);
+                    value.retire(guard.participant());
                 }
                 // If it is gone already, so much the better.
                 let _ = rows.remove(&guard, record, Next::Any);
@@ -287,7 +290,7 @@ impl Filling<'_> {
     /// Puts in the entries of one row.
     fn put_in(&self, guard: &Guard<'_>, row: &Record, found: &mut Extracted) -> Result<()> {
         let (index, primary) = (self.index, row.key());
-        extract(index, primary, row.value(), found)?;
+        extract(index, primary, row.value(&mut guard.hazard()), found)?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for index_key in found.iter() {
             key.clear();
@@ -301,7 +304,9 @@ impl Filling<'_> {
             let rows = &index.entries.rows;
             let record = NewRecord::new(&key, Some(&value))?;
             if rows.insert(guard, record, Next::Any).is_err() {
-                let there = rows.get(guard, &key).and_then(|record| record.value());
+                let mut hazard = guard.hazard();
+                let there = rows.get(guard, &key);
+                let there = there.and_then(|record| record.value(&mut hazard));
                 let row = there.map(|value| index.kind.read(&key, value).1.to_vec());
                 return Err(IndexError::KeyTaken(KeyTaken {
                     index: index.record.name.clone(),
@@ -334,14 +339,16 @@ pub(crate) fn compare(
     }
     let mut found = Extracted::default();
     walk(&state.worker, table, |guard, row| {
-        extract(index, row.key(), row.value(), &mut found)?;
+        extract(index, row.key(), row.value(&mut guard.hazard()), &mut found)?;
         for index_key in found.iter() {
             let (mut key, mut value) = (Vec::new(), Vec::new());
             index.kind.write_key(index_key, row.key(), &mut key);
             index
                 .kind
                 .write_value(index_key.len(), row.key(), &mut value);
-            match entries.rows.get(guard, &key).and_then(Record::value) {
+            let mut hazard = guard.hazard();
+            let entry = entries.rows.get(guard, &key);
+            match entry.and_then(|entry| entry.value(&mut hazard)) {
                 None => note(row.key(), "it is not in the index"),
                 Some(there) if there != value => {
                     note(row.key(), "the index leads to another row instead");
@@ -352,11 +359,13 @@ pub(crate) fn compare(
         Ok(())
     })?;
     walk(&state.worker, entries, |guard, entry| {
-        let Some(value) = entry.value() else {
+        let (mut of_entry, mut of_row) = (guard.hazard(), guard.hazard());
+        let Some(value) = entry.value(&mut of_entry) else {
             return Ok(());
         };
         let (index_key, primary) = index.kind.read(entry.key(), value);
-        let row = table.rows.get(guard, primary).and_then(Record::value);
+        let row = table.rows.get(guard, primary);
+        let row = row.and_then(|row| row.value(&mut of_row));
         match row {
             None => note(primary, "the index leads to it, and it is not there"),
             Some(row) => {

@@ -377,11 +377,12 @@ impl Hand {
         let guard = worker.pin();
         let rows = &table.rows;
         let found = rows.get(&guard, change.key);
+        let mut hazard = guard.hazard();
         let new = match change.effect {
             Effect::Delete => None,
             Effect::Put(new) => Some(new),
             Effect::Patch(patch) => {
-                let old = found.and_then(|record| record.value());
+                let old = found.and_then(|record| record.value(&mut hazard));
                 let old = old.ok_or(Senseless("a patch for a row that is there"))?;
                 value.clear();
                 patch::apply(patch, old, value)?;
@@ -401,7 +402,7 @@ impl Hand {
         };
         let block = new.map(ValueBlock::new).transpose().expect(WITHIN);
         if let Some(old) = record.swap(block) {
-            old.retire(&guard);
+            old.retire(guard.participant());
         }
         if new.is_none() {
             let removed = rows.remove(&guard, record, Next::Any);

@@ -150,10 +150,11 @@ fn measure<const N: usize>(
         0 => time(operations, |_| drop(black_box(worker.pin()))),
         1 => time(operations, |_| {
             let guard = worker.pin();
+            let mut hazard = guard.hazard();
             black_box(
                 table
                     .get(&guard, &key())
-                    .map(|record| record.value().map(<[u8]>::len)),
+                    .map(|record| record.value(&mut hazard).map(<[u8]>::len)),
             );
         }),
         2 => time(operations, |_| {
@@ -174,16 +175,18 @@ fn measure<const N: usize>(
                     4 => table.forward(&guard, start),
                     _ => table.backward(&guard, start),
                 };
+                let mut hazard = guard.hazard();
                 for _ in 0..10 {
                     let place = cursor.advance();
                     black_box(table.unchanged(&place.token));
-                    let value = place.record.and_then(|record| record.value());
+                    let value = place.record.and_then(|record| record.value(&mut hazard));
                     black_box(value.map(|value| value[0] ^ value[value.len() - 1]));
                 }
             }) / 10.0
         }
         6 => {
             let guard = worker.pin();
+            let mut hazard = guard.hazard();
             let mut cursor = table.forward(&guard, Bound::Unbounded);
             time(operations, |_| {
                 let place = cursor.advance();
@@ -191,7 +194,7 @@ fn measure<const N: usize>(
                 black_box(
                     place
                         .record
-                        .and_then(|record| record.value())
+                        .and_then(|record| record.value(&mut hazard))
                         .map(|value| value[0]),
                 );
             })

@@ -67,7 +67,8 @@ fn o1_who_finds_a_value_sees_its_bytes() {
     };
     let read = |table: &Small, guard: &Guard<'_>| {
         let record = table.get(guard, b"key").expect("inserted");
-        let value = record.value().expect("a value");
+        let mut hazard = guard.hazard();
+        let value = record.value(&mut hazard).expect("a value");
         assert!(
             value.len() == 5 || value.len() == 12,
             "{} bytes",
@@ -90,7 +91,7 @@ fn o2_who_takes_a_value_out_sees_it_whole() {
         let taken = record.swap(None).expect("a value");
         // The first value is the record's own memory, and tells nothing.
         assert!(taken.bytes().is_none_or(|bytes| bytes.len() == 12));
-        taken.retire(guard);
+        taken.retire(guard.participant());
         true
     };
     meet(&[b"key"], 3, replace, take, |_, _| {});
@@ -118,7 +119,8 @@ fn a_value_put_back_by_another_is_whole() {
         {
             let guard = here.pin();
             let record = table.get(&guard, b"key").expect("inserted");
-            let value = record.value();
+            let mut hazard = guard.hazard();
+            let value = record.value(&mut hazard);
             assert!(value.is_none_or(|value| [5, 12].contains(&value.len())));
         }
         others

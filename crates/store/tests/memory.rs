@@ -136,7 +136,10 @@ fn drops(rounds: u64) {
                 .get(&guard, &number.to_be_bytes())
                 .expect("just inserted");
             let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
-            record.swap(Some(value)).expect("a value").retire(&guard);
+            record
+                .swap(Some(value))
+                .expect("a value")
+                .retire(guard.participant());
         }
         (0..2000).for_each(|_| assert!(take_retiring(&table, &worker)));
         nothing_stays(&worker);
@@ -157,7 +160,10 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
         .advance()
         .record
         .expect("not empty");
-    first.swap(None).expect("a value").retire(&guard);
+    first
+        .swap(None)
+        .expect("a value")
+        .retire(guard.participant());
     table.remove(&guard, first, Next::Any).is_ok()
 }
 
@@ -172,7 +178,10 @@ fn updates(count: u64) {
         let guard = worker.pin();
         let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
         let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
-        record.swap(Some(value)).expect("a value").retire(&guard);
+        record
+            .swap(Some(value))
+            .expect("a value")
+            .retire(guard.participant());
     }
     nothing_stays(&worker);
     let grown = resident_bytes().saturating_sub(before);

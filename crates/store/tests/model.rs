@@ -121,7 +121,7 @@ impl<const N: usize> Pair<N> {
             .table
             .insert(guard, record, place.record.into())
             .expect("a new key");
-        assert_eq!(new.value(), Some(&value[..]));
+        assert_eq!(new.value(&mut guard.hazard()), Some(&value[..]));
         let found = before.record(&self.table, guard, key);
         assert!(found.is_some_and(|found| ptr::eq(found, new)));
         assert!(
@@ -155,7 +155,7 @@ impl<const N: usize> Pair<N> {
             Err(RemoveRefused::NotGhost)
         );
         let value = record.swap(None);
-        assert!(record.is_ghost() && record.value().is_none());
+        assert!(record.is_ghost() && record.value(&mut guard.hazard()).is_none());
         let place = self.table.successor(guard, &key, false);
         let wrong = if place.record.is_some() {
             Next::End
@@ -178,7 +178,7 @@ impl<const N: usize> Pair<N> {
         );
         let found = gone.record(&self.table, guard, &key);
         assert!(found.is_none(), "it went after it was located");
-        value.expect("not a ghost").retire(guard);
+        value.expect("not a ghost").retire(guard.participant());
         self.map.remove(&key);
         if random.below(4) == 0 {
             let record = NewRecord::new(&key, Some(b"again")).expect("within the limits");
@@ -192,8 +192,9 @@ impl<const N: usize> Pair<N> {
 
     fn replace(&mut self, guard: &Guard<'_>, key: &[u8], random: &mut Random) {
         let (record, value) = (self.table.get(guard, key), self.map.get_mut(key));
+        let mut hazard = guard.hazard();
         assert_eq!(
-            record.and_then(Record::value),
+            record.and_then(|record| record.value(&mut hazard)),
             value.as_deref().map(|value| &value[..])
         );
         let (Some(record), Some(value)) = (record, value) else {
@@ -201,17 +202,21 @@ impl<const N: usize> Pair<N> {
         };
         let new = vec![random.below(256) as u8; random.below(40) as usize];
         let old = record.swap(Some(ValueBlock::new(&new).expect("within the limits")));
-        assert_eq!(record.value(), Some(&new[..]));
+        assert_eq!(record.value(&mut guard.hazard()), Some(&new[..]));
         if random.below(2) == 0 {
-            record.swap(old).expect("not a ghost").retire(guard);
+            record
+                .swap(old)
+                .expect("not a ghost")
+                .retire(guard.participant());
         } else {
-            old.expect("not a ghost").retire(guard);
+            old.expect("not a ghost").retire(guard.participant());
             *value = new;
         }
     }
 
     fn look(&mut self, guard: &Guard<'_>, key: &[u8]) {
-        let value = self.table.get(guard, key).and_then(Record::value);
+        let (record, mut hazard) = (self.table.get(guard, key), guard.hazard());
+        let value = record.and_then(|record| record.value(&mut hazard));
         assert_eq!(value, self.map.get(key).map(|value| &value[..]));
         for inclusive in [true, false] {
             let start = if inclusive {
@@ -233,7 +238,10 @@ impl<const N: usize> Pair<N> {
             for (key, value) in above.iter().take(25) {
                 let place = cursor.advance();
                 let record = place.record.expect("a record for each key");
-                assert_eq!((record.key(), record.value()), (&key[..], Some(&value[..])));
+                assert_eq!(
+                    (record.key(), record.value(&mut guard.hazard())),
+                    (&key[..], Some(&value[..]))
+                );
                 assert!(self.table.unchanged(&place.token));
             }
             if above.len() <= 25 {
@@ -293,7 +301,10 @@ fn compare<const N: usize>(keys: Keys, steps: usize) {
         for key in pair.map.keys().cloned().collect::<Vec<_>>() {
             let guard = participant.pin();
             let record = pair.table.get(&guard, &key).expect("in the map");
-            record.swap(None).expect("not a ghost").retire(&guard);
+            record
+                .swap(None)
+                .expect("not a ghost")
+                .retire(guard.participant());
             pair.table
                 .remove(&guard, record, Next::Any)
                 .expect("a ghost");

@@ -35,8 +35,11 @@ fn pattern(key: u64, turn: u64) -> Vec<u8> {
 }
 
 /// Panics if a record's value is not whole.
-fn check(record: &Record) {
-    let Some(value) = record.value() else { return };
+fn check(guard: &Guard<'_>, record: &Record) {
+    let mut hazard = guard.hazard();
+    let Some(value) = record.value(&mut hazard) else {
+        return;
+    };
     let key = number(record);
     let turn = u64::from_be_bytes(value[8..16].try_into().expect("eight bytes"));
     assert_eq!(value, pattern(key, turn), "the value of {key}");
@@ -58,9 +61,9 @@ fn remove<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64) -> b
     let Some(record) = table.get(guard, &key(number)) else {
         return false;
     };
-    check(record);
+    check(guard, record);
     if let Some(value) = record.swap(None) {
-        value.retire(guard);
+        value.retire(guard.participant());
     }
     table.remove(guard, record, Next::Any).is_ok()
 }
@@ -103,7 +106,10 @@ fn own_keys(threads: u64, time: Duration) {
             let there = table.get(&guard, &key(number));
             assert_eq!(there.is_some(), mine.contains_key(&number), "key {number}");
             if let Some(there) = there {
-                assert_eq!(there.value(), Some(&pattern(number, mine[&number])[..]));
+                assert_eq!(
+                    there.value(&mut guard.hazard()),
+                    Some(&pattern(number, mine[&number])[..])
+                );
             }
             match worker.random_below(4) {
                 0 | 1 => {
@@ -167,14 +173,17 @@ fn same_keys(threads: u64, time: Duration) {
                     };
                     let value = pattern(number, worker.random());
                     let old = record.swap(Some(ValueBlock::new(&value).expect("short")));
-                    check(record);
+                    check(&guard, record);
                     let undone = worker.random_below(2) == 0;
                     let gone = if undone { record.swap(old) } else { old };
                     if let Some(gone) = gone {
-                        gone.retire(&guard);
+                        gone.retire(guard.participant());
                     }
                 }
-                _ => table.get(&guard, &key(number)).into_iter().for_each(check),
+                _ => table
+                    .get(&guard, &key(number))
+                    .into_iter()
+                    .for_each(|record| check(&guard, record)),
             }
         });
     });
@@ -225,14 +234,16 @@ fn scans_find_what_stays(threads: u64, time: Duration) {
             let from = key(start);
             let stay = |record: &&Record| number(record).is_multiple_of(10);
             let mut cursor = table.forward(&guard, Bound::Included(&from));
-            let records = std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(r));
+            let records =
+                std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(&guard, r));
             let found = records.filter(stay).map(number);
             assert!(
                 found.eq((start..KEYS).filter(|n| n % 10 == 0)),
                 "up from {start}"
             );
             let mut cursor = table.backward(&guard, Bound::Excluded(&from));
-            let records = std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(r));
+            let records =
+                std::iter::from_fn(|| cursor.advance().record).inspect(|r| check(&guard, r));
             let found = records.filter(stay).map(number);
             assert!(
                 found.eq((0..start).rev().filter(|n| n % 10 == 0)),

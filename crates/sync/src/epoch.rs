@@ -5,13 +5,17 @@
 //! epochs later. The epoch advances when every pinned participant has seen the present one.
 //!
 //! A pin is for a critical region, never for a wait: one participant that stays pinned holds up
-//! everybody's memory.
+//! everybody's memory. With some hundred threads on few processors one always does, for who loses the processor while it is
+//! pinned keeps its pin until it is its turn again. So what comes and goes all the time, the values of rows that
+//! are updated, is not left to the epoch: who looks at it names it in a *hazard*, and what was retired behind hazards is freed as
+//! soon as no hazard names it (`hazard`).
 //!
 //! # State
 //!
 //! The domain has the epoch, and a list of slots that only grows. A slot belongs to one participant
 //! at a time; its word is `epoch << 1 | pinned`. Each participant has an open bag. A full one is tagged with the
-//! epoch and goes to the domain's pile, from where whoever looks next frees what is due, of everybody.
+//! epoch and goes to the domain's pile, from where whoever looks next frees what is due, of everybody. Beside them are a
+//! bag and a pile for what is retired behind hazards, and in each slot the hazards of its participant.
 //!
 //! # Invariants
 //!
@@ -40,12 +44,11 @@
 //!
 //! The fences are `SeqCst` because each side writes one word and then reads another's (R: its word,
 //! then the structure; W: the structure, then the epoch; A stands between them): no acquire or
-//! release orders a store before a later load. They are the only sequentially consistent operations
-//! in this crate, and they live in `announce`, `seal` and `try_advance`.
+//! release orders a store before a later load. They live in `announce`, `seal` and `try_advance`.
 //!
 //! # Orderings
 //!
-//! O1 to O6; each is defined in the file that carries it: `slot`, `domain`, `participant` or `pile`.
+//! O1 to O8; each is defined in the file that carries it: `slot`, `domain`, `participant`, `pile` or `hazard`.
 //!
 //! # Differences from crossbeam-epoch
 //!
@@ -67,6 +70,9 @@ mod slot;
 /// Sealed bags of everybody, until they are due.
 mod pile;
 
+/// One thing that is looked at, named for all to see.
+mod hazard;
+
 /// The epoch, and what waits until it is due.
 mod domain;
 
@@ -74,4 +80,5 @@ mod domain;
 mod participant;
 
 pub use domain::{Domain, Stamp};
+pub use hazard::Hazard;
 pub use participant::{Guard, Participant};

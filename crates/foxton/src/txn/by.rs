@@ -37,7 +37,8 @@ use std::ops::{ControlFlow, RangeBounds};
 use foxton_lock::mode::{GapPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
-use foxton_sync::epoch::Guard;
+use foxton_sync::epoch::{Guard, Hazard};
+use smallvec::SmallVec;
 
 use super::brief::Brief;
 use super::scan::Visit;
@@ -72,10 +73,15 @@ struct Leading<'g, 'a, F> {
     table: &'g OpenTable,
     row_mode: Mode,
     seen: &'a Seen,
+    /// What names the entry's value while it is looked at, and the row's.
+    hazards: [Hazard<'g>; 2],
     /// The value that the entry had when what it leads to was locked; `None`, if it was a ghost.
-    locked: Option<&'g [u8]>,
+    locked: Option<Locked>,
     take: F,
 }
+
+/// The value of an entry: no longer than two keys, mostly short.
+type Locked = SmallVec<[u8; 32]>;
 
 impl<'g, F> Leading<'g, '_, F> {
     #[inline(always)]
@@ -90,8 +96,9 @@ impl<'g, F> Leading<'g, '_, F> {
         record: &'g Record,
         brief: Option<&Brief>,
     ) -> Result<Step<bool>> {
-        self.locked = record.value();
-        let Some(value) = self.locked else {
+        let value = record.value(&mut self.hazards[0]);
+        self.locked = value.map(Locked::from_slice);
+        let Some(value) = &self.locked else {
             return Ok(Step::Done(false));
         };
         let (_, key) = self.kind.read(record.key(), value);
@@ -102,22 +109,29 @@ impl<'g, F> Leading<'g, '_, F> {
         Ok(Step::Done(true))
     }
 
-    /// The row that an entry leads to, which is locked.
-    fn find(&self, record: &'g Record, value: &'g [u8]) -> Option<Found<'g>> {
-        let (index_key, key) = self.kind.read(record.key(), value);
+    /// Whether the entry still leads where it did when that was locked.
+    fn leads_there(&mut self, record: &Record) -> bool {
+        record.value(&mut self.hazards[0]) == self.locked.as_deref()
+    }
+
+    /// The row that an entry leads to, which is locked; nothing, if one of the two has no value.
+    fn find<'f>(&'f mut self, record: &'f Record) -> Option<(Found<'f>, &'f mut F)> {
+        let [of_entry, of_row] = &mut self.hazards;
+        let (index_key, key) = self.kind.read(record.key(), record.value(of_entry)?);
         let row = self.table.rows.get(self.guard, key)?;
         self.seen.note(record);
         self.seen.note(row);
-        let value = row.value()?;
-        Some(Found {
+        let value = row.value(of_row)?;
+        let found = Found {
             index_key,
             key,
             value,
-        })
+        };
+        Some((found, &mut self.take))
     }
 }
 
-impl<'g, F: FnMut(Found<'g>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F> {
+impl<'g, F: FnMut(Found<'_>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F> {
     const BY_NAME: bool = false;
 
     fn lock(
@@ -148,14 +162,14 @@ impl<'g, F: FnMut(Found<'g>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F
         }
     }
 
-    fn is_locked(&self, record: &'g Record) -> bool {
-        record.value() == self.locked
+    fn is_locked(&mut self, record: &'g Record) -> bool {
+        self.leads_there(record)
     }
 
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>> {
+    fn take(&mut self, record: &'g Record) -> Option<ControlFlow<()>> {
         // Without locks, an entry may be met before its row or after it.
-        let found = self.find(record, value)?;
-        Some((self.take)(found))
+        let (found, take) = self.find(record)?;
+        Some(take(found))
     }
 }
 
@@ -212,23 +226,20 @@ impl State {
             table: table_of(entries),
             row_mode: mode,
             seen,
+            hazards: [guard.hazard(), guard.hazard()],
             locked: None,
-            take: (),
+            take: &mut *read,
         };
         let found = loop {
             let record = entries.rows.get(&guard, key);
             if let Some(record) = record
                 && done!(leading.lock_row(&mut locker, record, until))
             {
-                match leading.locked {
-                    Some(value) if record.value() == leading.locked && record.is_linked() => {
-                        break leading.find(record, value).map(&mut *read);
-                    }
-                    _ => {
-                        locker.let_go(brief);
-                        continue;
-                    }
+                if leading.leads_there(record) && record.is_linked() {
+                    break leading.find(record).map(|(found, read)| read(found));
                 }
+                locker.let_go(brief);
+                continue;
             }
             done!(locker.ask_until(until, name, mode));
             let record = entries.rows.get(&guard, key);
@@ -296,6 +307,7 @@ impl State {
                 table: table_of(entries),
                 row_mode,
                 seen,
+                hazards: [guard.hazard(), guard.hazard()],
                 locked: None,
                 take: &mut *take,
             };

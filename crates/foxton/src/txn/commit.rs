@@ -241,10 +241,9 @@ impl State {
         let State {
             worker, changes, ..
         } = self;
-        let guard = worker.pin();
         for undo in &mut changes.undo {
             if let Some(old) = undo.old.take() {
-                old.retire(&guard);
+                old.retire(worker.participant());
             }
         }
     }

@@ -164,6 +164,7 @@ impl Span {
             }
         };
         let (mut finished, mut walked) = (remaining == 0, Walked::Rests);
+        let mut hazard = guard.hazard();
         for _ in 0..STEPS_PER_PIN {
             if finished {
                 break;
@@ -177,7 +178,7 @@ impl Span {
             }
             *last = Some(record);
             self.seen.note(record);
-            if let Some(value) = record.value() {
+            if let Some(value) = record.value(&mut hazard) {
                 remaining -= 1;
                 finished = remaining == 0;
                 if take(record.key(), value).is_break() {

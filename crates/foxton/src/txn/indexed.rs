@@ -127,7 +127,8 @@ impl State {
         let record = table.rows.get(&guard, key);
         // Being told that it is there, or not, is a read.
         record.inspect(|record| seen.note(record));
-        let old = record.and_then(|record| record.value());
+        let mut hazard = guard.hazard();
+        let old = record.and_then(|record| record.value(&mut hazard));
         match write {
             Write::Insert if old.is_some() => return Err(Request::KeyExists.into()),
             Write::Delete if old.is_none() => return Ok(Step::Done(false)),
@@ -196,7 +197,8 @@ impl State {
             let is_new = loop {
                 if let Some(record) = table.rows.get(&guard, key) {
                     seen.note(record);
-                    let Some(taken) = record.value() else {
+                    let mut hazard = guard.hazard();
+                    let Some(taken) = record.value(&mut hazard) else {
                         break false;
                     };
                     let (index_key, row) = index.kind.read(key, taken);
@@ -274,12 +276,13 @@ impl State {
         let new = (write != Write::Delete).then_some(&value[..]);
         let table = &*tables[at].table;
         let (mut before, mut old) = (None, None);
+        let mut hazard = guard.hazard();
         if !row_is_new {
             let block = new.map(ValueBlock::new).transpose()?;
             // Only who holds the key exclusively removes its record, and we do.
             let record = table.rows.get(&guard, key).expect("it was there");
-            // It stays for as long as the guard, whoever owns it.
-            before = record.value();
+            // It stays for as long as the hazard, whoever owns it.
+            before = record.value(&mut hazard);
             worker.account().passed(&VALUE);
             old = record.swap(block);
         }
@@ -336,7 +339,7 @@ impl State {
             let record = tables[entry.place].table.rows.get(&guard, key);
             worker.account().passed(&VALUE);
             if let Some(value) = record.and_then(|record| record.swap(None)) {
-                value.retire(&guard);
+                value.retire(guard.participant());
             }
             changes.left.insert((entry.place, key.into()));
         }

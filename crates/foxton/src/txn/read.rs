@@ -64,9 +64,10 @@ impl State {
             }
             Err(error) => return Err(error),
         }
+        let mut hazard = guard.hazard();
         let found = located.record(&table.rows, &guard, key).and_then(|record| {
             seen.note(record);
-            record.value()
+            record.value(&mut hazard)
         });
         let own = || changes.first_old(index, key);
         let found = match planted.is(Fault::OwnMissed) {

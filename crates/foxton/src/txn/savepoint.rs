@@ -151,19 +151,16 @@ impl State {
         }
         worker.account().passed(&VALUE);
         if let Some(new) = record.swap(old) {
-            new.retire(&guard);
+            new.retire(guard.participant());
         }
         if log && undo.is_logged {
-            let effect = value_of(record);
+            let mut hazard = guard.hazard();
+            let effect = record.value(&mut hazard);
+            let effect = effect.map_or(Effect::Delete, Effect::Put);
             let key = key.to_vec();
             let table = table.record.id;
             let key = &key[..];
             Change { table, key, effect }.encode(&mut changes.redo);
         }
     }
-}
-
-/// What gives a row the value that it has.
-fn value_of(record: &Record) -> Effect<'_> {
-    record.value().map_or(Effect::Delete, Effect::Put)
 }

@@ -35,7 +35,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use foxton_lock::mode::Mode;
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
-use foxton_sync::epoch::Guard;
+use foxton_sync::epoch::{Guard, Hazard};
 
 use super::brief::Brief;
 use super::span::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
@@ -73,16 +73,19 @@ pub(super) trait Visit<'g> {
     ) -> Result<Step<()>>;
 
     /// Whether what was locked last is what is to be locked for `record`.
-    fn is_locked(&self, record: &'g Record) -> bool;
+    fn is_locked(&mut self, record: &'g Record) -> bool;
 
-    /// Takes a record that has a value. `None`: there was nothing to take, and it does not count.
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>>;
+    /// Takes a record, if it has a value. `None`: there was nothing to take, and it does not count.
+    fn take(&mut self, record: &'g Record) -> Option<ControlFlow<()>>;
 }
 
 /// Reads rows.
-struct Plain<'t, F>(&'t mut F);
+struct Plain<'g, 't, F> {
+    hazard: Hazard<'g>,
+    take: &'t mut F,
+}
 
-impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'_, F> {
+impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'g, '_, F> {
     const BY_NAME: bool = true;
 
     #[inline]
@@ -108,13 +111,14 @@ impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'_, F> {
     }
 
     #[inline]
-    fn is_locked(&self, _record: &'g Record) -> bool {
+    fn is_locked(&mut self, _record: &'g Record) -> bool {
         true
     }
 
     #[inline]
-    fn take(&mut self, record: &'g Record, value: &'g [u8]) -> Option<ControlFlow<()>> {
-        Some((self.0)(record.key(), value))
+    fn take(&mut self, record: &'g Record) -> Option<ControlFlow<()>> {
+        let value = record.value(&mut self.hazard)?;
+        Some((self.take)(record.key(), value))
     }
 }
 
@@ -150,7 +154,8 @@ impl State {
                         scan.walk_remembered(table, &guard, &mut last, &mut locker, &name, take)
                     }
                     Ok(Step::Done(false)) => {
-                        let mut visit = Plain(&mut *take);
+                        let hazard = guard.hazard();
+                        let mut visit = Plain { hazard, take };
                         scan.walk(table, &guard, &mut last, &mut locker, name, &mut visit)
                     }
                     Ok(Step::Wait) => Ok(Step::Wait),
@@ -278,8 +283,7 @@ impl Span {
                 }
                 *last = Some(record);
                 self.seen.note(record);
-                let value = record.value();
-                let flow = value.and_then(|value| visit.take(record, value));
+                let flow = visit.take(record);
                 locker.let_go(&self.brief);
                 if let Some(flow) = flow {
                     self.remaining.update(|remaining| remaining - 1);

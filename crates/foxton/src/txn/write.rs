@@ -101,8 +101,9 @@ impl State {
                     _ => {}
                 }
                 let block = new.map(ValueBlock::new).transpose()?;
-                // It stays for as long as the guard, whoever owns it.
-                let before = record.value();
+                // It stays for as long as the hazard, whoever owns it.
+                let mut hazard = guard.hazard();
+                let before = record.value(&mut hazard);
                 worker.account().passed(&VALUE);
                 let old = record.swap(block);
                 changes.note(index, (id, key), (before, new), old, patches);

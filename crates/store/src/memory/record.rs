@@ -11,7 +11,7 @@
 //!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
 //!                |                                                                      ^
 //!                +---- first here, if the record was made with a value -----------------+
-//!                      null: a ghost
+//!                      null: a ghost; lowest bit set: a block somewhere else
 //! ```
 //!
 //! The first value lies behind the key, so that reading a loaded row touches adjacent cache lines
@@ -31,10 +31,10 @@
 //!
 //! # Why nothing is freed too early, whatever callers do
 //!
-//! A reader takes the pointer `value` to block B while it is pinned (I2), so B was the record's then.
-//! B leaves the record only into a `ValueBlock` that knows it was `Taken` (I3), and from there:
+//! A reader finds the pointer `value` to block B by a hazard of the domain, which protects B from then on, and is pinned
+//! meanwhile (I2). B leaves the record only into a `ValueBlock` that knows it was `Taken` (I3), and from there:
 //!
-//! * dropped: leaked. Retired: freed by the epoch of the same domain, after our reader is gone.
+//! * dropped: leaked. Retired: behind hazards of the same domain, so freed when our reader has let go.
 //! * put back into the record (I4): as before.
 //! * put into another record: cannot be; the addresses differ, and `swap` panics. If they are
 //!   equal, since the record was freed and another made in its place: it was freed after every
@@ -52,15 +52,16 @@
 //!
 //! # Orderings
 //!
-//! * O1  exchange in `swap` (Release) to the load in `value` (Acquire): who finds a block sees its
+//! * O1  exchange in `swap` (Release) to the second look of `Hazard::protect` (Acquire): who finds a block sees its
 //!   bytes.
 //! * O2  exchange in `swap` (Release) to the exchange in a later `swap` (Acquire): who takes a block
 //!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
 //!   every change after the first is an exchange, and exchanges continue each other's release.)
 
-use super::value::{self, Block, Origin, ValueBlock};
+use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, outside};
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
 use foxton_sync::cache_line;
+use foxton_sync::epoch::Hazard;
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -128,14 +129,33 @@ impl Record {
     /// The value, or `None` for a ghost: a record whose key counts as absent, and which is only
     /// there so that it can be locked, or until it is removed.
     ///
-    /// The bytes stay as they are for as long as the record is borrowed, whatever is put in their
+    /// The bytes stay as they are for as long as the hazard is borrowed, whatever is put in their
     /// place.
+    ///
+    /// # Panics
+    ///
+    /// If the hazard is of another epoch domain than the table.
     #[inline]
-    pub fn value(&self) -> Option<&[u8]> {
-        let block = self.header.value.load(Ordering::Acquire); // O1
-        // SAFETY: the block was the record's while the guard was pinned from which the record is
-        // borrowed, so it is whole and stays (see "Why nothing is freed too early").
-        NonNull::new(block).map(|block| unsafe { value::bytes(block) })
+    pub fn value<'a>(&'a self, hazard: &'a mut Hazard<'_>) -> Option<&'a [u8]> {
+        let found = NonNull::new(self.header.value.load(Ordering::Acquire))?; // O1
+        if is_outside(found) {
+            return self.value_outside(hazard);
+        }
+        // SAFETY: it is memory of the record, which is borrowed, and so is whole and stays.
+        Some(unsafe { value::bytes(found) })
+    }
+
+    /// The value, which was outside of the record a moment ago.
+    fn value_outside<'a>(&'a self, hazard: &'a mut Hazard<'_>) -> Option<&'a [u8]> {
+        assert_eq!(
+            hazard.domain(),
+            self.header.domain,
+            "a value is read by a hazard of its table's domain"
+        );
+        let found = NonNull::new(hazard.protect(&self.header.value))?; // O1
+        // SAFETY: the record is borrowed, and the hazard protects what was its block under it, so that is whole and
+        // stays (see "Why nothing is freed too early").
+        Some(unsafe { value::bytes(block_of(found)) })
     }
 
     /// Whether there is no value, as [`Record::value`] says, without looking at one.
@@ -158,19 +178,17 @@ impl Record {
         let new = new.map_or(ptr::null_mut(), |block| self.adopt(block));
         // Site: "record value".
         let old = self.header.value.swap(new, Ordering::AcqRel); // O1, O2
-        let block = NonNull::new(old)?;
+        let old = NonNull::new(old)?;
         let home = self.address();
-        let inside = self.inside_block() == Some(block);
-        let origin = if inside {
-            Origin::Inside { home }
-        } else {
-            Origin::Taken {
+        let origin = match is_outside(old) {
+            false => Origin::Inside { home },
+            true => Origin::Taken {
                 home,
                 domain: self.header.domain,
-            }
+            },
         };
         // SAFETY: it was the record's and is now ours (I3).
-        Some(unsafe { ValueBlock::from_parts(block, origin) })
+        Some(unsafe { ValueBlock::from_parts(block_of(old), origin) })
     }
 
     /// Whether the record is in its table. Once it is not, it never is again; its key may be in the
@@ -209,8 +227,8 @@ impl Record {
     fn adopt(&self, block: ValueBlock) -> *mut value::Header {
         let (block, origin) = block.into_parts();
         let own = match origin {
-            Origin::Fresh => Some(block),
-            Origin::Taken { home, .. } => (home == self.address()).then_some(block),
+            Origin::Fresh => Some(outside(block)),
+            Origin::Taken { home, .. } => (home == self.address()).then(|| outside(block)),
             // Not the handle's pointer: the record's own (see the first page).
             Origin::Inside { home } => self.inside_block().filter(|_| home == self.address()),
         };
@@ -259,7 +277,7 @@ pub(super) unsafe fn free(address: *mut ()) {
     let record = unsafe { as_record(raw) };
     // Relaxed: whoever frees comes after everyone who used it.
     let value = NonNull::new(record.header.value.load(Ordering::Relaxed));
-    let outside = value.filter(|&block| record.inside_block() != Some(block));
+    let outside = value.filter(|&found| is_outside(found)).map(block_of);
     let inside = record.inside_block();
     let layout = layout(record.header.tail_bytes as usize);
     if let Some(block) = outside {

@@ -49,9 +49,9 @@ const SAMPLE: usize = 256;
 /// assert!(!table.unchanged(&place.token));
 ///
 /// let undo = record.swap(Some(ValueBlock::new(b"wide")?));
-/// assert_eq!(table.get(&guard, b"boat").and_then(|record| record.value()), Some(&b"wide"[..]));
-/// record.swap(undo).expect("a value").retire(&guard);
-/// assert_eq!(record.value(), Some(&b"narrow"[..]));
+/// assert_eq!(record.value(&mut guard.hazard()), Some(&b"wide"[..]));
+/// record.swap(undo).expect("a value").retire(guard.participant());
+/// assert_eq!(record.value(&mut guard.hazard()), Some(&b"narrow"[..]));
 ///
 /// drop(record.swap(None)); // A ghost. The first value is the record's own memory.
 /// table.remove(&guard, record, Next::End)?;
@@ -163,7 +163,7 @@ impl<const N: usize> Table<N> {
     /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
     /// table.insert(&guard, record, Next::Any).expect("a new key");
     /// let record = located.record(&table, &guard, b"boat").expect("it is there now");
-    /// assert_eq!(record.value(), Some(&b"narrow"[..]));
+    /// assert_eq!(record.value(&mut guard.hazard()), Some(&b"narrow"[..]));
     /// # Ok::<(), foxton_store::TooLong>(())
     /// ```
     #[inline]

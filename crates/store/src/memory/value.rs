@@ -14,9 +14,9 @@
 //!
 //! * I1  A block is written once, before anyone else can reach it, and never changed.
 //! * I2  At any time a block has exactly one owner: a [`ValueBlock`], the pointer of one record, or
-//!   the epoch that will free it. Ownership moves by value and by atomic exchange, never by copy.
-//! * I3  A block that readers could reach is freed only by the epoch in which they read, or together
-//!   with a record that is freed so. One that they could not reach is freed at once.
+//!   the epoch domain that will free it. Ownership moves by value and by atomic exchange, never by copy.
+//! * I3  A block that readers could reach is freed only when no hazard of the domain in which they read names it, or together
+//!   with a record that is freed by the epoch. One that they could not reach is freed at once.
 //!
 //! I3 is why a [`ValueBlock`] remembers where it comes from. One that was made by its holder and
 //! never put into a record may be dropped. One that came out of a record may still be read, so it
@@ -25,10 +25,11 @@
 //! the right to put it back, and may be dropped.
 
 use crate::{MAX_VALUE_BYTES, TooLong};
-use foxton_sync::epoch::Guard;
+use foxton_sync::epoch::Participant;
 use foxton_sync::shim::{AtomicU32, Ordering};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
+use std::num::NonZero;
 use std::ptr::NonNull;
 
 /// What stands before the bytes of a block.
@@ -41,6 +42,30 @@ pub(super) struct Header {
 }
 
 pub(super) type Block = NonNull<Header>;
+
+/// Set in how a record points to a block, if that is an allocation of its own.
+const OUTSIDE: usize = 1;
+const _: () = assert!(align_of::<Header>() > OUTSIDE);
+
+/// How a record points to a block that is not behind its key: with the lowest bit of the address, so that readers of
+/// loaded rows see by that bit that they need no hazard.
+#[inline]
+pub(super) fn outside(block: Block) -> Block {
+    block.map_addr(|address| address | OUTSIDE)
+}
+
+/// Whether a record that points so means a block that is not behind its key.
+#[inline]
+pub(super) fn is_outside(found: Block) -> bool {
+    found.addr().get() & OUTSIDE != 0
+}
+
+/// The block that a record means that points so.
+#[inline]
+pub(super) fn block_of(found: Block) -> Block {
+    let address = found.addr().get() & !OUTSIDE;
+    found.with_addr(NonZero::new(address).expect("blocks are aligned"))
+}
 
 /// The layout of a block of `length` bytes in an allocation of its own.
 pub(super) fn layout(length: usize) -> Layout {
@@ -115,15 +140,15 @@ pub(super) unsafe fn free(block: Block) {
     unsafe { dealloc(block.cast::<u8>().as_ptr(), layout(length)) };
 }
 
-/// As [`free`], for the epoch.
+/// As [`free`], for the epoch domain.
 ///
 /// # Safety
 ///
-/// That of [`free`]; `address` is the block.
+/// That of [`free`]; `address` is the block, as a record points to it.
 unsafe fn free_retired(address: *mut ()) {
-    let block = NonNull::new(address.cast::<Header>()).expect("only blocks are retired");
+    let found = NonNull::new(address.cast::<Header>()).expect("only blocks are retired");
     // SAFETY: passed on.
-    unsafe { free(block) };
+    unsafe { free(block_of(found)) };
 }
 
 /// Where a block comes from, and so what may be done with it.
@@ -223,25 +248,27 @@ impl ValueBlock {
         }
     }
 
-    /// Gives up the block. If readers may have seen it, it is freed once `guard`'s epoch says that
-    /// nobody looks any more; if not, at once.
+    /// Gives up the block. If readers may have seen it, it is freed once no hazard protects it;
+    /// if not, at once.
     ///
     /// # Panics
     ///
-    /// If the block came out of a record of another epoch domain than `guard` pins.
-    pub fn retire(self, guard: &Guard<'_>) {
+    /// If the block came out of a record of another epoch domain than the participant's.
+    pub fn retire(self, participant: &Participant) {
         if let Origin::Taken { domain, .. } = self.origin {
             assert_eq!(
                 domain,
-                guard.domain().id(),
+                participant.domain().id(),
                 "a block is retired where it was read"
             );
             let (block, _) = self.into_parts();
             // SAFETY: whole until it is freed.
             let length = unsafe { bytes(block) }.len();
-            // SAFETY: we own it (I2) and no record points to it, so whoever pins from now on does
-            // not find it; who found it earlier is pinned in this very domain (I3).
-            unsafe { guard.retire_raw(block.as_ptr().cast(), length, free_retired) };
+            // As a hazard names it: as it stood in the record.
+            let address = outside(block).as_ptr().cast();
+            // SAFETY: we own it (I2) and no record points to it, so whoever looks from now on does
+            // not find it; who found it earlier protects it by a hazard of this very domain (I3).
+            unsafe { participant.retire_behind_hazards(address, length, free_retired) };
         }
     }
 

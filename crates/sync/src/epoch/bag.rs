@@ -37,6 +37,11 @@ pub(super) struct Bag {
 }
 
 impl Bag {
+    /// One of things whose sizes nobody asks for again.
+    pub(super) fn of(content: Vec<Deferred>) -> Bag {
+        Bag { content, bytes: 0 }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.content.len() >= BAG_CAPACITY || self.bytes >= BAG_BYTES
     }

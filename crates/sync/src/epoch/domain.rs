@@ -2,7 +2,8 @@
 //!
 //! # State
 //!
-//! The epoch, the slots of all participants, and the pile of sealed bags.
+//! The epoch, the slots of all participants, and the piles of sealed bags: what waits for the epoch, and what is behind
+//! hazards.
 //!
 //! # Invariants
 //!
@@ -14,8 +15,12 @@
 //!   O1 (of `slot`) put before the advance.
 //! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between reading the
 //!   epoch and looking whether everybody has seen it.
+//! * O7  writing a hazard (Release, in `hazard`) to reading all (Acquire).
 
-use super::{bag::Bag, pile::Pile, slot::Slots};
+use super::bag::Bag;
+use super::pile::{self, Pile};
+use super::slot::Slots;
+use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU64, Ordering, fence};
 use std::fmt;
@@ -25,6 +30,8 @@ pub(super) struct Shared {
     epoch: CachePadded<AtomicU64>,
     pub(super) slots: Slots,
     pile: Pile,
+    behind_hazards: Pile,
+    pub(super) fence: Asymmetric,
 }
 
 impl Shared {
@@ -70,12 +77,33 @@ impl Shared {
             self.pile.free(due);
         }
     }
+
+    /// Takes a full bag of what is behind hazards, and says whether somebody should look which are named.
+    pub(super) fn seal_behind_hazards(&self, bag: Bag) -> bool {
+        self.behind_hazards.push(0, bag)
+    }
+
+    /// Frees what is behind hazards and named by none, of everybody.
+    pub(super) fn free_behind_hazards(&self) {
+        self.behind_hazards.free_all_but(|| {
+            self.fence.heavy(); // I10
+            let mut named = Vec::new();
+            for slot in self.slots.iter() {
+                let all = slot.hazards().iter();
+                let named_here = all.map(|hazard| hazard.load(Ordering::Acquire)); // O7
+                named.extend(named_here.filter(|address| !address.is_null()));
+            }
+            named.sort_unstable();
+            named
+        });
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         // Every participant has the domain: nobody is left to look.
         self.pile.free_all();
+        self.behind_hazards.free_all();
     }
 }
 
@@ -122,7 +150,9 @@ impl Domain {
         Self(Arc::new(Shared {
             epoch: CachePadded::new(AtomicU64::new(0)),
             slots: Slots::new(),
-            pile: Pile::new(),
+            pile: Pile::new(pile::OF_THE_EPOCH),
+            behind_hazards: Pile::new(pile::BEHIND_HAZARDS),
+            fence: Asymmetric::new(),
         }))
     }
 
@@ -140,7 +170,7 @@ impl Domain {
             .slots
             .iter()
             .map(|slot| slot.retired.load(Ordering::Relaxed));
-        kept.sum::<usize>() + self.0.pile.things()
+        kept.sum::<usize>() + self.0.pile.things() + self.0.behind_hazards.things()
     }
 
     /// A number that no other living domain has.

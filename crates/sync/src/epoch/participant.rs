@@ -2,8 +2,8 @@
 //!
 //! # State
 //!
-//! A participant has a slot and an open bag. How much is in it stands in its slot, for whoever adds it up. A full
-//! bag is sealed and goes to the domain's pile.
+//! A participant has a slot and two open bags, one of what waits for the epoch and one of what is behind hazards. How much is
+//! in them stands in its slot, for whoever adds it up. A full bag is sealed and goes to the domain's pile.
 //!
 //! # Invariants
 //!
@@ -16,6 +16,7 @@
 
 use super::bag::{Bag, Deferred};
 use super::domain::{Domain, Stamp};
+use super::hazard::{Hazard, Hazards};
 use super::slot::Slot;
 use crate::hook::Hooks;
 use crate::shim::{Arc, Ordering, fence};
@@ -26,6 +27,9 @@ use std::ptr::NonNull;
 
 /// Sealing a bag, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
+
+/// Sealing a bag of what is behind hazards, and looking through all of them.
+static LOOK_THROUGH: Site = Site::new(Component::Metadata, Pattern::Unbounded, "hazards");
 
 impl Domain {
     /// A new participant, with an account of its own.
@@ -46,6 +50,8 @@ impl Domain {
             hooks,
             depth: Cell::new(0),
             open: RefCell::new(Bag::default()),
+            hazards: Hazards::default(),
+            behind_hazards: RefCell::new(Bag::default()),
         }
     }
 }
@@ -68,6 +74,8 @@ pub struct Participant {
     slot: NonNull<Slot>,
     depth: Cell<u32>,
     open: RefCell<Bag>,
+    hazards: Hazards,
+    behind_hazards: RefCell<Bag>,
 }
 
 // SAFETY: the slot is reached through shared references only, is made of atomics, and stays as long
@@ -143,7 +151,7 @@ impl Participant {
             let mut open = self.open.borrow_mut();
             open.content.push(Deferred { address, free });
             open.bytes += bytes;
-            self.count(open.content.len());
+            self.count(1);
             open.is_full()
         };
         if is_full {
@@ -152,6 +160,57 @@ impl Participant {
                 self.advance_and_free();
             }
         }
+    }
+
+    /// A hazard that names nothing yet. What it names stays, if it was found as [`Hazard::protect`] says and is
+    /// [retired behind hazards](Self::retire_behind_hazards).
+    ///
+    /// # Panics
+    ///
+    /// If four of this participant live already.
+    #[inline]
+    pub fn hazard(&self) -> Hazard<'_> {
+        let fence = self.domain.0.fence;
+        self.hazards.take(self.slot(), self.domain.id(), fence)
+    }
+
+    /// Calls `free(address)` once no hazard names it. It is a matter of some `bytes`: the more, the
+    /// sooner it is looked whether any does. Who is pinned does not keep it.
+    ///
+    /// # Safety
+    ///
+    /// Calling `free(address)` once, from any thread, at any time when no hazard of this domain protects
+    /// `address`, must be sound. In particular it must have been taken out of the place where others find it, and nobody may
+    /// look at it but by a hazard of this domain that [protects](Hazard::protect) it.
+    pub unsafe fn retire_behind_hazards(
+        &self,
+        address: *mut (),
+        bytes: usize,
+        free: unsafe fn(*mut ()),
+    ) {
+        let is_full = {
+            let mut open = self.behind_hazards.borrow_mut();
+            open.content.push(Deferred { address, free });
+            open.bytes += bytes;
+            self.count(1);
+            open.is_full()
+        };
+        if is_full {
+            self.account.passed(&LOOK_THROUGH);
+            if self.seal_behind_hazards() {
+                self.domain.0.free_behind_hazards();
+            }
+        }
+    }
+
+    /// Gives the open bag of what is behind hazards to the domain, and says whether somebody should look.
+    fn seal_behind_hazards(&self) -> bool {
+        let bag = self.behind_hazards.take();
+        if bag.content.is_empty() {
+            return false;
+        }
+        self.uncount(bag.content.len());
+        self.domain.0.seal_behind_hazards(bag)
     }
 
     /// Things retired here that no full bag has taken along yet.
@@ -166,7 +225,9 @@ impl Participant {
     pub fn collect(&self) {
         self.account.passed(&ADVANCE);
         self.seal();
+        self.seal_behind_hazards();
         self.advance_and_free();
+        self.domain.0.free_behind_hazards();
     }
 
     #[cold]
@@ -175,9 +236,19 @@ impl Participant {
         self.domain.0.free_due();
     }
 
-    fn count(&self, retired: usize) {
-        // Relaxed: a number for people and tests; see `Domain::retired`.
-        self.slot().retired.store(retired, Ordering::Relaxed);
+    /// So many more are in its bags.
+    fn count(&self, more: usize) {
+        // Relaxed, here and below: a number for people and tests, which nobody else writes; see `Domain::retired`.
+        self.slot()
+            .retired
+            .store(self.retired() + more, Ordering::Relaxed);
+    }
+
+    /// So many have left its bags.
+    fn uncount(&self, fewer: usize) {
+        self.slot()
+            .retired
+            .store(self.retired() - fewer, Ordering::Relaxed);
     }
 
     /// The present moment, for those who keep what they retire themselves: what was unlinked before
@@ -226,7 +297,7 @@ impl Participant {
             return false;
         }
         fence(Ordering::SeqCst); // O3, I3
-        self.count(0);
+        self.uncount(bag.content.len());
         self.domain.0.seal(bag)
     }
 
@@ -244,6 +315,10 @@ impl Drop for Participant {
     fn drop(&mut self) {
         let left_something = !self.open.borrow().content.is_empty();
         self.seal();
+        let left_behind_hazards = !self.behind_hazards.borrow().content.is_empty();
+        self.seal_behind_hazards();
+        // A hazard that was forgotten names nothing any more, for the same reason as below.
+        self.hazards.clear(self.slot());
         // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
         self.domain.0.slots.give_back(self.slot());
@@ -251,6 +326,9 @@ impl Drop for Participant {
         // need it.
         if left_something {
             self.advance_and_free();
+        }
+        if left_behind_hazards {
+            self.domain.0.free_behind_hazards();
         }
     }
 }
@@ -297,6 +375,18 @@ impl Guard<'_> {
     #[inline]
     pub fn pins(&self, domain: &Domain) -> bool {
         self.participant.domain == *domain
+    }
+
+    /// Whose pin it is.
+    #[inline]
+    pub fn participant(&self) -> &Participant {
+        self.participant
+    }
+
+    /// See [`Participant::hazard`].
+    #[inline]
+    pub fn hazard(&self) -> Hazard<'_> {
+        self.participant.hazard()
     }
 
     /// See [`Participant::retire`].

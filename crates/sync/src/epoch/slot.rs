@@ -2,7 +2,8 @@
 //!
 //! # State
 //!
-//! A slot's word is `epoch << 1 | pinned`. Slots that nobody has are used again.
+//! A slot's word is `epoch << 1 | pinned`. Beside it are the hazards of its participant: what it looks at, or null.
+//! Slots that nobody has are used again.
 //!
 //! # Invariants
 //!
@@ -26,13 +27,22 @@ use std::ptr::{self, NonNull};
 
 const PINNED: u64 = 1;
 
+/// Hazards of a participant: so many things it can look at at once.
+pub(super) const HAZARDS: usize = 4;
+
 /// What everybody may read of a participant.
 pub(super) struct Slot {
-    word: CachePadded<AtomicU64>,
+    shown: CachePadded<Shown>,
     taken: AtomicBool,
     /// What its participant retired and has not freed. Written by the participant alone.
     pub(super) retired: AtomicUsize,
     next: *const Slot,
+}
+
+/// What its participant writes often.
+struct Shown {
+    word: AtomicU64,
+    hazards: [AtomicPtr<()>; HAZARDS],
 }
 
 impl Slot {
@@ -50,20 +60,27 @@ impl Slot {
     /// Writes the word so that everything read afterwards was there after the writing.
     #[inline]
     pub(super) fn announce(&self, epoch: u64) {
-        self.word.store(epoch << 1 | PINNED, Ordering::Release); // O1, I1
+        let word = epoch << 1 | PINNED;
+        self.shown.word.store(word, Ordering::Release); // O1, I1
         fence(Ordering::SeqCst); // O3
     }
 
     /// Says that nothing is looked at any more.
     #[inline]
     pub(super) fn unpin(&self) {
-        self.word.store(0, Ordering::Release); // O1, I1
+        self.shown.word.store(0, Ordering::Release); // O1, I1
     }
 
     /// Whether its participant is not pinned, or came when the epoch was `epoch`.
     pub(super) fn has_seen(&self, epoch: u64) -> bool {
-        let word = self.word.load(Ordering::Acquire); // O1
+        let word = self.shown.word.load(Ordering::Acquire); // O1
         word & PINNED == 0 || word >> 1 == epoch
+    }
+
+    /// The hazards of its participant.
+    #[inline]
+    pub(super) fn hazards(&self) -> &[AtomicPtr<()>; HAZARDS] {
+        &self.shown.hazards
     }
 }
 
@@ -114,7 +131,10 @@ impl Slots {
         // Relaxed: only compared; see O5 for what it points to.
         let mut head = self.head.load(Ordering::Relaxed);
         let slot = Box::into_raw(Box::new(Slot {
-            word: CachePadded::new(AtomicU64::new(0)),
+            shown: CachePadded::new(Shown {
+                word: AtomicU64::new(0),
+                hazards: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            }),
             taken: AtomicBool::new(true),
             retired: AtomicUsize::new(0),
             next: head,

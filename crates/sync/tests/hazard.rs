@@ -1,0 +1,191 @@
+//! Hazards, one step at a time, and at full size with canaries. What may happen between steps is in
+//! `loom_hazard.rs`.
+#![cfg(not(loom))]
+
+use foxton_sync::epoch::{Domain, Participant};
+use foxton_sync::shim::{AtomicPtr, AtomicU64, Ordering};
+use foxton_sync::worker::Workers;
+use std::ptr;
+use std::thread;
+
+const ALIVE: u64 = 0x1234_5678_9ABC_DEF0;
+
+/// Dies visibly.
+struct Canary(AtomicU64);
+
+impl Canary {
+    fn hatch() -> *mut Canary {
+        Box::into_raw(Box::new(Canary(AtomicU64::new(ALIVE))))
+    }
+}
+
+unsafe fn free(address: *mut ()) {
+    let canary = address.cast::<Canary>();
+    // SAFETY: it came from a box and is freed once, when nobody looks any more.
+    let canary = unsafe { Box::from_raw(canary) };
+    canary.0.store(0, Ordering::Relaxed);
+}
+
+/// Puts a new one in the place, and retires the old one as a thing of `bytes` bytes.
+fn replace(place: &AtomicPtr<Canary>, writer: &Participant, bytes: usize) {
+    let old = place.swap(Canary::hatch(), Ordering::AcqRel);
+    // SAFETY: this exchange alone took it out, and here everybody looks by hazards.
+    unsafe { writer.retire_behind_hazards(old.cast(), bytes, free) };
+}
+
+fn is_alive(found: *mut Canary) -> bool {
+    // SAFETY: the caller's hazard names it.
+    unsafe { &*found }.0.load(Ordering::Relaxed) == ALIVE
+}
+
+fn free_last(place: AtomicPtr<Canary>) {
+    // SAFETY: nobody looks any more.
+    unsafe { free(place.into_inner().cast()) };
+}
+
+#[test]
+fn a_hazard_keeps_what_it_names_and_nothing_else() {
+    let domain = Domain::new();
+    let (reader, writer) = (domain.participant(), domain.participant());
+    let place = AtomicPtr::new(Canary::hatch());
+    replace(&place, &writer, 8);
+    let mut hazard = reader.hazard();
+    let found = hazard.protect(&place);
+    for _ in 0..10 {
+        replace(&place, &writer, 8);
+    }
+    assert_eq!(domain.retired(), 11);
+    writer.collect();
+    assert_eq!(domain.retired(), 1);
+    assert!(is_alive(found));
+    hazard.protect(&place);
+    writer.collect();
+    assert_eq!(domain.retired(), 0);
+    replace(&place, &writer, 8);
+    writer.collect();
+    assert_eq!(domain.retired(), 1);
+    drop(hazard);
+    writer.collect();
+    assert_eq!(domain.retired(), 0);
+    free_last(place);
+}
+
+#[test]
+fn who_is_pinned_keeps_nothing_that_is_behind_hazards() {
+    let domain = Domain::new();
+    let (sleeper, writer) = (domain.participant(), domain.participant());
+    let place = AtomicPtr::new(Canary::hatch());
+    let guard = sleeper.pin();
+    for _ in 0..10_000 {
+        replace(&place, &writer, 1024);
+    }
+    assert!(domain.retired() < 1_100, "{}", domain.retired());
+    drop(guard);
+    free_last(place);
+}
+
+#[test]
+fn what_a_dropped_participant_leaves_is_freed_unless_it_is_named() {
+    let domain = Domain::new();
+    let (reader, other) = (domain.participant(), domain.participant());
+    let place = AtomicPtr::new(Canary::hatch());
+    let mut hazard = reader.hazard();
+    let found = hazard.protect(&place);
+    let gone = domain.participant();
+    replace(&place, &gone, 8);
+    replace(&place, &gone, 8);
+    drop(gone);
+    assert_eq!(domain.retired(), 1);
+    assert!(is_alive(found));
+    // Forgotten, it names its thing for as long as its participant lives.
+    std::mem::forget(hazard);
+    other.collect();
+    assert_eq!(domain.retired(), 1);
+    drop(reader);
+    other.collect();
+    assert_eq!(domain.retired(), 0);
+    free_last(place);
+}
+
+#[test]
+fn a_domain_that_ends_frees_what_is_behind_hazards() {
+    let domain = Domain::new();
+    let place = AtomicPtr::new(Canary::hatch());
+    let writer = domain.participant();
+    replace(&place, &writer, 8);
+    drop((writer, domain));
+    free_last(place);
+}
+
+#[test]
+fn four_things_are_looked_at_at_once() {
+    let domain = Domain::new();
+    let (reader, writer) = (domain.participant(), domain.participant());
+    let places = [0; 4].map(|_| AtomicPtr::new(Canary::hatch()));
+    let mut hazards = places.each_ref().map(|_| reader.hazard());
+    let both = hazards.iter_mut().zip(&places);
+    let found: Vec<_> = both.map(|(hazard, place)| hazard.protect(place)).collect();
+    places.iter().for_each(|place| replace(place, &writer, 8));
+    writer.collect();
+    assert!(found.into_iter().all(is_alive));
+    assert_eq!(domain.retired(), 4);
+    // One that is given back is had again.
+    let [first, _second, third, fourth] = hazards;
+    drop((first, third));
+    writer.collect();
+    assert_eq!(domain.retired(), 2);
+    let _again = [reader.hazard(), reader.hazard()];
+    drop(fourth);
+    writer.collect();
+    assert_eq!(domain.retired(), 1);
+    places.into_iter().for_each(free_last);
+}
+
+#[test]
+#[should_panic(expected = "too much is looked at at once")]
+fn a_fifth_hazard_is_refused() {
+    let domain = Domain::new();
+    let reader = domain.participant();
+    let _hazards = [0; 5].map(|_| reader.hazard());
+}
+
+#[test]
+fn what_is_not_there_is_null() {
+    let domain = Domain::new();
+    let reader = domain.participant();
+    let place: AtomicPtr<Canary> = AtomicPtr::new(ptr::null_mut());
+    assert!(reader.hazard().protect(&place).is_null());
+}
+
+/// Threads replace and read a few shared pointers; whoever reads behind a hazard finds a living canary.
+#[test]
+fn no_canary_is_read_after_its_death() {
+    const THREADS: usize = 64;
+    const ROUNDS: usize = 10_000;
+    let places = [0; 4].map(|_| AtomicPtr::new(Canary::hatch()));
+    let workers = Workers::with_seed(7);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let worker = workers.worker();
+            let places = &places;
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let place = &places[worker.random_below(4) as usize];
+                    if worker.random_below(4) == 0 {
+                        // Large ones, so that hazards are looked through all the time.
+                        replace(place, worker.participant(), 64 << 10);
+                    } else {
+                        let mut hazard = worker.participant().hazard();
+                        let found = hazard.protect(place);
+                        if worker.random_below(256) == 0 {
+                            thread::yield_now();
+                        }
+                        assert!(is_alive(found));
+                    }
+                }
+            });
+        }
+    });
+    assert!(workers.domain().retired() < 1_000);
+    places.into_iter().for_each(free_last);
+}
