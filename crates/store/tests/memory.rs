@@ -167,6 +167,17 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
     table.remove(&guard, first, Next::Any).is_ok()
 }
 
+/// Replaces the value of the first record.
+fn update(table: &Table, worker: &Worker, byte: u8) {
+    let guard = worker.pin();
+    let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
+    let value = ValueBlock::new(&[byte; VALUE_BYTES]).expect("short");
+    record
+        .swap(Some(value))
+        .expect("a value")
+        .retire(guard.participant());
+}
+
 /// Values of one record are replaced again and again.
 fn updates(count: u64) {
     let workers = Workers::new();
@@ -174,15 +185,7 @@ fn updates(count: u64) {
     let worker = workers.worker();
     append(&table, &worker, 0);
     let before = resident_bytes();
-    for _ in 0..count {
-        let guard = worker.pin();
-        let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
-        let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
-        record
-            .swap(Some(value))
-            .expect("a value")
-            .retire(guard.participant());
-    }
+    (0..count).for_each(|_| update(&table, &worker, 1));
     nothing_stays(&worker);
     let grown = resident_bytes().saturating_sub(before);
     println!("{count} updates: {} KiB more", grown >> 10);
@@ -193,11 +196,45 @@ fn updates(count: u64) {
     );
 }
 
+/// As [`updates`], while somebody else is pinned all the time and looks at one of the values.
+fn updates_beside_a_sleeper(count: u64) {
+    let workers = Workers::new();
+    let table: Table = Table::new(workers.domain());
+    let (worker, sleeper) = (workers.worker(), workers.worker());
+    append(&table, &worker, 0);
+    update(&table, &worker, 7);
+    let guard = sleeper.pin();
+    let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
+    let mut hazard = guard.hazard();
+    let value = record.value(&mut hazard).expect("a value");
+    let mut most = 0;
+    for number in 0..count {
+        update(&table, &worker, number as u8);
+        most = most.max(workers.domain().retired());
+    }
+    println!("{count} updates beside a sleeper: {most} values retired at most");
+    assert!(
+        most < RETIRED_BOUND,
+        "{most} values were retired and not freed"
+    );
+    (0..3).for_each(|_| worker.collect());
+    assert_eq!(
+        workers.domain().retired(),
+        1,
+        "what is looked at, and nothing else"
+    );
+    assert_eq!(value, [7; VALUE_BYTES]);
+    drop(hazard);
+    drop(guard);
+    nothing_stays(&worker);
+}
+
 #[test]
 fn memory_comes_back() {
     // Each of these would take some 400 MB if nothing came back.
     queue(200_000);
     updates(200_000);
+    updates_beside_a_sleeper(200_000);
     drops(20);
 }
 
