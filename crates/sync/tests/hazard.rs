@@ -107,14 +107,29 @@ fn what_a_dropped_participant_leaves_is_freed_unless_it_is_named() {
     free_last(place);
 }
 
+/// What a forgotten hazard kept is on the pile when the last participant goes, and nobody looks through it any more.
 #[test]
 fn a_domain_that_ends_frees_what_is_behind_hazards() {
+    static FREED: AtomicU64 = AtomicU64::new(0);
+    unsafe fn free_counting(address: *mut ()) {
+        // SAFETY: passed on.
+        unsafe { free(address) };
+        FREED.fetch_add(1, Ordering::Relaxed);
+    }
     let domain = Domain::new();
     let place = AtomicPtr::new(Canary::hatch());
-    let writer = domain.participant();
-    replace(&place, &writer, 8);
-    drop((writer, domain));
-    free_last(place);
+    let (reader, writer) = (domain.participant(), domain.participant());
+    let mut hazard = reader.hazard();
+    let found = hazard.protect(&place);
+    std::mem::forget(hazard);
+    place.store(ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: nobody finds it any more, and the hazard names it for who has found it.
+    unsafe { writer.retire_behind_hazards(found.cast(), 8, free_counting) };
+    drop(writer);
+    drop(reader);
+    assert_eq!((domain.retired(), FREED.load(Ordering::Relaxed)), (1, 0));
+    drop(domain);
+    assert_eq!(FREED.load(Ordering::Relaxed), 1);
 }
 
 #[test]
