@@ -23,11 +23,14 @@ pub const ROLLBACK: Point = Point::passing("txn/rollback");
 /// A ghost's key and gap are locked exclusively; it is about to be removed.
 pub const PURGE: Point = Point::passing("txn/purge");
 
+/// An entry of an index has said which row it leads to; that is not locked. Passed only where rows are read by an index, and so
+/// not among [`ALL`], which whoever writes passes.
+pub const ENTRY_READ: Point = Point::passing("txn/entry read");
 /// A transaction that was idle for too long is about to be ended, and is in nobody else's hands. Passed with
 /// `Options::idle_timeout` only, by a thread of its own, and so not among [`ALL`].
 pub const IDLE: Point = Point::passing("txn/idle");
 
-/// The points that transactions pass.
+/// The points that transactions pass which read and write by keys.
 pub const ALL: [Point; 10] = [
     INSERTING,
     SCAN_FOUND,

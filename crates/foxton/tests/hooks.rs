@@ -4,13 +4,15 @@
 #![cfg(feature = "hooks")]
 
 use foxton::point;
-use foxton::{Database, Lock, Options, Table, Transaction};
+use foxton::{Database, Index, Lock, Options, Table, Transaction};
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
+const BY_VALUE: Index<u64, u64, u64> =
+    Index::unique("by value", &ROWS, |_, value, keys| keys.add(value));
 
 fn with(keys: &[u64]) -> Database {
     let db = Database::in_memory(Options::tiny()).unwrap();
@@ -64,6 +66,73 @@ fn a_key_that_goes_before_it_is_locked_is_not_read() {
         });
         let mut tx = db.begin().unwrap();
         assert_eq!(keys(&mut tx, 2..=8, reversed), [0; 0]);
+    }
+}
+
+/// Reads by the value 10, twice in one transaction. Row 1 has it when its entry is read; before that row is locked, `change` is
+/// committed. Afterwards another client wants to change row 2, and must wait if that was read.
+fn an_entry_changes_before_its_row_is_locked(
+    change: fn(&mut Transaction) -> Result<(), foxton::Error>,
+    read: fn(&mut Transaction) -> Vec<u64>,
+    expected: &[u64],
+) {
+    let mut options = Options::tiny();
+    options.indexes.add(&BY_VALUE);
+    let db = Database::in_memory(options).unwrap();
+    db.run(|tx| tx.put(&ROWS, &1, &10).and_then(|()| tx.put(&ROWS, &2, &20)))
+        .unwrap();
+    let other = db.clone();
+    db.hooks()
+        .once(&point::ENTRY_READ, move || other.run(change).unwrap());
+    let mut tx = db.begin().unwrap();
+    assert_eq!(read(&mut tx), expected);
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || {
+            db.run(|tx| {
+                tx.delete(&ROWS, &2)?;
+                tx.put(&ROWS, &3, &10)
+            })
+        })
+    };
+    while !writing.is_finished() && db.waits().is_empty() {
+        thread::yield_now();
+    }
+    assert_eq!(read(&mut tx), expected, "what was read is locked");
+    tx.commit().unwrap();
+    writing.join().unwrap().unwrap();
+}
+
+fn by_key(tx: &mut Transaction) -> Vec<u64> {
+    let row = tx.get_by(&BY_VALUE, &10).unwrap();
+    row.into_iter().map(|(key, _)| key).collect()
+}
+
+fn by_range(tx: &mut Transaction) -> Vec<u64> {
+    let rows = tx.range_by(&BY_VALUE, 5..=15).collect().unwrap();
+    rows.into_iter().map(|(_, key, _)| key).collect()
+}
+
+#[test]
+fn an_entry_that_leads_to_another_row_before_its_row_is_locked_is_followed_anew() {
+    let change = |tx: &mut Transaction| {
+        tx.put(&ROWS, &1, &30)?;
+        tx.put(&ROWS, &2, &10)?;
+        Ok(())
+    };
+    for read in [by_key, by_range] {
+        an_entry_changes_before_its_row_is_locked(change, read, &[2]);
+    }
+}
+
+#[test]
+fn an_entry_that_goes_before_its_row_is_locked_is_missed_for_good() {
+    let change = |tx: &mut Transaction| {
+        tx.put(&ROWS, &1, &30)?;
+        Ok(())
+    };
+    for read in [by_key, by_range] {
+        an_entry_changes_before_its_row_is_locked(change, read, &[]);
     }
 }
 

@@ -57,6 +57,7 @@ use crate::index_table::IndexRecord;
 use crate::isolation::Hold;
 use crate::lock::{LockOptions, LockWait};
 use crate::planted::{Fault, Planted};
+use crate::point;
 
 /// What reading by an index gives: the index key, the row's key and its value.
 pub(crate) struct Found<'f> {
@@ -102,6 +103,7 @@ impl<'g, F> Leading<'g, '_, F> {
             return Ok(Step::Done(false));
         };
         let (_, key) = self.kind.read(record.key(), value);
+        self.guard.hooks().pass(&point::ENTRY_READ);
         let id = self.table.record.id;
         done!(locker.ask_table(Name::table(id), self.row_mode.parent_mode()));
         let name = Name::key(id, key, &self.engine.hasher);
