@@ -147,14 +147,7 @@ impl Participant {
     /// Calling `free(address)` once, from any thread, at any time after every guard that lives now
     /// is gone, must be sound. In particular whoever pins from now on must not find `address`.
     pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
-        let is_full = {
-            let mut open = self.open.borrow_mut();
-            open.content.push(Deferred { address, free });
-            open.bytes += bytes;
-            self.count(1);
-            open.is_full()
-        };
-        if is_full {
+        if self.put_into(&self.open, Deferred { address, free }, bytes) {
             self.account.passed(&ADVANCE);
             if self.seal() {
                 self.advance_and_free();
@@ -188,14 +181,7 @@ impl Participant {
         bytes: usize,
         free: unsafe fn(*mut ()),
     ) {
-        let is_full = {
-            let mut open = self.behind_hazards.borrow_mut();
-            open.content.push(Deferred { address, free });
-            open.bytes += bytes;
-            self.count(1);
-            open.is_full()
-        };
-        if is_full {
+        if self.put_into(&self.behind_hazards, Deferred { address, free }, bytes) {
             self.account.passed(&LOOK_THROUGH);
             if self.seal_behind_hazards() {
                 self.domain.0.free_behind_hazards();
@@ -236,12 +222,17 @@ impl Participant {
         self.domain.0.free_due();
     }
 
-    /// So many more are in its bags.
-    fn count(&self, more: usize) {
+    /// Says whether the bag is full then.
+    #[inline]
+    fn put_into(&self, bag: &RefCell<Bag>, one: Deferred, bytes: usize) -> bool {
+        let mut bag = bag.borrow_mut();
+        bag.content.push(one);
+        bag.bytes += bytes;
         // Relaxed, here and below: a number for people and tests, which nobody else writes; see `Domain::retired`.
         self.slot()
             .retired
-            .store(self.retired() + more, Ordering::Relaxed);
+            .store(self.retired() + 1, Ordering::Relaxed);
+        bag.is_full()
     }
 
     /// So many have left its bags.

@@ -6,7 +6,7 @@
 //!
 //! # State
 //!
-//! A stack of sealed bags, each tagged with the epoch at which it was sealed, and how much lies on it. Whoever frees takes
+//! A stack of sealed bags, each tagged with the epoch at which it was sealed (what is behind hazards needs none: 0), and how much lies on it. Whoever frees takes
 //! the whole stack, puts back what is not due or what a hazard names, and frees the rest.
 //!
 //! # Invariants
