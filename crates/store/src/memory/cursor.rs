@@ -3,7 +3,8 @@
 //! A cursor reads a few entries of a leaf at one version, asks the processor to fetch their records,
 //! and hands them out one by one with a token each. Fetching early is what makes a scan fast: in a
 //! table larger than the caches every record is a miss, and several misses at once take hardly
-//! longer than one.
+//! longer than one. A value that was updated lies elsewhere and is a miss of its own, behind that of its record:
+//! so it is asked for when its record may be near, two steps later.
 //!
 //! When the leaf changed in the meantime, the cursor goes down again from the record it handed out
 //! last. So each token says what lies between two records handed out, whatever happened between.
@@ -23,6 +24,8 @@ const BATCH: usize = 16;
 
 /// Records fetched ahead of the one handed out.
 const AHEAD: usize = 4;
+/// How far ahead is the record whose value is fetched, if it lies elsewhere: less far, for the record says where.
+const VALUE_AHEAD: usize = 2;
 
 /// A position between two records, moving one way.
 ///
@@ -57,6 +60,8 @@ pub struct Cursor<'g, 'k, const N: usize> {
     batch: [Option<Pointer<'g>>; BATCH],
     used: usize,
     filled: usize,
+    /// Whether the value of one of those that began a batch lay elsewhere. If not, others are not asked for.
+    elsewhere: bool,
     /// Whether the last step found no record.
     ended: bool,
     /// Where to stop, and whether what is there belongs to it.
@@ -97,6 +102,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
             batch: [None; BATCH],
             used: 0,
             filled: 0,
+            elsewhere: false,
             ended: false,
             end: None,
             is_last: false,
@@ -124,9 +130,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
             self.is_last = true;
             return None;
         }
-        if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
-            ahead.prefetch();
-        }
+        self.fetch_ahead();
         let record = self.batch[self.used].expect("filled").record();
         self.used += 1;
         self.last = Some(record);
@@ -141,11 +145,8 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         if self.used == self.filled && !self.refill() {
             return self.at_end();
         }
-        // Past the filled ones lie old ones, which do no harm.
-        if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
-            ahead.prefetch();
-        }
-        let pointer = self.batch[self.used].expect("filled");
+        self.fetch_ahead();
+        let record = self.batch[self.used].expect("filled").record();
         self.used += 1;
         let token = match self.token.take() {
             Some(token) => token,
@@ -154,12 +155,24 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
                 Token::at(at.node, at.version)
             }
         };
-        let record = pointer.record();
         self.ended = false;
         (self.before_last, self.last) = (self.last, Some(record));
         Place {
             record: Some(record),
             token,
+        }
+    }
+
+    /// Asks for what is handed out a few steps later. Past the filled ones lie old ones, which do no harm.
+    #[inline(always)]
+    fn fetch_ahead(&self) {
+        if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
+            ahead.prefetch();
+        }
+        if self.elsewhere
+            && let Some(Some(near)) = self.batch.get(self.used + VALUE_AHEAD)
+        {
+            near.prefetch_value();
         }
     }
 
@@ -330,6 +343,8 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         }
         let first = batch.iter().take(AHEAD).flatten();
         first.for_each(|pointer| pointer.prefetch());
+        let nearest = batch.iter().take(VALUE_AHEAD).flatten();
+        nearest.for_each(|pointer| self.elsewhere |= pointer.prefetch_value());
         let neighbour = match self.direction {
             Direction::Forward if at.slot >= count => at.node.next(),
             Direction::Backward if at.slot == 0 => at.node.prev(),

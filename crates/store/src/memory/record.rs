@@ -486,6 +486,22 @@ impl<'g> Pointer<'g> {
     pub(super) fn prefetch(self) {
         cache_line::prefetch(self.raw.as_ptr());
     }
+
+    /// Asks for the first cache lines of its value, if that does not lie behind its key, and says whether. Touches the
+    /// record.
+    #[inline]
+    pub(super) fn prefetch_value(self) -> bool {
+        if cfg!(loom) {
+            return false; // One more load is many more schedules, and none of them differs.
+        }
+        // Relaxed: nothing is read through it.
+        let found = self.record().header.value.load(Ordering::Relaxed);
+        let is_elsewhere = NonNull::new(found).is_some_and(is_outside);
+        if is_elsewhere {
+            cache_line::prefetch(found.cast());
+        }
+        is_elsewhere
+    }
 }
 
 impl fmt::Debug for Pointer<'_> {
