@@ -136,7 +136,7 @@ pub(super) unsafe fn free(block: Block) {
     }
     // SAFETY: owned, and used once.
     unsafe { block.drop_in_place() };
-    // SAFETY: allocated with this layout in `ValueBlock::with`.
+    // SAFETY: allocated with this layout in `ValueBlock::new`.
     unsafe { dealloc(block.cast::<u8>().as_ptr(), layout(length)) };
 }
 
@@ -198,15 +198,7 @@ impl ValueBlock {
     ///
     /// If there are more than [`MAX_VALUE_BYTES`].
     pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
-        Self::with(bytes.len(), |place| place.copy_from_slice(bytes))
-    }
-
-    /// A block of `length` bytes, written by `fill`, which is given zeros.
-    ///
-    /// # Errors
-    ///
-    /// If `length` is more than [`MAX_VALUE_BYTES`].
-    pub fn with(length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Self, TooLong> {
+        let length = bytes.len();
         if length > MAX_VALUE_BYTES {
             return Err(TooLong::Value { bytes: length });
         }
@@ -220,16 +212,12 @@ impl ValueBlock {
         let block = unsafe { make(place, length) };
         // SAFETY: just made.
         let content = unsafe { content(block) };
-        // SAFETY: the layout has room for them.
-        unsafe { content.write_bytes(0, length) };
-        // Owned from here on: `fill` is foreign code and may panic.
-        let fresh = Self {
+        // SAFETY: the block has room for as many, and was just allocated: the two do not overlap.
+        unsafe { content.copy_from_nonoverlapping(NonNull::from(bytes).cast(), length) };
+        Ok(Self {
             block,
             origin: Origin::Fresh,
-        };
-        // SAFETY: `length` bytes were written there, and nobody else has the block.
-        fill(unsafe { std::slice::from_raw_parts_mut(content.as_ptr(), length) });
-        Ok(fresh)
+        })
     }
 
     /// The bytes. `None` for a record's first value, whose memory belongs to the record: ask the
