@@ -163,7 +163,9 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         }
     }
 
-    /// Asks for what is handed out a few steps later. Past the filled ones lie old ones, which do no harm.
+    /// Asks for what is handed out a few steps later. Past the filled ones lie old ones, which do no harm: whatever was
+    /// found in a leaf is there as long as the guard, though it was never handed out ("Why every pointer found may be
+    /// followed" in `node.rs`).
     #[inline(always)]
     fn fetch_ahead(&self) {
         if let Some(Some(ahead)) = self.batch.get(self.used + AHEAD) {
@@ -343,6 +345,7 @@ impl<'g, 'k, const N: usize> Cursor<'g, 'k, N> {
         }
         let first = batch.iter().take(AHEAD).flatten();
         first.for_each(|pointer| pointer.prefetch());
+        // Touched before the version is looked at, as keys are in a search: see `fetch_ahead`.
         let nearest = batch.iter().take(VALUE_AHEAD).flatten();
         nearest.for_each(|pointer| self.elsewhere |= pointer.prefetch_value());
         let neighbour = match self.direction {
