@@ -62,7 +62,7 @@ pub(crate) mod engine;
 pub use abort::{Abort, Cause};
 pub use tally::{Elisions, ticks};
 
-pub(crate) use tally::{Tally, Watch};
+pub(crate) use tally::{Tally, Watch, Way};
 
 use crate::shim::AtomicU32;
 use std::ffi::OsStr;

@@ -47,7 +47,8 @@ use crate::htm::{self, Watch};
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
-use elided::Elided;
+pub(crate) use elided::adaptive::{SITES, Trials, Turns};
+use elided::{Elided, Entry};
 use std::{fmt, hint::cold_path};
 
 /// One exclusive latch, without the value it protects. See the contract above.
@@ -103,8 +104,8 @@ pub enum Kind {
     /// As `Parking`, elided by a transaction; after one that does not come about, the next three passes do
     /// not try [001 §3.4].
     ElidedCooldown,
-    /// As `Parking`, elided by a transaction while threads pass by turns and transactions commit; where they
-    /// do not, one pass in hundreds tries.
+    /// As `Parking`, elided by a transaction where that is faster, which is tried now and then for all latches of a
+    /// site together.
     ElidedAdaptive,
 }
 
@@ -210,14 +211,14 @@ enum Any {
 // One predictable branch, then code that is inlined: an uncontended pass is an exchange and a store.
 impl Any {
     /// Where the processor cannot elide, nobody is asked at each pass whether it can: it is the latch underneath.
-    fn new(kind: Kind) -> Self {
+    fn new(kind: Kind, site: &'static Site) -> Self {
         let elided = match kind {
             Kind::Tas | Kind::TasT | Kind::Queue | Kind::Parking => None,
             Kind::ElidedHle => hle::Prefixed::here().map(Self::Prefixed),
             Kind::ElidedRtm
             | Kind::ElidedRetry100
             | Kind::ElidedCooldown
-            | Kind::ElidedAdaptive => Elided::here(kind).map(Self::Elided),
+            | Kind::ElidedAdaptive => Elided::here(kind, site).map(Self::Elided),
         };
         elided.unwrap_or_else(|| Self::taken(kind))
     }
@@ -242,11 +243,13 @@ impl Any {
         }
     }
 
+    /// As [`Latch::acquire`]. Says how it passed, which `release` is to be told.
+    ///
     /// # Safety
     ///
     /// That of [`Latch::acquire`].
     #[inline(always)]
-    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) {
+    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) -> Entry {
         match self {
             // SAFETY: passed on to the caller, here and below.
             Self::Tas(latch) => unsafe { latch.acquire(node) },
@@ -257,38 +260,44 @@ impl Any {
             // SAFETY: as above.
             Self::Parking(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            _ => unsafe { self.acquire_eliding(worker, node) },
+            _ => return unsafe { self.acquire_eliding(worker, node) },
         }
+        Entry::Taken
     }
 
+    /// As [`Latch::try_acquire`]. Says how it passed, which `release` is to be told.
+    ///
     /// # Safety
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
-    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
+    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> Option<Entry> {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
         if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
-            return unsafe { latch.try_acquire(node) };
+            return unsafe { latch.try_acquire(node) }.then_some(Entry::Taken);
         }
         cold_path();
-        match self {
+        let taken = match self {
             // SAFETY: as above.
             Self::Tas(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::TasT(latch, _) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
+            // Inlined, so that it costs next to nothing where trying does not pay.
+            Self::Elided(latch) if latch.is_taken(worker) => return latch.try_take(worker, node),
             // SAFETY: as above.
-            _ => unsafe { self.try_acquire_eliding(worker, node) },
-        }
+            _ => return unsafe { self.try_acquire_eliding(worker, node) },
+        };
+        taken.then_some(Entry::Taken)
     }
 
     /// # Safety
     ///
-    /// That of [`Latch::release`].
+    /// That of [`Latch::release`]; `entry` is what acquiring said.
     #[inline(always)]
-    unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
+    unsafe fn release(&self, entry: Entry, watch: Watch<'_>, node: &queue::Node) {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
         if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
@@ -303,7 +312,10 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            _ => unsafe { self.release_eliding(watch, node) },
+            Self::Elided(latch) => unsafe { latch.release(entry, watch, node) },
+            // SAFETY: as above.
+            Self::Prefixed(latch) => unsafe { latch.release(node) },
+            Self::Parking(..) => unreachable!("it came first"),
         }
     }
 }
@@ -316,10 +328,13 @@ impl Any {
     ///
     /// That of [`Latch::acquire`].
     #[cold]
-    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) {
+    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> Entry {
         match self {
-            // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.acquire(node) },
+            Self::Prefixed(latch) => {
+                // SAFETY: passed on to the caller, here and below.
+                unsafe { latch.acquire(node) };
+                Entry::Taken
+            }
             // SAFETY: as above.
             Self::Elided(latch) => unsafe { latch.acquire(worker, node) },
             _ => unreachable!("all others are inlined"),
@@ -330,26 +345,12 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(never)]
-    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> bool {
+    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> Option<Entry> {
         match self {
             // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) },
+            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) }.then_some(Entry::Taken),
             // SAFETY: as above.
             Self::Elided(latch) => unsafe { latch.try_acquire(worker, node) },
-            _ => unreachable!("all others are inlined"),
-        }
-    }
-
-    /// # Safety
-    ///
-    /// That of [`Latch::release`].
-    #[inline(never)]
-    unsafe fn release_eliding(&self, watch: Watch<'_>, node: &queue::Node) {
-        match self {
-            // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.release(node) },
-            // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.release(watch, node) },
             _ => unreachable!("all others are inlined"),
         }
     }
@@ -409,13 +410,9 @@ impl<T> fmt::Debug for Latched<T> {
 
 impl<T> Latched<T> {
     /// `value` behind a latch of `kind`; passages count for `site`.
-    #[cfg_attr(
-        not(feature = "account"),
-        expect(unused_variables, reason = "nobody counts")
-    )]
     pub fn new(kind: Kind, site: &'static Site, value: T) -> Self {
         Self {
-            latch: Any::new(kind),
+            latch: Any::new(kind, site),
             #[cfg(feature = "account")]
             site,
             value: UnsafeCell::new(value),
@@ -433,13 +430,15 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
+        let passed = unsafe { self.latch.try_acquire(worker, &node) };
+        let entry = passed.unwrap_or_else(|| {
             worker.met_somebody();
             // SAFETY: as above; a try that failed has left the node alone.
-            unsafe { self.latch.acquire(worker, &node) };
-        }
+            unsafe { self.latch.acquire(worker, &node) }
+        });
         let _held = Held {
             latch: &self.latch,
+            entry,
             watch: worker.watch(),
             node: &node,
         };
@@ -453,11 +452,10 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: as in `with`.
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
-            return None;
-        }
+        let entry = unsafe { self.latch.try_acquire(worker, &node) }?;
         let _held = Held {
             latch: &self.latch,
+            entry,
             watch: worker.watch(),
             node: &node,
         };
@@ -490,6 +488,7 @@ impl<T> Latched<T> {
 /// Releases, whatever happens to the body (C5).
 struct Held<'a> {
     latch: &'a Any,
+    entry: Entry,
     watch: Watch<'a>,
     node: &'a queue::Node,
 }
@@ -497,7 +496,7 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: made right after an acquire with this node, and dropped once.
-        unsafe { self.latch.release(self.watch, self.node) }
+        // SAFETY: made right after an acquire with this node, which said `entry`, and dropped once.
+        unsafe { self.latch.release(self.entry, self.watch, self.node) }
     }
 }

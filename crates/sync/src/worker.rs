@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
 use crate::hook::Hooks;
 use crate::htm::{Elisions, Tally, Watch};
+use crate::latch::{Trials, Turns};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};
 use std::cell::Cell;
@@ -48,6 +49,7 @@ struct Shared {
     registry: Mutex<Registry>,
     hooks: Hooks,
     clock: Clock,
+    trials: Trials,
     seed: u64,
 }
 
@@ -94,6 +96,7 @@ impl Workers {
             registry: Mutex::default(),
             hooks: Hooks::default(),
             clock: Clock::default(),
+            trials: Trials::default(),
             seed,
         }))
     }
@@ -142,6 +145,7 @@ impl Workers {
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
             meetings: Cell::new(0),
             tally,
+            turns: Turns::default(),
             participant: in_domain(&self.0.domain),
             walker: in_domain(&self.0.walks),
             workers: self.clone(),
@@ -240,6 +244,7 @@ pub struct Worker {
     random: Cell<u64>,
     meetings: Cell<u64>,
     tally: Arc<CachePadded<Tally>>,
+    turns: Turns,
     participant: Participant,
     walker: Participant,
     workers: Workers,
@@ -303,6 +308,16 @@ impl Worker {
     #[inline]
     pub(crate) fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// Where it stands in the trials of elision.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
+    /// What is known of elision by all of these workers.
+    pub(crate) fn trials(&self) -> &Trials {
+        &self.workers.0.trials
     }
 
     /// What its attempts at elision are timed by, if they are.

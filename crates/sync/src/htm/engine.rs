@@ -10,7 +10,7 @@
 //! * H4  A `begin` that succeeds knows all that was done before those ends, and before whatever made the
 //!   question true.
 
-use super::{Abort, Rtm};
+use super::{Abort, Rtm, ticks};
 
 /// The latch was held when the transaction looked.
 pub(crate) const BUSY: u8 = 0xFF;
@@ -35,6 +35,11 @@ pub(crate) trait Engine: Send + Sync {
 
     /// If the caller is inside a transaction, aborts it with [`SECOND`].
     fn leave_others(&self);
+
+    /// A clock; see [`ticks`].
+    fn now(&self) -> u64 {
+        ticks()
+    }
 
     /// Calls `take`, which makes false what transactions have asked for.
     #[inline(always)]

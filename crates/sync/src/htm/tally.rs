@@ -5,6 +5,8 @@
 //! * I1  Only the worker that has the tally writes it, so a count needs no read-modify-write. It lies on
 //!   lines of its own, since a count beside somebody's data would abort whoever reads that.
 //! * I2  A commit is counted inside its transaction: who aborts has not counted it.
+//! * I3  Passes of a turn that take the latch (`latch/elided/adaptive`) are counted when it begins; those that are left
+//!   of it have not passed yet.
 //!
 //! # Time
 //!
@@ -13,8 +15,10 @@
 //! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
 
 use super::Cause;
+use crate::latch::SITES;
 use crate::shim::{AtomicU64, Ordering};
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicI32;
 
 const CAUSES: usize = Cause::ALL.len();
 const COMMITTED: usize = CAUSES;
@@ -45,11 +49,44 @@ pub fn ticks() -> u64 {
 
 /// What one worker counts.
 #[derive(Debug)]
-pub(crate) struct Tally([AtomicU64; COUNTS]);
+pub(crate) struct Tally {
+    counts: [AtomicU64; COUNTS],
+    /// Passes left of its turn at each site; below 0 if they are to be elided. A model checker is not told of them: nothing
+    /// depends on what is read here.
+    left: [AtomicI32; SITES],
+}
+
+/// How a pass of a latch that adapts goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The latch is taken.
+    Taken,
+    /// Elision is tried.
+    Tried,
+}
+
+impl Way {
+    #[inline(always)]
+    fn of(passes: i32) -> Self {
+        if passes > 0 { Self::Taken } else { Self::Tried }
+    }
+
+    /// A pass of a turn that goes this way.
+    #[inline(always)]
+    fn one(self) -> i32 {
+        match self {
+            Self::Taken => 1,
+            Self::Tried => -1,
+        }
+    }
+}
 
 impl Default for Tally {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+        Self {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            left: Default::default(),
+        }
     }
 }
 
@@ -61,7 +98,7 @@ impl Tally {
 
     #[inline(always)]
     fn add(&self, index: usize, more: u64) {
-        if let Some(counter) = self.0.get(index) {
+        if let Some(counter) = self.counts.get(index) {
             // Relaxed: nobody else writes it (I1).
             let count = counter.load(Ordering::Relaxed).wrapping_add(more);
             counter.store(count, Ordering::Relaxed);
@@ -90,9 +127,50 @@ impl Tally {
         self.count(REAL);
     }
 
+    /// How the next pass at that site goes; `None` if its turn is over.
+    #[inline(always)]
+    pub(crate) fn next_way(&self, site: usize) -> Option<Way> {
+        let left = &self.left[site % SITES];
+        // Relaxed: nobody else writes it (I1), here and below.
+        match left.load(Ordering::Relaxed) {
+            0 => None,
+            passes => {
+                let way = Way::of(passes);
+                left.store(passes - way.one(), Ordering::Relaxed);
+                Some(way)
+            }
+        }
+    }
+
+    /// Whether the next pass at that site is one that takes the latch; only then is it counted.
+    #[inline(always)]
+    pub(crate) fn next_is_taken(&self, site: usize) -> bool {
+        let left = &self.left[site % SITES];
+        let passes = left.load(Ordering::Relaxed);
+        if passes > 0 {
+            left.store(passes - 1, Ordering::Relaxed);
+        }
+        passes > 0
+    }
+
+    /// The next turn at that site: so many passes, below 0 if elision is to be tried. Says how the first of them goes.
+    pub(crate) fn grant(&self, site: usize, passes: i32) -> Way {
+        let way = Way::of(passes);
+        self.left[site].store(passes - way.one(), Ordering::Relaxed);
+        self.add(REAL, u64::try_from(passes).unwrap_or(0)); // I3
+        way
+    }
+
+    /// A pass that was to go that way did not come about.
+    #[cold]
+    pub(crate) fn take_back(&self, site: usize, way: Way) {
+        let left = &self.left[site];
+        left.store(left.load(Ordering::Relaxed) + way.one(), Ordering::Relaxed);
+    }
+
     #[inline(always)]
     fn read(&self, index: usize) -> u64 {
-        let counter = self.0.get(index);
+        let counter = self.counts.get(index);
         counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 
@@ -100,7 +178,9 @@ impl Tally {
         let read = |index| self.read(index);
         sum.committed += read(COMMITTED);
         sum.busy += read(BUSY);
-        sum.real += read(REAL);
+        let left = |left: &AtomicI32| u64::try_from(left.load(Ordering::Relaxed)).unwrap_or(0);
+        // I3. Who reads meanwhile may read one of them later than the other, and find more or fewer by a turn.
+        sum.real += read(REAL).saturating_sub(self.left.iter().map(left).sum());
         sum.committed_ticks += read(COMMITTED_TICKS);
         sum.aborted_ticks += read(ABORTED_TICKS);
         for (index, aborted) in sum.aborted.iter_mut().enumerate() {
@@ -187,7 +267,8 @@ impl Elisions {
     pub fn since(&self, before: &Self) -> Self {
         Self {
             committed: self.committed - before.committed,
-            real: self.real - before.real,
+            // Read while it was counted, it may be off by a turn.
+            real: self.real.saturating_sub(before.real),
             busy: self.busy - before.busy,
             aborted: std::array::from_fn(|cause| self.aborted[cause] - before.aborted[cause]),
             committed_ticks: self.committed_ticks - before.committed_ticks,
@@ -229,7 +310,7 @@ impl<'a> Watch<'a> {
     /// An attempt is about to begin. Kept in memory, written before: an abort leaves it as it is.
     #[inline(always)]
     pub(crate) fn start(self) {
-        if let Some(began) = self.tally().and_then(|tally| tally.0.get(BEGAN)) {
+        if let Some(began) = self.tally().and_then(|tally| tally.counts.get(BEGAN)) {
             began.store(ticks(), Ordering::Relaxed); // Relaxed: nobody else looks at it.
         }
     }

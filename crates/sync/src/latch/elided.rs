@@ -7,8 +7,8 @@
 //!
 //! # State
 //!
-//! The real latch, and when its next passes are to try elision: how many of them are not to and, where a latch
-//! learns whether trying pays, what it has seen (`adaptive`).
+//! The real latch, and how many of its next passes are not to try elision. Whether trying pays at all, one kind learns
+//! of all latches of its site together (`adaptive`).
 //!
 //! # Invariants
 //!
@@ -16,12 +16,14 @@
 //!   holds the latch, or did not happen (H1, H2 of `htm::engine`). C1 and C2 of the contract follow: holders
 //!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
 //!   as can be told (I2 of `htm`).
-//! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
-//!   can have freed it. So `release` needs no mark.
+//! * I2  Who passes is told which it was ([`Entry`]), and says so when it ends. An abort goes back to where the
+//!   transaction began, so that who goes on inside of it is always one who was told that. To look at the latch instead
+//!   would do (who passes and finds it free is inside), and costs a nanosecond and a half: the look has to wait for
+//!   the exchange that took the latch, and the one that gives it back for the look.
 //! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
 //!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
 //!   twice by `&mut`.
-//! * I4  Only the holder of the real latch writes `state`: so there is one writer, and no transaction that is
+//! * I4  Only the holder of the real latch writes `rest`: so there is one writer, and no transaction that is
 //!   going to commit has the line in its read set, which a write would abort.
 //!
 //! # Against the lemmings
@@ -39,7 +41,7 @@
 //! Its latches may be nested; these may not (I3), since an elided latch does not appear as held to who
 //! passes it, which the document notes and leaves at that.
 
-mod adaptive;
+pub(crate) mod adaptive;
 mod policy;
 mod raw;
 
@@ -62,12 +64,13 @@ mod tests;
 use super::Kind;
 use super::queue::Node;
 use crate::backoff::Backoff;
-use crate::htm::Watch;
 use crate::htm::engine::{BUSY, Engine};
+use crate::htm::{Watch, Way};
 use crate::shim::{AtomicU32, Ordering, hint};
+use crate::site::Site;
 use crate::worker::Worker;
-use adaptive::{State, Why};
-use policy::{Next, Policy};
+use adaptive::SITES;
+use policy::{Next, Policy, Why};
 use raw::Raw;
 
 #[cfg(not(feature = "emulated"))]
@@ -88,8 +91,19 @@ fn native() -> Option<Native> {
 pub(super) struct Elided<E = Native> {
     engine: E,
     policy: Policy,
-    state: AtomicU32,
+    /// The number of its site.
+    site: u8,
+    rest: AtomicU32,
     raw: Raw,
+}
+
+/// How a latch was passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// The latch is held.
+    Taken,
+    /// The caller is in a transaction.
+    Inside,
 }
 
 /// What came of trying not to take the latch.
@@ -103,18 +117,19 @@ enum Attempt {
 }
 
 impl Elided {
-    /// A latch of `kind`, if there is something here to elide it by.
-    pub(super) fn here(kind: Kind) -> Option<Self> {
-        native().map(|engine| Self::over(engine, Policy::of(kind)))
+    /// A latch of `kind` at `site`, if there is something here to elide it by.
+    pub(super) fn here(kind: Kind, site: &'static Site) -> Option<Self> {
+        native().map(|engine| Self::over(engine, Policy::of(kind), site))
     }
 }
 
 impl<E: Engine> Elided<E> {
-    fn over(engine: E, policy: Policy) -> Self {
+    fn over(engine: E, policy: Policy, site: &'static Site) -> Self {
         Self {
             engine,
             policy,
-            state: AtomicU32::new(policy.first().word()),
+            site: site.number(SITES) as u8,
+            rest: AtomicU32::new(0),
             raw: Raw::under(policy),
         }
     }
@@ -123,49 +138,97 @@ impl<E: Engine> Elided<E> {
         self.policy.kind()
     }
 
-    /// As [`Latch::try_acquire`](super::Latch::try_acquire).
+    /// Whether this pass is one of those of a turn that take the latch, and need nothing else. To be inlined.
+    #[inline(always)]
+    pub(super) fn is_taken(&self, worker: &Worker) -> bool {
+        if self.policy != Policy::Adaptive {
+            return false;
+        }
+        self.engine.leave_others(); // I3
+        worker.tally().next_is_taken(self.site())
+    }
+
+    /// As [`Latch::try_acquire`](super::Latch::try_acquire), for a pass that [`is_taken`](Self::is_taken).
+    #[inline(always)]
+    pub(super) fn try_take(&self, worker: &Worker, node: &Node) -> Option<Entry> {
+        let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
+        if !taken {
+            worker.tally().take_back(self.site(), Way::Taken);
+        }
+        taken.then_some(Entry::Taken)
+    }
+
+    /// As [`Latch::try_acquire`](super::Latch::try_acquire). Says how it passed.
     ///
     /// # Safety
     ///
     /// That of the contract.
     #[inline]
-    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> bool {
+    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> Option<Entry> {
         self.engine.leave_others(); // I3
-        match self.attempt(worker) {
-            Attempt::Inside => true,
-            Attempt::Held => false,
+        let way = self.way(worker);
+        if way == Way::Taken {
+            return self.try_take(worker, node);
+        }
+        let entry = match self.attempt(worker) {
+            Attempt::Inside => Some(Entry::Inside),
+            Attempt::Held => None,
             Attempt::Take(why) => {
                 let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
-                self.took_if(taken, worker, why)
+                self.took_if(taken, worker, why).then_some(Entry::Taken)
             }
+        };
+        if entry.is_none() && self.policy == Policy::Adaptive {
+            // Not counted: if the caller waits, that counts anew.
+            worker.tally().take_back(self.site(), way);
         }
+        entry
+    }
+
+    /// Whether this pass takes the latch as if there were no transactions, since trying does not pay.
+    #[inline(always)]
+    fn way(&self, worker: &Worker) -> Way {
+        if self.policy != Policy::Adaptive {
+            return Way::Tried;
+        }
+        let way = worker.tally().next_way(self.site());
+        way.unwrap_or_else(|| self.way_of_next_turn(worker))
+    }
+
+    #[cold]
+    fn way_of_next_turn(&self, worker: &Worker) -> Way {
+        let passes = adaptive::next_turn(worker, self.site(), self.engine.now());
+        worker.tally().grant(self.site(), passes)
+    }
+
+    #[inline(always)]
+    fn site(&self) -> usize {
+        usize::from(self.site)
     }
 
     /// Gives the latch back, or ends the transaction.
     ///
     /// # Safety
     ///
-    /// The caller has acquired it, with this node.
-    #[inline]
-    pub(super) unsafe fn release(&self, watch: Watch<'_>, node: &Node) {
-        if self.raw.is_free() {
-            // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
-            unsafe { self.engine.end() }
-            watch.committed();
-        } else {
+    /// The caller has acquired it, with this node, and was told `entry`.
+    #[inline(always)]
+    pub(super) unsafe fn release(&self, entry: Entry, watch: Watch<'_>, node: &Node) {
+        match entry {
             // SAFETY: the caller holds the real latch (I2).
-            unsafe { self.raw.release(node) }
+            Entry::Taken => unsafe { self.raw.release(node) },
+            Entry::Inside => {
+                // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
+                unsafe { self.engine.end() }
+                watch.committed();
+            }
         }
     }
 
     /// Tries not to take the latch.
     #[inline]
     fn attempt(&self, worker: &Worker) -> Attempt {
-        if self.state().rest() > 0 {
+        if self.rest() > 0 {
             return Attempt::Take(Why::Resting);
-        }
-        if self.policy.probes(worker) {
-            return Attempt::Take(Why::Probe);
         }
         let watch = worker.watch();
         let mut failures = 0;
@@ -190,9 +253,9 @@ impl<E: Engine> Elided<E> {
     }
 
     #[inline(always)]
-    fn state(&self) -> State {
+    fn rest(&self) -> u32 {
         // Relaxed: a hint for whoever does not hold the latch; who does is the only one to write it (I4).
-        State::of_word(self.state.load(Ordering::Relaxed))
+        self.rest.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -206,10 +269,10 @@ impl<E: Engine> Elided<E> {
     #[inline]
     fn took(&self, worker: &Worker, why: Why) {
         worker.tally().real();
-        let before = self.state();
-        let after = self.policy.taken(before, worker.id(), why);
+        let before = self.rest();
+        let after = self.policy.rest(before, why);
         if before != after {
-            self.state.store(after.word(), Ordering::Relaxed); // Relaxed: see `state`.
+            self.rest.store(after, Ordering::Relaxed); // Relaxed: see `rest`.
         }
     }
 
@@ -219,26 +282,31 @@ impl<E: Engine> Elided<E> {
     ///
     /// That of the contract.
     #[cold]
-    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
+    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) -> Entry {
         self.engine.leave_others(); // I3
+        if self.way(worker) == Way::Taken {
+            self.engine.exclusively(|| self.raw.acquire(node));
+            return Entry::Taken;
+        }
         let mut backoff = Backoff::new();
         loop {
             while !self.raw.is_free() {
                 // A model has no time to be patient in.
                 if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
                     self.engine.exclusively(|| self.raw.acquire(node));
-                    return self.took(worker, Why::Waited);
+                    self.took(worker, Why::Waited);
+                    return Entry::Taken;
                 }
                 backoff.snooze();
             }
             match self.attempt(worker) {
-                Attempt::Inside => return,
-                // Another holder, and so another wait. While the latch rests there is but one, as over `parking`.
+                Attempt::Inside => return Entry::Inside,
+                // Another holder, and so another wait.
                 Attempt::Held => backoff = Backoff::new(),
                 Attempt::Take(why) => {
                     let taken = self.engine.exclusively(|| self.raw.try_acquire(node));
                     if self.took_if(taken, worker, why) {
-                        return;
+                        return Entry::Taken;
                     }
                 }
             }

@@ -1,283 +1,415 @@
-//! When trying pays: what a latch learns from the passes that take it.
+//! Whether trying pays, found by trying.
 //!
-//! A transaction that commits costs more than a latch that is free and that this thread had last, so where
-//! nobody else comes elision only costs; and where transactions abort it costs more still. Neither can be
-//! seen from inside a transaction. It can be seen by who takes the real latch, and may be written down
-//! there, since nobody else has the latch's line in a transaction that will commit.
+//! A transaction that commits costs more than a latch that is free and that this processor had last, and more than
+//! a line that comes from another processor for what lies on it in any case; one that aborts costs more still. What elision
+//! saves, a wait or a line that nobody writes, cannot be told from what a single pass sees. So all passes go one way
+//! for a while, then the other way, and what is faster is kept.
 //!
 //! # How it goes
 //!
 //! ```text
-//!            moved seldom                             credit gone: rest doubles, credit halves
-//!         +--------------+                         +------------------------------------------+
-//!         v              |                         |                                          |
-//!   rest, some passes -> look, 16 passes -- moved often --> try: elided, but for one pass in 2,048
-//!         ^                  ^                                |                               |
-//!         |                  +-------- that one: it paid -----+                               |
-//!         +-----------------------------------------------------------------------------------+
+//!              some turns of one worker                   24 turns of all workers
+//!   going, one way ----------------> timing, the same way -----------------------> comparing, the other way
+//!         ^                                                                               |
+//!         +-------- the faster way; if it is the old one, twice as long as before --------+
 //! ```
 //!
-//! *Look.* Sixteen passes take the latch, and count how often it *moved*: another worker than the last one has
-//! it. Each move is a cache line sent from core to core, or a wait, and that is all that elision can save.
-//! Waiting would be too late a sign: short sections hardly ever meet. At fewer than two moves of sixteen the
-//! latch rests for 240 passes, and looks again.
+//! It goes by *site*: all latches that are the same place in the code (the buckets of a lock table, the accounts
+//! of a bank) are tried together, by all workers, since a pass can be elided beside others that are elided, and not beside those
+//! who take the latch. A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 otherwise, so
+//! that a pass reads and writes nothing for it that belongs to others.
 //!
-//! *Try.* Each pass begins a transaction. One that gives up pays one from the credit. When that is gone, trying
-//! did not pay: the latch rests, each time twice as long as the time before, up to 4,095 passes, and the next
-//! trial has half the credit, down to two. One pass in 2,048, drawn by each worker, takes the latch instead:
-//! that the trial got there shows that it pays, so credit and rest are as good as can be again; and it looks
-//! again, as those for whom it tried may be gone.
+//! What is compared is the time of whole turns, with all that a worker does between its passes, since that is what
+//! a program's time is made of. Of 24 turns the first 8 are not counted: others may still go the old way. Of the other 16
+//! the 12 shortest count, since a thread that lost its processor says nothing. Elision must
+//! be faster by a twentieth. Otherwise the latch is taken, and while it is, its passes are those of the latch underneath, waiting
+//! included.
 //!
 //! # What it costs
 //!
-//! * Used by one thread: nothing is ever tried. A pass decrements one word on the line that it has taken.
-//! * Used by many, where transactions abort: at worst two passes of 4,097 give up, each after three attempts.
-//! * Used by many, where they commit: 17 passes of 2,064 are not elided.
-//! * When a thread stays behind alone, it tries some 2,048 passes more.
+//! * Where the latch is taken: a count for each pass; the trials, some 1,500 passes of 4,096 of one worker at the beginning,
+//!   of half a million once it has been found right seven times in a row.
+//! * Where it is elided: the same.
+//! * A change is noticed after half a million passes at worst.
+//!
+//! One latch of a site that is wanted by all, among others that are not, makes its own passes rest: after a pass that
+//! gave up the next [`REST`] of this latch take it.
 //!
 //! # State
 //!
-//! ```text
-//! 31    26 25   22 21   17 16   12 11         0
-//! +--------+-------+-------+-------+-----------+
-//! | credit | moved |  who  | losses|   rest    |
-//! +--------+-------+-------+-------+-----------+
-//! ```
+//! Of a site, for all workers ([`Trial`]): the phase, how many turns ended in it, and their times, each way. Of a worker and a
+//! site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which phase that began ([`Turn`]).
 //!
-//! `rest` passes are left that do not try; the last sixteen of them look. `who` is the last holder, by the low
-//! bits of its id: two workers that look the same make a latch rest too long, and no harm. `losses` is how often in a
-//! row trying did not pay. The other policies use `rest` alone.
+//! # Orderings
+//!
+//! None: all of it is a hint. A time that is written late counts for the wrong way, one of twelve. Only the phase has to
+//! go on: whoever ends a turn after the last that counts ends the phase, if somebody else has not (I1).
+//!
+//! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of it: so it is
+//!   ended once, whoever sleeps.
 
-/// One pass in so many of those that could try takes the latch.
-pub(super) const PROBE: u64 = 2_048;
+use crate::site::{Component, Pattern, Site};
+use crate::worker::Worker;
+use std::cell::Cell;
+// Not those of the model checker: nothing depends on what is read here, so it would only have more to try.
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Passes that look whether the latch moves. Few in a model, in which there are few.
-pub(super) const LOOK: u32 = if cfg!(loom) { 1 } else { 16 };
-/// From so many moves among them on, trying may pay.
-pub(super) const MOVES: u32 = if cfg!(loom) { 1 } else { 2 };
-/// Passes until a latch that did not move looks again, that look included.
-pub(super) const IDLE: u32 = 256;
-/// The rest after the first loss.
-const SHORTEST: u32 = 64;
-/// Losses after which the rest is no longer, and the credit no smaller.
-const MOST_LOSSES: u32 = 6;
-/// Passes that may give up in a trial after one that paid.
-const MOST_CREDIT: u32 = 63;
-const LEAST_CREDIT: u32 = 2;
-/// As many losses a latch begins with: the first trial is short.
-const FIRST_LOSSES: u32 = 3;
+/// Ending a turn of a trial.
+static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of elision");
 
-/// Why a pass took the latch.
+/// Passes that take a latch after one that gave up.
+pub(super) const REST: u32 = 15;
+
+/// Sites that are told apart. The others share the last one.
+pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// Passes of a turn while nothing is tried, and in a trial.
+const LONG: i32 = if cfg!(loom) { 1 } else { 512 };
+const SHORT: i32 = if cfg!(loom) { 1 } else { 64 };
+/// Turns of a trial that do not count, those that do, and how many of these at the most.
+const EARLY: usize = if cfg!(loom) { 0 } else { 8 };
+const COUNTED: usize = if cfg!(loom) { 1 } else { 16 };
+const SHORTEST: usize = if cfg!(loom) { 1 } else { 12 };
+/// Turns of one worker between trials, after a change.
+const FEWEST: u32 = if cfg!(loom) { 1 } else { 8 };
+/// How often that is doubled.
+const MOST_PATIENCE: u32 = 7;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
-    /// The latch rests.
-    Resting,
-    /// To have a look, while it tries.
-    Probe,
-    /// Its transactions aborted.
-    GaveUp,
-    /// It was held for long.
-    Waited,
+enum Stage {
+    Going,
+    Timing,
+    Comparing,
 }
 
-/// See above.
+/// A phase: which of all since the beginning, how patient, the stage, and whether passes are elided in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State(u32);
+struct Phase(u32);
 
-const REST: (u32, u32) = (0, 12);
-const LOSSES: (u32, u32) = (12, 5);
-const WHO: (u32, u32) = (17, 5);
-const MOVED: (u32, u32) = (22, 4);
-const CREDIT: (u32, u32) = (26, 6);
+impl Phase {
+    const ELIDES: u32 = 1;
+    const STAGE: u32 = 1;
+    const PATIENCE: u32 = 3;
+    const NUMBER: u32 = 6;
 
-const fn mask((_, bits): (u32, u32)) -> u32 {
-    (1 << bits) - 1
-}
+    /// Models have few passes: they begin in the middle of a trial.
+    const FIRST: Self = match cfg!(loom) {
+        false => Self::of(0, 0, Stage::Going, false),
+        true => Self::of(0, 0, Stage::Comparing, true),
+    };
+    /// No latch is ever in it.
+    const NONE: Self = Self(u32::MAX);
 
-impl State {
-    /// Where a latch begins that adapts.
-    pub(super) const LOOKING: Self = Self(0)
-        .with(REST, LOOK)
-        .with(LOSSES, FIRST_LOSSES)
-        .with(CREDIT, credit(FIRST_LOSSES));
-
-    /// With nothing but a rest.
-    pub(super) const fn plain(rest: u32) -> Self {
-        Self(rest)
+    const fn of(number: u32, patience: u32, stage: Stage, elides: bool) -> Self {
+        Self(
+            number << Self::NUMBER
+                | patience << Self::PATIENCE
+                | (stage as u32) << Self::STAGE
+                | elides as u32,
+        )
     }
 
-    pub(super) const fn of_word(word: u32) -> Self {
-        Self(word)
+    fn elides(self) -> bool {
+        self.0 & Self::ELIDES != 0
     }
 
-    pub(super) const fn word(self) -> u32 {
-        self.0
-    }
-
-    /// How many passes are not to try.
-    #[inline(always)]
-    pub(super) const fn rest(self) -> u32 {
-        self.get(REST)
-    }
-
-    const fn get(self, field: (u32, u32)) -> u32 {
-        self.0 >> field.0 & mask(field)
-    }
-
-    const fn with(self, field: (u32, u32), value: u32) -> Self {
-        let most = mask(field);
-        let value = if value > most { most } else { value };
-        Self(self.0 & !(most << field.0) | value << field.0)
-    }
-
-    /// What comes after a pass that took the latch.
-    #[inline(always)]
-    pub(super) const fn taken(self, worker: u32, why: Why) -> Self {
-        match why {
-            // Nearly always: one subtraction, and the field does not borrow.
-            Why::Resting if self.rest() > LOOK => Self(self.0 - 1),
-            Why::Resting => self.looked(worker),
-            Why::Probe => self
-                .with(REST, LOOK)
-                .with(LOSSES, 0)
-                .with(CREDIT, credit(0))
-                .with(MOVED, 0),
-            Why::GaveUp => self.gave_up(),
-            // A holder that stayed for long, or is not running: nothing to learn from.
-            Why::Waited => self,
+    fn stage(self) -> Stage {
+        match self.0 >> Self::STAGE & 3 {
+            0 => Stage::Going,
+            1 => Stage::Timing,
+            _ => Stage::Comparing,
         }
     }
 
-    const fn looked(self, worker: u32) -> Self {
-        let who = worker & mask(WHO);
-        let moved = self.get(MOVED) + (self.get(WHO) != who) as u32;
-        let next = Self(self.0 - 1).with(WHO, who).with(MOVED, moved);
-        if next.rest() > 0 {
-            return next;
-        }
-        // The look is over.
-        let next = next.with(MOVED, 0);
-        if moved < MOVES {
-            next.with(REST, IDLE)
-        } else {
-            next
+    fn patience(self) -> u32 {
+        self.0 >> Self::PATIENCE & 7
+    }
+
+    /// The one after it; `pays` says whether elision does, once both ways were timed.
+    fn next(self, pays: impl FnOnce() -> bool) -> Self {
+        let number = (self.0 >> Self::NUMBER).wrapping_add(1) << Self::NUMBER >> Self::NUMBER;
+        let (patience, elides) = (self.patience(), self.elides());
+        match self.stage() {
+            Stage::Going => Self::of(number, patience, Stage::Timing, elides),
+            Stage::Timing => Self::of(number, patience, Stage::Comparing, !elides),
+            Stage::Comparing => {
+                let pays = pays();
+                let confirmed = pays != elides;
+                let patience = if confirmed {
+                    (patience + 1).min(MOST_PATIENCE)
+                } else {
+                    0
+                };
+                Self::of(number, patience, Stage::Going, pays)
+            }
         }
     }
 
-    const fn gave_up(self) -> Self {
-        let left = self.get(CREDIT).saturating_sub(1);
-        if left > 0 {
-            return self.with(CREDIT, left);
-        }
-        let losses = self.get(LOSSES);
-        let more = if losses < MOST_LOSSES {
-            losses + 1
-        } else {
-            losses
+    /// Passes of a turn in it: below 0 if they are to be elided.
+    fn passes(self) -> i32 {
+        let passes = match self.stage() {
+            Stage::Going => LONG,
+            Stage::Timing | Stage::Comparing => SHORT,
         };
-        self.with(REST, SHORTEST << losses)
-            .with(LOSSES, more)
-            .with(CREDIT, credit(more))
-            .with(MOVED, 0)
+        if self.elides() { -passes } else { passes }
     }
 }
 
-/// Passes that may give up in a trial after so many losses.
-const fn credit(losses: u32) -> u32 {
-    let credit = (MOST_CREDIT + 1) >> losses;
-    if credit > MOST_CREDIT {
-        MOST_CREDIT
-    } else if credit < LEAST_CREDIT {
-        LEAST_CREDIT
-    } else {
-        credit
+/// What is known of the latches of one site.
+#[derive(Debug)]
+struct Trial {
+    phase: AtomicU32,
+    /// Turns of a trial that have ended.
+    ended: AtomicU32,
+    /// Ticks of turns of a trial: of those that took the latch, and those that were elided.
+    times: [[AtomicU32; COUNTED]; 2],
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Self {
+            phase: AtomicU32::new(Phase::FIRST.0),
+            ended: AtomicU32::new(0),
+            times: Default::default(),
+        }
     }
 }
 
-const _: () = assert!(REST.1 + LOSSES.1 + WHO.1 + MOVED.1 + CREDIT.1 == 32);
-const _: () = assert!(IDLE <= mask(REST) && LOOK < IDLE && MOVES <= mask(MOVED));
+impl Trial {
+    fn phase(&self) -> Phase {
+        Phase(self.phase.load(Ordering::Relaxed))
+    }
+
+    /// A turn of `ticks` has begun and ended in `phase`.
+    fn ended(&self, phase: Phase, ticks: u64) {
+        let before = self.ended.fetch_add(1, Ordering::Relaxed) as usize;
+        let times = &self.times[usize::from(phase.elides())];
+        if let Some(time) = before.checked_sub(EARLY).and_then(|turn| times.get(turn)) {
+            time.store(u32::try_from(ticks).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+        if before + 1 >= EARLY + COUNTED {
+            self.go_on(phase);
+        }
+    }
+
+    /// Ends `phase`, unless somebody did.
+    fn go_on(&self, phase: Phase) {
+        let next = phase.next(|| self.pays());
+        // Before the exchange, so that no turn of the next phase is taken for its last.
+        self.ended.store(0, Ordering::Relaxed);
+        let exchange = |from: &AtomicU32| {
+            from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        let _somebody_else_was_first = exchange(&self.phase).is_err(); // I1
+    }
+
+    /// Whether turns that were elided took a twentieth less than those that were not, or less than that.
+    fn pays(&self) -> bool {
+        let [taken, elided] = self.times.each_ref().map(|times| {
+            let mut times = times.each_ref().map(|time| time.load(Ordering::Relaxed));
+            times.sort_unstable();
+            times[..SHORTEST]
+                .iter()
+                .copied()
+                .map(u64::from)
+                .sum::<u64>()
+        });
+        elided * 20 < taken * 19
+    }
+}
+
+/// What is known of the latches of all sites, by all workers of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Trials([crate::cache_line::CachePadded<Trial>; SITES]);
+
+/// The turn that a worker is in, at one site.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    phase: Phase,
+    since: u64,
+    /// How many have ended, if nothing is tried.
+    turns: u32,
+}
+
+/// Those of one worker.
+#[derive(Debug)]
+pub(crate) struct Turns(Box<[Cell<Turn>; SITES]>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        let none = Turn {
+            phase: Phase::NONE,
+            since: 0,
+            turns: 0,
+        };
+        Self(Box::new(std::array::from_fn(|_| Cell::new(none))))
+    }
+}
+
+/// Begins the next turn of passes at the site of that number, `now` being the clock's. Says which way they go:
+/// their number, below 0 if they are to be elided.
+pub(super) fn next_turn(worker: &Worker, site: usize, now: u64) -> i32 {
+    let trial = &worker.trials().0[site];
+    let cell = &worker.turns().0[site];
+    let mut turn = cell.get();
+    if turn.phase == trial.phase() {
+        match turn.phase.stage() {
+            Stage::Going => {
+                turn.turns += 1;
+                if turn.turns >= FEWEST << turn.phase.patience() {
+                    trial.go_on(turn.phase);
+                }
+            }
+            Stage::Timing | Stage::Comparing => {
+                worker.account().passed(&TRIAL);
+                trial.ended(turn.phase, now.saturating_sub(turn.since));
+            }
+        }
+    }
+    let phase = trial.phase();
+    if turn.phase != phase {
+        (turn.phase, turn.turns) = (phase, 0);
+    }
+    turn.since = now;
+    cell.set(turn);
+    phase.passes()
+}
+
+const _: () = assert!(MOST_PATIENCE < 8 && SHORTEST <= COUNTED);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::worker::Workers;
 
-    /// Passes of one worker until something is tried, at most `most`.
-    fn rests(mut state: State, who: impl Fn(u32) -> u32, most: u32) -> (u32, State) {
-        for passed in 0..most {
-            if state.rest() == 0 {
-                return (passed, state);
-            }
-            state = state.taken(who(passed), Why::Resting);
-        }
-        (most, state)
-    }
-
-    #[test]
-    fn a_latch_that_one_worker_uses_is_never_elided() {
-        for worker in [0, 5, 31, 32, 1_000] {
-            let (passed, state) = rests(State::LOOKING, |_| worker, 100_000);
-            assert_eq!(passed, 100_000);
-            assert!(state.rest() > 0);
-        }
-    }
-
-    #[test]
-    fn a_latch_that_moves_is_elided_after_one_look() {
-        let (passed, state) = rests(State::LOOKING, |pass| pass / 4, 1_000);
-        assert_eq!((passed, state.rest()), (LOOK, 0));
-        // Once it had one user for a while, then two: at the next look.
-        let (_, idle) = rests(State::LOOKING, |_| 7, LOOK);
-        let (passed, _) = rests(idle, |pass| pass % 2, 1_000);
-        assert_eq!(passed, IDLE);
-    }
-
-    /// One pass of 2,000 and fewer gives up where nothing ever commits, from the seventh trial on.
-    #[test]
-    fn where_nothing_commits_hardly_anything_is_tried() {
-        let (mut state, mut given_up, mut rested) = (State::LOOKING, 0u32, 0);
-        for trial in 0..100 {
-            let (passed, next) = rests(state, |pass| pass, 1_000_000);
-            state = next;
-            let mut tried = 0;
-            while state.rest() == 0 {
-                state = state.taken(0, Why::GaveUp);
-                tried += 1;
-            }
-            if trial >= 7 {
-                rested += passed;
-                given_up += tried;
+    /// Turns of workers one after the other, until `passes` have passed: how many of them were elided. A pass takes
+    /// so many ticks.
+    fn passed(workers: &[Worker], passes: u64, ticks: impl Fn(bool) -> u64, now: &mut u64) -> u64 {
+        let (mut done, mut elided) = (0, 0);
+        for worker in workers.iter().cycle() {
+            let turn = next_turn(worker, 0, *now);
+            let length = u64::from(turn.unsigned_abs());
+            *now += length * ticks(turn < 0);
+            done += length;
+            elided += if turn < 0 { length } else { 0 };
+            if done >= passes {
+                break;
             }
         }
-        assert!(given_up * 2_000 < rested, "{given_up} of {rested}");
+        elided
+    }
+
+    const PASSES: u64 = 50_000_000;
+
+    #[test]
+    fn the_faster_way_is_gone() {
+        let workers = Workers::with_seed(1);
+        let one = [workers.worker()];
+        let mut now = 0;
+        let elided = passed(
+            &one,
+            PASSES,
+            |elided| if elided { 20 } else { 15 },
+            &mut now,
+        );
+        assert!(elided > 0 && elided * 200 < PASSES, "{elided}");
+        // And the other one, once that has changed.
+        let elided = passed(
+            &one,
+            PASSES,
+            |elided| if elided { 20 } else { 90 },
+            &mut now,
+        );
+        assert!((PASSES - elided) * 50 < PASSES, "{elided}");
+        let elided = passed(&one, PASSES, |_| 20, &mut now);
+        assert!(elided * 50 < PASSES, "as fast is not enough: {elided}");
     }
 
     #[test]
-    fn a_trial_that_paid_makes_up_for_those_that_did_not() {
-        let mut state = State::LOOKING;
-        for _ in 0..50 {
-            state = rests(state, |pass| pass, 10_000).1;
-            while state.rest() == 0 {
-                state = state.taken(0, Why::GaveUp);
-            }
+    fn a_change_is_noticed_within_so_many_passes() {
+        let workers = Workers::with_seed(1);
+        let one = [workers.worker()];
+        let mut now = 0;
+        passed(
+            &one,
+            PASSES,
+            |elided| if elided { 20 } else { 15 },
+            &mut now,
+        );
+        let most = 600_000;
+        passed(&one, most, |elided| if elided { 20 } else { 90 }, &mut now);
+        let elided = passed(&one, 4_000, |elided| if elided { 20 } else { 90 }, &mut now);
+        assert!(elided >= 4_000, "{elided}");
+    }
+
+    /// Turns of one worker that are a thousand times as long as they should be: it lost its processor.
+    #[test]
+    fn a_quarter_of_the_turns_may_be_of_any_length() {
+        let workers = Workers::with_seed(1);
+        let one = [workers.worker()];
+        let (mut now, mut elided, mut done, mut turns) = (0, 0, 0, 0u64);
+        while done < PASSES {
+            let turn = next_turn(&one[0], 0, now);
+            let length = u64::from(turn.unsigned_abs());
+            turns += 1;
+            let lost = if turns.is_multiple_of(4) { 1_000 } else { 1 };
+            now += length * if turn < 0 { 20 } else { 90 * lost };
+            done += length;
+            elided += if turn < 0 { length } else { 0 };
         }
-        assert_eq!(state.get(LOSSES), MOST_LOSSES);
-        state = rests(state, |pass| pass, 10_000).1.taken(1, Why::Probe);
-        assert_eq!((state.rest(), state.get(LOSSES)), (LOOK, 0));
-        assert_eq!(state.get(CREDIT), MOST_CREDIT);
-        // So many passes may give up until the next probe, and the trial goes on.
-        let (_, mut state) = rests(state, |pass| pass, 100);
-        for _ in 1..MOST_CREDIT {
-            state = state.taken(0, Why::GaveUp);
-            assert_eq!(state.rest(), 0);
-        }
-        assert_eq!(state.taken(0, Why::GaveUp).rest(), SHORTEST);
+        assert!((PASSES - elided) * 20 < PASSES, "{elided}");
+    }
+
+    /// All go the same way but for the turn that they are in.
+    #[test]
+    fn workers_of_one_site_go_the_same_way() {
+        let workers = Workers::with_seed(1);
+        let many: Vec<Worker> = (0..8).map(|_| workers.worker()).collect();
+        let mut now = 0;
+        let elided = passed(
+            &many,
+            PASSES,
+            |elided| if elided { 20 } else { 90 },
+            &mut now,
+        );
+        assert!((PASSES - elided) * 50 < PASSES, "{elided}");
+        let ways: Vec<bool> = many
+            .iter()
+            .map(|worker| next_turn(worker, 0, now) < 0)
+            .collect();
+        assert!(
+            ways.iter().filter(|elided| **elided).count() >= 7,
+            "{ways:?}"
+        );
     }
 
     #[test]
-    fn who_waited_for_long_changes_nothing() {
-        for word in [0, State::LOOKING.word(), u32::MAX] {
-            let state = State::of_word(word);
-            assert_eq!(state.taken(3, Why::Waited), state);
+    fn sites_know_nothing_of_each_other() {
+        let workers = Workers::with_seed(1);
+        let one = [workers.worker()];
+        passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
+        assert_eq!(next_turn(&one[0], 1, 0), LONG);
+    }
+
+    /// Nobody who sleeps with the last turn of a phase keeps it from ending.
+    #[test]
+    fn a_phase_ends_though_the_last_turn_of_it_was_of_another() {
+        let trial = Trial::default();
+        trial.go_on(trial.phase());
+        let timing = trial.phase();
+        for _ in 0..EARLY + COUNTED {
+            trial.ended(timing, 1);
         }
+        let comparing = trial.phase();
+        assert_eq!(comparing.stage(), Stage::Comparing);
+        for _ in 0..EARLY + COUNTED - 1 {
+            trial.ended(comparing, 1);
+        }
+        trial.ended(timing, 1); // He slept.
+        assert_eq!(trial.phase(), comparing);
+        for _ in 0..EARLY + COUNTED {
+            trial.ended(comparing, 1);
+        }
+        assert_ne!(trial.phase(), comparing);
     }
 }

@@ -14,7 +14,8 @@ use crate::htm::Abort;
 use crate::htm::engine::Engine;
 use crate::latch::Kind;
 use crate::latch::queue::Node;
-use crate::shim::{Arc, AtomicU32, Mutex, Ordering, UnsafeCell, lock};
+use crate::shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
+use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
 use std::collections::VecDeque;
 
@@ -40,16 +41,31 @@ struct Inner {
     script: Mutex<Script>,
     /// Threads that were about to take the latch, ever. None are counted in a model.
     takers: AtomicU32,
+    /// A clock that only passes move on, each by what is said to be its cost: of those that take the latch, and of those
+    /// that begin a transaction.
+    now: AtomicU64,
+    costs: (u64, u64),
 }
 
 impl World {
     /// Transactions end as `script` says.
     pub fn new(script: Script) -> Self {
+        Self::costing(script, 1, 1)
+    }
+
+    /// As `new`, in which a pass takes so many ticks: one that takes the latch, and one that begins a transaction.
+    pub fn costing(script: Script, taken: u64, tried: u64) -> Self {
         Self(Arc::new(Inner {
-            inside: Alone::default(),
             script: Mutex::new(script),
-            takers: AtomicU32::new(0),
+            costs: (taken, tried),
+            ..Inner::default()
         }))
+    }
+
+    fn took(&self, ticks: u64) {
+        if !cfg!(loom) {
+            self.0.now.fetch_add(ticks, Ordering::Relaxed); // Relaxed: a clock, and nothing else.
+        }
     }
 
     /// Waits until so many threads have begun to take a latch, ever: each has it, or sleeps for it.
@@ -72,6 +88,7 @@ impl World {
 
 impl Engine for World {
     fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        self.took(self.0.costs.1);
         if let Some(abort) = self.next_abort() {
             return Err(abort);
         }
@@ -87,10 +104,20 @@ impl Engine for World {
 
     fn leave_others(&self) {}
 
+    fn now(&self) -> u64 {
+        // Relaxed: see `took`.
+        if cfg!(loom) {
+            0
+        } else {
+            self.0.now.load(Ordering::Relaxed)
+        }
+    }
+
     fn exclusively<R>(&self, take: impl FnOnce() -> R) -> R {
         if !cfg!(loom) {
             self.0.takers.fetch_add(1, Ordering::Relaxed); // Relaxed: see `wait_for_takers`.
         }
+        self.took(self.0.costs.0);
         self.0.inside.with(take)
     }
 }
@@ -105,6 +132,9 @@ pub struct Modelled<T> {
 // SAFETY: as for `Latched`: one pass after the other reaches the value.
 unsafe impl<T: Send> Sync for Modelled<T> {}
 
+/// Where all of these latches are.
+static SITE: Site = Site::new(Component::Latch, Pattern::Unbounded, "model");
+
 impl<T> Modelled<T> {
     /// `value` behind a latch of `kind`, over transactions of `world`.
     ///
@@ -112,7 +142,7 @@ impl<T> Modelled<T> {
     /// If latches of that kind begin none of their own.
     pub fn new(kind: Kind, world: &World, value: T) -> Self {
         Self {
-            latch: Elided::over(world.clone(), Policy::of(kind)),
+            latch: Elided::over(world.clone(), Policy::of(kind), &SITE),
             value: UnsafeCell::new(value),
         }
     }
@@ -121,14 +151,13 @@ impl<T> Modelled<T> {
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let node = Node::new();
         // SAFETY: the node stays here until the release below; no body in a test unwinds.
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
-            // SAFETY: as above.
-            unsafe { self.latch.acquire(worker, &node) };
-        }
+        let passed = unsafe { self.latch.try_acquire(worker, &node) };
+        // SAFETY: as above.
+        let entry = passed.unwrap_or_else(|| unsafe { self.latch.acquire(worker, &node) });
         // SAFETY: we have passed the latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: acquired above with this node.
-        unsafe { self.latch.release(worker.watch(), &node) };
+        unsafe { self.latch.release(entry, worker.watch(), &node) };
         result
     }
 
@@ -136,13 +165,11 @@ impl<T> Modelled<T> {
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         let node = Node::new();
         // SAFETY: as in `with`.
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
-            return None;
-        }
+        let entry = unsafe { self.latch.try_acquire(worker, &node) }?;
         // SAFETY: as in `with`.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: as in `with`.
-        unsafe { self.latch.release(worker.watch(), &node) };
+        unsafe { self.latch.release(entry, worker.watch(), &node) };
         Some(result)
     }
 

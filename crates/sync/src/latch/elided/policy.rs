@@ -1,9 +1,8 @@
 //! After which aborts to try again, and when not to try at all.
 
-use super::adaptive::{PROBE, State, Why};
+use super::adaptive::REST;
 use crate::htm::{Abort, engine::BUSY};
 use crate::latch::Kind;
-use crate::worker::Worker;
 
 /// How an elided latch goes on after an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub(crate) enum Policy {
     /// Tries up to three times, then takes the latch, and lets three passes after that not try either: what
     /// the elision of the C library does [001 §3.4].
     Cooldown,
-    /// As `Cooldown`, but tries only where that pays; see `adaptive`.
+    /// As `Cooldown`, with a longer rest, but tries only where that pays; see `adaptive`.
     Adaptive,
 }
 
@@ -28,6 +27,17 @@ pub(super) enum Next {
     WhenFree,
     /// Take the latch.
     Take,
+}
+
+/// Why a pass took the latch, that might have been elided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The latch rests.
+    Resting,
+    /// Its transactions aborted.
+    GaveUp,
+    /// It was held for long.
+    Waited,
 }
 
 impl Policy {
@@ -63,37 +73,17 @@ impl Policy {
         }
     }
 
-    /// Where a latch that has it begins.
-    pub(super) const fn first(self) -> State {
-        match self {
-            Self::Once | Self::Retry100 | Self::Cooldown => State::plain(0),
-            Self::Adaptive => State::LOOKING,
-        }
-    }
-
-    /// What comes after a pass that took the latch, `worker` being who did.
+    /// How many passes are not to try after one that took the latch, if `rest` were not to before.
     #[inline(always)]
-    pub(super) const fn taken(self, state: State, worker: u32, why: Why) -> State {
-        let resting = state.rest() > 0;
+    pub(super) const fn rest(self, rest: u32, why: Why) -> u32 {
         match (self, why) {
-            // Who waited for a latch that rests is one more pass, and one that the latch moved for.
-            (Self::Adaptive, _) if resting => state.taken(worker, Why::Resting),
-            // Another had the last pass of the rest: this one was not asked for.
-            (Self::Adaptive, Why::Resting) => state,
-            (Self::Adaptive, _) => state.taken(worker, why),
-            (_, Why::Resting) => State::plain(state.rest().saturating_sub(1)),
+            (_, Why::Resting) => rest.saturating_sub(1),
             // No transaction of his failed: nobody else is to rest for it, or those who wait would keep a rest going.
-            (Self::Cooldown, Why::Waited) => State::plain(state.rest()),
-            (Self::Cooldown, _) => State::plain(3),
-            _ => State::plain(0),
+            (_, Why::Waited) => rest,
+            (Self::Cooldown, Why::GaveUp) => 3,
+            (Self::Adaptive, Why::GaveUp) => REST,
+            (Self::Once | Self::Retry100, Why::GaveUp) => 0,
         }
-    }
-
-    /// Whether this pass is to take the latch, though it could try: so that somebody who may write the latch's
-    /// state has a look.
-    #[inline(always)]
-    pub(super) fn probes(self, worker: &Worker) -> bool {
-        self == Self::Adaptive && worker.random_below(PROBE) == 0
     }
 
     const fn retries(self) -> u32 {
