@@ -286,7 +286,7 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
             // Inlined, so that it costs next to nothing where trying does not pay.
-            Self::Elided(latch) if latch.is_taken(worker) => return latch.try_take(worker, node),
+            Self::Elided(latch) if latch.is_calm(worker) => return latch.try_calmly(worker, node),
             // SAFETY: as above.
             _ => return unsafe { self.try_acquire_eliding(worker, node) },
         };

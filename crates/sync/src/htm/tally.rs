@@ -54,6 +54,9 @@ pub(crate) struct Tally {
     /// Passes left of its turn at each site; below 0 if they are to be elided. A model checker is not told of them: nothing
     /// depends on what is read here.
     left: [AtomicI32; SITES],
+    /// Passes left that take the latch, at whatever site: so that where nothing is elided nobody has to know the site, which
+    /// lies beside the latch, on a line that may be far away.
+    calm: AtomicI32,
 }
 
 /// How a pass of a latch that adapts goes.
@@ -86,6 +89,7 @@ impl Default for Tally {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             left: Default::default(),
+            calm: AtomicI32::new(0),
         }
     }
 }
@@ -142,15 +146,27 @@ impl Tally {
         }
     }
 
-    /// Whether the next pass at that site is one that takes the latch; only then is it counted.
+    /// Whether the next pass takes the latch, at whatever site; only then is it counted.
     #[inline(always)]
-    pub(crate) fn next_is_taken(&self, site: usize) -> bool {
-        let left = &self.left[site % SITES];
-        let passes = left.load(Ordering::Relaxed);
-        if passes > 0 {
-            left.store(passes - 1, Ordering::Relaxed);
+    pub(crate) fn next_is_calm(&self) -> bool {
+        let calm = self.calm.load(Ordering::Relaxed);
+        if calm > 0 {
+            self.calm.store(calm - 1, Ordering::Relaxed);
         }
-        passes > 0
+        calm > 0
+    }
+
+    /// So many passes that take the latch, at whatever site.
+    pub(crate) fn grant_calm(&self, passes: i32) {
+        self.calm.store(passes, Ordering::Relaxed);
+        self.add(REAL, u64::try_from(passes).unwrap_or(0)); // I3
+    }
+
+    /// A pass that was calm did not come about.
+    #[cold]
+    pub(crate) fn take_back_calm(&self) {
+        let calm = self.calm.load(Ordering::Relaxed);
+        self.calm.store(calm + 1, Ordering::Relaxed);
     }
 
     /// The next turn at that site: so many passes, below 0 if elision is to be tried. Says how the first of them goes.
@@ -180,7 +196,8 @@ impl Tally {
         sum.busy += read(BUSY);
         let left = |left: &AtomicI32| u64::try_from(left.load(Ordering::Relaxed)).unwrap_or(0);
         // I3. Who reads meanwhile may read one of them later than the other, and find more or fewer by a turn.
-        sum.real += read(REAL).saturating_sub(self.left.iter().map(left).sum());
+        let left: u64 = self.left.iter().chain([&self.calm]).map(left).sum();
+        sum.real += read(REAL).saturating_sub(left);
         sum.committed_ticks += read(COMMITTED_TICKS);
         sum.aborted_ticks += read(ABORTED_TICKS);
         for (index, aborted) in sum.aborted.iter_mut().enumerate() {

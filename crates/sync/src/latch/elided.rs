@@ -138,22 +138,23 @@ impl<E: Engine> Elided<E> {
         self.policy.kind()
     }
 
-    /// Whether this pass is one of those of a turn that take the latch, and need nothing else. To be inlined.
+    /// Whether this pass takes the latch since nothing is elided anywhere, and needs nothing else. To be inlined.
     #[inline(always)]
-    pub(super) fn is_taken(&self, worker: &Worker) -> bool {
+    pub(super) fn is_calm(&self, worker: &Worker) -> bool {
         if self.policy != Policy::Adaptive {
             return false;
         }
         self.engine.leave_others(); // I3
-        worker.tally().next_is_taken(self.site())
+        worker.tally().next_is_calm()
     }
 
-    /// As [`Latch::try_acquire`](super::Latch::try_acquire), for a pass that [`is_taken`](Self::is_taken).
+    /// As [`Latch::try_acquire`](super::Latch::try_acquire), for a pass that [`is_calm`](Self::is_calm).
     #[inline(always)]
-    pub(super) fn try_take(&self, worker: &Worker, node: &Node) -> Option<Entry> {
+    pub(super) fn try_calmly(&self, worker: &Worker, node: &Node) -> Option<Entry> {
         let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
         if !taken {
-            worker.tally().take_back(self.site(), Way::Taken);
+            // Not counted: if the caller waits, that counts anew.
+            worker.tally().take_back_calm();
         }
         taken.then_some(Entry::Taken)
     }
@@ -167,20 +168,17 @@ impl<E: Engine> Elided<E> {
     pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> Option<Entry> {
         self.engine.leave_others(); // I3
         let way = self.way(worker);
-        if way == Way::Taken {
-            return self.try_take(worker, node);
-        }
-        let entry = match self.attempt(worker) {
-            Attempt::Inside => Some(Entry::Inside),
-            Attempt::Held => None,
-            Attempt::Take(why) => {
-                let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
-                self.took_if(taken, worker, why).then_some(Entry::Taken)
-            }
+        let try_raw = || self.engine.exclusively_now(|| self.raw.try_acquire(node));
+        let entry = match way {
+            Way::Taken => try_raw().then_some(Entry::Taken),
+            Way::Tried => match self.attempt(worker) {
+                Attempt::Inside => Some(Entry::Inside),
+                Attempt::Held => None,
+                Attempt::Take(why) => self.took_if(try_raw(), worker, why).then_some(Entry::Taken),
+            },
         };
         if entry.is_none() && self.policy == Policy::Adaptive {
-            // Not counted: if the caller waits, that counts anew.
-            worker.tally().take_back(self.site(), way);
+            worker.tally().take_back(self.site(), way); // As in `try_calmly`.
         }
         entry
     }
@@ -191,6 +189,9 @@ impl<E: Engine> Elided<E> {
         if self.policy != Policy::Adaptive {
             return Way::Tried;
         }
+        if worker.tally().next_is_calm() {
+            return Way::Taken;
+        }
         let way = worker.tally().next_way(self.site());
         way.unwrap_or_else(|| self.way_of_next_turn(worker))
     }
@@ -198,6 +199,10 @@ impl<E: Engine> Elided<E> {
     #[cold]
     fn way_of_next_turn(&self, worker: &Worker) -> Way {
         let passes = adaptive::next_turn(worker, self.site(), self.engine.now());
+        if passes > 1 && worker.trials().are_calm() {
+            worker.tally().grant_calm(passes - 1);
+            return worker.tally().grant(self.site(), 1);
+        }
         worker.tally().grant(self.site(), passes)
     }
 

@@ -37,7 +37,10 @@
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`Trial`]): the phase, how many turns ended in it, and their times, each way. Of a worker and a
+//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, and their times, each way. While all sites are
+//! going and none is elided a worker's turns are *calm*: one counter of passes for all sites, on the worker's own lines. The number of the
+//! site lies beside the latch; where that line comes from another processor, a count that has to wait for it makes the
+//! exchange on the latch wait twice. Of a worker and a
 //! site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which phase that began ([`Turn`]).
 //!
 //! # Orderings
@@ -48,6 +51,7 @@
 //! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of it: so it is
 //!   ended once, whoever sleeps.
 
+use crate::cache_line::CachePadded;
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
 use std::cell::Cell;
@@ -91,6 +95,8 @@ impl Phase {
     const STAGE: u32 = 1;
     const PATIENCE: u32 = 3;
     const NUMBER: u32 = 6;
+    /// What is set where passes are elided, or timed.
+    const LOUD: u32 = Self::ELIDES | 3 << Self::STAGE;
 
     /// Models have few passes: they begin in the middle of a trial.
     const FIRST: Self = match cfg!(loom) {
@@ -156,51 +162,23 @@ impl Phase {
 }
 
 /// What is known of the latches of one site.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Trial {
-    phase: AtomicU32,
     /// Turns of a trial that have ended.
     ended: AtomicU32,
     /// Ticks of turns of a trial: of those that took the latch, and those that were elided.
     times: [[AtomicU32; COUNTED]; 2],
 }
 
-impl Default for Trial {
-    fn default() -> Self {
-        Self {
-            phase: AtomicU32::new(Phase::FIRST.0),
-            ended: AtomicU32::new(0),
-            times: Default::default(),
-        }
-    }
-}
-
 impl Trial {
-    fn phase(&self) -> Phase {
-        Phase(self.phase.load(Ordering::Relaxed))
-    }
-
-    /// A turn of `ticks` has begun and ended in `phase`.
-    fn ended(&self, phase: Phase, ticks: u64) {
+    /// A turn of `ticks` has begun and ended in `phase`. Says whether that is over.
+    fn ended(&self, phase: Phase, ticks: u64) -> bool {
         let before = self.ended.fetch_add(1, Ordering::Relaxed) as usize;
         let times = &self.times[usize::from(phase.elides())];
         if let Some(time) = before.checked_sub(EARLY).and_then(|turn| times.get(turn)) {
             time.store(u32::try_from(ticks).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
-        if before + 1 >= EARLY + COUNTED {
-            self.go_on(phase);
-        }
-    }
-
-    /// Ends `phase`, unless somebody did.
-    fn go_on(&self, phase: Phase) {
-        let next = phase.next(|| self.pays());
-        // Before the exchange, so that no turn of the next phase is taken for its last.
-        self.ended.store(0, Ordering::Relaxed);
-        let exchange = |from: &AtomicU32| {
-            from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed)
-        };
-        let _somebody_else_was_first = exchange(&self.phase).is_err(); // I1
+        before + 1 >= EARLY + COUNTED
     }
 
     /// Whether turns that were elided took a twentieth less than those that were not, or less than that.
@@ -219,8 +197,53 @@ impl Trial {
 }
 
 /// What is known of the latches of all sites, by all workers of a database.
-#[derive(Debug, Default)]
-pub(crate) struct Trials([crate::cache_line::CachePadded<Trial>; SITES]);
+#[derive(Debug)]
+pub(crate) struct Trials {
+    /// Beside each other, since whoever wants to know whether all are calm reads them all; they hardly ever change.
+    phases: CachePadded<[AtomicU32; SITES]>,
+    sites: [CachePadded<Trial>; SITES],
+}
+
+impl Default for Trials {
+    fn default() -> Self {
+        let first = |_| AtomicU32::new(Phase::FIRST.0);
+        Self {
+            phases: CachePadded::new(std::array::from_fn(first)),
+            sites: Default::default(),
+        }
+    }
+}
+
+impl Trials {
+    fn phase(&self, site: usize) -> Phase {
+        Phase(self.phases[site].load(Ordering::Relaxed))
+    }
+
+    /// Whether latches are taken at all sites, and nothing is tried.
+    pub(super) fn are_calm(&self) -> bool {
+        let loud = |all, phase: &AtomicU32| all | phase.load(Ordering::Relaxed) & Phase::LOUD;
+        self.phases.iter().fold(0, loud) == 0
+    }
+
+    /// A turn of `ticks` of a trial has begun and ended in `phase`.
+    fn ended(&self, site: usize, phase: Phase, ticks: u64) {
+        if self.sites[site].ended(phase, ticks) {
+            self.go_on(site, phase);
+        }
+    }
+
+    /// Ends `phase`, unless somebody did.
+    fn go_on(&self, site: usize, phase: Phase) {
+        let trial = &self.sites[site];
+        let next = phase.next(|| trial.pays());
+        // Before the exchange, so that no turn of the next phase is taken for its last.
+        trial.ended.store(0, Ordering::Relaxed);
+        let exchange = |from: &AtomicU32| {
+            from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        let _somebody_else_was_first = exchange(&self.phases[site]).is_err(); // I1
+    }
+}
 
 /// The turn that a worker is in, at one site.
 #[derive(Debug, Clone, Copy)]
@@ -249,24 +272,24 @@ impl Default for Turns {
 /// Begins the next turn of passes at the site of that number, `now` being the clock's. Says which way they go:
 /// their number, below 0 if they are to be elided.
 pub(super) fn next_turn(worker: &Worker, site: usize, now: u64) -> i32 {
-    let trial = &worker.trials().0[site];
+    let trials = worker.trials();
     let cell = &worker.turns().0[site];
     let mut turn = cell.get();
-    if turn.phase == trial.phase() {
+    if turn.phase == trials.phase(site) {
         match turn.phase.stage() {
             Stage::Going => {
                 turn.turns += 1;
                 if turn.turns >= FEWEST << turn.phase.patience() {
-                    trial.go_on(turn.phase);
+                    trials.go_on(site, turn.phase);
                 }
             }
             Stage::Timing | Stage::Comparing => {
                 worker.account().passed(&TRIAL);
-                trial.ended(turn.phase, now.saturating_sub(turn.since));
+                trials.ended(site, turn.phase, now.saturating_sub(turn.since));
             }
         }
     }
-    let phase = trial.phase();
+    let phase = trials.phase(site);
     if turn.phase != phase {
         (turn.phase, turn.turns) = (phase, 0);
     }
@@ -394,22 +417,34 @@ mod tests {
     /// Nobody who sleeps with the last turn of a phase keeps it from ending.
     #[test]
     fn a_phase_ends_though_the_last_turn_of_it_was_of_another() {
-        let trial = Trial::default();
-        trial.go_on(trial.phase());
-        let timing = trial.phase();
+        let trials = Trials::default();
+        trials.go_on(0, trials.phase(0));
+        let timing = trials.phase(0);
+        assert!(!trials.are_calm());
         for _ in 0..EARLY + COUNTED {
-            trial.ended(timing, 1);
+            trials.ended(0, timing, 1);
         }
-        let comparing = trial.phase();
+        let comparing = trials.phase(0);
         assert_eq!(comparing.stage(), Stage::Comparing);
         for _ in 0..EARLY + COUNTED - 1 {
-            trial.ended(comparing, 1);
+            trials.ended(0, comparing, 1);
         }
-        trial.ended(timing, 1); // He slept.
-        assert_eq!(trial.phase(), comparing);
+        trials.ended(0, timing, 1); // He slept.
+        assert_eq!(trials.phase(0), comparing);
         for _ in 0..EARLY + COUNTED {
-            trial.ended(comparing, 1);
+            trials.ended(0, comparing, 1);
         }
-        assert_ne!(trial.phase(), comparing);
+        assert_ne!(trials.phase(0), comparing);
+        assert!(trials.are_calm());
+    }
+
+    /// Where one site is elided, passes at another are not calm, or those at the first would be taken.
+    #[test]
+    fn nobody_is_calm_beside_a_site_that_is_elided() {
+        let workers = Workers::with_seed(1);
+        let one = [workers.worker()];
+        assert!(one[0].trials().are_calm());
+        passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
+        assert!(!one[0].trials().are_calm());
     }
 }
