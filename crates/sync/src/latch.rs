@@ -277,6 +277,12 @@ impl Any {
             // SAFETY: passed on to the caller, here and below.
             return unsafe { latch.try_acquire(node) }.then_some(Entry::Taken);
         }
+        // Then those that adapt, where trying does not pay: they are to cost what parking does.
+        if let Self::Elided(latch) = self
+            && latch.is_calm(worker)
+        {
+            return latch.try_calmly(worker, node);
+        }
         cold_path();
         let taken = match self {
             // SAFETY: as above.
@@ -285,8 +291,6 @@ impl Any {
             Self::TasT(latch, _) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
-            // Inlined, so that it costs next to nothing where trying does not pay.
-            Self::Elided(latch) if latch.is_calm(worker) => return latch.try_calmly(worker, node),
             // SAFETY: as above.
             _ => return unsafe { self.try_acquire_eliding(worker, node) },
         };
@@ -303,6 +307,10 @@ impl Any {
             // SAFETY: passed on to the caller, here and below.
             return unsafe { latch.release(node) };
         }
+        if let Self::Elided(latch) = self {
+            // SAFETY: as above.
+            return unsafe { latch.release(entry, watch, node) };
+        }
         cold_path();
         match self {
             // SAFETY: as above.
@@ -312,17 +320,14 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.release(entry, watch, node) },
-            // SAFETY: as above.
             Self::Prefixed(latch) => unsafe { latch.release(node) },
-            Self::Parking(..) => unreachable!("it came first"),
+            Self::Parking(..) | Self::Elided(_) => unreachable!("they came first"),
         }
     }
 }
 
 // Out of line, and behind a wildcard in the matches above, so that an uncontended pass of the others takes few
-// instructions more than without these latches, and one of parking none. Counted for several orders of the
-// members; with a case of their own each pass would be up to two dearer.
+// instructions more than without these latches, and one of parking none.
 impl Any {
     /// # Safety
     ///
