@@ -70,9 +70,9 @@ fn passes_are_elided_in_every_manager_and_not_all_of_them() {
     }
 }
 
-/// By one thread: so the latch that adapts is always taken.
+/// So few passes end before anything is tried.
 #[test]
-fn the_latch_that_adapts_is_taken_where_nobody_else_comes() {
+fn the_latch_that_adapts_is_taken_at_first() {
     for kind in Kind::ALL {
         let done = played(kind, latch::Kind::ElidedAdaptive, Inheritance::Off);
         assert_eq!(done.attempts(), 0, "{kind}: {done:?}");

@@ -86,13 +86,13 @@ fn pass_twice(value: &Modelled<u64>, worker: &Worker) -> u64 {
     pass(value, worker) + pass(value, worker)
 }
 
-/// It looks, finds that it moved, and tries, while the other is anywhere.
+/// A trial, then the latch as it was, while the other is anywhere: in a model each turn is one pass.
 #[test]
-fn passes_of_a_latch_that_begins_to_try_exclude_each_other() {
+fn passes_of_a_latch_that_leaves_off_trying_exclude_each_other() {
     two(Kind::ElidedAdaptive, Script::Commit, pass_twice, pass);
 }
 
-/// What it writes down of that is written by holders alone, so that no look is lost to another's.
+/// The rest after a pass that gave up is written by holders alone.
 #[test]
 fn passes_of_a_latch_that_tries_in_vain_exclude_each_other() {
     let never = Script::Abort(Abort::because(Cause::Capacity));

@@ -214,7 +214,7 @@ pub(in crate::figure) fn figure_8(
             },
             Block {
                 title: "Latches passed inside each other".to_owned(),
-                note: "By one thread, so the adaptive latch has no reason to try.".to_owned(),
+                note: "By one thread: the adaptive latch is elided in its trials only.".to_owned(),
                 table: latches,
             },
         ],
