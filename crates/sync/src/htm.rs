@@ -56,6 +56,7 @@
 
 mod abort;
 mod instructions;
+mod trial;
 mod tally;
 pub(crate) mod engine;
 
@@ -63,6 +64,7 @@ pub use abort::{Abort, Cause};
 pub use tally::{Elisions, ticks};
 
 pub(crate) use tally::{Tally, Watch, Way};
+pub(crate) use trial::{SITES, Trials, Turns};
 
 use crate::shim::AtomicU32;
 use std::ffi::OsStr;

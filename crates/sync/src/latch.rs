@@ -47,7 +47,6 @@ use crate::htm::{self, Watch};
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
-pub(crate) use elided::adaptive::{SITES, Trials, Turns};
 use elided::{Elided, Entry};
 use std::{fmt, hint::cold_path};
 

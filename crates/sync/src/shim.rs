@@ -53,6 +53,11 @@ mod cell {
     }
 }
 
+/// Atomics that no model checker is told of: for hints and counts that nothing depends on, whatever is read of them.
+pub mod untold {
+    pub use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+}
+
 #[cfg(not(any(loom, shuttle)))]
 mod real {
     pub use std::sync::atomic::{

@@ -23,9 +23,6 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::OnceLock;
-// Not those of a model checker: a static outlives its models.
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a critical section is part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -119,7 +116,6 @@ pub struct Site {
     pub pattern: Pattern,
     /// What a person would call it.
     pub name: &'static str,
-    number: OnceLock<usize>,
 }
 
 impl Site {
@@ -129,19 +125,13 @@ impl Site {
             component,
             pattern,
             name,
-            number: OnceLock::new(),
         }
     }
 
-    /// Its number among the sites of this process that were asked for theirs, in the order in which they were; below
-    /// `most`, which those that came later share the last of.
-    pub(crate) fn number(&'static self, most: usize) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Relaxed: a number that nobody else gets, and no more.
-        let number = self
-            .number
-            .get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        (*number).min(most - 1)
+    /// A number below `most`, drawn from its name: others may have the same (Fowler, Noll and Vo's hash).
+    pub(crate) fn number(&self, most: usize) -> usize {
+        let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(16_777_619);
+        self.name.bytes().fold(2_166_136_261, step) as usize % most
     }
 }
 

@@ -5,7 +5,7 @@
 //! * I1  Only the worker that has the tally writes it, so a count needs no read-modify-write. It lies on
 //!   lines of its own, since a count beside somebody's data would abort whoever reads that.
 //! * I2  A commit is counted inside its transaction: who aborts has not counted it.
-//! * I3  Passes of a turn that take the latch (`latch/elided/adaptive`) are counted when it begins; those that are left
+//! * I3  Passes of a turn that take the latch (`trial`) are counted when it begins; those that are left
 //!   of it have not passed yet.
 //!
 //! # Time
@@ -14,11 +14,10 @@
 //! clock that is read inside could abort it. That is two looks at the clock of the processor for an attempt, some ten
 //! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
 
-use super::Cause;
-use crate::latch::SITES;
+use super::{Cause, trial::SITES};
+use crate::shim::untold::AtomicI32;
 use crate::shim::{AtomicU64, Ordering};
 use std::marker::PhantomData;
-use std::sync::atomic::AtomicI32;
 
 const CAUSES: usize = Cause::ALL.len();
 const COMMITTED: usize = CAUSES;
@@ -88,7 +87,7 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
-            left: Default::default(),
+            left: std::array::from_fn(|_| AtomicI32::new(0)),
             calm: AtomicI32::new(0),
         }
     }

@@ -8,7 +8,7 @@
 //! # State
 //!
 //! The real latch, and how many of its next passes are not to try elision. Whether trying pays at all, one kind learns
-//! of all latches of its site together (`adaptive`).
+//! of all latches of its site together (`htm::trial`).
 //!
 //! # Invariants
 //!
@@ -41,7 +41,6 @@
 //! Its latches may be nested; these may not (I3), since an elided latch does not appear as held to who
 //! passes it, which the document notes and leaves at that.
 
-pub(crate) mod adaptive;
 mod policy;
 mod raw;
 
@@ -65,11 +64,10 @@ use super::Kind;
 use super::queue::Node;
 use crate::backoff::Backoff;
 use crate::htm::engine::{BUSY, Engine};
-use crate::htm::{Watch, Way};
+use crate::htm::{SITES, Watch, Way};
 use crate::shim::{AtomicU32, Ordering, hint};
-use crate::site::Site;
+use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
-use adaptive::SITES;
 use policy::{Next, Policy, Why};
 use raw::Raw;
 
@@ -85,6 +83,9 @@ fn native() -> Option<Native> {
     #[cfg(feature = "emulated")]
     return crate::htm::switch().ok().map(|()| Native::default());
 }
+
+/// Ending a turn of passes of a latch that adapts.
+static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of elision");
 
 /// A latch, and what is done not to take it.
 #[derive(Debug)]
@@ -198,8 +199,10 @@ impl<E: Engine> Elided<E> {
 
     #[cold]
     fn way_of_next_turn(&self, worker: &Worker) -> Way {
-        let passes = adaptive::next_turn(worker, self.site(), self.engine.now());
-        if passes > 1 && worker.trials().are_calm() {
+        worker.account().passed(&TRIAL);
+        let trials = worker.trials();
+        let passes = trials.next_turn(worker.turns(), self.site(), self.engine.now());
+        if passes > 1 && trials.are_calm() {
             worker.tally().grant_calm(passes - 1);
             return worker.tally().grant(self.site(), 1);
         }

@@ -1,8 +1,10 @@
 //! After which aborts to try again, and when not to try at all.
 
-use super::adaptive::REST;
 use crate::htm::{Abort, engine::BUSY};
 use crate::latch::Kind;
+
+/// Passes that take a latch that adapts after one that gave up.
+pub(super) const REST: u32 = 15;
 
 /// How an elided latch goes on after an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub(crate) enum Policy {
     /// Tries up to three times, then takes the latch, and lets three passes after that not try either: what
     /// the elision of the C library does [001 §3.4].
     Cooldown,
-    /// As `Cooldown`, with a longer rest, but tries only where that pays; see `adaptive`.
+    /// As `Cooldown`, with a longer rest, but tries only where that pays; see `htm::trial`.
     Adaptive,
 }
 

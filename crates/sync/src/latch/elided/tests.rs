@@ -2,9 +2,8 @@
 //! passes that gave up, and threads that take the real latch meet. The same on machines with the
 //! hardware and without.
 
-use super::adaptive::REST;
 use super::model::{Modelled, Script, World};
-use super::policy::{Next, Policy, Why};
+use super::policy::{Next, Policy, REST, Why};
 use super::{Elided, Raw};
 use crate::htm::engine::{BUSY, SECOND};
 use crate::htm::{Abort, Cause, Elisions};

@@ -33,7 +33,7 @@
 //! * A change is noticed after half a million passes at worst.
 //!
 //! One latch of a site that is wanted by all, among others that are not, makes its own passes rest: after a pass that
-//! gave up the next [`REST`] of this latch take it.
+//! gave up the next fifteen of this latch take it.
 //!
 //! # State
 //!
@@ -52,20 +52,11 @@
 //!   ended once, whoever sleeps.
 
 use crate::cache_line::CachePadded;
-use crate::site::{Component, Pattern, Site};
-use crate::worker::Worker;
+use crate::shim::untold::{AtomicU32, Ordering};
 use std::cell::Cell;
-// Not those of the model checker: nothing depends on what is read here, so it would only have more to try.
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Ending a turn of a trial.
-static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of elision");
-
-/// Passes that take a latch after one that gave up.
-pub(super) const REST: u32 = 15;
-
-/// Sites that are told apart. The others share the last one.
-pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 32 };
+/// Numbers of sites. Those that have the same are tried together.
+pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Passes of a turn while nothing is tried, and in a trial.
 const LONG: i32 = if cfg!(loom) { 1 } else { 512 };
@@ -173,6 +164,7 @@ struct Trial {
 impl Trial {
     /// A turn of `ticks` has begun and ended in `phase`. Says whether that is over.
     fn ended(&self, phase: Phase, ticks: u64) -> bool {
+        // Site: "trial of elision".
         let before = self.ended.fetch_add(1, Ordering::Relaxed) as usize;
         let times = &self.times[usize::from(phase.elides())];
         if let Some(time) = before.checked_sub(EARLY).and_then(|turn| times.get(turn)) {
@@ -210,7 +202,7 @@ impl Default for Trials {
         let first = |_| AtomicU32::new(Phase::FIRST.0);
         Self {
             phases: CachePadded::new(std::array::from_fn(first)),
-            sites: Default::default(),
+            sites: std::array::from_fn(|_| CachePadded::default()),
         }
     }
 }
@@ -221,7 +213,7 @@ impl Trials {
     }
 
     /// Whether latches are taken at all sites, and nothing is tried.
-    pub(super) fn are_calm(&self) -> bool {
+    pub(crate) fn are_calm(&self) -> bool {
         let loud = |all, phase: &AtomicU32| all | phase.load(Ordering::Relaxed) & Phase::LOUD;
         self.phases.iter().fold(0, loud) == 0
     }
@@ -239,10 +231,10 @@ impl Trials {
         let next = phase.next(|| trial.pays());
         // Before the exchange, so that no turn of the next phase is taken for its last.
         trial.ended.store(0, Ordering::Relaxed);
-        let exchange = |from: &AtomicU32| {
-            from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed)
-        };
-        let _somebody_else_was_first = exchange(&self.phases[site]).is_err(); // I1
+        let from = &self.phases[site];
+        // Site: "trial of elision".
+        let ended = from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
+        let _somebody_else_was_first = ended.is_err(); // I1
     }
 }
 
@@ -270,33 +262,33 @@ impl Default for Turns {
     }
 }
 
-/// Begins the next turn of passes at the site of that number, `now` being the clock's. Says which way they go:
-/// their number, below 0 if they are to be elided.
-pub(super) fn next_turn(worker: &Worker, site: usize, now: u64) -> i32 {
-    let trials = worker.trials();
-    let cell = &worker.turns().0[site];
-    let mut turn = cell.get();
-    if turn.phase == trials.phase(site) {
-        match turn.phase.stage() {
-            Stage::Going => {
-                turn.turns += 1;
-                if turn.turns >= FEWEST << turn.phase.patience() {
-                    trials.go_on(site, turn.phase);
+impl Trials {
+    /// Begins the next turn of a worker's passes at the site of that number, `now` being the clock's. Says which way they
+    /// go: their number, below 0 if they are to be elided.
+    pub(crate) fn next_turn(&self, turns: &Turns, site: usize, now: u64) -> i32 {
+        let cell = &turns.0[site];
+        let mut turn = cell.get();
+        if turn.phase == self.phase(site) {
+            match turn.phase.stage() {
+                Stage::Going => {
+                    turn.turns += 1;
+                    if turn.turns >= FEWEST << turn.phase.patience() {
+                        self.go_on(site, turn.phase);
+                    }
+                }
+                Stage::Timing | Stage::Comparing => {
+                    self.ended(site, turn.phase, now.saturating_sub(turn.since));
                 }
             }
-            Stage::Timing | Stage::Comparing => {
-                worker.account().passed(&TRIAL);
-                trials.ended(site, turn.phase, now.saturating_sub(turn.since));
-            }
         }
+        let phase = self.phase(site);
+        if turn.phase != phase {
+            (turn.phase, turn.turns) = (phase, 0);
+        }
+        turn.since = now;
+        cell.set(turn);
+        phase.passes()
     }
-    let phase = trials.phase(site);
-    if turn.phase != phase {
-        (turn.phase, turn.turns) = (phase, 0);
-    }
-    turn.since = now;
-    cell.set(turn);
-    phase.passes()
 }
 
 const _: () = assert!(MOST_PATIENCE < 8 && SHORTEST <= COUNTED);
@@ -304,14 +296,24 @@ const _: () = assert!(MOST_PATIENCE < 8 && SHORTEST <= COUNTED);
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::worker::Workers;
+
+    /// What all workers know, and what some of them do each.
+    fn some(count: usize) -> (Trials, Vec<Turns>) {
+        let turns = (0..count).map(|_| Turns::default());
+        (Trials::default(), turns.collect())
+    }
 
     /// Turns of workers one after the other, until `passes` have passed: how many of them were elided. A pass takes
     /// so many ticks.
-    fn passed(workers: &[Worker], passes: u64, ticks: impl Fn(bool) -> u64, now: &mut u64) -> u64 {
+    fn passed(
+        (trials, workers): &(Trials, Vec<Turns>),
+        passes: u64,
+        ticks: impl Fn(bool) -> u64,
+        now: &mut u64,
+    ) -> u64 {
         let (mut done, mut elided) = (0, 0);
         for worker in workers.iter().cycle() {
-            let turn = next_turn(worker, 0, *now);
+            let turn = trials.next_turn(worker, 0, *now);
             let length = u64::from(turn.unsigned_abs());
             *now += length * ticks(turn < 0);
             done += length;
@@ -327,8 +329,7 @@ mod tests {
 
     #[test]
     fn the_faster_way_is_gone() {
-        let workers = Workers::with_seed(1);
-        let one = [workers.worker()];
+        let one = some(1);
         let mut now = 0;
         let elided = passed(
             &one,
@@ -351,8 +352,7 @@ mod tests {
 
     #[test]
     fn a_change_is_noticed_within_so_many_passes() {
-        let workers = Workers::with_seed(1);
-        let one = [workers.worker()];
+        let one = some(1);
         let mut now = 0;
         passed(
             &one,
@@ -369,11 +369,10 @@ mod tests {
     /// Turns of one worker that are a thousand times as long as they should be: it lost its processor.
     #[test]
     fn a_quarter_of_the_turns_may_be_of_any_length() {
-        let workers = Workers::with_seed(1);
-        let one = [workers.worker()];
+        let one = some(1);
         let (mut now, mut elided, mut done, mut turns) = (0, 0, 0, 0u64);
         while done < PASSES {
-            let turn = next_turn(&one[0], 0, now);
+            let turn = one.0.next_turn(&one.1[0], 0, now);
             let length = u64::from(turn.unsigned_abs());
             turns += 1;
             let lost = if turns.is_multiple_of(4) { 1_000 } else { 1 };
@@ -387,8 +386,7 @@ mod tests {
     /// All go the same way but for the turn that they are in.
     #[test]
     fn workers_of_one_site_go_the_same_way() {
-        let workers = Workers::with_seed(1);
-        let many: Vec<Worker> = (0..8).map(|_| workers.worker()).collect();
+        let many = some(8);
         let mut now = 0;
         let elided = passed(
             &many,
@@ -398,8 +396,9 @@ mod tests {
         );
         assert!((PASSES - elided) * 50 < PASSES, "{elided}");
         let ways: Vec<bool> = many
+            .1
             .iter()
-            .map(|worker| next_turn(worker, 0, now) < 0)
+            .map(|turns| many.0.next_turn(turns, 0, now) < 0)
             .collect();
         assert!(
             ways.iter().filter(|elided| **elided).count() >= 7,
@@ -409,10 +408,9 @@ mod tests {
 
     #[test]
     fn sites_know_nothing_of_each_other() {
-        let workers = Workers::with_seed(1);
-        let one = [workers.worker()];
+        let one = some(1);
         passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
-        assert_eq!(next_turn(&one[0], 1, 0), LONG);
+        assert_eq!(one.0.next_turn(&one.1[0], 1, 0), LONG);
     }
 
     /// Nobody who sleeps with the last turn of a phase keeps it from ending.
@@ -442,10 +440,9 @@ mod tests {
     /// Where one site is elided, passes at another are not calm, or those at the first would be taken.
     #[test]
     fn nobody_is_calm_beside_a_site_that_is_elided() {
-        let workers = Workers::with_seed(1);
-        let one = [workers.worker()];
-        assert!(one[0].trials().are_calm());
+        let one = some(1);
+        assert!(one.0.are_calm());
         passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
-        assert!(!one[0].trials().are_calm());
+        assert!(!one.0.are_calm());
     }
 }
