@@ -47,7 +47,7 @@ use crate::htm::{self, Watch};
 use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
-use elided::{Elided, Entry};
+use elided::Elided;
 use std::{fmt, hint::cold_path};
 
 /// One exclusive latch, without the value it protects. See the contract above.
@@ -242,13 +242,11 @@ impl Any {
         }
     }
 
-    /// As [`Latch::acquire`]. Says how it passed, which `release` is to be told.
-    ///
     /// # Safety
     ///
     /// That of [`Latch::acquire`].
     #[inline(always)]
-    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) -> Entry {
+    unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) {
         match self {
             // SAFETY: passed on to the caller, here and below.
             Self::Tas(latch) => unsafe { latch.acquire(node) },
@@ -259,31 +257,22 @@ impl Any {
             // SAFETY: as above.
             Self::Parking(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            _ => return unsafe { self.acquire_eliding(worker, node) },
+            _ => unsafe { self.acquire_eliding(worker, node) },
         }
-        Entry::Taken
     }
 
-    /// As [`Latch::try_acquire`]. Says how it passed, which `release` is to be told.
-    ///
     /// # Safety
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
-    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> Option<Entry> {
+    unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
         if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
-            return unsafe { latch.try_acquire(node) }.then_some(Entry::Taken);
-        }
-        // Then those that adapt, where trying does not pay: they are to cost what parking does.
-        if let Self::Elided(latch) = self
-            && latch.is_calm(worker)
-        {
-            return latch.try_calmly(worker, node);
+            return unsafe { latch.try_acquire(node) };
         }
         cold_path();
-        let taken = match self {
+        match self {
             // SAFETY: as above.
             Self::Tas(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
@@ -291,24 +280,19 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
-            _ => return unsafe { self.try_acquire_eliding(worker, node) },
-        };
-        taken.then_some(Entry::Taken)
+            _ => unsafe { self.try_acquire_eliding(worker, node) },
+        }
     }
 
     /// # Safety
     ///
-    /// That of [`Latch::release`]; `entry` is what acquiring said.
+    /// That of [`Latch::release`].
     #[inline(always)]
-    unsafe fn release(&self, entry: Entry, watch: Watch<'_>, node: &queue::Node) {
+    unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
         // The default first, by itself: its passes are four to seven instructions shorter for that.
         if let Self::Parking(latch, _) = self {
             // SAFETY: passed on to the caller, here and below.
             return unsafe { latch.release(node) };
-        }
-        if let Self::Elided(latch) = self {
-            // SAFETY: as above.
-            return unsafe { latch.release(entry, watch, node) };
         }
         cold_path();
         match self {
@@ -319,26 +303,23 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Self::Prefixed(latch) => unsafe { latch.release(node) },
-            Self::Parking(..) | Self::Elided(_) => unreachable!("they came first"),
+            _ => unsafe { self.release_eliding(watch, node) },
         }
     }
 }
 
 // Out of line, and behind a wildcard in the matches above, so that an uncontended pass of the others takes few
-// instructions more than without these latches, and one of parking none.
+// instructions more than without these latches, and one of parking none. Counted for several orders of the
+// members; with a case of their own each pass would be up to two dearer.
 impl Any {
     /// # Safety
     ///
     /// That of [`Latch::acquire`].
     #[cold]
-    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> Entry {
+    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) {
         match self {
-            Self::Prefixed(latch) => {
-                // SAFETY: passed on to the caller, here and below.
-                unsafe { latch.acquire(node) };
-                Entry::Taken
-            }
+            // SAFETY: passed on to the caller, here and below.
+            Self::Prefixed(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
             Self::Elided(latch) => unsafe { latch.acquire(worker, node) },
             _ => unreachable!("all others are inlined"),
@@ -349,12 +330,26 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(never)]
-    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> Option<Entry> {
+    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> bool {
         match self {
             // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) }.then_some(Entry::Taken),
+            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
             Self::Elided(latch) => unsafe { latch.try_acquire(worker, node) },
+            _ => unreachable!("all others are inlined"),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Latch::release`].
+    #[inline(never)]
+    unsafe fn release_eliding(&self, watch: Watch<'_>, node: &queue::Node) {
+        match self {
+            // SAFETY: passed on to the caller, here and below.
+            Self::Prefixed(latch) => unsafe { latch.release(node) },
+            // SAFETY: as above.
+            Self::Elided(latch) => unsafe { latch.release(watch, node) },
             _ => unreachable!("all others are inlined"),
         }
     }
@@ -434,15 +429,13 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
-        let passed = unsafe { self.latch.try_acquire(worker, &node) };
-        let entry = passed.unwrap_or_else(|| {
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
             worker.met_somebody();
             // SAFETY: as above; a try that failed has left the node alone.
-            unsafe { self.latch.acquire(worker, &node) }
-        });
+            unsafe { self.latch.acquire(worker, &node) };
+        }
         let _held = Held {
             latch: &self.latch,
-            entry,
             watch: worker.watch(),
             node: &node,
         };
@@ -456,10 +449,11 @@ impl<T> Latched<T> {
         self.count(worker);
         let node = queue::Node::new();
         // SAFETY: as in `with`.
-        let entry = unsafe { self.latch.try_acquire(worker, &node) }?;
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
+            return None;
+        }
         let _held = Held {
             latch: &self.latch,
-            entry,
             watch: worker.watch(),
             node: &node,
         };
@@ -492,7 +486,6 @@ impl<T> Latched<T> {
 /// Releases, whatever happens to the body (C5).
 struct Held<'a> {
     latch: &'a Any,
-    entry: Entry,
     watch: Watch<'a>,
     node: &'a queue::Node,
 }
@@ -500,7 +493,7 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: made right after an acquire with this node, which said `entry`, and dropped once.
-        unsafe { self.latch.release(self.entry, self.watch, self.node) }
+        // SAFETY: made right after an acquire with this node, and dropped once.
+        unsafe { self.latch.release(self.watch, self.node) }
     }
 }

@@ -36,6 +36,11 @@ pub(crate) trait Engine: Send + Sync {
     /// If the caller is inside a transaction, aborts it with [`SECOND`].
     fn leave_others(&self);
 
+    /// Whether the caller may be inside a transaction, of whoever's. `true` is always right.
+    fn may_be_inside(&self) -> bool {
+        true
+    }
+
     /// A clock; see [`ticks`].
     fn now(&self) -> u64 {
         ticks()
@@ -74,6 +79,11 @@ impl Engine for Rtm {
     unsafe fn end(&self) {
         // SAFETY: passed on to the caller.
         unsafe { self.0.end() }
+    }
+
+    #[inline(always)]
+    fn may_be_inside(&self) -> bool {
+        self.is_inside()
     }
 
     #[inline(always)]

@@ -16,10 +16,9 @@
 //!   holds the latch, or did not happen (H1, H2 of `htm::engine`). C1 and C2 of the contract follow: holders
 //!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
 //!   as can be told (I2 of `htm`).
-//! * I2  Who passes is told which it was ([`Entry`]), and says so when it ends. An abort goes back to where the
-//!   transaction began, so that who goes on inside of it is always one who was told that. To look at the latch instead
-//!   would do (who passes and finds it free is inside), and costs a nanosecond and a half: the look has to wait for
-//!   the exchange that took the latch, and the one that gives it back for the look.
+//! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
+//!   can have freed it. So `release` needs no mark. Who is inside no transaction at all need not look, which is a nanosecond
+//!   and a half: the look has to wait for the exchange that took the latch, and the one that gives it back for the look.
 //! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
 //!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
 //!   twice by `&mut`.
@@ -98,15 +97,6 @@ pub(super) struct Elided<E = Native> {
     raw: Raw,
 }
 
-/// How a latch was passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// The latch is held.
-    Taken,
-    /// The caller is in a transaction.
-    Inside,
-}
-
 /// What came of trying not to take the latch.
 enum Attempt {
     /// The caller is in a transaction.
@@ -139,49 +129,42 @@ impl<E: Engine> Elided<E> {
         self.policy.kind()
     }
 
-    /// Whether this pass takes the latch since nothing is elided anywhere, and needs nothing else. To be inlined.
+    /// As [`Latch::try_acquire`](super::Latch::try_acquire).
+    ///
+    /// # Safety
+    ///
+    /// That of the contract.
     #[inline(always)]
-    pub(super) fn is_calm(&self, worker: &Worker) -> bool {
-        if self.policy != Policy::Adaptive {
-            return false;
-        }
+    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> bool {
         self.engine.leave_others(); // I3
-        worker.tally().next_is_calm()
-    }
-
-    /// As [`Latch::try_acquire`](super::Latch::try_acquire), for a pass that [`is_calm`](Self::is_calm).
-    #[inline(always)]
-    pub(super) fn try_calmly(&self, worker: &Worker, node: &Node) -> Option<Entry> {
+        // Where nothing is elided anywhere it needs nothing else, and is to cost what the latch underneath does.
+        if self.policy != Policy::Adaptive || !worker.tally().next_is_calm() {
+            return self.try_otherwise(worker, node);
+        }
         let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
         if !taken {
             // Not counted: if the caller waits, that counts anew.
             worker.tally().take_back_calm();
         }
-        taken.then_some(Entry::Taken)
+        taken
     }
 
-    /// As [`Latch::try_acquire`](super::Latch::try_acquire). Says how it passed.
-    ///
-    /// # Safety
-    ///
-    /// That of the contract.
-    #[inline]
-    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> Option<Entry> {
-        self.engine.leave_others(); // I3
+    #[inline(never)]
+    fn try_otherwise(&self, worker: &Worker, node: &Node) -> bool {
         let way = self.way(worker);
         let try_raw = || self.engine.exclusively_now(|| self.raw.try_acquire(node));
-        let entry = match way {
-            Way::Taken => try_raw().then_some(Entry::Taken),
+        let passed = match way {
+            Way::Taken => try_raw(),
             Way::Tried => match self.attempt(worker) {
-                Attempt::Inside => Some(Entry::Inside),
-                Attempt::Held => None,
-                Attempt::Take(why) => self.took_if(try_raw(), worker, why).then_some(Entry::Taken),
+                Attempt::Inside => true,
+                Attempt::Held => false,
+                Attempt::Take(why) => self.took_if(try_raw(), worker, why),
             },
         };
-        if entry.is_none() && self.policy == Policy::Adaptive {
-            worker.tally().take_back(self.site(), way); // As in `try_calmly`.
+        if !passed && self.policy == Policy::Adaptive {
+            worker.tally().take_back(self.site(), way); // As in `try_acquire`.
         }
-        entry
+        passed
     }
 
     /// Whether this pass takes the latch as if there were no transactions, since trying does not pay.
@@ -218,17 +201,16 @@ impl<E: Engine> Elided<E> {
     ///
     /// # Safety
     ///
-    /// The caller has acquired it, with this node, and was told `entry`.
+    /// The caller has acquired it, with this node.
     #[inline(always)]
-    pub(super) unsafe fn release(&self, entry: Entry, watch: Watch<'_>, node: &Node) {
-        match entry {
+    pub(super) unsafe fn release(&self, watch: Watch<'_>, node: &Node) {
+        if self.engine.may_be_inside() && self.raw.is_free() {
+            // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
+            unsafe { self.engine.end() }
+            watch.committed();
+        } else {
             // SAFETY: the caller holds the real latch (I2).
-            Entry::Taken => unsafe { self.raw.release(node) },
-            Entry::Inside => {
-                // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
-                unsafe { self.engine.end() }
-                watch.committed();
-            }
+            unsafe { self.raw.release(node) }
         }
     }
 
@@ -290,11 +272,10 @@ impl<E: Engine> Elided<E> {
     ///
     /// That of the contract.
     #[cold]
-    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) -> Entry {
+    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
         self.engine.leave_others(); // I3
         if self.way(worker) == Way::Taken {
-            self.engine.exclusively(|| self.raw.acquire(node));
-            return Entry::Taken;
+            return self.engine.exclusively(|| self.raw.acquire(node));
         }
         let mut backoff = Backoff::new();
         loop {
@@ -302,19 +283,18 @@ impl<E: Engine> Elided<E> {
                 // A model has no time to be patient in.
                 if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
                     self.engine.exclusively(|| self.raw.acquire(node));
-                    self.took(worker, Why::Waited);
-                    return Entry::Taken;
+                    return self.took(worker, Why::Waited);
                 }
                 backoff.snooze();
             }
             match self.attempt(worker) {
-                Attempt::Inside => return Entry::Inside,
+                Attempt::Inside => return,
                 // Another holder, and so another wait.
                 Attempt::Held => backoff = Backoff::new(),
                 Attempt::Take(why) => {
                     let taken = self.engine.exclusively(|| self.raw.try_acquire(node));
                     if self.took_if(taken, worker, why) {
-                        return Entry::Taken;
+                        return;
                     }
                 }
             }

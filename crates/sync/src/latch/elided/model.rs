@@ -151,13 +151,14 @@ impl<T> Modelled<T> {
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let node = Node::new();
         // SAFETY: the node stays here until the release below; no body in a test unwinds.
-        let passed = unsafe { self.latch.try_acquire(worker, &node) };
-        // SAFETY: as above.
-        let entry = passed.unwrap_or_else(|| unsafe { self.latch.acquire(worker, &node) });
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
+            // SAFETY: as above.
+            unsafe { self.latch.acquire(worker, &node) };
+        }
         // SAFETY: we have passed the latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: acquired above with this node.
-        unsafe { self.latch.release(entry, worker.watch(), &node) };
+        unsafe { self.latch.release(worker.watch(), &node) };
         result
     }
 
@@ -165,11 +166,13 @@ impl<T> Modelled<T> {
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         let node = Node::new();
         // SAFETY: as in `with`.
-        let entry = unsafe { self.latch.try_acquire(worker, &node) }?;
+        if !unsafe { self.latch.try_acquire(worker, &node) } {
+            return None;
+        }
         // SAFETY: as in `with`.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: as in `with`.
-        unsafe { self.latch.release(entry, worker.watch(), &node) };
+        unsafe { self.latch.release(worker.watch(), &node) };
         Some(result)
     }
 

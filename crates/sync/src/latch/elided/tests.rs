@@ -202,12 +202,12 @@ fn each_wait_for_a_latch_has_patience_of_its_own() {
         let worker = workers.worker();
         worker.tally().grant(0, -2); // So that the one that adapts tries.
         // SAFETY: the node stays here until the release below.
-        let entry = unsafe { latch.acquire(&worker, &node) };
+        unsafe { latch.acquire(&worker, &node) };
         let done = workers.elisions();
         assert_eq!((done.committed, done.real), (1, 0), "{policy:?}: {done:?}");
         assert_eq!(done.busy, 5, "{policy:?}");
         // SAFETY: acquired above with this node.
-        unsafe { latch.release(entry, worker.watch(), &node) };
+        unsafe { latch.release(worker.watch(), &node) };
     }
 }
 
