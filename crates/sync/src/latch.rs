@@ -272,6 +272,11 @@ impl Any {
             return unsafe { latch.try_acquire(node) };
         }
         cold_path();
+        // Where trying does not pay, those that adapt are to cost what parking does; so this much of them is inlined.
+        if let Self::Elided(latch) = self {
+            // SAFETY: as above.
+            return unsafe { latch.try_acquire(worker, node) };
+        }
         match self {
             // SAFETY: as above.
             Self::Tas(latch) => unsafe { latch.try_acquire(node) },
@@ -280,7 +285,7 @@ impl Any {
             // SAFETY: as above.
             Self::Queue(latch) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
-            _ => unsafe { self.try_acquire_eliding(worker, node) },
+            _ => unsafe { self.try_acquire_eliding(node) },
         }
     }
 
@@ -330,12 +335,10 @@ impl Any {
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(never)]
-    unsafe fn try_acquire_eliding(&self, worker: &Worker, node: &queue::Node) -> bool {
+    unsafe fn try_acquire_eliding(&self, node: &queue::Node) -> bool {
         match self {
-            // SAFETY: passed on to the caller, here and below.
+            // SAFETY: passed on to the caller.
             Self::Prefixed(latch) => unsafe { latch.try_acquire(node) },
-            // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.try_acquire(worker, node) },
             _ => unreachable!("all others are inlined"),
         }
     }
