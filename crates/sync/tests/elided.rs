@@ -92,6 +92,56 @@ fn passes_inside_each_other_are_passes() {
     }
 }
 
+/// Two workers of one thread: the other one knows of no pass, and is let through no more than the first. What it saw is kept
+/// until the pass is over, since a failure inside would abort it and be undone.
+#[test]
+fn who_is_inside_is_inside_for_every_worker_of_the_thread() {
+    const PASSES: usize = 20_000;
+    for kind in ELIDED {
+        let workers = Workers::with_seed(1);
+        let (one, other) = (workers.worker(), workers.worker());
+        let latched = Latched::new(kind, &SITE, 0);
+        let mut let_through = 0;
+        for pass in 0..PASSES {
+            // Half of them alone, so that trials have something that commits.
+            let twice = latched.with(&one, |value| {
+                *value += 1;
+                pass % 2 == 0 && latched.try_with(&other, |_| ()).is_some()
+            });
+            let_through += usize::from(twice);
+        }
+        assert_eq!((latched.into_inner(), let_through), (PASSES, 0), "{kind}");
+    }
+}
+
+/// The latch is held, and what goes on around its end is somebody else's: it is given back, and that goes on.
+#[test]
+fn a_transaction_that_a_body_leaves_behind_is_not_ended_by_the_latch() {
+    let Ok(rtm) = htm::rtm() else { return };
+    for kind in Kind::ALL {
+        let workers = Workers::with_seed(1);
+        let worker = workers.worker();
+        let latched = Latched::new(kind, &SITE, 0);
+        let mut left = 0;
+        for _ in 0..2_000 {
+            let begun = latched.with(&worker, |value| {
+                *value += 1;
+                rtm.begin().ok()
+            });
+            if let Some(transaction) = begun {
+                left += 1;
+                transaction.commit();
+            }
+            assert!(latched.try_with(&worker, |_| ()).is_some(), "{kind}");
+        }
+        // Where the latch was elided the transaction is part of its own, which it ends: so there it is not left behind.
+        assert_eq!(latched.into_inner(), 2_000, "{kind}");
+        if kind.elides() == Ok(false) || kind == Kind::ElidedAdaptive {
+            assert!(left > 0, "{kind}");
+        }
+    }
+}
+
 /// What is behind one latch and touched by threads that seldom meet: accounts, on lines of their own.
 #[test]
 fn no_money_is_lost_in_a_bank_behind_one_latch() {
