@@ -413,22 +413,26 @@ mod tests {
         assert_eq!(one.0.next_turn(&one.1[0], 1, 0), LONG);
     }
 
-    /// Nobody who sleeps with the last turn of a phase keeps it from ending.
+    /// Neither he who counted the last turn of a phase and then sleeps keeps it from ending, nor he whose turn was of the
+    /// phase before.
     #[test]
-    fn a_phase_ends_though_the_last_turn_of_it_was_of_another() {
+    fn a_phase_ends_whoever_sleeps() {
         let trials = Trials::default();
         trials.go_on(0, trials.phase(0));
         let timing = trials.phase(0);
         assert!(!trials.are_calm());
-        for _ in 0..EARLY + COUNTED {
+        for _ in 0..EARLY + COUNTED - 1 {
             trials.ended(0, timing, 1);
         }
+        let _the_last = trials.sites[0].ended(timing, 1);
+        assert_eq!(trials.phase(0), timing);
+        trials.ended(0, timing, 1);
         let comparing = trials.phase(0);
         assert_eq!(comparing.stage(), Stage::Comparing);
         for _ in 0..EARLY + COUNTED - 1 {
             trials.ended(0, comparing, 1);
         }
-        trials.ended(0, timing, 1); // He slept.
+        trials.ended(0, timing, 1);
         assert_eq!(trials.phase(0), comparing);
         for _ in 0..EARLY + COUNTED {
             trials.ended(0, comparing, 1);
