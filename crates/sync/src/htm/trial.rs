@@ -37,11 +37,12 @@
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, and their times, each way. While all sites are
-//! going and none is elided a worker's turns are *calm*: one counter of passes for all sites, on the worker's own lines. The number of the
-//! site lies beside the latch; where that line comes from another processor, a count that has to wait for it makes the
-//! exchange on the latch wait twice. Of a worker and a
-//! site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which phase that began ([`Turn`]).
+//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, and their times, each way. Of a worker
+//! and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which phase that began ([`Turn`]).
+//!
+//! While no site is tried or elided a worker's turns are *calm*: one counter of passes for all sites, on the worker's own
+//! lines. The number of the site lies beside the latch, and where that line comes from another processor, a count that has
+//! to wait for it makes the exchange on the latch wait twice.
 //!
 //! # Orderings
 //!
