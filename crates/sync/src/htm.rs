@@ -66,7 +66,7 @@ pub use tally::{Elisions, ticks};
 pub(crate) use tally::{Tally, Watch, Way};
 pub(crate) use trial::{SITES, Trials, Turns};
 
-use crate::shim::AtomicU32;
+use crate::shim::AtomicU8;
 use std::ffi::OsStr;
 use std::fmt;
 use std::marker::PhantomData;
@@ -251,13 +251,13 @@ impl Rtm {
 impl Hle {
     /// Exchanges `word` for 1, with the prefix that elides it. Returns what it was.
     #[inline(always)]
-    pub(crate) fn take(self, word: &AtomicU32) -> u32 {
+    pub(crate) fn take(self, word: &AtomicU8) -> u8 {
         self.0.take(word)
     }
 
     /// Writes 0 to `word`, with the prefix that ends what [`take`](Self::take) began.
     #[inline(always)]
-    pub(crate) fn give_back(self, word: &AtomicU32) {
+    pub(crate) fn give_back(self, word: &AtomicU8) {
         self.0.give_back(word);
     }
 }

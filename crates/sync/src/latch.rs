@@ -48,6 +48,7 @@ use crate::shim::UnsafeCell;
 use crate::site::Site;
 use crate::worker::Worker;
 use elided::Elided;
+use parking::Parking;
 use std::{fmt, hint::cold_path};
 
 /// One exclusive latch, without the value it protects. See the contract above.
@@ -196,68 +197,82 @@ impl fmt::Display for Means {
     }
 }
 
-/// A latch. Two of them say what they are called: there are latches over them that they stand for where nothing elides.
+/// A latch of any kind.
+///
+/// While it is parking and nothing else, its front is plain, and nobody looks any further.
 #[derive(Debug)]
-enum Any {
-    Tas(spin::Tas),
-    TasT(spin::TasT, Kind),
-    Parking(parking::Parking, Kind),
-    Queue(queue::Queue),
+struct Any {
+    front: Parking,
+    other: Other,
+    /// Beside the others, not among them: they are of a few bytes, and all together of two words.
+    queue: queue::Queue,
+}
+
+// A lock's bucket fills its cache line. Software that stands in for transactions comes on top.
+#[cfg(not(any(loom, shuttle, test, feature = "emulated")))]
+const _: () = assert!(size_of::<Any>() <= 16);
+
+/// What kind it is, if it is not only parking. Two of them say what they are called: there are latches over them that they stand for
+/// where nothing elides.
+#[derive(Debug)]
+#[repr(u8)]
+enum Other {
+    Parking(Kind),
+    Spin(spin::Spin, Kind),
+    Queue,
     Prefixed(hle::Prefixed),
     Elided(Elided),
 }
 
-// One predictable branch, then code that is inlined: an uncontended pass is an exchange and a store.
 impl Any {
     /// Where the processor cannot elide, nobody is asked at each pass whether it can: it is the latch underneath.
     fn new(kind: Kind, site: &'static Site) -> Self {
         let elided = match kind {
             Kind::Tas | Kind::TasT | Kind::Queue | Kind::Parking => None,
-            Kind::ElidedHle => hle::Prefixed::here().map(Self::Prefixed),
+            Kind::ElidedHle => hle::Prefixed::here().map(Other::Prefixed),
             Kind::ElidedRtm
             | Kind::ElidedRetry100
             | Kind::ElidedCooldown
-            | Kind::ElidedAdaptive => Elided::here(kind, site).map(Self::Elided),
+            | Kind::ElidedAdaptive => Elided::here(kind, site).map(Other::Elided),
         };
-        elided.unwrap_or_else(|| Self::taken(kind))
-    }
-
-    fn taken(kind: Kind) -> Self {
-        match kind.plain() {
-            Kind::Tas => Self::Tas(Default::default()),
-            Kind::Queue => Self::Queue(Default::default()),
-            Kind::TasT => Self::TasT(Default::default(), kind),
-            Kind::Parking => Self::Parking(Default::default(), kind),
-            plain => unreachable!("{plain} is over another"),
+        let other = elided.unwrap_or_else(|| Other::taken(kind));
+        let plain = match &other {
+            Other::Parking(_) => true,
+            Other::Elided(latch) => latch.begins_calm(),
+            Other::Spin(..) | Other::Queue | Other::Prefixed(_) => false,
+        };
+        Self {
+            front: Parking::new(plain),
+            other,
+            queue: queue::Queue::default(),
         }
     }
 
     fn kind(&self) -> Kind {
-        match self {
-            Self::Tas(_) => Kind::Tas,
-            Self::TasT(_, kind) | Self::Parking(_, kind) => *kind,
-            Self::Queue(_) => Kind::Queue,
-            Self::Prefixed(_) => Kind::ElidedHle,
-            Self::Elided(latch) => latch.kind(),
+        match &self.other {
+            Other::Spin(_, kind) | Other::Parking(kind) => *kind,
+            Other::Queue => Kind::Queue,
+            Other::Prefixed(_) => Kind::ElidedHle,
+            Other::Elided(latch) => latch.kind(),
         }
     }
 
     /// # Safety
     ///
     /// That of [`Latch::acquire`].
-    #[inline(always)]
+    #[cold]
     unsafe fn acquire(&self, worker: &Worker, node: &queue::Node) {
-        match self {
+        match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Self::Tas(latch) => unsafe { latch.acquire(node) },
+            Other::Parking(_) => unsafe { self.front.acquire(node) },
             // SAFETY: as above.
-            Self::TasT(latch, _) => unsafe { latch.acquire(node) },
+            Other::Spin(latch, _) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            Self::Queue(latch) => unsafe { latch.acquire(node) },
+            Other::Queue => unsafe { self.queue.acquire(node) },
             // SAFETY: as above.
-            Self::Parking(latch, _) => unsafe { latch.acquire(node) },
+            Other::Prefixed(latch) => unsafe { latch.acquire(node) },
             // SAFETY: as above.
-            _ => unsafe { self.acquire_eliding(worker, node) },
+            Other::Elided(latch) => unsafe { latch.acquire(&self.front, worker, node) },
         }
     }
 
@@ -266,26 +281,19 @@ impl Any {
     /// That of [`Latch::try_acquire`].
     #[inline(always)]
     unsafe fn try_acquire(&self, worker: &Worker, node: &queue::Node) -> bool {
-        // The default first, by itself: its passes are four to seven instructions shorter for that.
-        if let Self::Parking(latch, _) = self {
-            // SAFETY: passed on to the caller, here and below.
-            return unsafe { latch.try_acquire(node) };
+        // Software that stands in for transactions does not see who takes the latch, and has to be told.
+        let told = cfg!(feature = "emulated") && matches!(self.other, Other::Elided(_));
+        if !told && self.front.take_plain() {
+            return true;
         }
         cold_path();
-        // Where trying does not pay, those that adapt are to cost what parking does; so this much of them is inlined.
-        if let Self::Elided(latch) = self {
+        match &self.other {
+            // SAFETY: passed on to the caller, here and below.
+            Other::Spin(latch, _) => unsafe { latch.try_acquire(node) },
             // SAFETY: as above.
-            return unsafe { latch.try_acquire(worker, node) };
-        }
-        match self {
+            Other::Queue => unsafe { self.queue.try_acquire(node) },
             // SAFETY: as above.
-            Self::Tas(latch) => unsafe { latch.try_acquire(node) },
-            // SAFETY: as above.
-            Self::TasT(latch, _) => unsafe { latch.try_acquire(node) },
-            // SAFETY: as above.
-            Self::Queue(latch) => unsafe { latch.try_acquire(node) },
-            // SAFETY: as above.
-            _ => unsafe { self.try_acquire_eliding(node) },
+            _ => unsafe { self.try_acquire_other(worker, node) },
         }
     }
 
@@ -294,52 +302,36 @@ impl Any {
     /// That of [`Latch::release`].
     #[inline(always)]
     unsafe fn release(&self, watch: Watch<'_>, node: &queue::Node) {
-        // The default first, by itself: its passes are four to seven instructions shorter for that.
-        if let Self::Parking(latch, _) = self {
-            // SAFETY: passed on to the caller, here and below.
-            return unsafe { latch.release(node) };
+        // SAFETY: passed on to the caller: while it is plain it is what he holds.
+        if unsafe { self.front.give_back_plain() } {
+            return;
         }
         cold_path();
-        match self {
-            // SAFETY: as above.
-            Self::Tas(latch) => unsafe { latch.release(node) },
-            // SAFETY: as above.
-            Self::TasT(latch, _) => unsafe { latch.release(node) },
-            // SAFETY: as above.
-            Self::Queue(latch) => unsafe { latch.release(node) },
-            // SAFETY: as above.
-            _ => unsafe { self.release_eliding(watch, node) },
-        }
-    }
-}
-
-// Out of line, and behind a wildcard in the matches above, so that an uncontended pass of parking takes no instruction more
-// than without these latches, and one of the others few. Counted for several orders of the members: with the end of an
-// elided pass inlined as well a lock of `bucket` over parking is two longer, with all of it before `cold_path` twenty-one.
-impl Any {
-    /// # Safety
-    ///
-    /// That of [`Latch::acquire`].
-    #[cold]
-    unsafe fn acquire_eliding(&self, worker: &Worker, node: &queue::Node) {
-        match self {
+        match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.acquire(node) },
+            Other::Spin(latch, _) => unsafe { latch.release(node) },
             // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.acquire(worker, node) },
-            _ => unreachable!("all others are inlined"),
+            Other::Queue => unsafe { self.queue.release(node) },
+            // SAFETY: as above.
+            _ => unsafe { self.release_other(watch, node) },
         }
     }
+
+    // Out of line, and behind a wildcard in the matches above, so that an uncontended pass of the others is short.
 
     /// # Safety
     ///
     /// That of [`Latch::try_acquire`].
     #[inline(never)]
-    unsafe fn try_acquire_eliding(&self, node: &queue::Node) -> bool {
-        match self {
-            // SAFETY: passed on to the caller.
-            Self::Prefixed(latch) => unsafe { latch.try_acquire(node) },
-            _ => unreachable!("all others are inlined"),
+    unsafe fn try_acquire_other(&self, worker: &Worker, node: &queue::Node) -> bool {
+        match &self.other {
+            // SAFETY: passed on to the caller, here and below.
+            Other::Elided(latch) => unsafe { latch.try_acquire(&self.front, worker, node) },
+            // SAFETY: as above.
+            Other::Parking(_) => unsafe { self.front.try_acquire(node) },
+            // SAFETY: as above.
+            Other::Prefixed(latch) => unsafe { latch.try_acquire(node) },
+            Other::Spin(..) | Other::Queue => unreachable!("they are inlined"),
         }
     }
 
@@ -347,13 +339,27 @@ impl Any {
     ///
     /// That of [`Latch::release`].
     #[inline(never)]
-    unsafe fn release_eliding(&self, watch: Watch<'_>, node: &queue::Node) {
-        match self {
+    unsafe fn release_other(&self, watch: Watch<'_>, node: &queue::Node) {
+        match &self.other {
             // SAFETY: passed on to the caller, here and below.
-            Self::Prefixed(latch) => unsafe { latch.release(node) },
+            Other::Elided(latch) => unsafe { latch.release(&self.front, watch, node) },
             // SAFETY: as above.
-            Self::Elided(latch) => unsafe { latch.release(watch, node) },
-            _ => unreachable!("all others are inlined"),
+            Other::Parking(_) => unsafe { self.front.release(node) },
+            // SAFETY: as above.
+            Other::Prefixed(latch) => unsafe { latch.release(node) },
+            Other::Spin(..) | Other::Queue => unreachable!("they are inlined"),
+        }
+    }
+}
+
+impl Other {
+    fn taken(kind: Kind) -> Self {
+        match kind.plain() {
+            Kind::Tas => Self::Spin(spin::Spin::tas(), kind),
+            Kind::TasT => Self::Spin(spin::Spin::tas_t(), kind),
+            Kind::Queue => Self::Queue,
+            Kind::Parking => Self::Parking(kind),
+            plain => unreachable!("{plain} is over another"),
         }
     }
 }

@@ -55,7 +55,7 @@ mod cell {
 
 /// Atomics that no model checker is told of: for hints and counts that nothing depends on, whatever is read of them.
 pub mod untold {
-    pub use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+    pub use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 }
 
 #[cfg(not(any(loom, shuttle)))]

@@ -7,7 +7,7 @@
 #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle, miri, foxton_tsan))))]
 mod real {
     use crate::htm::NotAvailable;
-    use crate::shim::AtomicU32;
+    use crate::shim::AtomicU8;
     use std::arch::{asm, x86_64};
 
     /// Leaf 7 of `cpuid`: `ebx`.
@@ -46,15 +46,15 @@ mod real {
     // and are tested on every processor.
 
     #[inline(always)]
-    pub(in crate::htm) fn take(word: &AtomicU32) -> u32 {
-        let mut value = 1u32;
+    pub(in crate::htm) fn take(word: &AtomicU8) -> u8 {
+        let mut value = 1u8;
         // SAFETY: an exchange of an atomic word, which is what it would be without the prefix too; elided,
         // an abort comes back before it (I1).
         unsafe {
             asm!(
-                "xacquire xchg dword ptr [{word}], {value:e}",
+                "xacquire xchg byte ptr [{word}], {value}",
                 word = in(reg) word.as_ptr(),
-                value = inout(reg) value,
+                value = inout(reg_byte) value,
                 options(nostack)
             );
         }
@@ -62,11 +62,11 @@ mod real {
     }
 
     #[inline(always)]
-    pub(in crate::htm) fn give_back(word: &AtomicU32) {
+    pub(in crate::htm) fn give_back(word: &AtomicU8) {
         // SAFETY: a store to an atomic word, which is what it would be without the prefix too.
         unsafe {
             asm!(
-                "xrelease mov dword ptr [{word}], 0",
+                "xrelease mov byte ptr [{word}], 0",
                 word = in(reg) word.as_ptr(),
                 options(nostack)
             );
@@ -128,7 +128,7 @@ mod real {
 
         /// Whether a latch taken and given back with the prefixes was elided this time.
         pub(in crate::htm) fn elides(self) -> bool {
-            let word = AtomicU32::new(0);
+            let word = AtomicU8::new(0);
             self.take(&word);
             // SAFETY: `self` shows HLE.
             let inside = unsafe { is_inside() };
@@ -137,12 +137,12 @@ mod real {
         }
 
         #[inline(always)]
-        pub(in crate::htm) fn take(self, word: &AtomicU32) -> u32 {
+        pub(in crate::htm) fn take(self, word: &AtomicU8) -> u8 {
             take(word)
         }
 
         #[inline(always)]
-        pub(in crate::htm) fn give_back(self, word: &AtomicU32) {
+        pub(in crate::htm) fn give_back(self, word: &AtomicU8) {
             give_back(word);
         }
     }
@@ -151,7 +151,7 @@ mod real {
 #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle, miri, foxton_tsan)))))]
 mod real {
     use crate::htm::NotAvailable;
-    use crate::shim::AtomicU32;
+    use crate::shim::AtomicU8;
 
     /// There is none: nobody has a value of this type.
     #[derive(Debug, Clone, Copy)]
@@ -195,11 +195,11 @@ mod real {
             match self {}
         }
 
-        pub(in crate::htm) fn take(self, _word: &AtomicU32) -> u32 {
+        pub(in crate::htm) fn take(self, _word: &AtomicU8) -> u8 {
             match self {}
         }
 
-        pub(in crate::htm) fn give_back(self, _word: &AtomicU32) {
+        pub(in crate::htm) fn give_back(self, _word: &AtomicU8) {
             match self {}
         }
     }
@@ -214,12 +214,12 @@ pub(super) use real::{Hle, Rtm};
 ))]
 mod tests {
     use super::real::{give_back, take};
-    use crate::shim::{AtomicU32, Ordering};
+    use crate::shim::{AtomicU8, Ordering};
 
     /// Elided or not, and on processors that ignore the prefixes: to the thread itself the word is taken.
     #[test]
     fn a_word_taken_with_prefixes_is_an_exchange() {
-        let word = AtomicU32::new(0);
+        let word = AtomicU8::new(0);
         for _ in 0..1_000 {
             assert_eq!(take(&word), 0);
             assert_eq!(word.load(Ordering::Relaxed), 1);

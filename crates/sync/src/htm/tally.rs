@@ -53,14 +53,13 @@ pub(crate) struct Tally {
     /// Passes left of its turn at each site; below 0 if they are to be elided. A model checker is not told of them: nothing
     /// depends on what is read here.
     left: [AtomicI32; SITES],
-    /// Passes left that take the latch, at whatever site: so that where nothing is elided nobody has to know the site, which
-    /// lies beside the latch, on a line that may be far away.
-    calm: AtomicI32,
 }
 
 /// How a pass of a latch that adapts goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
+    /// The latch is taken, and the next ones at once.
+    Calm,
     /// The latch is taken.
     Taken,
     /// Elision is tried.
@@ -77,6 +76,7 @@ impl Way {
     #[inline(always)]
     fn one(self) -> i32 {
         match self {
+            Self::Calm => 0,
             Self::Taken => 1,
             Self::Tried => -1,
         }
@@ -88,7 +88,6 @@ impl Default for Tally {
         Self {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             left: std::array::from_fn(|_| AtomicI32::new(0)),
-            calm: AtomicI32::new(0),
         }
     }
 }
@@ -145,29 +144,6 @@ impl Tally {
         }
     }
 
-    /// Whether the next pass takes the latch, at whatever site; only then is it counted.
-    #[inline(always)]
-    pub(crate) fn next_is_calm(&self) -> bool {
-        let calm = self.calm.load(Ordering::Relaxed);
-        if calm > 0 {
-            self.calm.store(calm - 1, Ordering::Relaxed);
-        }
-        calm > 0
-    }
-
-    /// So many passes that take the latch, at whatever site.
-    pub(crate) fn grant_calm(&self, passes: i32) {
-        self.calm.store(passes, Ordering::Relaxed);
-        self.add(REAL, u64::try_from(passes).unwrap_or(0)); // I3
-    }
-
-    /// A pass that was calm did not come about.
-    #[cold]
-    pub(crate) fn take_back_calm(&self) {
-        let calm = self.calm.load(Ordering::Relaxed);
-        self.calm.store(calm + 1, Ordering::Relaxed);
-    }
-
     /// The next turn at that site: so many passes, below 0 if elision is to be tried. Says how the first of them goes.
     pub(crate) fn grant(&self, site: usize, passes: i32) -> Way {
         let way = Way::of(passes);
@@ -195,7 +171,7 @@ impl Tally {
         sum.busy += read(BUSY);
         let left = |left: &AtomicI32| u64::try_from(left.load(Ordering::Relaxed)).unwrap_or(0);
         // I3. Who reads meanwhile may read one of them later than the other, and find more or fewer by a turn.
-        let left: u64 = self.left.iter().chain([&self.calm]).map(left).sum();
+        let left: u64 = self.left.iter().map(left).sum();
         sum.real += read(REAL).saturating_sub(left);
         sum.committed_ticks += read(COMMITTED_TICKS);
         sum.aborted_ticks += read(ABORTED_TICKS);
@@ -207,7 +183,8 @@ impl Tally {
 
 /// What came of elision: passes through latches that try it, and attempts by their end.
 ///
-/// Only latches that begin transactions by RTM count. Prefixes do not say what came of them.
+/// Only latches that begin transactions by RTM count. Prefixes do not say what came of them; and a latch that adapts counts
+/// while it is tried or elided, and otherwise is one that knows nothing of elision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elisions {
     /// Passes that were elided: transactions that committed.

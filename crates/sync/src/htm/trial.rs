@@ -8,101 +8,109 @@
 //! # How it goes
 //!
 //! ```text
-//!              some turns of one worker                   24 turns of all workers
-//!   going, one way ----------------> timing, the same way -----------------------> comparing, the other way
-//!         ^                                                                               |
-//!         +-------- the faster way; if it is the old one, twice as long as before --------+
+//!         somebody waited, and has for a while     24 turns of all workers
+//!   calm ------------------------------------> timing, taken -----> comparing, elided
+//!     ^                                                                |        |
+//!     +----------------------------------------------------------------+        |
+//!     |                      what was faster                                    v
+//!     +--- comparing, taken <--------- timing, elided <-------------- going, elided
+//!                 |       24 turns                  some turns of one worker ^
+//!                 +----------------------------------------------------------+
 //! ```
 //!
-//! It goes by *site*: all latches that are the same place in the code (the buckets of a lock table, the accounts
+//! It goes by *site*: the latches that are the same place in the code (the buckets of a lock table, the accounts
 //! of a bank) are tried together, by all workers, since a pass can be elided beside others that are elided, and not beside those
-//! who take the latch. A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 otherwise, so
+//! who take the latch. Of a site only latches take part at which threads have waited for each other: the others are
+//! *calm*, that is the latch underneath and nothing else, and so are all of them once the latch was found to be
+//! faster. A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 where they are elided, so
 //! that a pass reads and writes nothing for it that belongs to others.
 //!
 //! What is compared is the time of whole turns, with all that a worker does between its passes, since that is what
 //! a program's time is made of. Of 24 turns the first 8 are not counted: others may still go the old way. Of the other 16
 //! the 12 shortest count, since a thread that lost its processor says nothing. Elision must
-//! be faster by a tenth. Otherwise the latch is taken, and while it is, its passes are those of the latch underneath, waiting
-//! included.
+//! be faster by a tenth.
 //!
 //! # What it costs
 //!
-//! * Where the latch is taken: a count for each pass; the trials, some 1,500 passes of 4,096 of one worker at the beginning,
-//!   of half a million once it has been found right seven times in a row.
-//! * Where it is elided: the same.
-//! * A change is noticed after half a million passes at worst.
+//! * Where the latch is taken: nothing for a pass; the trials, a third of the time at the beginning, and one part of 256
+//!   once it has been found right seven times in a row.
+//! * Where it is elided: a count for each pass; the trials, some 1,500 passes of 4,096 of one worker at the beginning,
+//!   of half a million later.
+//! * A change is noticed after half a million passes, or 256 times as long as a trial takes, at worst.
+//! * Many latches that are passed by all and hardly ever held when somebody comes are not tried. If they are only read, elision
+//!   would gain there, too.
 //!
 //! One latch of a site that is wanted by all, among others that are not, makes its own passes rest: after a pass that
 //! gave up the next fifteen of this latch take it.
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, and their times, each way. Of a worker
-//! and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which phase that began ([`Turn`]).
-//!
-//! While no site is tried or elided a worker's turns are *calm*: one counter of passes for all sites, on the worker's own
-//! lines. The number of the site lies beside the latch, and where that line comes from another processor, a count that has
-//! to wait for it makes the exchange on the latch wait twice.
+//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, their times, each way, and when the next
+//! trial may begin. Of a worker and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which
+//! phase that began ([`Turn`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
 //!
 //! # Orderings
 //!
-//! None: all of it is a hint. A time that is written late counts for the wrong way, one of twelve. Only the phase has to
-//! go on: whoever ends a turn after the last that counts ends the phase, if somebody else has not (I1).
+//! None: all of it is a hint. A time that is written late counts for the wrong way, one of twelve; or lets a trial begin early. Only
+//! the phase has to go on: whoever ends a turn after the last that counts ends the phase, if somebody else has not (I1).
 //!
 //! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of it: so it is
 //!   ended once, whoever sleeps.
 
 use crate::cache_line::CachePadded;
-use crate::shim::untold::{AtomicU32, Ordering};
+use crate::shim::untold::{AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 
 /// Numbers of sites. Those that have the same are tried together.
 pub(crate) const SITES: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// Passes of a turn while nothing is tried, and in a trial.
+/// Passes of a turn where they are elided, and in a trial.
 const LONG: i32 = if cfg!(loom) { 1 } else { 512 };
 const SHORT: i32 = if cfg!(loom) { 1 } else { 64 };
-/// Turns of a trial that do not count, those that do, and how many of these at the most.
-const EARLY: usize = if cfg!(loom) { 0 } else { 8 };
-const COUNTED: usize = if cfg!(loom) { 1 } else { 16 };
-const SHORTEST: usize = if cfg!(loom) { 1 } else { 12 };
-/// Turns of one worker between trials, after a change.
-const FEWEST: u32 = if cfg!(loom) { 1 } else { 8 };
-/// How often that is doubled.
-const MOST_PATIENCE: u32 = 7;
+/// How often a trial goes each way.
+const ROUNDS: usize = if cfg!(loom) { 1 } else { 4 };
+/// How many of these are compared.
+const FASTEST: usize = if cfg!(loom) { 1 } else { 3 };
+/// Turns of a stage that are not timed, that are timed at least, and at most.
+const EARLY: u32 = 8;
+const TIMED: u32 = 16;
+const MOST: u32 = 1 << 16;
+/// Ticks of a stage at least, before it is timed and while it is: a tenth of a millisecond and almost one.
+const SETTLING: u64 = 1 << 18;
+const STAGE: u64 = 1 << 21;
+/// How often as long as a trial took it rests after it, after a change; and how often that is doubled.
+const RESTS: u64 = 8;
+const MOST_PATIENCE: u32 = 5;
+/// Ticks that it rests at most: a second or so. A trial can take as long as threads have nothing to do.
+const LONGEST_REST: u64 = 1 << 32;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Going,
-    Timing,
-    Comparing,
-}
-
-/// A phase: which of all since the beginning, how patient, the stage, and whether passes are elided in it.
+/// A phase: which of all since the beginning, how patient, the stage of a trial, and whether passes are elided in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Phase(u32);
 
 impl Phase {
     const ELIDES: u32 = 1;
     const STAGE: u32 = 1;
-    const PATIENCE: u32 = 3;
-    const NUMBER: u32 = 6;
-    /// What is set where passes are elided, or timed.
-    const LOUD: u32 = Self::ELIDES | 3 << Self::STAGE;
+    const PATIENCE: u32 = 5;
+    const NUMBER: u32 = 8;
+
+    /// What is not a stage of a trial.
+    const GOING: u32 = 0;
+    const LAST: u32 = 2 * ROUNDS as u32;
 
     /// Models have few passes: they begin in the middle of a trial.
     const FIRST: Self = match cfg!(loom) {
-        false => Self::of(0, 0, Stage::Going, false),
-        true => Self::of(0, 0, Stage::Comparing, true),
+        false => Self::of(0, 0, Self::GOING, false),
+        true => Self::of(0, 0, Self::LAST, true),
     };
     /// No latch is ever in it.
     const NONE: Self = Self(u32::MAX);
 
-    const fn of(number: u32, patience: u32, stage: Stage, elides: bool) -> Self {
+    const fn of(number: u32, patience: u32, stage: u32, elides: bool) -> Self {
         Self(
             number << Self::NUMBER
                 | patience << Self::PATIENCE
-                | (stage as u32) << Self::STAGE
+                | stage << Self::STAGE
                 | elides as u32,
         )
     }
@@ -111,80 +119,116 @@ impl Phase {
         self.0 & Self::ELIDES != 0
     }
 
-    fn stage(self) -> Stage {
-        match self.0 >> Self::STAGE & 3 {
-            0 => Stage::Going,
-            1 => Stage::Timing,
-            _ => Stage::Comparing,
-        }
+    fn stage(self) -> u32 {
+        self.0 >> Self::STAGE & 15
+    }
+
+    fn is_going(self) -> bool {
+        self.stage() == Self::GOING
+    }
+
+    /// Whether latches are taken, and nothing is tried.
+    fn is_calm(self) -> bool {
+        self.is_going() && !self.elides()
+    }
+
+    /// Whether a latch that has been calm is so no longer. Not in the middle of a trial, which would seem to go faster and faster.
+    fn takes_part(self) -> bool {
+        self.stage() == 1 || self.is_going() && self.elides()
+    }
+
+    /// Which of the rounds of a trial it is in.
+    fn round(self) -> usize {
+        (self.stage().saturating_sub(1) / 2) as usize
     }
 
     fn patience(self) -> u32 {
         self.0 >> Self::PATIENCE & 7
     }
 
-    /// The one after it; `pays` says whether elision does, once both ways were timed.
+    /// The one after it; `pays` says whether elision does, once all stages are over.
     fn next(self, pays: impl FnOnce() -> bool) -> Self {
         let number = (self.0 >> Self::NUMBER).wrapping_add(1) << Self::NUMBER >> Self::NUMBER;
-        let (patience, elides) = (self.patience(), self.elides());
-        match self.stage() {
-            Stage::Going => Self::of(number, patience, Stage::Timing, elides),
-            Stage::Timing => Self::of(number, patience, Stage::Comparing, !elides),
-            Stage::Comparing => {
-                let pays = pays();
-                let confirmed = pays != elides;
-                let patience = if confirmed {
-                    (patience + 1).min(MOST_PATIENCE)
-                } else {
-                    0
-                };
-                Self::of(number, patience, Stage::Going, pays)
-            }
+        let (stage, patience, elides) = (self.stage(), self.patience(), self.elides());
+        if stage == Self::GOING {
+            return Self::of(number, patience, 1, elides);
         }
+        if stage < Self::LAST {
+            let other = stage % 2 == 1;
+            return Self::of(number, patience, stage + 1, elides != other);
+        }
+        let pays = pays();
+        let before = elides != (ROUNDS % 2 == 1);
+        let patience = match pays == before {
+            true => (patience + 1).min(MOST_PATIENCE),
+            false => 0,
+        };
+        Self::of(number, patience, Self::GOING, pays)
     }
 
-    /// Passes of a turn in it: below 0 if they are to be elided.
+    /// Passes of a turn in it: below 0 if they are to be elided, 0 if it is calm.
     fn passes(self) -> i32 {
-        let passes = match self.stage() {
-            Stage::Going => LONG,
-            Stage::Timing | Stage::Comparing => SHORT,
-        };
-        if self.elides() { -passes } else { passes }
+        match (self.is_going(), self.elides()) {
+            (true, false) => 0,
+            (true, true) => -LONG,
+            (false, false) => SHORT,
+            (false, true) => -SHORT,
+        }
     }
 }
 
 /// What is known of the latches of one site.
 #[derive(Debug, Default)]
 struct Trial {
-    /// Turns of a trial that have ended.
+    /// Turns of this stage that have ended; when it began; and since when they are timed, 0 if they are not.
     ended: AtomicU32,
-    /// Ticks of turns of a trial: of those that took the latch, and those that were elided.
-    times: [[AtomicU32; COUNTED]; 2],
+    entered: AtomicU64,
+    since: AtomicU64,
+    /// Ticks for each turn: of those that took the latch, and those that were elided.
+    times: [[AtomicU64; ROUNDS]; 2],
+    /// When the last one began, and when the next may.
+    began: AtomicU64,
+    next: AtomicU64,
 }
 
 impl Trial {
-    /// A turn of `ticks` has begun and ended in `phase`. Says whether that is over.
-    fn ended(&self, phase: Phase, ticks: u64) -> bool {
+    /// A turn has begun and ended in `phase`. Says whether that is over.
+    fn ended(&self, phase: Phase, now: u64) -> bool {
         // Site: "trial of elision".
-        let before = self.ended.fetch_add(1, Ordering::Relaxed) as usize;
-        let times = &self.times[usize::from(phase.elides())];
-        if let Some(time) = before.checked_sub(EARLY).and_then(|turn| times.get(turn)) {
-            time.store(u32::try_from(ticks).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let turns = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let ticks = |since: &AtomicU64| now.saturating_sub(since.load(Ordering::Relaxed));
+        if cfg!(loom) {
+            return true;
         }
-        before + 1 >= EARLY + COUNTED
+        if self.since.load(Ordering::Relaxed) == 0 {
+            if turns >= MOST || turns >= EARLY && ticks(&self.entered) >= SETTLING {
+                self.ended.store(0, Ordering::Relaxed);
+                self.since.store(now.max(1), Ordering::Relaxed);
+            }
+            return false;
+        }
+        let took = ticks(&self.since);
+        if turns < MOST && (turns < TIMED || took < STAGE) {
+            return false;
+        }
+        let time = &self.times[usize::from(phase.elides())][phase.round()];
+        time.store(took / u64::from(turns), Ordering::Relaxed);
+        true
     }
 
-    /// Whether turns that were elided took less than nine tenths of those that were not. By a twentieth less, sixteen turns each
-    /// way were too few to tell, and a fifth of passes went the slower way.
+    /// It is over, and the next one may begin later, the more so the more patience there is.
+    fn rest(&self, now: u64, patience: u32) {
+        let took = now.saturating_sub(self.began.load(Ordering::Relaxed));
+        let rest = took.saturating_mul(RESTS << patience).min(LONGEST_REST);
+        self.next.store(now.saturating_add(rest), Ordering::Relaxed);
+    }
+
+    /// Whether elision took less than nine tenths of the time.
     fn pays(&self) -> bool {
         let [taken, elided] = self.times.each_ref().map(|times| {
             let mut times = times.each_ref().map(|time| time.load(Ordering::Relaxed));
             times.sort_unstable();
-            times[..SHORTEST]
-                .iter()
-                .copied()
-                .map(u64::from)
-                .sum::<u64>()
+            times[..FASTEST].iter().sum::<u64>()
         });
         elided * 10 < taken * 9
     }
@@ -213,86 +257,71 @@ impl Trials {
         Phase(self.phases[site].load(Ordering::Relaxed))
     }
 
-    /// Whether latches are taken at all sites, and nothing is tried.
-    pub(crate) fn are_calm(&self) -> bool {
-        let loud = |all, phase: &AtomicU32| all | phase.load(Ordering::Relaxed) & Phase::LOUD;
-        self.phases.iter().fold(0, loud) == 0
-    }
-
-    /// A turn of `ticks` of a trial has begun and ended in `phase`.
-    fn ended(&self, site: usize, phase: Phase, ticks: u64) {
-        if self.sites[site].ended(phase, ticks) {
-            self.go_on(site, phase);
+    /// Begins a trial, if there is none and the time has come.
+    fn begin(&self, site: usize, phase: Phase, now: u64) {
+        if phase.is_going() && now >= self.sites[site].next.load(Ordering::Relaxed) {
+            self.go_on(site, phase, now);
         }
     }
 
     /// Ends `phase`, unless somebody did.
-    fn go_on(&self, site: usize, phase: Phase) {
+    fn go_on(&self, site: usize, phase: Phase, now: u64) {
         let trial = &self.sites[site];
         let next = phase.next(|| trial.pays());
         // Before the exchange, so that no turn of the next phase is taken for its last.
         trial.ended.store(0, Ordering::Relaxed);
+        trial.since.store(0, Ordering::Relaxed);
+        trial.entered.store(now, Ordering::Relaxed);
+        if phase.is_going() {
+            trial.began.store(now, Ordering::Relaxed);
+        }
+        if next.is_going() {
+            trial.rest(now, next.patience());
+        }
         let from = &self.phases[site];
         // Site: "trial of elision".
         let ended = from.compare_exchange(phase.0, next.0, Ordering::Relaxed, Ordering::Relaxed);
         let _somebody_else_was_first = ended.is_err(); // I1
     }
+
+    /// Whether a calm latch at the site of that number, at which threads wait for each other, is to be calm no longer: since the others
+    /// are not, or because a trial begins now.
+    pub(crate) fn are_worth_it(&self, site: usize, now: u64) -> bool {
+        self.begin(site, self.phase(site), now);
+        self.phase(site).takes_part()
+    }
 }
 
-/// The turn that a worker is in, at one site.
-#[derive(Debug, Clone, Copy)]
-struct Turn {
-    phase: Phase,
-    since: u64,
-    /// How many have ended, if nothing is tried.
-    turns: u32,
-}
-
-/// Those of one worker.
+/// The phases in which the turns of one worker began, at each site.
 #[derive(Debug)]
-pub(crate) struct Turns(Box<[Cell<Turn>; SITES]>);
+pub(crate) struct Turns(Box<[Cell<Phase>; SITES]>);
 
 impl Default for Turns {
     fn default() -> Self {
-        let none = Turn {
-            phase: Phase::NONE,
-            since: 0,
-            turns: 0,
-        };
-        Self(Box::new(std::array::from_fn(|_| Cell::new(none))))
+        Self(Box::new(std::array::from_fn(|_| Cell::new(Phase::NONE))))
     }
 }
 
 impl Trials {
     /// Begins the next turn of a worker's passes at the site of that number, `now` being the clock's. Says which way they
-    /// go: their number, below 0 if they are to be elided.
+    /// go: their number, below 0 if they are to be elided; 0 if the latch is taken and calm from then on.
     pub(crate) fn next_turn(&self, turns: &Turns, site: usize, now: u64) -> i32 {
-        let cell = &turns.0[site];
-        let mut turn = cell.get();
-        if turn.phase == self.phase(site) {
-            match turn.phase.stage() {
-                Stage::Going => {
-                    turn.turns += 1;
-                    if turn.turns >= FEWEST << turn.phase.patience() {
-                        self.go_on(site, turn.phase);
-                    }
-                }
-                Stage::Timing | Stage::Comparing => {
-                    self.ended(site, turn.phase, now.saturating_sub(turn.since));
-                }
-            }
+        let turn = &turns.0[site];
+        let phase = self.phase(site);
+        if phase.is_calm() {
+            // Only a latch at which somebody waits makes it end.
+        } else if phase.is_going() {
+            self.begin(site, phase, now);
+        } else if turn.get() == phase && self.sites[site].ended(phase, now) {
+            self.go_on(site, phase, now);
         }
         let phase = self.phase(site);
-        if turn.phase != phase {
-            (turn.phase, turn.turns) = (phase, 0);
-        }
-        turn.since = now;
-        cell.set(turn);
+        turn.set(phase);
         phase.passes()
     }
 }
 
-const _: () = assert!(MOST_PATIENCE < 8 && SHORTEST <= COUNTED);
+const _: () = assert!(MOST_PATIENCE < 8 && Phase::LAST < 16 && FASTEST <= ROUNDS);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -304,17 +333,30 @@ mod tests {
         (Trials::default(), turns.collect())
     }
 
+    /// Passes of a latch that nobody has to ask about, until somebody waits again.
+    const CALM: i32 = 16;
+
+    /// The next passes of one worker, as a latch asks that is calm until it is worth it: their number, and below 0 if they are
+    /// elided.
+    fn next((trials, workers): &(Trials, Vec<Turns>), worker: usize, now: u64) -> i32 {
+        let passes = trials.next_turn(&workers[worker], 0, now);
+        if passes == 0 && trials.are_worth_it(0, now) {
+            return trials.next_turn(&workers[worker], 0, now);
+        }
+        if passes == 0 { CALM } else { passes }
+    }
+
     /// Turns of workers one after the other, until `passes` have passed: how many of them were elided. A pass takes
     /// so many ticks.
     fn passed(
-        (trials, workers): &(Trials, Vec<Turns>),
+        some: &(Trials, Vec<Turns>),
         passes: u64,
         ticks: impl Fn(bool) -> u64,
         now: &mut u64,
     ) -> u64 {
         let (mut done, mut elided) = (0, 0);
-        for worker in workers.iter().cycle() {
-            let turn = trials.next_turn(worker, 0, *now);
+        for worker in (0..some.1.len()).cycle() {
+            let turn = next(some, worker, *now);
             let length = u64::from(turn.unsigned_abs());
             *now += length * ticks(turn < 0);
             done += length;
@@ -328,60 +370,66 @@ mod tests {
 
     const PASSES: u64 = 50_000_000;
 
+    fn slow(elided: bool) -> u64 {
+        if elided { 2_000 } else { 1_500 }
+    }
+
+    fn fast(elided: bool) -> u64 {
+        if elided { 2_000 } else { 9_000 }
+    }
+
     #[test]
     fn the_faster_way_is_gone() {
         let one = some(1);
         let mut now = 0;
-        let elided = passed(
-            &one,
-            PASSES,
-            |elided| if elided { 20 } else { 15 },
-            &mut now,
-        );
+        let elided = passed(&one, PASSES, slow, &mut now);
         assert!(elided > 0 && elided * 200 < PASSES, "{elided}");
         // And the other one, once that has changed.
-        let elided = passed(
-            &one,
-            PASSES,
-            |elided| if elided { 20 } else { 90 },
-            &mut now,
-        );
+        let elided = passed(&one, PASSES, fast, &mut now);
         assert!((PASSES - elided) * 50 < PASSES, "{elided}");
-        let elided = passed(&one, PASSES, |_| 20, &mut now);
-        assert!(elided * 50 < PASSES, "as fast is not enough: {elided}");
+        let elided = passed(&one, PASSES, |_| 2_000, &mut now);
+        assert!(elided * 20 < PASSES, "as fast is not enough: {elided}");
     }
 
     #[test]
-    fn a_change_is_noticed_within_so_many_passes() {
+    fn a_change_is_noticed_within_so_many_trials() {
         let one = some(1);
         let mut now = 0;
-        passed(
-            &one,
-            PASSES,
-            |elided| if elided { 20 } else { 15 },
-            &mut now,
-        );
-        let most = 600_000;
-        passed(&one, most, |elided| if elided { 20 } else { 90 }, &mut now);
-        let elided = passed(&one, 4_000, |elided| if elided { 20 } else { 90 }, &mut now);
+        let most =
+            |ticks| (RESTS << MOST_PATIENCE) * Phase::LAST as u64 * (STAGE + SETTLING) / ticks;
+        passed(&one, PASSES, slow, &mut now);
+        passed(&one, most(1_500) * 5 / 4, fast, &mut now);
+        let elided = passed(&one, 4_000, fast, &mut now);
         assert!(elided >= 4_000, "{elided}");
+        // And back.
+        passed(&one, PASSES, fast, &mut now);
+        passed(&one, most(2_000) * 5 / 4, slow, &mut now);
+        let elided = passed(&one, 4_000, slow, &mut now);
+        assert_eq!(elided, 0);
     }
 
-    /// Turns of one worker that are a thousand times as long as they should be: it lost its processor.
+    /// In one round of each trial somebody loses his processor, whichever way it goes.
     #[test]
-    fn a_quarter_of_the_turns_may_be_of_any_length() {
-        let one = some(1);
-        let (mut now, mut elided, mut done, mut turns) = (0, 0, 0, 0u64);
-        while done < PASSES {
-            let turn = one.0.next_turn(&one.1[0], 0, now);
-            let length = u64::from(turn.unsigned_abs());
-            turns += 1;
-            let lost = if turns.is_multiple_of(4) { 1_000 } else { 1 };
-            now += length * if turn < 0 { 20 } else { 90 * lost };
-            done += length;
-            elided += if turn < 0 { length } else { 0 };
+    fn one_round_may_be_of_any_length() {
+        for (stage, pays) in [(3, true), (4, true), (2, false), (5, false)] {
+            let one = some(1);
+            let (mut now, mut elided, mut done) = (0, 0, 0);
+            while done < PASSES {
+                let turn = next(&one, 0, now);
+                let length = u64::from(turn.unsigned_abs());
+                let lost = if one.0.phase(0).stage() == stage {
+                    1_000
+                } else {
+                    1
+                };
+                let ticks = if pays { fast(turn < 0) } else { slow(turn < 0) };
+                now += length * ticks * lost;
+                done += length;
+                elided += if turn < 0 { length } else { 0 };
+            }
+            let wrong = if pays { PASSES - elided } else { elided };
+            assert!(wrong * 20 < PASSES, "{stage}: {elided}");
         }
-        assert!((PASSES - elided) * 20 < PASSES, "{elided}");
     }
 
     /// All go the same way but for the turn that they are in.
@@ -389,29 +437,76 @@ mod tests {
     fn workers_of_one_site_go_the_same_way() {
         let many = some(8);
         let mut now = 0;
-        let elided = passed(
-            &many,
-            PASSES,
-            |elided| if elided { 20 } else { 90 },
-            &mut now,
-        );
+        let elided = passed(&many, PASSES, fast, &mut now);
         assert!((PASSES - elided) * 50 < PASSES, "{elided}");
-        let ways: Vec<bool> = many
-            .1
-            .iter()
-            .map(|turns| many.0.next_turn(turns, 0, now) < 0)
-            .collect();
-        assert!(
-            ways.iter().filter(|elided| **elided).count() >= 7,
-            "{ways:?}"
-        );
+        let ways = (0..8).map(|worker| next(&many, worker, now) < 0);
+        assert!(ways.filter(|elided| *elided).count() >= 7);
     }
 
     #[test]
     fn sites_know_nothing_of_each_other() {
         let one = some(1);
-        passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
-        assert_eq!(one.0.next_turn(&one.1[0], 1, 0), LONG);
+        passed(&one, PASSES, fast, &mut 0);
+        assert_eq!(one.0.next_turn(&one.1[0], 0, 0), -LONG);
+        assert_eq!(one.0.next_turn(&one.1[0], 1, 0), 0);
+    }
+
+    /// Of a site where somebody waits all the time: no trial before the last one is over for as long as it took, doubled as often as the
+    /// latch has won; and a second is enough, however long a trial took.
+    #[test]
+    fn a_calm_site_rests_for_longer_and_longer() {
+        let one = some(1);
+        let (mut now, mut last, mut rests) = (0, 0, Vec::new());
+        while rests.len() < 8 {
+            if one.0.are_worth_it(0, now) {
+                rests.push(now - last);
+                while !one.0.phase(0).is_calm() {
+                    passed(&one, 1, slow, &mut now);
+                }
+                last = now;
+            }
+            now += 10_000;
+        }
+        assert!(rests[1] * 10 < rests[5], "{rests:?}");
+        assert!(rests[6].abs_diff(rests[7]) * 8 < rests[7], "{rests:?}");
+        let end = now + (1 << 50);
+        one.0.go_on(0, one.0.phase(0), now);
+        while !one.0.phase(0).is_calm() {
+            one.0.go_on(0, one.0.phase(0), end);
+        }
+        assert!(!one.0.are_worth_it(0, end + LONGEST_REST - 1));
+        assert!(one.0.are_worth_it(0, end + LONGEST_REST));
+    }
+
+    /// Otherwise more and more of their passes would count, and each stage seem faster than the one before.
+    #[test]
+    fn no_latch_joins_in_the_middle_of_a_trial() {
+        let trials = Trials::default();
+        assert!(trials.are_worth_it(0, 1) && trials.are_worth_it(0, 1));
+        trials.go_on(0, trials.phase(0), 1);
+        while !trials.phase(0).is_going() {
+            assert!(!trials.are_worth_it(0, 1 << 50));
+            trials.go_on(0, trials.phase(0), 1);
+        }
+    }
+
+    /// Each way comes first as often as the other, and the last stage is over before either is gone.
+    #[test]
+    fn stages_of_a_trial_are_fair() {
+        for elides in [false, true] {
+            let mut phase = Phase::of(0, 0, Phase::GOING, elides);
+            let mut ways = Vec::new();
+            for _ in 0..Phase::LAST {
+                phase = phase.next(|| unreachable!("it is not over"));
+                ways.push(phase.elides() != elides);
+            }
+            assert_eq!(ways, [false, true, true, false, false, true, true, false]);
+            for pays in [false, true] {
+                let gone = phase.next(|| pays);
+                assert!(gone.is_going() && gone.elides() == pays);
+                assert_eq!(gone.patience(), u32::from(pays == elides));
+            }
+        }
     }
 
     /// Neither he who counted the last turn of a phase and then sleeps keeps it from ending, nor he whose turn was of the
@@ -419,35 +514,30 @@ mod tests {
     #[test]
     fn a_phase_ends_whoever_sleeps() {
         let trials = Trials::default();
-        trials.go_on(0, trials.phase(0));
-        let timing = trials.phase(0);
-        assert!(!trials.are_calm());
-        for _ in 0..EARLY + COUNTED - 1 {
-            trials.ended(0, timing, 1);
+        let trial = &trials.sites[0];
+        let mut now = 1;
+        assert!(trials.are_worth_it(0, now));
+        let first = trials.phase(0);
+        let mut last = |phase| {
+            now += SETTLING;
+            while !trial.ended(phase, now) {
+                now += STAGE / 2;
+            }
+            now
+        };
+        let _he_sleeps = last(first);
+        assert_eq!(trials.phase(0), first);
+        let later = last(first);
+        trials.go_on(0, first, later);
+        let second = trials.phase(0);
+        assert_eq!(second.stage(), 2);
+        for _ in 0..3 {
+            let later = last(second);
+            trials.go_on(0, first, later);
+            assert_eq!(trials.phase(0), second);
         }
-        let _the_last = trials.sites[0].ended(timing, 1);
-        assert_eq!(trials.phase(0), timing);
-        trials.ended(0, timing, 1);
-        let comparing = trials.phase(0);
-        assert_eq!(comparing.stage(), Stage::Comparing);
-        for _ in 0..EARLY + COUNTED - 1 {
-            trials.ended(0, comparing, 1);
-        }
-        trials.ended(0, timing, 1);
-        assert_eq!(trials.phase(0), comparing);
-        for _ in 0..EARLY + COUNTED {
-            trials.ended(0, comparing, 1);
-        }
-        assert_ne!(trials.phase(0), comparing);
-        assert!(trials.are_calm());
-    }
-
-    /// Where one site is elided, passes at another are not calm, or those at the first would be taken.
-    #[test]
-    fn nobody_is_calm_beside_a_site_that_is_elided() {
-        let one = some(1);
-        assert!(one.0.are_calm());
-        passed(&one, PASSES, |elided| if elided { 20 } else { 90 }, &mut 0);
-        assert!(!one.0.are_calm());
+        let later = last(second);
+        trials.go_on(0, second, later);
+        assert_eq!(trials.phase(0).stage(), 3);
     }
 }

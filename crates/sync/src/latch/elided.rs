@@ -8,7 +8,9 @@
 //! # State
 //!
 //! The real latch, and how many of its next passes are not to try elision. Whether trying pays at all, one kind learns
-//! of all latches of its site together (`htm::trial`).
+//! of all latches of its site together (`htm::trial`). While it does not, the latch is *calm*: its front is plain (`parking`), it is passed
+//! without anything here being asked, and only who had to wait for it comes here (`waited`), as every sixteenth begins a
+//! trial, if it is time for one.
 //!
 //! # Invariants
 //!
@@ -17,13 +19,14 @@
 //!   exclude each other as the real latch does, elided passes exclude them, and exclude each other as far
 //!   as can be told (I2 of `htm`).
 //! * I2  Who passes and finds the latch free is inside a transaction, and otherwise holds it: nobody else
-//!   can have freed it. So `release` needs no mark. Who is inside no transaction at all need not look, which is a nanosecond
-//!   and a half: the look has to wait for the exchange that took the latch, and the one that gives it back for the look.
+//!   can have freed it. So `release` needs no mark.
 //! * I3  No latch that elides is passed inside a transaction: that aborts it, and who began it takes the
 //!   latch. Otherwise a thread could pass one latch twice, as it is free to look at, and have the value
-//!   twice by `&mut`.
-//! * I4  Only the holder of the real latch writes `rest`: so there is one writer, and no transaction that is
-//!   going to commit has the line in its read set, which a write would abort.
+//!   twice by `&mut`. A calm one may be passed inside another's transaction: it is taken there, and seen to be.
+//! * I4  Only the holder of the real latch writes `rest`, and whether the front is plain: so there is one writer, and no
+//!   transaction that is going to commit has the line in its read set, which a write would abort.
+//! * I5  An elided pass has read inside its transaction that the front is not plain, so it is not until the end. So who gives back
+//!   what is plain holds it.
 //!
 //! # Against the lemmings
 //!
@@ -60,15 +63,21 @@ mod emulated;
 mod tests;
 
 use super::Kind;
+use super::parking::Parking;
 use super::queue::Node;
+use super::spin::Spin;
 use crate::backoff::Backoff;
 use crate::htm::engine::{BUSY, Engine};
 use crate::htm::{SITES, Watch, Way};
-use crate::shim::{AtomicU32, Ordering, hint};
+#[cfg(all(test, not(loom)))]
+use crate::shim::Mutex;
+use crate::shim::{AtomicU8, Ordering, hint};
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Worker;
 use policy::{Next, Policy, Why};
 use raw::Raw;
+#[cfg(all(test, not(loom)))]
+use std::collections::VecDeque;
 
 #[cfg(not(feature = "emulated"))]
 type Native = crate::htm::Rtm;
@@ -86,16 +95,22 @@ fn native() -> Option<Native> {
 /// Ending a turn of passes of a latch that adapts.
 static TRIAL: Site = Site::new(Component::Latch, Pattern::Unbounded, "trial of elision");
 
-/// A latch, and what is done not to take it.
+/// What is done not to take a latch.
 #[derive(Debug)]
 pub(super) struct Elided<E = Native> {
     engine: E,
     policy: Policy,
     /// The number of its site.
     site: u8,
-    rest: AtomicU32,
-    raw: Raw,
+    /// The passes that are not to try; while it is calm, those that have waited.
+    rest: AtomicU8,
+    flag: Spin,
+    #[cfg(all(test, not(loom)))]
+    told: Option<Mutex<VecDeque<bool>>>,
 }
+
+/// Passes that wait for a calm latch before it is asked whether trying may be worth it.
+const WAITS: u32 = if cfg!(loom) { 1 } else { 16 };
 
 /// What came of trying not to take the latch.
 enum Attempt {
@@ -120,8 +135,28 @@ impl<E: Engine> Elided<E> {
             engine,
             policy,
             site: site.number(SITES) as u8,
-            rest: AtomicU32::new(0),
-            raw: Raw::under(policy),
+            rest: AtomicU8::new(0),
+            flag: Spin::tas_t(),
+            #[cfg(all(test, not(loom)))]
+            told: None,
+        }
+    }
+
+    /// Whether it begins calm. Models begin in the middle of a trial.
+    pub(super) fn begins_calm(&self) -> bool {
+        self.policy == Policy::Adaptive && !cfg!(loom)
+    }
+
+    /// The latch that it is over.
+    #[inline(always)]
+    fn raw<'a>(&'a self, front: &'a Parking) -> Raw<'a> {
+        #[cfg(all(test, not(loom)))]
+        if let Some(looks) = &self.told {
+            return Raw::Told(looks);
+        }
+        match self.policy {
+            Policy::Once | Policy::Retry100 => Raw::Spin(&self.flag),
+            Policy::Cooldown | Policy::Adaptive => Raw::Parking(front),
         }
     }
 
@@ -134,35 +169,32 @@ impl<E: Engine> Elided<E> {
     /// # Safety
     ///
     /// That of the contract.
-    #[inline(always)]
-    pub(super) unsafe fn try_acquire(&self, worker: &Worker, node: &Node) -> bool {
+    pub(super) unsafe fn try_acquire(&self, front: &Parking, worker: &Worker, node: &Node) -> bool {
+        let raw = self.raw(front);
+        let try_raw = || self.engine.exclusively_now(|| raw.try_acquire(node));
+        if front.is_plain() {
+            return try_raw();
+        }
         self.engine.leave_others(); // I3
-        // Where nothing is elided anywhere it needs nothing else, and is to cost what the latch underneath does.
-        if self.policy != Policy::Adaptive || !worker.tally().next_is_calm() {
-            return self.try_otherwise(worker, node);
-        }
-        let taken = self.engine.exclusively_now(|| self.raw.try_acquire(node));
-        if !taken {
-            // Not counted: if the caller waits, that counts anew.
-            worker.tally().take_back_calm();
-        }
-        taken
-    }
-
-    #[inline(never)]
-    fn try_otherwise(&self, worker: &Worker, node: &Node) -> bool {
         let way = self.way(worker);
-        let try_raw = || self.engine.exclusively_now(|| self.raw.try_acquire(node));
         let passed = match way {
+            Way::Calm => {
+                let taken = try_raw();
+                if taken {
+                    self.calm(front, worker);
+                }
+                return taken;
+            }
             Way::Taken => try_raw(),
-            Way::Tried => match self.attempt(worker) {
+            Way::Tried => match self.attempt(front, worker) {
                 Attempt::Inside => true,
                 Attempt::Held => false,
                 Attempt::Take(why) => self.took_if(try_raw(), worker, why),
             },
         };
         if !passed && self.policy == Policy::Adaptive {
-            worker.tally().take_back(self.site(), way); // As in `try_acquire`.
+            // Not counted: if the caller waits, that counts anew.
+            worker.tally().take_back(self.site(), way);
         }
         passed
     }
@@ -173,9 +205,6 @@ impl<E: Engine> Elided<E> {
         if self.policy != Policy::Adaptive {
             return Way::Tried;
         }
-        if worker.tally().next_is_calm() {
-            return Way::Taken;
-        }
         let way = worker.tally().next_way(self.site());
         way.unwrap_or_else(|| self.way_of_next_turn(worker))
     }
@@ -183,13 +212,33 @@ impl<E: Engine> Elided<E> {
     #[cold]
     fn way_of_next_turn(&self, worker: &Worker) -> Way {
         worker.account().passed(&TRIAL);
-        let trials = worker.trials();
-        let passes = trials.next_turn(worker.turns(), self.site(), self.engine.now());
-        if passes > 1 && trials.are_calm() {
-            worker.tally().grant_calm(passes - 1);
-            return worker.tally().grant(self.site(), 1);
+        let now = self.engine.now();
+        match (worker.trials()).next_turn(worker.turns(), self.site(), now) {
+            0 => Way::Calm,
+            passes => worker.tally().grant(self.site(), passes),
         }
-        worker.tally().grant(self.site(), passes)
+    }
+
+    /// The caller holds the real latch: from now on it is that and nothing else.
+    fn calm(&self, front: &Parking, worker: &Worker) {
+        worker.tally().real();
+        self.set_rest(0);
+        front.set_plain(true);
+    }
+
+    /// The caller holds the real latch, and had to wait for it while it was calm.
+    fn waited(&self, front: &Parking, worker: &Worker) {
+        if !front.is_plain() {
+            return;
+        }
+        let waits = self.rest() + 1;
+        if waits < WAITS {
+            return self.set_rest(waits);
+        }
+        self.set_rest(0);
+        if worker.trials().are_worth_it(self.site(), self.engine.now()) {
+            front.set_plain(false);
+        }
     }
 
     #[inline(always)]
@@ -202,29 +251,30 @@ impl<E: Engine> Elided<E> {
     /// # Safety
     ///
     /// The caller has acquired it, with this node.
-    #[inline(always)]
-    pub(super) unsafe fn release(&self, watch: Watch<'_>, node: &Node) {
-        if self.engine.may_be_inside() && self.raw.is_free() {
+    pub(super) unsafe fn release(&self, front: &Parking, watch: Watch<'_>, node: &Node) {
+        let raw = self.raw(front);
+        if self.engine.may_be_inside() && !front.is_plain() && raw.is_free() {
             // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
             unsafe { self.engine.end() }
             watch.committed();
         } else {
-            // SAFETY: the caller holds the real latch (I2).
-            unsafe { self.raw.release(node) }
+            // SAFETY: the caller holds the real latch (I2, I5).
+            unsafe { raw.release(node) }
         }
     }
 
     /// Tries not to take the latch.
     #[inline]
-    fn attempt(&self, worker: &Worker) -> Attempt {
+    fn attempt(&self, front: &Parking, worker: &Worker) -> Attempt {
         if self.rest() > 0 {
             return Attempt::Take(Why::Resting);
         }
+        let raw = self.raw(front);
         let watch = worker.watch();
         let mut failures = 0;
         loop {
             watch.start();
-            let Err(abort) = self.engine.begin(|| self.raw.is_free()) else {
+            let Err(abort) = self.engine.begin(|| raw.is_free() && !front.is_plain()) else {
                 worker.tally().committed();
                 return Attempt::Inside;
             };
@@ -245,7 +295,11 @@ impl<E: Engine> Elided<E> {
     #[inline(always)]
     fn rest(&self) -> u32 {
         // Relaxed: a hint for whoever does not hold the latch; who does is the only one to write it (I4).
-        self.rest.load(Ordering::Relaxed)
+        u32::from(self.rest.load(Ordering::Relaxed))
+    }
+
+    fn set_rest(&self, rest: u32) {
+        self.rest.store(rest as u8, Ordering::Relaxed); // Relaxed: see `rest`.
     }
 
     #[inline]
@@ -262,7 +316,7 @@ impl<E: Engine> Elided<E> {
         let before = self.rest();
         let after = self.policy.rest(before, why);
         if before != after {
-            self.rest.store(after, Ordering::Relaxed); // Relaxed: see `rest`.
+            self.set_rest(after);
         }
     }
 
@@ -272,27 +326,41 @@ impl<E: Engine> Elided<E> {
     ///
     /// That of the contract.
     #[cold]
-    pub(super) unsafe fn acquire(&self, worker: &Worker, node: &Node) {
+    pub(super) unsafe fn acquire(&self, front: &Parking, worker: &Worker, node: &Node) {
+        let raw = self.raw(front);
+        let take = || self.engine.exclusively(|| raw.acquire(node));
+        if front.is_plain() {
+            take();
+            return self.waited(front, worker);
+        }
         self.engine.leave_others(); // I3
-        if self.way(worker) == Way::Taken {
-            return self.engine.exclusively(|| self.raw.acquire(node));
+        match self.way(worker) {
+            Way::Calm => {
+                take();
+                return self.calm(front, worker);
+            }
+            Way::Taken => return take(),
+            Way::Tried => {}
         }
         let mut backoff = Backoff::new();
         loop {
-            while !self.raw.is_free() {
+            if front.is_plain() {
+                return take();
+            }
+            while !raw.is_free() {
                 // A model has no time to be patient in.
-                if self.raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
-                    self.engine.exclusively(|| self.raw.acquire(node));
+                if raw.sleeps() && (cfg!(loom) || backoff.is_yielding()) {
+                    take();
                     return self.took(worker, Why::Waited);
                 }
                 backoff.snooze();
             }
-            match self.attempt(worker) {
+            match self.attempt(front, worker) {
                 Attempt::Inside => return,
                 // Another holder, and so another wait.
                 Attempt::Held => backoff = Backoff::new(),
                 Attempt::Take(why) => {
-                    let taken = self.engine.exclusively(|| self.raw.try_acquire(node));
+                    let taken = self.engine.exclusively(|| raw.try_acquire(node));
                     if self.took_if(taken, worker, why) {
                         return;
                     }

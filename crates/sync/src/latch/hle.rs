@@ -19,15 +19,15 @@ use super::Latch;
 use super::queue::Node;
 use crate::backoff::Backoff;
 use crate::htm::{self, Hle};
-use crate::shim::{AtomicU32, Ordering, hint};
+use crate::shim::{AtomicU8, Ordering, hint};
 
-const FREE: u32 = 0;
+const FREE: u8 = 0;
 
 /// A flag that is taken and given back with prefixes.
 #[derive(Debug)]
 pub(super) struct Prefixed {
     hle: Hle,
-    word: AtomicU32,
+    word: AtomicU8,
 }
 
 impl Prefixed {
@@ -36,7 +36,7 @@ impl Prefixed {
         let hle = htm::hle().ok()?;
         Some(Self {
             hle,
-            word: AtomicU32::new(FREE),
+            word: AtomicU8::new(FREE),
         })
     }
 

@@ -24,28 +24,21 @@ use super::Latch;
 use super::queue::Node;
 use crate::backoff::Backoff;
 use crate::shim::{AtomicBool, Ordering, hint, thread};
-use std::fmt;
-use std::marker::PhantomData;
-
-/// Test-and-set: every look at the flag is an exchange, and takes the cache line away from the
-/// holder.
-pub(super) type Tas = Spin<Blindly>;
-
-/// Test and test-and-set: waiters read, which leaves the line with the holder, and read less often
-/// the longer they wait.
-pub(super) type TasT = Spin<Looking>;
 
 /// One flag, and how to wait for it.
-#[derive(Debug, Default)]
-pub(super) struct Spin<W>(AtomicBool, PhantomData<W>);
+#[derive(Debug)]
+pub(super) struct Spin {
+    flag: AtomicBool,
+    looks: bool,
+}
 
 /// How a waiter passes its time.
-pub(super) trait Wait: fmt::Debug + Default + Send + Sync {
+trait Wait {
     /// Waits a little. Returns whether to try for the flag now.
     fn step(&mut self, flag: &AtomicBool) -> bool;
 }
 
-impl<W: Wait> Latch for Spin<W> {
+impl Latch for Spin {
     #[inline(always)]
     unsafe fn acquire(&self, _node: &Node) {
         // No test before the first exchange: a latch that nobody fights over is free.
@@ -61,32 +54,56 @@ impl<W: Wait> Latch for Spin<W> {
 
     #[inline(always)]
     unsafe fn release(&self, _node: &Node) {
-        self.0.store(false, Ordering::Release); // O1, O2
+        self.flag.store(false, Ordering::Release); // O1, O2
     }
 }
 
-impl<W: Wait> Spin<W> {
+impl Spin {
+    /// Test-and-set: every look at the flag is an exchange, and takes the cache line away from the
+    /// holder.
+    pub(super) fn tas() -> Self {
+        Self {
+            flag: AtomicBool::new(false),
+            looks: false,
+        }
+    }
+
+    /// Test and test-and-set: waiters read, which leaves the line with the holder, and read less often
+    /// the longer they wait.
+    pub(super) fn tas_t() -> Self {
+        Self {
+            looks: true,
+            ..Self::tas()
+        }
+    }
+
     /// Whether nobody holds it.
     #[inline(always)]
     pub(super) fn is_free(&self) -> bool {
-        !self.0.load(Ordering::Acquire) // O2
+        !self.flag.load(Ordering::Acquire) // O2
     }
 
     #[inline(always)]
     fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::Acquire) // O1
+        !self.flag.swap(true, Ordering::Acquire) // O1
     }
 
     #[cold]
     fn spin(&self) {
-        let mut wait = W::default();
-        while !(wait.step(&self.0) && self.take()) {}
+        match self.looks {
+            true => self.wait(Looking::default()),
+            false => self.wait(Blindly::default()),
+        }
+    }
+
+    fn wait(&self, mut wait: impl Wait) {
+        while !(wait.step(&self.flag) && self.take()) {}
     }
 }
 
 /// Tries each time, and gives up the core every so many tries.
-#[derive(Debug, Default)]
-pub(super) struct Blindly {
+#[derive(Default)]
+struct Blindly {
     tries: u32,
 }
 
@@ -109,8 +126,8 @@ impl Wait for Blindly {
 }
 
 /// Looks before it tries.
-#[derive(Debug, Default)]
-pub(super) struct Looking {
+#[derive(Default)]
+struct Looking {
     backoff: Backoff,
 }
 

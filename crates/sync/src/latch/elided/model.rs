@@ -13,6 +13,7 @@ use super::{Elided, Policy, alone::Alone};
 use crate::htm::Abort;
 use crate::htm::engine::Engine;
 use crate::latch::Kind;
+use crate::latch::parking::Parking;
 use crate::latch::queue::Node;
 use crate::shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
 use crate::site::{Component, Pattern, Site};
@@ -125,6 +126,7 @@ impl Engine for World {
 /// A value behind an elided latch.
 #[derive(Debug)]
 pub struct Modelled<T> {
+    front: Parking,
     latch: Elided<World>,
     value: UnsafeCell<T>,
 }
@@ -141,8 +143,10 @@ impl<T> Modelled<T> {
     /// # Panics
     /// If latches of that kind begin none of their own.
     pub fn new(kind: Kind, world: &World, value: T) -> Self {
+        let latch = Elided::over(world.clone(), Policy::of(kind), &SITE);
         Self {
-            latch: Elided::over(world.clone(), Policy::of(kind), &SITE),
+            front: Parking::new(latch.begins_calm()),
+            latch,
             value: UnsafeCell::new(value),
         }
     }
@@ -151,14 +155,26 @@ impl<T> Modelled<T> {
     pub fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
         let node = Node::new();
         // SAFETY: the node stays here until the release below; no body in a test unwinds.
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
+        if !unsafe { self.latch.try_acquire(&self.front, worker, &node) } {
             // SAFETY: as above.
-            unsafe { self.latch.acquire(worker, &node) };
+            unsafe { self.latch.acquire(&self.front, worker, &node) };
         }
+        self.passed(worker, &node, body)
+    }
+
+    /// As [`with`](Self::with), as if somebody had been there when it tried.
+    pub fn with_late<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> R {
+        let node = Node::new();
+        // SAFETY: as in `with`.
+        unsafe { self.latch.acquire(&self.front, worker, &node) };
+        self.passed(worker, &node, body)
+    }
+
+    fn passed<R>(&self, worker: &Worker, node: &Node, body: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: we have passed the latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
-        // SAFETY: acquired above with this node.
-        unsafe { self.latch.release(worker.watch(), &node) };
+        // SAFETY: acquired by the caller with this node.
+        unsafe { self.latch.release(&self.front, worker.watch(), node) };
         result
     }
 
@@ -166,27 +182,39 @@ impl<T> Modelled<T> {
     pub fn try_with<R>(&self, worker: &Worker, body: impl FnOnce(&mut T) -> R) -> Option<R> {
         let node = Node::new();
         // SAFETY: as in `with`.
-        if !unsafe { self.latch.try_acquire(worker, &node) } {
+        if !unsafe { self.latch.try_acquire(&self.front, worker, &node) } {
             return None;
         }
-        // SAFETY: as in `with`.
-        let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
-        // SAFETY: as in `with`.
-        unsafe { self.latch.release(worker.watch(), &node) };
-        Some(result)
+        Some(self.passed(worker, &node, body))
     }
 
     /// As [`with`](Self::with), by who knows nothing of elision: takes the real latch.
     pub fn with_taken<R>(&self, body: impl FnOnce(&mut T) -> R) -> R {
         let node = Node::new();
-        self.latch
-            .engine
-            .exclusively(|| self.latch.raw.acquire(&node));
+        let raw = self.latch.raw(&self.front);
+        self.latch.engine.exclusively(|| raw.acquire(&node));
         // SAFETY: we hold the real latch.
         let result = self.value.with_mut(|value| body(unsafe { &mut *value }));
         // SAFETY: taken above.
-        unsafe { self.latch.raw.release(&node) };
+        unsafe { raw.release(&node) };
         result
+    }
+
+    /// Whether it is only the real latch now.
+    pub fn is_calm(&self) -> bool {
+        self.front.is_plain()
+    }
+
+    /// Has it be only the real latch, or more, by the holder of that.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn set_calm(&self, calm: bool) {
+        self.front.set_plain(calm);
+    }
+
+    /// The next passes of `worker` try elision.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn let_try(&self, worker: &Worker, passes: i32) {
+        worker.tally().grant(self.latch.site(), -passes);
     }
 
     /// The value without the latch.
