@@ -38,6 +38,8 @@ mod elided;
 
 #[cfg(loom)]
 pub use elided::model;
+#[cfg(loom)]
+pub use parking::model as parking_model;
 
 pub use sharded::ShardedLatched;
 pub use shared::SharedLatched;
@@ -92,7 +94,7 @@ pub enum Kind {
     TasT,
     /// A queue of waiters, each spinning on its own node (Mellor-Crummey and Scott).
     Queue,
-    /// Spins a little, then sleeps until woken (`parking_lot`).
+    /// Spins a little, then sleeps until woken, as `parking_lot` does.
     #[default]
     Parking,
     /// As `TasT`, elided by the prefixes of the processor [001 §2.2].

@@ -5,7 +5,11 @@
 #![cfg(loom)]
 
 use foxton_sync::latch::{Kind, Latched};
-use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed, thread};
+use foxton_sync::shim::{
+    Arc, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    thread,
+};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -108,12 +112,105 @@ mod spin {
 
 mod parking {
     use super::*;
+    use foxton_sync::latch::parking_model::Modelled;
 
-    /// The model of the stand-in; `parking_lot` itself cannot be modelled.
+    /// What is above it is modelled over a stand-in.
     #[test]
-    fn the_next_holder_sees_what_the_last_one_wrote() {
+    fn the_next_holder_of_the_stand_in_sees_what_the_last_one_wrote() {
         two_pass_once(Kind::Parking);
         one_passes_one_tries(Kind::Parking);
+    }
+
+    /// Threads that do `each` of these, beside each other, and how often they passed in all. Sleepers are woken, or handed
+    /// the latch.
+    fn beside(bound: usize, each: &'static [fn(&Modelled<u64>) -> u64]) {
+        for is_fair in [false, true] {
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(bound);
+            builder.check(move || {
+                let value = Arc::new(Modelled::new(0, is_fair));
+                let (last, others) = each.split_last().expect("somebody");
+                let spawn = |one: &fn(&Modelled<u64>) -> u64| {
+                    let (value, one) = (value.clone(), *one);
+                    thread::spawn(move || one(&value))
+                };
+                let others: Vec<_> = others.iter().map(spawn).collect();
+                let mut passed = last(&value);
+                for other in others {
+                    passed += other.join().unwrap();
+                }
+                let value = Arc::try_unwrap(value).ok().expect("all are done");
+                assert_eq!(value.into_inner(), passed);
+            });
+        }
+    }
+
+    fn pass(value: &Modelled<u64>) -> u64 {
+        value.with(None, |value| *value += 1);
+        1
+    }
+
+    fn pass_twice(value: &Modelled<u64>) -> u64 {
+        pass(value) + pass(value)
+    }
+
+    fn try_to_pass(value: &Modelled<u64>) -> u64 {
+        u64::from(value.try_with(|value| *value += 1).is_some())
+    }
+
+    /// As a latch that adapts does: it is tried for a while, and then calm again.
+    fn have_more_to_it_for_a_while(value: &Modelled<u64>) -> u64 {
+        value.with(Some(false), |value| *value += 1);
+        value.with(Some(true), |value| *value += 1);
+        2
+    }
+
+    #[test]
+    fn o1_the_next_holder_sees_what_the_last_one_wrote() {
+        beside(3, &[pass_twice, pass_twice]);
+    }
+
+    #[test]
+    fn o1_who_tries_sees_what_the_last_holder_wrote() {
+        beside(3, &[try_to_pass, pass_twice]);
+    }
+
+    /// I3: who sleeps behind a sleeper is woken as well.
+    #[test]
+    fn three_pass_and_none_sleeps_for_ever() {
+        beside(2, &[pass, pass, pass]);
+    }
+
+    #[test]
+    fn three_of_whom_one_tries_pass_and_none_sleeps_for_ever() {
+        beside(2, &[pass, try_to_pass, pass]);
+    }
+
+    #[test]
+    fn i2_what_is_more_to_it_changes_while_others_come() {
+        beside(3, &[have_more_to_it_for_a_while, pass_twice]);
+        beside(2, &[have_more_to_it_for_a_while, pass, pass]);
+    }
+
+    #[test]
+    fn o1_who_only_looks_sees_what_the_last_holder_wrote() {
+        model(|| {
+            let value = Arc::new(Modelled::new(0, false));
+            let been = Arc::new(AtomicU64::new(0));
+            let there = {
+                let (value, been) = (value.clone(), been.clone());
+                thread::spawn(move || {
+                    value.with_after(|| been.store(1, Release), |value| *value = 1);
+                })
+            };
+            // He is in there, or was.
+            if been.load(Acquire) == 1 {
+                // SAFETY: the other one does not come again.
+                let seen = unsafe { value.if_free(|value| *value) };
+                assert!(matches!(seen, None | Some(1)));
+            }
+            there.join().unwrap();
+        });
     }
 }
 

@@ -1,0 +1,85 @@
+//! Where threads sleep until somebody wakes them, by an address.
+
+#[cfg(not(any(loom, shuttle)))]
+use parking_lot_core as core;
+
+/// What is found when somebody is to be woken.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    /// Whether somebody slept.
+    pub(super) sleeper: bool,
+    /// Whether others still do.
+    pub(super) others: bool,
+    /// Whether he is to be handed what he sleeps for, for once.
+    pub(super) is_fair: bool,
+}
+
+/// Sleepers, by address.
+pub(super) trait Lot {
+    /// How a thread passes its time before it sleeps.
+    type Spin: Spin;
+
+    /// Sleeps by `address`, if `validate` still says so once nobody can be woken there, until woken. Says whether it was handed what
+    /// it sleeps for.
+    fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool;
+
+    /// Wakes one, if there is one. `decide` is called while nobody goes to sleep there, and says whether he is handed what he
+    /// sleeps for.
+    fn wake(&self, address: usize, decide: impl FnOnce(Found) -> bool);
+}
+
+/// Passes time.
+pub(super) trait Spin: Default {
+    /// Waits a little. Returns false if it was enough.
+    fn spin(&mut self) -> bool;
+
+    /// Has all its patience again.
+    fn reset(&mut self);
+}
+
+/// The table of the process.
+#[cfg(not(any(loom, shuttle)))]
+#[derive(Debug, Default)]
+pub(super) struct Table;
+
+#[cfg(not(any(loom, shuttle)))]
+const FREE: core::UnparkToken = core::UnparkToken(0);
+#[cfg(not(any(loom, shuttle)))]
+const YOURS: core::UnparkToken = core::UnparkToken(1);
+
+#[cfg(not(any(loom, shuttle)))]
+impl Spin for core::SpinWait {
+    fn spin(&mut self) -> bool {
+        core::SpinWait::spin(self)
+    }
+
+    fn reset(&mut self) {
+        core::SpinWait::reset(self);
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl Lot for Table {
+    type Spin = core::SpinWait;
+
+    fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool {
+        let token = core::DEFAULT_PARK_TOKEN;
+        // SAFETY: the address is that of a latch, which nobody else sleeps by; nothing that is called here panics or parks, and
+        // nobody is woken by a timeout.
+        let woken = unsafe { core::park(address, validate, || {}, |_, _| {}, token, None) };
+        woken == core::ParkResult::Unparked(YOURS)
+    }
+
+    fn wake(&self, address: usize, decide: impl FnOnce(Found) -> bool) {
+        let decide = |result: core::UnparkResult| {
+            let found = Found {
+                sleeper: result.unparked_threads > 0,
+                others: result.have_more_threads,
+                is_fair: result.be_fair,
+            };
+            if decide(found) { YOURS } else { FREE }
+        };
+        // SAFETY: as in `sleep`.
+        unsafe { core::unpark_one(address, decide) };
+    }
+}
