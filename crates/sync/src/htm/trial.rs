@@ -8,35 +8,35 @@
 //! # How it goes
 //!
 //! ```text
-//!         somebody waited, and has for a while     24 turns of all workers
-//!   calm ------------------------------------> timing, taken -----> comparing, elided
-//!     ^                                                                |        |
-//!     +----------------------------------------------------------------+        |
-//!     |                      what was faster                                    v
-//!     +--- comparing, taken <--------- timing, elided <-------------- going, elided
-//!                 |       24 turns                  some turns of one worker ^
-//!                 +----------------------------------------------------------+
+//!          somebody waited, and it has rested       8 stages: taken, elided, elided, taken, and again
+//!   calm ---------------------------------------> trial ---------------------------------------------.
+//!    ^                                                                                               |
+//!    |--------------------- the latch was faster, or almost as fast ---------------------------------|
+//!    |                                                                                               v
+//!    '----------------- trial, the other way first <--------------------------------------------- elided
+//!                                                          it has rested
 //! ```
 //!
 //! It goes by *site*: the latches that are the same place in the code (the buckets of a lock table, the accounts
 //! of a bank) are tried together, by all workers, since a pass can be elided beside others that are elided, and not beside those
 //! who take the latch. Of a site only latches take part at which threads have waited for each other: the others are
 //! *calm*, that is the latch underneath and nothing else, and so are all of them once the latch was found to be
-//! faster. A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 where they are elided, so
-//! that a pass reads and writes nothing for it that belongs to others.
+//! faster. None joins in the middle of a trial: the more there are, the more passes count, and each stage would seem faster
+//! than the one before.
 //!
-//! What is compared is the time of whole turns, with all that a worker does between its passes, since that is what
-//! a program's time is made of. Of 24 turns the first 8 are not counted: others may still go the old way. Of the other 16
-//! the 12 shortest count, since a thread that lost its processor says nothing. Elision must
-//! be faster by a tenth.
+//! A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 where they are elided, so
+//! that a pass reads and writes nothing for it that belongs to others. In a trial it counts its turn then, for all workers
+//! together. A stage is timed once its first turns, and a tenth of a millisecond, are over, until it has had turns enough, and nine tenths: long enough
+//! for threads to fall asleep and be woken, since of several that sleep for each other one runs, and runs fast. What is compared is the
+//! time for each turn, of all workers, the slowest stage of four left out each way; the program's own work between its passes is in it, and so
+//! is a processor that was lost. Elision must be faster by a tenth.
 //!
 //! # What it costs
 //!
-//! * Where the latch is taken: nothing for a pass; the trials, a third of the time at the beginning, and one part of 256
-//!   once it has been found right seven times in a row.
-//! * Where it is elided: a count for each pass; the trials, some 1,500 passes of 4,096 of one worker at the beginning,
-//!   of half a million later.
-//! * A change is noticed after half a million passes, or 256 times as long as a trial takes, at worst.
+//! * Where the latch is taken: nothing for a pass; a trial takes some eight milliseconds, half of them the other way, and the next
+//!   comes sixteen times as much later, twice as much each time that the same way wins, up to 256 times or a second.
+//! * Where it is elided: the same, and a count for each pass.
+//! * A change is noticed as late as that, at worst.
 //! * Many latches that are passed by all and hardly ever held when somebody comes are not tried. If they are only read, elision
 //!   would gain there, too.
 //!
@@ -45,13 +45,13 @@
 //!
 //! # State
 //!
-//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in it, their times, each way, and when the next
-//! trial may begin. Of a worker and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and when and in which
-//! phase that began ([`Turn`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
+//! Of a site, for all workers ([`Trials`]): the phase, how many turns ended in this stage and since when they are timed, the times,
+//! each way, and when the next trial may begin. Of a worker and a site: the passes left of its turn ([`Tally`](crate::htm::Tally)), and in which
+//! phase that began ([`Turns`]). Of a latch: whether it is calm, and how often somebody has waited for it (`latch/elided.rs`).
 //!
 //! # Orderings
 //!
-//! None: all of it is a hint. A time that is written late counts for the wrong way, one of twelve; or lets a trial begin early. Only
+//! None: all of it is a hint. A time that is written late counts for the wrong stage; or lets a trial begin early. Only
 //! the phase has to go on: whoever ends a turn after the last that counts ends the phase, if somebody else has not (I1).
 //!
 //! * I1  A phase is ended by an exchange of exactly that phase, tried again at each later turn of it: so it is
