@@ -34,7 +34,7 @@
 //! # What it costs
 //!
 //! * Where the latch is taken: nothing for a pass; a trial takes some eight milliseconds, half of them the other way, and the next
-//!   comes sixteen times as much later, twice as much each time that the same way wins, up to 256 times or a second.
+//!   comes eight times as much later, twice as much each time that the same way wins, up to 256 times or a second.
 //! * Where it is elided: the same, and a count for each pass.
 //! * A change is noticed as late as that, at worst.
 //! * Many latches that are passed by all and hardly ever held when somebody comes are not tried. If they are only read, elision

@@ -1,7 +1,7 @@
 //! How long a transaction may take, how deep it may be, and whether it may allocate: figures 3.7 to 3.9, and
 //! C.1.
 
-use std::hint::black_box;
+use std::{hint::black_box, time::Instant};
 
 use foxton::LatchKind;
 use foxton_sync::{
@@ -16,7 +16,13 @@ use crate::{
     bench::error::BenchError,
     figure::request::Request,
     progress::Audience,
-    report::{findings::Block, number::grouped, shape::Shape, sheet::Sheet, table::Table},
+    report::{
+        findings::Block,
+        number::{duration_us, grouped},
+        shape::Shape,
+        sheet::Sheet,
+        table::Table,
+    },
 };
 
 static SITE: Site = Site::new(
@@ -37,27 +43,40 @@ fn note(request: &Request) -> Vec<String> {
     )]
 }
 
+/// Turns of a loop that does nothing.
+fn idle(turns: u64) {
+    for turn in 0..turns {
+        black_box(turn);
+    }
+}
+
 /// Longer and longer, doing nothing.
 pub(in crate::figure) fn figure_7(
     request: &Request,
     _audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let mut table = Table::new(["turns of an empty loop", "attempts", "aborted", "why"]);
-    let longest = if is_tiny(request) { 3 } else { 7 };
+    let columns = [
+        "turns of an empty loop",
+        "take",
+        "attempts",
+        "aborted",
+        "why",
+    ];
+    let mut table = Table::new(columns);
+    let longest = if is_tiny(request) { 3 } else { 8 };
+    let some = 10_u64.pow(longest - 1);
+    let began = Instant::now();
+    idle(some);
+    let turn_us = began.elapsed().as_secs_f64() * 1e6 / some as f64;
     let mut shares: Result<Vec<f64>, NotAvailable> = Ok(Vec::new());
     for power in 1..=longest {
         let turns = 10_u64.pow(power);
-        // A second or so for the longest.
+        // Some seconds for the longest.
         let attempts = (100_000_000 / turns).clamp(20, if request.full { 100_000 } else { 5_000 });
-        let tried = htm::rtm().map(|rtm| {
-            Tried::times(rtm, attempts as u32, || {
-                for turn in 0..turns {
-                    black_box(turn);
-                }
-            })
-        });
+        let tried = htm::rtm().map(|rtm| Tried::times(rtm, attempts as u32, || idle(turns)));
         table.row([
             grouped(turns as f64),
+            duration_us(turns as f64 * turn_us),
             attempts.to_string(),
             percent_or(tried.as_ref().map(Tried::share)),
             tried.as_ref().map_or("-".to_owned(), Tried::causes),
@@ -87,7 +106,7 @@ pub(in crate::figure) fn figure_7(
                 let (first, last) = (all.first().copied(), all.last().copied());
                 let (first, last) = (first.unwrap_or(1.0), last.unwrap_or(0.0));
                 let words = format!("from {:.2} to {:.1} %", first * 100.0, last * 100.0);
-                (words, last > first && last > 0.9)
+                (words, last > first && last > 0.99)
             },
         ),
     ]);

@@ -1,6 +1,6 @@
 //! Counters that threads increment: one, or one for each processor [001 §3.3.2].
 
-use std::fmt;
+use std::{fmt, ptr};
 
 use foxton_sync::{
     cache_line::CachePadded,
@@ -31,8 +31,33 @@ foxton_sync::named! {
     Global = "global",
 }
 
+const LINE: usize = 64;
+/// Each step moves on by a multiple of eight bytes, and so is somewhere it was before after so many.
+const SPARE: usize = LINE / 8;
+
+/// Counters side by side from the beginning of a cache line, so that as many lie on one in each run: where the allocator puts
+/// them otherwise makes two of them fight for a line or not.
+struct Beside {
+    all: Vec<Latched<u64>>,
+    first: usize,
+}
+
+impl Beside {
+    fn new(count: usize, one: impl Fn(usize) -> Latched<u64>) -> Self {
+        let all: Vec<_> = (0..count + SPARE).map(one).collect();
+        let begins_a_line = |one: &Latched<u64>| ptr::from_ref(one).addr().is_multiple_of(LINE);
+        let first = all[..SPARE].iter().position(begins_a_line).unwrap_or(0);
+        Self { all, first }
+    }
+
+    fn counters(&self) -> &[Latched<u64>] {
+        let count = self.all.len() - SPARE;
+        &self.all[self.first..self.first + count]
+    }
+}
+
 enum Counters {
-    Adjacent(Vec<Latched<u64>>),
+    Adjacent(Beside),
     Apart(Vec<CachePadded<Latched<u64>>>),
     Global(CachePadded<Latched<Vec<CachePadded<u64>>>>),
 }
@@ -51,8 +76,8 @@ impl Counter {
     pub fn new(layout: Layout, kind: Kind, count: usize) -> Counter {
         let one = |_: usize| Latched::new(kind, &SITE, 0);
         Counter(match layout {
-            Layout::One => Counters::Adjacent(vec![one(0)]),
-            Layout::Adjacent => Counters::Adjacent((0..count).map(one).collect()),
+            Layout::One => Counters::Adjacent(Beside::new(1, one)),
+            Layout::Adjacent => Counters::Adjacent(Beside::new(count, one)),
             Layout::Apart => {
                 let padded = (0..count).map(|at| CachePadded::new(one(at)));
                 Counters::Apart(padded.collect())
@@ -74,7 +99,10 @@ impl Structure for Counter {
             }
         };
         match &self.0 {
-            Counters::Adjacent(all) => increment(&all[number % all.len()]),
+            Counters::Adjacent(beside) => {
+                let all = beside.counters();
+                increment(&all[number % all.len()]);
+            }
             Counters::Apart(all) => increment(&all[number % all.len()]),
             Counters::Global(latched) => {
                 for _ in 0..count {
@@ -91,7 +119,7 @@ impl Structure for Counter {
     fn check(&self, worker: &Worker, done: Done) -> Result<(), String> {
         let of = |latched: &Latched<u64>| latched.with(worker, |counter| *counter);
         let sum: u64 = match &self.0 {
-            Counters::Adjacent(all) => all.iter().map(of).sum(),
+            Counters::Adjacent(beside) => beside.counters().iter().map(of).sum(),
             Counters::Apart(all) => all.iter().map(|padded| of(padded)).sum(),
             Counters::Global(latched) => {
                 latched.with(worker, |all| all.iter().map(|counter| **counter).sum())
