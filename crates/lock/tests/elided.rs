@@ -70,12 +70,11 @@ fn passes_are_elided_in_every_manager_and_not_all_of_them() {
     }
 }
 
-/// So few passes end before anything is tried.
+/// Nobody has waited for a latch here, so it is the one underneath, and counts nothing.
 #[test]
-fn the_latch_that_adapts_is_taken_at_first() {
+fn the_latch_that_adapts_is_taken_where_nobody_waits() {
     for kind in Kind::ALL {
         let done = played(kind, latch::Kind::ElidedAdaptive, Inheritance::Off);
-        assert_eq!(done.attempts(), 0, "{kind}: {done:?}");
-        assert_eq!(done.real > 0, kind != Kind::Reference, "{kind}");
+        assert_eq!(done, Elisions::default(), "{kind}");
     }
 }
