@@ -2,13 +2,15 @@
 //!
 //! The protocol is that of `parking_lot`'s raw mutex, over its process-wide table of sleepers keyed by address
 //! (`parking_lot_core`). New is a mark: there is *more* to the latch than this. A latch without it is *plain*, and is passed by two
-//! exchanges, each after one look at the mark; so the default kind pays nothing for there being others, and a latch that adapts
+//! exchanges, each after one look at the mark at most; so the default kind pays nothing for there being others, and a latch that adapts
 //! is this one to the instruction while elision is not tried.
 //!
-//! What each of them looks at, and no more, is chosen by measuring. An exchange that takes a plain latch does not look at the state first, as
-//! `parking_lot`'s trying does: a line that somebody else has written is then fetched once, to be written, and not twice. The one that
-//! gives it back does not either: a look at the byte that was just exchanged waits for the exchange, which is a fifth of a pass. And one more
-//! mark to look at, at either end, is a twentieth of a pass where others want the line, and nothing where they do not.
+//! What each of them looks at, and no more, is chosen by measuring (`benches/parking.rs`):
+//!
+//! * While there is more to no latch of the process, not even at the mark (`lot::Lot::others`): a line that somebody else has written
+//!   is then fetched once, to be written, and not twice. Nor does the exchange look at the state first, as `parking_lot`'s trying does.
+//! * The one that gives it back does not look at the state either: a look at the byte that was just exchanged waits for the exchange,
+//!   which is a fifth of a pass. One more mark to look at, at either end, is a twentieth of a pass where others want the line.
 //!
 //! Under the random scheduler, and in models of what is above, which cannot see sleepers of that table, a mutex and a condition
 //! variable stand in (`standin`). The protocol itself has a model with sleepers of its own (`model`).

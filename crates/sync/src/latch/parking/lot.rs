@@ -1,6 +1,9 @@
 //! Where threads sleep until somebody wakes them, by an address.
 
 #[cfg(not(any(loom, shuttle)))]
+use crate::cache_line::CachePadded;
+use crate::shim::AtomicUsize;
+#[cfg(not(any(loom, shuttle)))]
 use parking_lot_core as core;
 
 /// What is found when somebody is to be woken.
@@ -18,6 +21,10 @@ pub(super) struct Found {
 pub(super) trait Lot {
     /// How a thread passes its time before it sleeps.
     type Spin: Spin;
+
+    /// How many latches over it have more to them. While none has, no pass looks at its latch before the exchange: a line that
+    /// somebody else has written is then fetched once, to be written, and not twice.
+    fn others(&self) -> &AtomicUsize;
 
     /// Sleeps by `address`, if `validate` still says so once nobody can be woken there, until woken. Says whether it was handed what
     /// it sleeps for.
@@ -59,8 +66,16 @@ impl Spin for core::SpinWait {
 }
 
 #[cfg(not(any(loom, shuttle)))]
+static OTHERS: CachePadded<AtomicUsize> = CachePadded::new(AtomicUsize::new(0));
+
+#[cfg(not(any(loom, shuttle)))]
 impl Lot for Table {
     type Spin = core::SpinWait;
+
+    #[inline(always)]
+    fn others(&self) -> &AtomicUsize {
+        &OTHERS
+    }
 
     fn sleep(&self, address: usize, validate: impl Fn() -> bool) -> bool {
         let token = core::DEFAULT_PARK_TOKEN;

@@ -2,7 +2,7 @@
 
 use super::lot::{Found, Lot, Spin};
 use super::word::Word;
-use crate::shim::{Arc, Condvar, Mutex, UnsafeCell, lock};
+use crate::shim::{Arc, AtomicUsize, Condvar, Mutex, UnsafeCell, lock};
 use std::collections::VecDeque;
 
 /// Sleepers of one latch, in the order in which they came.
@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 struct Line {
     sleepers: Mutex<VecDeque<Arc<Sleeper>>>,
     is_fair: bool,
+    others: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -32,6 +33,10 @@ impl Spin for Never {
 
 impl Lot for Line {
     type Spin = Never;
+
+    fn others(&self) -> &AtomicUsize {
+        &self.others
+    }
 
     fn sleep(&self, _address: usize, validate: impl Fn() -> bool) -> bool {
         let me = Arc::new(Sleeper {
@@ -83,9 +88,13 @@ unsafe impl<T: Send> Sync for Modelled<T> {}
 impl<T> Modelled<T> {
     /// `value` behind a plain latch. Where it `is_fair`, whoever sleeps is handed it.
     pub fn new(value: T, is_fair: bool) -> Self {
-        let sleepers = Mutex::new(VecDeque::new());
+        let line = Line {
+            sleepers: Mutex::new(VecDeque::new()),
+            is_fair,
+            others: AtomicUsize::new(0),
+        };
         Self {
-            word: Word::over(Line { sleepers, is_fair }, false),
+            word: Word::over(line, false),
             value: UnsafeCell::new(value),
         }
     }

@@ -15,7 +15,7 @@ const HELD: u8 = 1;
 const SLEEPERS: u8 = 2;
 
 #[derive(Debug)]
-pub(super) struct Word<L> {
+pub(super) struct Word<L: Lot> {
     more: AtomicBool,
     state: AtomicU8,
     lot: L,
@@ -30,11 +30,22 @@ impl<L: Lot + Default> Word<L> {
 
 impl<L: Lot> Word<L> {
     pub(super) fn over(lot: L, more: bool) -> Self {
+        if more {
+            // Site: "trial of elision".
+            lot.others().fetch_add(1, Ordering::Relaxed);
+        }
         Self {
             more: AtomicBool::new(more),
             state: AtomicU8::new(0),
             lot,
         }
+    }
+
+    /// As `is_plain`, where no answer but the right one is wanted from who holds it, or has it in a transaction.
+    #[inline(always)]
+    fn is_plain_here(&self) -> bool {
+        // Relaxed: who sees that there is more to this latch, or was told so by being given it, sees that it was counted before.
+        self.lot.others().load(Ordering::Relaxed) == 0 || self.is_plain()
     }
 
     #[inline(always)]
@@ -53,16 +64,15 @@ impl<L: Lot> Word<L> {
     #[inline(always)]
     pub(super) fn take_plain(&self) -> bool {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed); // O1
-        // Not looked at first: a line that is only read comes once more to be written.
         let exchange = || self.state.compare_exchange(0, HELD, acquire, relaxed);
-        self.is_plain() && exchange().is_ok()
+        self.is_plain_here() && exchange().is_ok()
     }
 
     #[inline(always)]
     pub(super) fn give_back_plain(&self) -> bool {
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed); // O1
         let exchange = || self.state.compare_exchange(HELD, 0, release, relaxed);
-        self.is_plain() && exchange().is_ok()
+        self.is_plain_here() && exchange().is_ok()
     }
 
     #[inline]
@@ -160,7 +170,28 @@ impl<L: Lot> Word<L> {
         !self.more.load(Ordering::Relaxed)
     }
 
+    /// For the holder.
     pub(super) fn set_plain(&self, plain: bool) {
+        if plain == self.is_plain() {
+            return;
+        }
+        if !plain {
+            // Site: "trial of elision".
+            self.lot.others().fetch_add(1, Ordering::Relaxed);
+        }
         self.more.store(!plain, Ordering::Relaxed); // Relaxed: see `is_plain`.
+        if plain {
+            // Site: "trial of elision".
+            self.lot.others().fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<L: Lot> Drop for Word<L> {
+    fn drop(&mut self) {
+        if !self.is_plain() {
+            // Site: "trial of elision".
+            self.lot.others().fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
