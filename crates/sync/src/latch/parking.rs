@@ -32,7 +32,9 @@
 //! * I3  SLEEPERS goes up only while HELD is, and down only by the holder while he has the sleepers' queue locked: so who
 //!   sleeps, having seen both in there, is seen by the holder who gives the latch back.
 
+#[cfg(not(shuttle))]
 mod lot;
+#[cfg(not(shuttle))]
 mod word;
 
 #[cfg(any(loom, shuttle))]
