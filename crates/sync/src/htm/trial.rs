@@ -22,7 +22,7 @@
 //! who take the latch. Of a site only latches take part at which threads have waited for each other: the others are
 //! *calm*, that is the latch underneath and nothing else, and so are all of them once the latch was found to be
 //! faster. None joins in the middle of a trial: the more there are, the more passes count, and each stage would seem faster
-//! than the one before.
+//! than the one before. Unless it has stood still for a second: whoever took part has gone, and somebody has to end it.
 //!
 //! A worker looks which way to go when a *turn* of passes is over, 64 of them in a trial, 512 where they are elided, so
 //! that a pass reads and writes nothing for it that belongs to others. In a trial it counts its turn then, for all workers
@@ -216,6 +216,12 @@ impl Trial {
         true
     }
 
+    /// Whether nobody has ended its stage for so long that those who took part will not: their latches are gone, or nobody passes
+    /// them any more.
+    fn is_deserted(&self, now: u64) -> bool {
+        now.saturating_sub(self.entered.load(Ordering::Relaxed)) > LONGEST_REST
+    }
+
     /// It is over, and the next one may begin later, the more so the more patience there is.
     fn rest(&self, now: u64, patience: u32) {
         let took = now.saturating_sub(self.began.load(Ordering::Relaxed));
@@ -288,7 +294,8 @@ impl Trials {
     /// are not, or because a trial begins now.
     pub(crate) fn are_worth_it(&self, site: usize, now: u64) -> bool {
         self.begin(site, self.phase(site), now);
-        self.phase(site).takes_part()
+        let phase = self.phase(site);
+        phase.takes_part() || !phase.is_going() && self.sites[site].is_deserted(now)
     }
 }
 
@@ -485,9 +492,23 @@ mod tests {
         assert!(trials.are_worth_it(0, 1) && trials.are_worth_it(0, 1));
         trials.go_on(0, trials.phase(0), 1);
         while !trials.phase(0).is_going() {
-            assert!(!trials.are_worth_it(0, 1 << 50));
+            assert!(!trials.are_worth_it(0, 1 + LONGEST_REST));
             trials.go_on(0, trials.phase(0), 1);
         }
+    }
+
+    /// All its latches were dropped in the middle of it.
+    #[test]
+    fn a_trial_that_is_deserted_is_ended_by_others() {
+        let one = some(1);
+        let mut now = 1;
+        assert!(one.0.are_worth_it(0, now));
+        one.0.go_on(0, one.0.phase(0), now);
+        assert!(!one.0.are_worth_it(0, now));
+        now += LONGEST_REST + 1;
+        assert!(one.0.are_worth_it(0, now));
+        passed(&one, PASSES, fast, &mut now);
+        assert!(next(&one, 0, now) < 0);
     }
 
     /// Each way comes first as often as the other, and the last stage is over before either is gone.

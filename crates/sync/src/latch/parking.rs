@@ -31,6 +31,10 @@
 //!   finds it plain when he gives it back, unless he has changed that.
 //! * I3  SLEEPERS goes up only while HELD is, and down only by the holder while he has the sleepers' queue locked: so who
 //!   sleeps, having seen both in there, is seen by the holder who gives the latch back.
+//! * I4  Every latch with `more` to it is counted, from before it has until after it has no longer, or is dropped. So nobody takes a mere
+//!   front: whoever can pass one was given it after it was counted, and its own one is in each later count. The count of a latch that
+//!   adapts may be read late: who takes that for plain takes the real latch, which any pass may; and an elided pass that gives it
+//!   back as plain finds it free, so that it does not, and looks further.
 
 #[cfg(not(shuttle))]
 mod lot;

@@ -1,4 +1,4 @@
-//! The protocol: one byte of state, and sleepers. I1 to I3 are those of `parking`.
+//! The protocol: one byte of state, and sleepers. I1 to I4 are those of `parking`.
 //!
 //! # Orderings
 //!
@@ -22,7 +22,7 @@ pub(super) struct Word<L: Lot> {
 }
 
 impl<L: Lot + Default> Word<L> {
-    #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "models have a lot"))]
+    #[cfg_attr(loom, expect(dead_code, reason = "models have a lot"))]
     pub(super) fn new(more: bool) -> Self {
         Self::over(L::default(), more)
     }
@@ -31,6 +31,7 @@ impl<L: Lot + Default> Word<L> {
 impl<L: Lot> Word<L> {
     pub(super) fn over(lot: L, more: bool) -> Self {
         if more {
+            // Before anybody else has it (I4).
             // Site: "trial of elision".
             lot.others().fetch_add(1, Ordering::Relaxed);
         }
@@ -41,10 +42,10 @@ impl<L: Lot> Word<L> {
         }
     }
 
-    /// As `is_plain`, where no answer but the right one is wanted from who holds it, or has it in a transaction.
+    /// As `is_plain`, without a look at this latch where there is more to none.
     #[inline(always)]
-    fn is_plain_here(&self) -> bool {
-        // Relaxed: who sees that there is more to this latch, or was told so by being given it, sees that it was counted before.
+    fn is_surely_plain(&self) -> bool {
+        // Relaxed: I4.
         self.lot.others().load(Ordering::Relaxed) == 0 || self.is_plain()
     }
 
@@ -65,14 +66,14 @@ impl<L: Lot> Word<L> {
     pub(super) fn take_plain(&self) -> bool {
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed); // O1
         let exchange = || self.state.compare_exchange(0, HELD, acquire, relaxed);
-        self.is_plain_here() && exchange().is_ok()
+        self.is_surely_plain() && exchange().is_ok()
     }
 
     #[inline(always)]
     pub(super) fn give_back_plain(&self) -> bool {
         let (release, relaxed) = (Ordering::Release, Ordering::Relaxed); // O1
         let exchange = || self.state.compare_exchange(HELD, 0, release, relaxed);
-        self.is_plain_here() && exchange().is_ok()
+        self.is_surely_plain() && exchange().is_ok()
     }
 
     #[inline]
@@ -193,5 +194,75 @@ impl<L: Lot> Drop for Word<L> {
             // Site: "trial of elision".
             self.lot.others().fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::lot::Found;
+    use super::*;
+    use crate::shim::AtomicUsize;
+
+    /// A count of its own, and nobody who sleeps.
+    #[derive(Debug, Default)]
+    struct Counted<'a>(Option<&'a AtomicUsize>);
+
+    #[derive(Default)]
+    struct Never;
+
+    impl Spin for Never {
+        fn spin(&mut self) -> bool {
+            unreachable!("nobody waits")
+        }
+
+        fn reset(&mut self) {}
+    }
+
+    impl Lot for Counted<'_> {
+        type Spin = Never;
+
+        fn others(&self) -> &AtomicUsize {
+            self.0.expect("it has one")
+        }
+
+        fn sleep(&self, _address: usize, _validate: impl Fn() -> bool) -> bool {
+            unreachable!("nobody sleeps")
+        }
+
+        fn wake(&self, _address: usize, _decide: impl FnOnce(Found) -> bool) {
+            unreachable!("nobody sleeps")
+        }
+    }
+
+    #[test]
+    fn i4_whatever_has_more_to_it_is_counted_as_long_as_it_has() {
+        let others = AtomicUsize::new(0);
+        let count = || others.load(Ordering::Relaxed);
+        let word = |more| Word::over(Counted(Some(&others)), more);
+        let (plain, front) = (word(false), word(true));
+        assert_eq!(count(), 1);
+        plain.take();
+        for (is_plain, counted) in [(true, 1), (false, 2), (false, 2), (true, 1), (false, 2)] {
+            plain.set_plain(is_plain);
+            assert_eq!((plain.is_plain(), count()), (is_plain, counted));
+        }
+        plain.give_back();
+        drop(front);
+        assert_eq!(count(), 1);
+        drop(plain);
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn i4_a_mere_front_is_never_taken_nor_given_back_as_plain() {
+        let others = AtomicUsize::new(0);
+        let front = Word::over(Counted(Some(&others)), true);
+        assert!(!front.take_plain() && !front.give_back_plain() && front.is_free());
+        // One to which there was more, and that is held by who made it plain.
+        front.take();
+        front.set_plain(true);
+        assert!(!front.take_plain());
+        assert!(front.give_back_plain() && front.take_plain());
+        front.give_back();
     }
 }
