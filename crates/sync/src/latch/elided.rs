@@ -253,7 +253,7 @@ impl<E: Engine> Elided<E> {
     /// The caller has acquired it, with this node.
     pub(super) unsafe fn release(&self, front: &Parking, watch: Watch<'_>, node: &Node) {
         let raw = self.raw(front);
-        if self.engine.may_be_inside() && !front.is_plain() && raw.is_free() {
+        if self.engine.may_be_inside() && raw.is_free() {
             // SAFETY: the caller is in a transaction (I2), which it began by acquiring.
             unsafe { self.engine.end() }
             watch.committed();

@@ -205,18 +205,6 @@ impl<T> Modelled<T> {
         self.front.is_plain()
     }
 
-    /// Has it be only the real latch, or more, by the holder of that.
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn set_calm(&self, calm: bool) {
-        self.front.set_plain(calm);
-    }
-
-    /// The next passes of `worker` try elision.
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn let_try(&self, worker: &Worker, passes: i32) {
-        worker.tally().grant(self.latch.site(), -passes);
-    }
-
     /// The value without the latch.
     pub fn into_inner(self) -> T {
         self.value.into_inner()

@@ -5,12 +5,12 @@
 use super::Elided;
 use super::model::{Modelled, Script, World};
 use super::policy::{Next, Policy, REST, Why};
-use crate::htm::engine::{BUSY, SECOND};
+use crate::htm::engine::{BUSY, Engine, SECOND};
 use crate::htm::{Abort, Cause, Elisions};
 use crate::latch::Kind;
 use crate::latch::parking::Parking;
 use crate::latch::queue::Node;
-use crate::shim::Mutex;
+use crate::shim::{Arc, Mutex};
 use crate::site::{Component, Pattern, Site};
 use crate::worker::Workers;
 use std::collections::VecDeque;
@@ -296,28 +296,41 @@ fn a_try_that_fails_is_not_counted_as_a_pass() {
     assert!(counted * 10 > 20_000 * 9, "{counted}");
 }
 
-/// Who tries a latch that has become calm meanwhile takes it, and does not wait for what will not be.
+/// A processor on which a holder comes and makes the latch calm each time that somebody begins.
+struct Calmed(Arc<Parking>);
+
+impl Engine for Calmed {
+    fn begin(&self, free: impl FnOnce() -> bool) -> Result<(), Abort> {
+        assert!(
+            !self.0.is_plain(),
+            "what is calm is tried again, and would be for ever"
+        );
+        self.0.set_plain(true);
+        assert!(!free());
+        Err(Abort::explicit(BUSY))
+    }
+
+    unsafe fn end(&self) {
+        unreachable!("nothing commits");
+    }
+
+    fn leave_others(&self) {}
+}
+
+/// Who finds in his transaction that the latch has become calm takes it.
 #[test]
-fn a_latch_that_becomes_calm_while_somebody_waits_is_taken() {
-    let workers = Workers::with_seed(1);
-    let world = World::default();
-    let value = Modelled::new(Kind::ElidedAdaptive, &world, 0);
+fn a_latch_that_becomes_calm_while_somebody_tries_is_taken() {
+    let front = Arc::new(Parking::new(false));
+    let latch = Elided::over(Calmed(front.clone()), Policy::Adaptive, &SITE);
+    let (workers, node) = (Workers::with_seed(1), Node::new());
     let worker = workers.worker();
-    value.set_calm(false);
-    value.let_try(&worker, 100);
-    std::thread::scope(|scope| {
-        value.with_taken(|_| {
-            let value = &value;
-            scope.spawn(move || {
-                value.with(&worker, |value| *value += 1);
-            });
-            // It is waiting; this is not the only way it could be, but the one in which it looks again and again.
-            std::thread::sleep(std::time::Duration::from_micros(10));
-            value.set_calm(true);
-        });
-    });
-    assert_eq!(workers.elisions().committed, 0);
-    assert_eq!(value.into_inner(), 1);
+    worker.tally().grant(latch.site(), -2);
+    // SAFETY: the node stays here until the release below.
+    unsafe { latch.acquire(&front, &worker, &node) };
+    assert!(!front.is_free() && front.is_plain());
+    // SAFETY: acquired above with this node.
+    unsafe { latch.release(&front, worker.watch(), &node) };
+    assert!(front.is_free());
 }
 
 /// Aborts drawn from a seed, of every cause, and a thread that knows nothing of elision: no pass is lost.
