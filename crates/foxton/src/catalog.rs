@@ -13,6 +13,8 @@
 //! * I2  Numbers are dense and never change.
 //! * I3  Which indexes are kept with a table changes only under a lock on the whole table that nobody
 //!   shares who writes to it; whoever writes looks after it has its own lock on the table.
+//! * I4  A table keeps its indexes, and the entries of an index lead to their table. That circle is cut when the
+//!   index is dropped, or else when the catalog is, so that nothing of a database outlives it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -330,6 +332,14 @@ impl Catalog {
             list.add(record, &self.domain);
         }
         fits
+    }
+}
+
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        for table in self.tables() {
+            *shim::lock(&table.kept.set) = Arc::default(); // I4
+        }
     }
 }
 
