@@ -2,7 +2,8 @@
 //!
 //! The device is stopped between writing and syncing, so that a commit is in the log, its locks are
 //! gone, and a power cut would take it. Then others read, and a task that commits shows by one poll
-//! whether it waits.
+//! whether it waits. The same with a *buffered* commit that somebody else, who is stopped while writing, keeps from being
+//! written, so that the end of the process would take it.
 #![cfg(feature = "hooks")]
 
 use foxton::{AsyncTransaction, Database, Durability, Error, Lock, Options, Table, point};
@@ -49,12 +50,53 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+type Writing = JoinHandle<foxton::Result<()>>;
+
+/// Commits what `write` does in a thread of its own, to where its locks are gone.
+fn lets_go(
+    db: &Database,
+    reached: impl FnOnce(),
+    write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
+) -> Writing {
+    let released = db.hooks().passed(&point::RELEASED);
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || db.run(write))
+    };
+    reached();
+    while db.hooks().passed(&point::RELEASED) == released {
+        thread::yield_now();
+    }
+    writing
+}
+
+fn buffered(
+    key: u64,
+    value: u64,
+) -> impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static {
+    move |tx| {
+        tx.set_durability(Durability::Buffered);
+        tx.put(&ROWS, &key, &value)
+    }
+}
+
+/// A *buffered* commit of row 9 that is stopped while it writes the log.
+fn writes(db: &Database) -> (Stop, Writing) {
+    let stop = db.hooks().stop(&foxton_log::point::WRITE);
+    let writing = {
+        let db = db.clone();
+        thread::spawn(move || db.run(buffered(9, 1)))
+    };
+    stop.reached();
+    (stop, writing)
+}
+
 /// A database in which a commit has let go and is not durable.
 struct Scene {
     device: FaultDevice,
     db: Database,
     stop: Stop,
-    writing: JoinHandle<foxton::Result<()>>,
+    writing: Writing,
 }
 
 impl Scene {
@@ -67,15 +109,27 @@ impl Scene {
         db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
             .unwrap();
         let stop = db.hooks().stop(&foxton_log::point::SYNC);
-        let released = db.hooks().passed(&point::RELEASED);
-        let writing = {
-            let db = db.clone();
-            thread::spawn(move || db.run(write))
-        };
-        stop.reached();
-        while db.hooks().passed(&point::RELEASED) == released {
-            thread::yield_now();
+        let writing = lets_go(&db, || stop.reached(), write);
+        Scene {
+            device,
+            db,
+            stop,
+            writing,
         }
+    }
+
+    /// As `puts_one`, but *buffered*, and what is stopped is a commit of another row that writes the log.
+    fn puts_one_buffered() -> Scene {
+        let device = FaultDevice::new();
+        let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
+        db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
+            .unwrap();
+        let (stop, first) = writes(&db);
+        let second = lets_go(&db, || {}, buffered(1, 7));
+        let writing = thread::spawn(move || {
+            first.join().unwrap()?;
+            second.join().unwrap()
+        });
         Scene {
             device,
             db,
@@ -302,4 +356,110 @@ fn switched_off_locks_are_held_until_it_is_durable() {
     stop.release();
     writing.join().unwrap().unwrap();
     assert_eq!(db.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(7));
+}
+
+#[test]
+fn who_reads_what_is_not_written_is_answered_when_it_is() {
+    let scene = Scene::puts_one_buffered();
+    let image = scene.device.crash(Damage::KeepAll, 0);
+    let kept = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
+    let kept = kept.run(|tx| tx.get(&ROWS, &1)).unwrap();
+    assert_eq!(kept, Some(0), "the end of the process would take it");
+    for durability in [Durability::Sync, Durability::Buffered, Durability::None] {
+        let answered = Scene::puts_one_buffered().answers(durability, async |tx| {
+            assert_eq!(tx.get(&ROWS, &1).await?, Some(7), "and it is seen");
+            Ok(())
+        });
+        assert_eq!(answered, durability == Durability::None, "{durability}");
+        assert!(Scene::puts_one_buffered().answers(durability, async |tx| {
+            assert_eq!(tx.get(&ROWS, &2).await?, Some(0), "something else");
+            Ok(())
+        }));
+    }
+}
+
+#[test]
+fn who_reads_what_is_buffered_waits_for_no_disk() {
+    let scene = Scene::puts_one_buffered();
+    let mut tx = scene.begin(Durability::Sync);
+    assert_eq!(now(tx.get(&ROWS, &1)).unwrap(), Some(7));
+    let mut commit: Commit = Box::pin(tx.commit());
+    assert!(poll(&mut commit).is_pending());
+    let syncs = scene.db.hooks().stop(&foxton_log::point::SYNC);
+    scene.stop.release();
+    wait(commit).unwrap();
+    scene.writing.join().unwrap().unwrap();
+    let image = scene.device.crash(Damage::DropAll, 0);
+    let kept = Database::open_on(Arc::new(image), Options::tiny()).unwrap();
+    assert_eq!(kept.run(|tx| tx.get(&ROWS, &1)).unwrap(), Some(0));
+    syncs.release();
+}
+
+/// A *buffered* commit that lets go on top of a *sync* one hides from nobody that this is not durable.
+#[test]
+fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() {
+    for durability in [Durability::Sync, Durability::Buffered] {
+        let scene = Scene::puts_one();
+        let (stop, first) = writes(&scene.db);
+        let on_top = lets_go(&scene.db, || {}, buffered(1, 8));
+        stop.release();
+        first.join().unwrap().unwrap();
+        on_top.join().unwrap().unwrap();
+        let answered = scene.answers(durability, async |tx| {
+            assert_eq!(tx.get(&ROWS, &1).await?, Some(8));
+            Ok(())
+        });
+        assert_eq!(answered, durability == Durability::Buffered, "{durability}");
+    }
+}
+
+/// What takes rows away would have everybody wait; it keeps its locks for as long as it is not written.
+#[test]
+fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
+    let scene = Scene::puts_one_buffered();
+    let logged = scene.db.hooks().passed(&point::LOGGED);
+    let removing = {
+        let db = scene.db.clone();
+        thread::spawn(move || {
+            db.run(|tx| {
+                tx.set_durability(Durability::Buffered);
+                tx.delete(&ROWS, &5).map(drop)
+            })
+        })
+    };
+    while scene.db.hooks().passed(&point::LOGGED) == logged {
+        thread::yield_now();
+    }
+    let mut tx = scene.db.begin().unwrap();
+    let busy = tx.get_locked(&ROWS, &5, Lock::Shared.nowait());
+    assert_eq!(busy.unwrap_err().code(), "lock_busy");
+    tx.rollback();
+    scene.stop.release();
+    removing.join().unwrap().unwrap();
+    scene.writing.join().unwrap().unwrap();
+    assert_eq!(scene.db.run(|tx| tx.get(&ROWS, &5)).unwrap(), None);
+}
+
+#[test]
+fn when_a_write_fails_nobody_is_answered_who_has_seen_what_is_lost() {
+    let scene = Scene::puts_one_buffered();
+    let mut readers: Vec<Commit> = Vec::new();
+    for durability in [Durability::Buffered, Durability::Sync] {
+        let mut tx = scene.begin(durability);
+        assert_eq!(now(tx.get(&ROWS, &1)).unwrap(), Some(7));
+        readers.push(Box::pin(tx.commit()));
+    }
+    assert!(readers.iter_mut().all(|commit| poll(commit).is_pending()));
+    scene
+        .device
+        .fail(Call::Write, 1, Times::Once, io::ErrorKind::Other);
+    scene.stop.release();
+    assert_eq!(
+        scene.writing.join().unwrap().unwrap_err().code(),
+        "poisoned"
+    );
+    for commit in readers {
+        assert_eq!(wait(commit).unwrap_err().code(), "poisoned");
+    }
+    assert_eq!(scene.db.begin().unwrap_err().code(), "poisoned");
 }

@@ -4,7 +4,8 @@
 //! and sleep; when it is done it takes everything that has come meanwhile, so the slower the
 //! device, the larger the groups. Writing without syncing is done by whoever needs it: a
 //! committer that only wants its record handed to the operating system, or an inserter that found
-//! the buffer full, takes the output and writes out the whole buffer, for everybody.
+//! the buffer full, takes the output and writes out the whole buffer, for everybody. Who finds the output taken is
+//! written for by whoever has it, or by the flusher.
 //!
 //! # State
 //!
@@ -21,7 +22,7 @@
 //! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
 //!   insert is refused. The failure is kept and told to everybody.
 //! * I4 The order is: `output`, then `syncing`, then a latch; the latch of those who wait, then `failure`, then
-//!   what the buffer gives places by. The flusher does not hold `output` while it syncs, except when a segment ends.
+//!   what the buffer gives places by. Who gives the output back looks at who waits once it has let go ([`outlet`](crate::outlet)). The flusher does not hold `output` while it syncs, except when a segment ends.
 //! * I5 The buffer refuses before `failure` can be read: who has been told of the failure inserts nothing after it.
 //!
 //! # Orderings
@@ -35,9 +36,7 @@ use std::time::Instant;
 
 use foxton_sync::hook::Point;
 use foxton_sync::ring::Taker;
-use foxton_sync::shim::{
-    AtomicBool, Condvar, Mutex, MutexGuard, Ordering::Relaxed, lock, try_lock,
-};
+use foxton_sync::shim::{AtomicBool, Condvar, Mutex, Ordering::Relaxed, hint, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -46,13 +45,13 @@ use crate::buffer::{Buffer, Draft, Placed};
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
+use crate::outlet::{Outlet, Owner, Turn};
 use crate::output::{Halt, Output};
 use crate::point;
 use crate::record::{Seal, padding};
 use crate::segment::{self, Segment};
-use crate::waiters::{Reach, Waiters};
+use crate::waiters::{REACHED, Reach, Waiters};
 
-static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
 
@@ -60,6 +59,11 @@ static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flush
 static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
 
 const NO_PADDING: [u8; 8] = [0; 8];
+
+/// How often who wants to write looks for the output before it lets its locks go, or sleeps.
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+/// How often who has written goes on for those who have come meanwhile, before it is the flusher's turn.
+const MORE: u32 = 2;
 
 /// The way out of the buffer. One thread at a time has it.
 #[derive(Debug)]
@@ -81,6 +85,14 @@ struct Demand {
     asleep: bool,
 }
 
+/// Who had the output and has let go of it owes those who wait a [`tell`](Core::tell).
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "they may wait for long"]
+pub(crate) enum Untold {
+    Nobody,
+    Perhaps,
+}
+
 /// To where at least.
 enum Task {
     Write(Lsn),
@@ -96,7 +108,7 @@ pub(crate) struct Core {
     pub(crate) buffer: Buffer,
     pub(crate) waiters: Waiters,
     room: Room,
-    output: Mutex<Drain>,
+    output: Outlet<Drain>,
     /// How many syncs there were.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
@@ -108,6 +120,16 @@ pub(crate) struct Core {
     failure: Mutex<Option<StdArc<Failure>>>,
     /// Nobody will write or sync any more.
     closed: AtomicBool,
+}
+
+impl Owner for Core {
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    fn ask_for(&self, worker: &Worker, left: Lsn) {
+        self.request(worker, Reach::Written, left);
+    }
 }
 
 impl Core {
@@ -122,7 +144,7 @@ impl Core {
             waiters: Waiters::new(options.latch, end),
             room: Room::new(options.latch),
             options,
-            output: Mutex::new(Drain { taker, output }),
+            output: Outlet::new(Drain { taker, output }),
             syncing: Mutex::new(0),
             begin: end,
             demand: Mutex::default(),
@@ -152,14 +174,12 @@ impl Core {
         (writes, *lock(&self.syncing))
     }
 
-    fn output(&self, worker: &Worker) -> MutexGuard<'_, Drain> {
-        worker.account().passed(&OUTPUT);
-        lock(&self.output)
+    fn output<'a>(&'a self, worker: &'a Worker) -> Turn<'a, Drain, Core> {
+        self.output.take(self, worker)
     }
 
-    fn try_output(&self, worker: &Worker) -> Option<MutexGuard<'_, Drain>> {
-        worker.account().passed(&OUTPUT);
-        try_lock(&self.output)
+    fn try_output<'a>(&'a self, worker: &'a Worker) -> Option<Turn<'a, Drain, Core>> {
+        self.output.try_take(self, worker)
     }
 
     // Inserting.
@@ -244,7 +264,8 @@ impl Core {
 
     /// A large record is written from where it lies, behind everything that is in the buffer.
     fn insert_large(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
-        let drain = &mut *self.output(worker);
+        let mut turn = self.output(worker);
+        let drain = &mut *turn;
         self.look(worker)?;
         let gap = self.buffer.reserve(worker, draft.framed)?;
         let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
@@ -259,7 +280,7 @@ impl Core {
         self.write(worker, &mut drain.output, &[zeros])?;
         drain.taker.skip();
         self.room.made(worker);
-        self.publish_written(worker, end);
+        self.publish_written(end);
         Ok(end)
     }
 
@@ -270,8 +291,7 @@ impl Core {
     fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
         self.look(worker)?;
         loop {
-            drain.taker.look();
-            self.write_complete(worker, drain)?;
+            self.take_out(worker, drain)?;
             let at = drain.output.at();
             // Nobody has a place behind the end, and so nobody could be waited for.
             if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
@@ -300,13 +320,14 @@ impl Core {
             self.write(worker, output, &parts)?;
             taker.release(length);
             self.room.made(worker);
-            self.publish_written(worker, output.at());
+            self.publish_written(output.at());
         }
     }
 
     fn write(&self, worker: &Worker, output: &mut Output, parts: &[&[u8]]) -> Result<(), LogError> {
         for part in parts {
             let written = output.write(part, &mut |full, end| {
+                self.reached(worker);
                 self.pass(worker, &point::SEGMENT_FULL)?;
                 self.sync_to(worker, full, end)?;
                 self.pass(worker, &point::SEGMENT_NEXT)
@@ -316,22 +337,106 @@ impl Core {
         Ok(())
     }
 
-    fn publish_written(&self, worker: &Worker, end: Lsn) {
+    /// For who has the output; whoever waits is told when that is given back, or by `reached`.
+    fn publish_written(&self, end: Lsn) {
         self.waiters.advance(Reach::Written, end); // I1
-        self.waiters.reached(worker, Reach::Written, end);
+    }
+
+    /// Tells those who wait how far it is written, before the output is given back, which may take long.
+    fn reached(&self, worker: &Worker) {
+        // Who is left is told of by whoever gives the output back.
+        let _ = self.waiters.reached(worker, Reach::Written, self.written());
     }
 
     /// Sees to it that the log is written up to `lsn`.
     pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        if self.written() >= lsn {
+        if let Some(untold) = self.try_write_to(worker, lsn)? {
+            self.tell(worker, untold);
             return Ok(());
         }
-        let mut drain = self.output(worker);
-        // Whoever had the output before has probably written for us, too.
-        if self.written() >= lsn {
-            Ok(())
-        } else {
-            self.write_out(worker, &mut drain, lsn)
+        let is_over = || self.is_over(worker);
+        let Some((parker, ticket)) = self.waiters.enter(worker, Reach::Written, lsn, is_over)
+        else {
+            return self.outcome(self.written() >= lsn);
+        };
+        // Whoever had the output may have given it back before anybody could see us wait.
+        if let Some(mut turn) = self.try_output(worker) {
+            parker.disarm(ticket);
+            if self.written() < lsn {
+                self.write_out(worker, &mut turn, lsn)?;
+            }
+            return Ok(());
+        }
+        let verdict = parker.wait(ticket, None);
+        self.outcome(verdict == Some(REACHED))
+    }
+
+    /// As `write_to`, unless somebody else keeps the output, or has a place before `lsn` and has not copied yet: `None`
+    /// then. Else those who wait are to be told.
+    pub(crate) fn try_write_to(
+        &self,
+        worker: &Worker,
+        lsn: Lsn,
+    ) -> Result<Option<Untold>, LogError> {
+        for _ in 0..LOOKS {
+            if self.written() >= lsn {
+                return Ok(Some(Untold::Nobody));
+            }
+            let Some(mut turn) = self.try_output(worker) else {
+                hint::spin_loop();
+                continue;
+            };
+            if self.written() < lsn {
+                self.look(worker)?;
+                self.take_out(worker, &mut turn)?;
+            }
+            if self.written() < lsn {
+                break;
+            }
+            turn.let_go();
+            return Ok(Some(Untold::Perhaps));
+        }
+        Ok(None)
+    }
+
+    /// Tells those who wait, and goes on for those who came meanwhile.
+    pub(crate) fn tell(&self, worker: &Worker, untold: Untold) {
+        if untold == Untold::Nobody {
+            return;
+        }
+        let reached = || {
+            let written = self.written();
+            self.waiters.reached(worker, Reach::Written, written)
+        };
+        for _ in 0..MORE {
+            if reached().is_none() {
+                return;
+            }
+            // Who has it now, if anybody has, sees to them.
+            let Some(mut turn) = self.try_output(worker) else {
+                return;
+            };
+            if self.take_out(worker, &mut turn).is_err() {
+                return; // Everybody was told.
+            }
+            turn.let_go();
+        }
+        if let Some(left) = reached() {
+            self.ask_for(worker, left);
+        }
+    }
+
+    /// Writes out what is complete.
+    fn take_out(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
+        drain.taker.look();
+        self.write_complete(worker, drain)
+    }
+
+    /// What came of a wait.
+    pub(crate) fn outcome(&self, is_reached: bool) -> Result<(), LogError> {
+        match is_reached {
+            true => Ok(()),
+            false => self.check().and(Err(LogError::Closed)),
         }
     }
 
@@ -374,7 +479,8 @@ impl Core {
         worker.hooks().pass(&point::SYNCED);
         self.waiters.advance(Reach::Durable, end);
         drop(syncs);
-        self.waiters.reached(worker, Reach::Durable, end);
+        // Those who wait for more have asked the flusher.
+        let _ = self.waiters.reached(worker, Reach::Durable, end);
         Ok(())
     }
 

@@ -64,6 +64,9 @@ pub mod audit;
 /// Making the end of a log fit to be written on.
 mod restart;
 
+/// The way out of the buffer.
+mod outlet;
+
 /// Who waits for the log to get somewhere.
 mod waiters;
 
@@ -79,7 +82,7 @@ mod log;
 
 pub use buffer::BufferKind;
 pub use error::{Corruption, Damage, Failure, LogError, OpenError};
-pub use log::{Log, LogStats, Opened, Pending};
+pub use log::{Log, LogStats, Opened, Pending, Untold};
 pub use lsn::Lsn;
 pub use options::LogOptions;
 pub use reader::{Ended, Start, Summary};

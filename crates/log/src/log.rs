@@ -12,7 +12,7 @@ use foxton_sync::worker::{Worker, Workers};
 use crate::buffer::Draft;
 use crate::device::Device;
 use crate::error::{Failure, LogError, OpenError};
-use crate::flush::Core;
+use crate::flush::{self, Core};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
 use crate::reader::{self, Start, Summary};
@@ -212,7 +212,7 @@ impl Log {
         };
         let verdict = wait.0.wait(wait.1, None);
         let verdict = verdict.expect("a wait without a deadline ends with a verdict");
-        self.outcome(verdict == REACHED)
+        self.core.outcome(verdict == REACHED)
     }
 
     /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
@@ -235,6 +235,37 @@ impl Log {
             self.core.sync_soon(worker);
         }
         Ok(())
+    }
+
+    /// As [`wait_written`](Self::wait_written), unless it would have to wait for another thread: `None` then, and
+    /// nothing is promised. Others may wait for what it has written. They are told by [`tell`](Self::tell), which wakes
+    /// them, so that the caller can first give back what it holds.
+    ///
+    /// ```
+    /// # use std::convert::Infallible;
+    /// # use foxton_log::{Log, LogOptions, device::memory::MemoryDevice};
+    /// # let worker = foxton_sync::worker::Workers::new().worker();
+    /// # let device = std::sync::Arc::new(MemoryDevice::new());
+    /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], &mut |_| Ok::<_, Infallible>(()))?;
+    /// let end = log.insert(&worker, 1, &[b"hello"])?;
+    /// match log.try_written(&worker, end)? {
+    ///     Some(untold) => log.tell(&worker, untold),
+    ///     None => log.wait_written(&worker, end)?,
+    /// }
+    /// assert!(log.written() >= end);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_written(&self, worker: &Worker, lsn: Lsn) -> Result<Option<Untold>, LogError> {
+        let untold = self.core.try_write_to(worker, lsn)?;
+        if untold.is_some() && self.durable() < lsn {
+            self.core.sync_soon(worker);
+        }
+        Ok(untold.map(Untold))
+    }
+
+    /// Wakes those who waited for what [`try_written`](Self::try_written) has written.
+    pub fn tell(&self, worker: &Worker, untold: Untold) {
+        self.core.tell(worker, untold.0);
     }
 
     /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
@@ -317,7 +348,7 @@ impl Log {
         };
         let verdict = std::task::ready!(parker.poll(*ticket, context));
         pending.0 = None;
-        Poll::Ready(self.outcome(verdict == REACHED))
+        Poll::Ready(self.core.outcome(verdict == REACHED))
     }
 
     /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
@@ -335,21 +366,13 @@ impl Log {
             }
             let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over(worker)) else {
                 let reached = waiters.far(reach) >= lsn;
-                return self.outcome(reached).map(|()| None);
+                return self.core.outcome(reached).map(|()| None);
             };
             self.core.request(worker, reach, lsn);
             worker.account().passed(&WAKING);
             pending.0 = Some(wait);
         }
         Ok(pending.0.as_ref())
-    }
-
-    fn outcome(&self, reached: bool) -> Result<(), LogError> {
-        if reached {
-            Ok(())
-        } else {
-            self.core.check().and(Err(LogError::Closed))
-        }
     }
 }
 
@@ -361,6 +384,11 @@ impl Drop for Log {
         }
     }
 }
+
+/// That those who wait are still to be told: see [`Log::try_written`].
+#[derive(Debug)]
+#[must_use = "others may wait for long"]
+pub struct Untold(flush::Untold);
 
 /// A wait of an async task for the log. Dropping it withdraws the wait.
 #[derive(Debug, Default)]

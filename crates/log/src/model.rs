@@ -24,7 +24,7 @@ impl Horizon {
     /// Makes the log durable up to `lsn`, as far as its waiters are concerned.
     pub fn reach(&self, worker: &Worker, lsn: Lsn) {
         self.0.advance(Reach::Durable, lsn);
-        self.0.reached(worker, Reach::Durable, lsn);
+        let _ = self.0.reached(worker, Reach::Durable, lsn);
     }
 
     /// Waits until it is durable up to `lsn`.

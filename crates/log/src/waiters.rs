@@ -114,26 +114,34 @@ impl Waiters {
         self.place(reach).store(far.bytes(), Relaxed); // Relaxed: leads to no memory.
     }
 
-    /// Ends every wait that `far` has reached. To be called after that was published (I1).
-    pub(crate) fn reached(&self, worker: &Worker, reach: Reach, far: Lsn) {
-        self.resolve(worker, REACHED, |waiter| {
-            waiter.reach == reach && waiter.lsn <= far
+    /// Ends every wait that `far` has reached. To be called after that was published (I1). Says how far those wait who
+    /// wait for more.
+    pub(crate) fn reached(&self, worker: &Worker, reach: Reach, far: Lsn) -> Option<Lsn> {
+        let is_over = |waiter: &Waiter| waiter.reach == reach && waiter.lsn <= far;
+        let (over, left) = self.waiting.with(worker, |waiting| {
+            let over = Waiters::take(waiting, is_over);
+            let left = waiting.iter().filter(|waiter| waiter.reach == reach);
+            (over, left.map(|waiter| waiter.lsn).max())
         });
+        self.resolve(worker, REACHED, over);
+        left
     }
 
     /// Ends every wait, for the log will get no further.
     pub(crate) fn failed(&self, worker: &Worker) {
-        self.resolve(worker, FAILED, |_| true);
+        let over = self.waiting.with(worker, std::mem::take);
+        self.resolve(worker, FAILED, over);
     }
 
-    fn resolve(&self, worker: &Worker, verdict: Verdict, is_over: impl Fn(&Waiter) -> bool) {
-        let over = self.waiting.with(worker, |waiting| {
-            if waiting.iter().all(&is_over) {
-                return std::mem::take(waiting);
-            }
-            waiting.extract_if(.., |waiter| is_over(waiter)).collect()
-        });
-        // Waking costs a system call for each: not under the latch.
+    fn take(waiting: &mut Vec<Waiter>, is_over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+        if waiting.iter().all(&is_over) {
+            return std::mem::take(waiting);
+        }
+        waiting.extract_if(.., |waiter| is_over(waiter)).collect()
+    }
+
+    /// Waking costs a system call for each: not under the latch.
+    fn resolve(&self, worker: &Worker, verdict: Verdict, over: Vec<Waiter>) {
         for waiter in over {
             worker.account().passed(&WAKING);
             if let Some(wake) = waiter.parker.resolve(waiter.ticket, verdict) {

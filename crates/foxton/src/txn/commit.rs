@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use foxton_log::{LogError, Lsn, Pending};
+use foxton_log::{LogError, Lsn, Pending, Untold};
 
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
@@ -53,15 +53,35 @@ impl State {
         }
         let until = self.log_changes()?;
         self.note_commit();
-        if until != Until::Now {
-            self.let_go_early(until);
-            // Many are to wait for one sync together.
-            self.leave();
-            let reached = self.wait(until);
-            self.acknowledge(reached)?;
+        if until == Until::Now {
+            self.finish();
+            return Ok(());
         }
+        if let Some(untold) = self.reach_at_once(until)? {
+            // Who is told may take the processor, and should find no lock of ours.
+            self.finish();
+            self.engine.log.tell(&self.worker, untold);
+            return Ok(());
+        }
+        self.let_go_early(until);
+        // Many are to wait for one sync together.
+        self.leave();
+        let reached = self.wait(until);
+        self.acknowledge(reached)?;
         self.finish();
         Ok(())
+    }
+
+    /// Reaches what is to be waited for, if it can without waiting for others.
+    fn reach_at_once(&mut self, until: Until) -> Result<Option<Untold>> {
+        let Until::Written(end) = until else {
+            return Ok(None);
+        };
+        let untold = self.engine.log.try_written(&self.worker, end);
+        untold.map_err(|error| {
+            let failed = self.acknowledge(Err(error));
+            failed.expect_err("it was told of one")
+        })
     }
 
     /// As [`commit`](Self::commit), and says where it stands among all commits.
@@ -151,30 +171,27 @@ impl State {
     #[inline]
     fn until_seen_is_safe(&self) -> Until {
         let newest = self.engine.early.newest([&self.seen, &self.scan.seen]);
-        if newest <= self.engine.log.durable() {
-            return Until::Now;
-        }
-        Until::as_promised(self.durability, newest)
+        let log = &self.engine.log;
+        newest.until(self.durability, log.durable(), || log.written())
     }
 
     /// Gives the locks back before the acknowledgement, if that is how it is done. The record of the
     /// commit, if it has one, is in the log.
     fn let_go_early(&mut self, until: Until) {
         if !self.changes.is_empty() {
-            let Until::Durable(end) = until else { return };
             let options = &self.engine.options;
-            if !options.early_release || options.locking == Locking::Off {
+            if !options.early_release || options.locking == Locking::Off || !self.mark(until) {
                 return;
             }
-            self.mark(end);
         }
         self.finish();
         self.phase = Phase::Released;
         self.worker.hooks().pass(&point::RELEASED);
     }
 
-    /// Notes where this commit ends, wherever somebody could see what it did.
-    fn mark(&self, end: Lsn) {
+    /// Notes where this commit ends, and what it waits for, wherever somebody could see what it did; says whether it
+    /// could.
+    fn mark(&self, until: Until) -> bool {
         let State {
             engine,
             worker,
@@ -185,18 +202,23 @@ impl State {
         let is_large = changes.undo.len() > early::GONE_THROUGH;
         let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
         if is_large || changes.undo.iter().any(removes) {
+            // Everybody would wait for it, and it waits for less than a system call.
+            let Until::Durable(end) = until else {
+                return false;
+            };
             engine.early.mark_all(worker, end);
         }
         if is_large {
-            return;
+            return true;
         }
-        let guard = worker.pin();
+        let (guard, durable) = (worker.pin(), engine.log.durable());
         for undo in &changes.undo {
             let rows = &tables[undo.table].table.rows;
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
-                early::mark(record, end);
+                early::mark(record, until, durable);
             }
         }
+        true
     }
 
     /// What the wait for the log came to. If the log failed, the record may be in it or not: only
