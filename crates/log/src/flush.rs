@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use foxton_sync::hook::Point;
 use foxton_sync::ring::Taker;
-use foxton_sync::shim::{AtomicBool, Condvar, Mutex, Ordering::Relaxed, hint, lock};
+use foxton_sync::shim::{AtomicBool, Condvar, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
@@ -45,12 +45,12 @@ use crate::buffer::{Buffer, Draft, Placed};
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
-use crate::outlet::{Outlet, Owner, Turn};
+use crate::outlet::{Outlet, Owner, Turn, Untold};
 use crate::output::{Halt, Output};
 use crate::point;
 use crate::record::{Seal, padding};
 use crate::segment::{self, Segment};
-use crate::waiters::{REACHED, Reach, Waiters};
+use crate::waiters::{Reach, Waiters};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
@@ -59,11 +59,6 @@ static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flush
 static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
 
 const NO_PADDING: [u8; 8] = [0; 8];
-
-/// How often who wants to write looks for the output before it lets its locks go, or sleeps.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How often who has written goes on for those who have come meanwhile, before it is the flusher's turn.
-const MORE: u32 = 2;
 
 /// The way out of the buffer. One thread at a time has it.
 #[derive(Debug)]
@@ -83,14 +78,6 @@ struct Demand {
     stop: bool,
     /// Whether the flusher sleeps, and must be woken to hear of anything.
     asleep: bool,
-}
-
-/// Who had the output and has let go of it owes those who wait a [`tell`](Core::tell).
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "they may wait for long"]
-pub(crate) enum Untold {
-    Nobody,
-    Perhaps,
 }
 
 /// To where at least.
@@ -122,13 +109,42 @@ pub(crate) struct Core {
     closed: AtomicBool,
 }
 
-impl Owner for Core {
+impl Owner<Drain> for Core {
     fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
+    fn take_out(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
+        drain.taker.look();
+        self.write_complete(worker, drain)
+    }
+
+    /// Waits for who has a place before `upto` and has not copied yet.
+    fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
+        self.look(worker)?;
+        loop {
+            self.take_out(worker, drain)?;
+            let at = drain.output.at();
+            // Nobody has a place behind the end, and so nobody could be waited for.
+            if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
+                return Ok(());
+            }
+            if !drain.taker.wait() {
+                return Err(self.fail(worker, panicked()));
+            }
+        }
+    }
+
     fn ask_for(&self, worker: &Worker, left: Lsn) {
         self.request(worker, Reach::Written, left);
+    }
+
+    fn check(&self, worker: &Worker) -> Result<(), LogError> {
+        self.look(worker)
+    }
+
+    fn is_over(&self, worker: &Worker) -> bool {
+        Core::is_over(self, worker)
     }
 }
 
@@ -286,23 +302,6 @@ impl Core {
 
     // Writing.
 
-    /// Writes out everything in the buffer that is complete, and at least up to `upto`, waiting for
-    /// who has a place before it and has not copied yet.
-    fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
-        self.look(worker)?;
-        loop {
-            self.take_out(worker, drain)?;
-            let at = drain.output.at();
-            // Nobody has a place behind the end, and so nobody could be waited for.
-            if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
-                return Ok(());
-            }
-            if !drain.taker.wait() {
-                return Err(self.fail(worker, panicked()));
-            }
-        }
-    }
-
     /// Writes what the taker has seen to be complete, part by part, and makes room of each.
     fn write_complete(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
         let Drain { taker, output } = drain;
@@ -350,86 +349,21 @@ impl Core {
 
     /// Sees to it that the log is written up to `lsn`.
     pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        if let Some(untold) = self.try_write_to(worker, lsn)? {
-            self.tell(worker, untold);
-            return Ok(());
-        }
-        let is_over = || self.is_over(worker);
-        let Some((parker, ticket)) = self.waiters.enter(worker, Reach::Written, lsn, is_over)
-        else {
-            return self.outcome(self.written() >= lsn);
-        };
-        // Whoever had the output may have given it back before anybody could see us wait.
-        if let Some(mut turn) = self.try_output(worker) {
-            parker.disarm(ticket);
-            if self.written() < lsn {
-                self.write_out(worker, &mut turn, lsn)?;
-            }
-            return Ok(());
-        }
-        let verdict = parker.wait(ticket, None);
-        self.outcome(verdict == Some(REACHED))
+        self.output.write_to(self, worker, lsn)
     }
 
-    /// As `write_to`, unless somebody else keeps the output, or has a place before `lsn` and has not copied yet: `None`
-    /// then. Else those who wait are to be told.
+    /// See [`Outlet::try_write_to`].
     pub(crate) fn try_write_to(
         &self,
         worker: &Worker,
         lsn: Lsn,
     ) -> Result<Option<Untold>, LogError> {
-        for _ in 0..LOOKS {
-            if self.written() >= lsn {
-                return Ok(Some(Untold::Nobody));
-            }
-            let Some(mut turn) = self.try_output(worker) else {
-                hint::spin_loop();
-                continue;
-            };
-            if self.written() < lsn {
-                self.look(worker)?;
-                self.take_out(worker, &mut turn)?;
-            }
-            if self.written() < lsn {
-                break;
-            }
-            turn.let_go();
-            return Ok(Some(Untold::Perhaps));
-        }
-        Ok(None)
+        self.output.try_write_to(self, worker, lsn)
     }
 
-    /// Tells those who wait, and goes on for those who came meanwhile.
+    /// See [`Outlet::tell`].
     pub(crate) fn tell(&self, worker: &Worker, untold: Untold) {
-        if untold == Untold::Nobody {
-            return;
-        }
-        let reached = || {
-            let written = self.written();
-            self.waiters.reached(worker, Reach::Written, written)
-        };
-        for _ in 0..MORE {
-            if reached().is_none() {
-                return;
-            }
-            // Who has it now, if anybody has, sees to them.
-            let Some(mut turn) = self.try_output(worker) else {
-                return;
-            };
-            if self.take_out(worker, &mut turn).is_err() {
-                return; // Everybody was told.
-            }
-            turn.let_go();
-        }
-        if let Some(left) = reached() {
-            self.ask_for(worker, left);
-        }
-    }
-
-    /// Writes out what is complete.
-    fn take_out(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
-        drain.taker.look();
-        self.write_complete(worker, drain)
+        self.output.tell(self, worker, untold);
     }
 
     /// What came of a wait.

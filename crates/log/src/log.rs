@@ -12,9 +12,10 @@ use foxton_sync::worker::{Worker, Workers};
 use crate::buffer::Draft;
 use crate::device::Device;
 use crate::error::{Failure, LogError, OpenError};
-use crate::flush::{self, Core};
+use crate::flush::Core;
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
+use crate::outlet;
 use crate::reader::{self, Start, Summary};
 use crate::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
 use crate::restart;
@@ -388,7 +389,7 @@ impl Drop for Log {
 /// That those who wait are still to be told: see [`Log::try_written`].
 #[derive(Debug)]
 #[must_use = "others may wait for long"]
-pub struct Untold(flush::Untold);
+pub struct Untold(outlet::Untold);
 
 /// A wait of an async task for the log. Dropping it withdraws the wait.
 #[derive(Debug, Default)]

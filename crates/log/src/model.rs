@@ -1,12 +1,15 @@
-//! The waiters and the buffers, for the model checker alone: `tests/loom_waiters.rs`, `tests/loom_buffers.rs`.
+//! The waiters, the way out and the buffers, for the model checker alone: `tests/loom_waiters.rs`, `tests/loom_outlet.rs`,
+//! `tests/loom_buffers.rs`.
 
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::Taker;
+use foxton_sync::shim::{AtomicBool, AtomicU64, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::worker::Worker;
 
 use crate::buffer::{Buffer, BufferKind, Draft, Placed};
 use crate::error::LogError;
 use crate::lsn::Lsn;
+use crate::outlet::{Outlet, Owner};
 use crate::record::{FIRST_OWN_KIND, HEADER_BYTES, Seal, framed_bytes, payload_check};
 use crate::waiters::{Reach, Waiters};
 
@@ -36,6 +39,101 @@ impl Horizon {
         if let Some((parker, ticket)) = wait {
             parker.wait(ticket, None);
         }
+    }
+}
+
+/// The way out of a buffer that is a number: how far records are complete.
+#[derive(Debug)]
+pub struct Way {
+    outlet: Outlet<()>,
+    inner: WayInner,
+}
+
+#[derive(Debug)]
+struct WayInner {
+    waiters: Waiters,
+    complete: AtomicU64,
+    /// What the flusher was asked for.
+    asked: Mutex<Lsn>,
+    over: AtomicBool,
+}
+
+impl Owner<()> for WayInner {
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    fn take_out(&self, worker: &Worker, (): &mut ()) -> Result<(), LogError> {
+        self.check(worker)?;
+        let complete = Lsn::new(self.complete.load(Relaxed)); // Relaxed: stands for the ring, which orders it.
+        if complete > self.waiters.far(Reach::Written) {
+            self.waiters.advance(Reach::Written, complete);
+        }
+        Ok(())
+    }
+
+    fn write_out(&self, worker: &Worker, inside: &mut (), _upto: Lsn) -> Result<(), LogError> {
+        self.take_out(worker, inside)
+    }
+
+    fn ask_for(&self, _: &Worker, left: Lsn) {
+        let mut asked = lock(&self.asked);
+        *asked = left.max(*asked);
+    }
+
+    fn check(&self, worker: &Worker) -> Result<(), LogError> {
+        match self.is_over(worker) {
+            true => Err(LogError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    fn is_over(&self, _: &Worker) -> bool {
+        self.over.load(Relaxed) // Relaxed: the latch of the waiters orders it.
+    }
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        let inner = WayInner {
+            waiters: Waiters::new(Kind::Parking, Lsn::ZERO),
+            complete: AtomicU64::new(0),
+            asked: Mutex::new(Lsn::ZERO),
+            over: AtomicBool::new(false),
+        };
+        Way {
+            outlet: Outlet::new(()),
+            inner,
+        }
+    }
+}
+
+impl Way {
+    /// A record is complete: says where it ends.
+    pub fn insert(&self) -> Lsn {
+        Lsn::new(self.inner.complete.fetch_add(1, Relaxed) + 1) // Relaxed: see `take_out`.
+    }
+
+    /// Sees to it that it is written up to `lsn`; false: it never will be.
+    pub fn write_to(&self, worker: &Worker, lsn: Lsn) -> bool {
+        let reached = self.outlet.write_to(&self.inner, worker, lsn).is_ok();
+        assert!(!reached || self.inner.waiters.far(Reach::Written) >= lsn);
+        reached
+    }
+
+    /// What a flusher does who is woken now.
+    pub fn flush(&self, worker: &Worker) {
+        let asked = *lock(&self.inner.asked);
+        if asked > self.inner.waiters.far(Reach::Written) {
+            let mut turn = self.outlet.take(&self.inner, worker);
+            let _ = self.inner.write_out(worker, &mut turn, asked);
+        }
+    }
+
+    /// Nothing more is written.
+    pub fn end(&self, worker: &Worker) {
+        self.inner.over.store(true, Relaxed); // Relaxed: see `is_over`.
+        self.inner.waiters.failed(worker);
     }
 }
 

@@ -1,0 +1,68 @@
+//! Who waits for what another thread writes out is woken, whoever writes it.
+#![cfg(loom)]
+
+use foxton_log::model::Way;
+use foxton_sync::shim::{Arc, thread};
+use foxton_sync::worker::Workers;
+
+/// Threads are interrupted at most so often in each history.
+fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// As many commit; then whoever was asked for flushes. A wake-up that is lost is a deadlock, which the checker finds.
+fn commit(threads: usize, preemptions: usize) {
+    check(preemptions, move || {
+        let workers = Workers::new();
+        let way = Arc::new(Way::default());
+        let others: Vec<_> = (1..threads)
+            .map(|_| {
+                let (way, worker) = (way.clone(), workers.worker());
+                thread::spawn(move || {
+                    let end = way.insert();
+                    assert!(way.write_to(&worker, end));
+                    way.flush(&worker);
+                })
+            })
+            .collect();
+        let worker = workers.worker();
+        let end = way.insert();
+        assert!(way.write_to(&worker, end));
+        way.flush(&worker);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn i1_i2_two_who_commit_are_both_written() {
+    commit(2, 4);
+}
+
+#[test]
+fn i1_i2_three_who_commit_are_all_written() {
+    commit(3, 2);
+}
+
+#[test]
+fn who_waits_is_told_when_the_log_ends() {
+    check(3, || {
+        let workers = Workers::new();
+        let way = Arc::new(Way::default());
+        let committing = {
+            let (way, worker) = (way.clone(), workers.worker());
+            thread::spawn(move || {
+                let end = way.insert();
+                // Either way, and not never.
+                way.write_to(&worker, end);
+                way.flush(&worker);
+            })
+        };
+        let worker = workers.worker();
+        let end = way.insert();
+        way.write_to(&worker, end);
+        way.end(&worker);
+        committing.join().unwrap();
+    });
+}
