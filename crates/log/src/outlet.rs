@@ -42,7 +42,7 @@ use crate::waiters::{REACHED, Reach, Waiters};
 static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 
 /// How often who wants to write looks for the outlet before it lets its locks go, or sleeps.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 64 };
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 /// How often who has written goes on for those who have come meanwhile, before it is the flusher's turn.
 const MORE: u32 = if cfg!(loom) { 1 } else { 2 };
 
