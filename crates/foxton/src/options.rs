@@ -43,8 +43,9 @@ pub struct Options {
     /// What a commit waits for, unless its transaction says otherwise. Default
     /// [`Durability::Sync`].
     pub durability: Durability,
-    /// Whether a commit that waits for the device gives its locks back before: others go on at once,
-    /// and are themselves answered only when what they have seen is durable. Default true.
+    /// Whether a commit that waits for the device, or for another thread that writes the log, gives its locks back
+    /// before: others go on at once, and are themselves answered only when what they have seen is as safe as it was to
+    /// be. Default true.
     pub early_release: bool,
     /// How far transactions are kept apart, unless one says otherwise. Default
     /// [`Isolation::Serializable`].

@@ -11,18 +11,18 @@
 //!
 //! # Invariants
 //!
-//! * I1 Who gives the outlet back looks, *after* that, at who waits: it ends the waits that are reached, and has the
-//!   flusher asked for the others, or takes the outlet again for them ([`Turn::let_go`]). A turn that is dropped, by a
-//!   panic too, does so at once.
+//! * I1 Who gives the outlet back looks, *after* that, at who waits: it ends the waits that are reached, and takes the
+//!   outlet again for the others, or has the flusher asked for them. A turn that is dropped, by a panic too, does so at
+//!   once; of one that is let go ([`Turn::let_go`]) the caller is told that it is still to be done ([`Untold`]).
 //! * I2 Who is to wait enters with the waiters and *then* tries the outlet once more. It sleeps only if that is taken.
 //!
 //! # Why nobody waits for ever
 //!
-//! Let E have entered, found the outlet taken and gone to sleep; let H be the last who had it when E tried. Entering and
-//! looking are both under the latch of the waiters, so one is first. If E entered before H looked, H ends its wait or
-//! sees to it (I1). If H looked before E entered, then H had given the outlet back
-//! before that (I1), and the latch tells E so: what E found taken was not H's turn, but a later one, whose owner looks
-//! after E has entered, or whose look comes before, in which case the same holds for that one. Each turn ends.
+//! Let E have entered, found the outlet taken and gone to sleep; let H be who had it when E tried. Entering and looking
+//! are both under the latch of the waiters, so one is first. If E entered before H looked, H ends its wait or sees to it
+//! (I1). If H looked before E entered, then it had given the outlet back before, and the latch tells E so: then it was
+//! not H who had it when E tried. Each turn ends, and each that ends is looked after. Who looks may have lost the
+//! processor in between; then whoever has the outlet next looks for all.
 //!
 //! # Orderings
 //!

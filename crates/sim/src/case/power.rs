@@ -10,6 +10,9 @@
 //! * after so many that what it has read could be read.
 //!
 //! Which of those who wait for one sync are answered by it, the flusher decides: the verdict holds for all.
+//!
+//! With durability *buffered* it is the process that ends, and not the power that is cut: the device is stopped before it
+//! writes, and what it was given stays.
 
 use super::alone::runs;
 use super::outcome::Rows;
@@ -17,8 +20,8 @@ use super::play::{Session, Stage, rows};
 use super::script::{Case, Step};
 use foxton::{Database, Durability, Isolation, Options};
 use foxton_log::device::{disk::Damage, fault::FaultDevice};
-use foxton_sync::hook::Stop;
-use std::{sync::Arc, thread};
+use foxton_sync::hook::{Point, Stop};
+use std::{sync::Arc, thread, time::Duration};
 
 /// How transactions were answered in a play.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,7 +32,8 @@ pub struct Acknowledged {
     pub readers_waited: u64,
 }
 
-/// Plays `case` in this order over a new device, with a power cut at each answer.
+/// Plays `case` in this order over a new device, with a power cut at each answer, or the end of the process if
+/// `options` say *buffered*.
 ///
 /// # Errors
 ///
@@ -39,20 +43,26 @@ pub fn play_over_power_cuts(
     order: &[usize],
     mut options: Options,
 ) -> Result<Acknowledged, String> {
-    options.durability = Durability::Sync;
     options.checkpoint_log_bytes = u64::MAX;
+    options.sync_interval = Duration::from_hours(1);
+    let (point, damage) = match options.durability {
+        Durability::Buffered => (&foxton_log::point::WRITE, Damage::KeepAll),
+        _ => (&foxton_log::point::SYNC, Damage::DropAll),
+    };
     let told = |error: foxton::Error| error.to_string();
     let device = FaultDevice::new();
     let db = Database::open_on(Arc::new(device.clone()), options.clone()).map_err(told)?;
     let stage = Stage::on(db, Isolation::Serializable);
     stage.set(case).map_err(told)?;
-    let stop = stage.db.hooks().stop(&foxton_log::point::SYNC);
+    let stop = stage.db.hooks().stop(point);
     let sessions = case.sessions.iter().map(|steps| Session::new(steps));
     let mut play = Play {
         case,
         stage: &stage,
         device: &device,
         options,
+        point,
+        damage,
         stop,
         sessions: sessions.collect(),
         commits: Vec::new(),
@@ -75,6 +85,10 @@ struct Play<'a> {
     stage: &'a Stage,
     device: &'a FaultDevice,
     options: Options,
+    /// Where the device stops.
+    point: &'static Point,
+    /// What a cut does.
+    damage: Damage,
     stop: Stop,
     sessions: Vec<Session<'a>>,
     /// Whose commits have begun, in that order: that of the log.
@@ -136,7 +150,7 @@ impl Play<'_> {
             return Ok(());
         }
         self.stop.reached();
-        let next = self.stage.db.hooks().stop(&foxton_log::point::SYNC);
+        let next = self.stage.db.hooks().stop(self.point);
         std::mem::replace(&mut self.stop, next).release();
         self.synced = true;
         while open(self) == waiting {
@@ -148,7 +162,7 @@ impl Play<'_> {
 
     /// Nobody is kept waiting by the device any more.
     fn finish(&mut self) -> Result<(), String> {
-        self.stage.db.hooks().leave(&foxton_log::point::SYNC);
+        self.stage.db.hooks().leave(self.point);
         self.stop.release();
         self.synced = true;
         while self.sessions.iter().any(Session::is_committing) {
@@ -161,7 +175,7 @@ impl Play<'_> {
     /// Cuts the power now, when this session has just been told that it committed.
     fn judge(&self, at: usize) -> Result<(), String> {
         let told = |error: foxton::Error| error.to_string();
-        let image = self.device.crash(Damage::DropAll, 0);
+        let image = self.device.crash(self.damage, 0);
         let after = Database::open_on(Arc::new(image), self.options.clone()).map_err(told)?;
         let found = rows(&after).map_err(told)?;
         let mut states = vec![self.case.start.clone()];
