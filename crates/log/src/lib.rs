@@ -64,11 +64,11 @@ pub mod audit;
 /// Making the end of a log fit to be written on.
 mod restart;
 
-/// The way out of the buffer.
-mod outlet;
-
 /// Who waits for the log to get somewhere.
 mod waiters;
+
+/// The way out of the buffer.
+mod outlet;
 
 /// The waiters and the buffers, for the model checker.
 #[cfg(loom)]
