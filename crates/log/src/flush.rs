@@ -139,6 +139,10 @@ impl Owner<Drain> for Core {
         self.request(worker, Reach::Written, left);
     }
 
+    fn end(&self, worker: &Worker) -> Lsn {
+        self.buffer.end(worker).0
+    }
+
     fn check(&self, worker: &Worker) -> Result<(), LogError> {
         self.look(worker)
     }
@@ -347,7 +351,7 @@ impl Core {
         let _ = self.waiters.reached(worker, Reach::Written, self.written());
     }
 
-    /// Sees to it that the log is written up to `lsn`.
+    /// See [`Outlet::write_to`].
     pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
         self.output.write_to(self, worker, lsn)
     }

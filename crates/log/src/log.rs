@@ -228,8 +228,9 @@ impl Log {
         self.poll(worker, Reach::Durable, pending, lsn, context)
     }
 
-    /// Sees to it that the log is handed to the operating system up to `lsn`, and will be synced
-    /// within the interval of the options. Writes it in this thread if nobody else is doing so.
+    /// Sees to it that the log is handed to the operating system up to `lsn`, or up to where it ends now if that is
+    /// less, and will be synced within the interval of the options. Writes it in this thread if nobody else is doing so,
+    /// and else waits for who is.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
         self.core.write_to(worker, lsn)?;
         if self.durable() < lsn {

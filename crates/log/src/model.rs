@@ -76,6 +76,10 @@ impl Owner<()> for WayInner {
         self.take_out(worker, inside)
     }
 
+    fn end(&self, _: &Worker) -> Lsn {
+        Lsn::new(self.complete.load(Relaxed)) // Relaxed: see `take_out`.
+    }
+
     fn ask_for(&self, _: &Worker, left: Lsn) {
         let mut asked = lock(&self.asked);
         *asked = left.max(*asked);

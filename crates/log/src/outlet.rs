@@ -68,6 +68,8 @@ pub(crate) trait Owner<T> {
     fn write_out(&self, worker: &Worker, inside: &mut T, upto: Lsn) -> Result<(), LogError>;
     /// Has the flusher see to those who wait, up to here.
     fn ask_for(&self, worker: &Worker, left: Lsn);
+    /// Where the last record ends: what nobody has inserted is not waited for.
+    fn end(&self, worker: &Worker) -> Lsn;
     /// The error that everybody gets once something has failed.
     fn check(&self, worker: &Worker) -> Result<(), LogError>;
     /// Whether nothing more will be written.
@@ -118,7 +120,7 @@ impl<T> Outlet<T> {
         })
     }
 
-    /// Sees to it that what is complete is written, up to `lsn` at least.
+    /// Sees to it that what is complete is written, up to `lsn` at least, or to the end if that is less.
     pub(crate) fn write_to<O: Owner<T>>(
         &self,
         owner: &O,
@@ -129,7 +131,7 @@ impl<T> Outlet<T> {
             self.tell(owner, worker, untold);
             return Ok(());
         }
-        let waiters = owner.waiters();
+        let (waiters, lsn) = (owner.waiters(), lsn.min(owner.end(worker)));
         let is_over = || owner.is_over(worker);
         let Some((parker, ticket)) = waiters.enter(worker, Reach::Written, lsn, is_over) else {
             return outcome(owner, worker, waiters.far(Reach::Written) >= lsn);

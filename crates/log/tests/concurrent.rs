@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use foxton_log::device::fault::{Call, FaultDevice};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, DeviceFile, LockError};
-use foxton_log::{Log, LogError, LogOptions, Lsn, MAX_PAYLOAD, Pending};
+use foxton_log::{BufferKind, Log, LogError, LogOptions, Lsn, MAX_PAYLOAD, Pending};
 use foxton_sync::latch::Kind;
 use foxton_sync::worker::Workers;
 
@@ -111,6 +111,29 @@ fn committers_share_syncs() {
     println!("{shared:.1} commits per sync");
     assert!(shared > 2.0, "{shared:.1} commits per sync");
     assert!(log.stats(&workers.worker()).syncs >= syncs);
+}
+
+/// Nobody waits for what was never inserted, and nobody is asked for it.
+#[test]
+fn whoever_asks_for_more_than_there_is_has_all_there_is_written() {
+    for kind in BufferKind::ALL {
+        let mut options = support::options();
+        options.buffer = kind;
+        let workers = Workers::new();
+        let (log, ..) = open_as(Arc::new(MemoryDevice::new()), options, IDENTITY).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                let (log, worker) = (&log, workers.worker());
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        let end = log.insert(&worker, 1, &[b"more"]).unwrap();
+                        log.wait_written(&worker, Lsn::MAX).unwrap();
+                        assert!(log.written() >= end, "{kind}");
+                    }
+                });
+            }
+        });
+    }
 }
 
 #[test]

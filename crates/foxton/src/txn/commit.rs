@@ -58,6 +58,7 @@ impl State {
             return Ok(());
         }
         if let Some(untold) = self.reach_at_once(until)? {
+            self.acknowledge(Ok(()))?;
             // Who is told may take the processor, and should find no lock of ours.
             self.finish();
             self.engine.log.tell(&self.worker, untold);
