@@ -10,8 +10,8 @@
 //! # State
 //!
 //! How far the log is written and durable is kept with those who wait for it (`waiters`); durable is
-//! at most written, and written at most the end of the buffer. What the flusher is to do next is its
-//! `Demand`.
+//! at most written, and written at most the end of the buffer. What the flusher is to do next lies on its
+//! [desk](crate::desk).
 //!
 //! # Invariants
 //!
@@ -32,16 +32,16 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
-use std::time::Instant;
 
 use foxton_sync::hook::Point;
 use foxton_sync::ring::Taker;
-use foxton_sync::shim::{AtomicBool, Condvar, Mutex, Ordering::Relaxed, lock};
+use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use crate::buffer::room::Room;
 use crate::buffer::{Buffer, Draft, Placed};
+use crate::desk::{DEMAND, Desk, Task};
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
@@ -53,7 +53,6 @@ use crate::segment::{self, Segment};
 use crate::waiters::{Reach, Waiters};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
-static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
 
 /// Whether something has failed: looked at with the output, the sync, or the latch of those who wait.
 static FAILURE: Site = Site::new(Component::Log, Pattern::Fixed, "log failure");
@@ -66,25 +65,6 @@ struct Drain {
     /// What is complete and not written.
     taker: Taker,
     output: Output,
-}
-
-/// What the flusher is asked for.
-#[derive(Debug, Default)]
-struct Demand {
-    written: Lsn,
-    durable: Lsn,
-    /// When what was committed *buffered* must be synced, if anything was.
-    due: Option<Instant>,
-    stop: bool,
-    /// Whether the flusher sleeps, and must be woken to hear of anything.
-    asleep: bool,
-}
-
-/// To where at least.
-enum Task {
-    Write(Lsn),
-    Sync(Lsn),
-    Stop,
 }
 
 /// What the API and the flusher share.
@@ -100,9 +80,8 @@ pub(crate) struct Core {
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
     begin: Lsn,
-    demand: Mutex<Demand>,
-    wanted: Condvar,
-    /// Whether `demand.due` is set, or about to be.
+    desk: Desk,
+    /// Whether the flusher was asked for a sync within the interval, or is about to be.
     is_due: AtomicBool,
     failure: Mutex<Option<StdArc<Failure>>>,
     /// Nobody will write or sync any more.
@@ -167,8 +146,7 @@ impl Core {
             output: Outlet::new(Drain { taker, output }),
             syncing: Mutex::new(0),
             begin: end,
-            demand: Mutex::default(),
-            wanted: Condvar::new(),
+            desk: Desk::default(),
             is_due: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -436,7 +414,7 @@ impl Core {
             .now()
             .checked_add(self.options.sync_interval)
         {
-            self.ask(worker, |demand| demand.due = Some(due));
+            self.desk.sync_by(worker, due);
         }
     }
 
@@ -513,33 +491,14 @@ impl Core {
 
     // The flusher.
 
-    fn ask(&self, worker: &Worker, change: impl FnOnce(&mut Demand)) {
-        worker.account().passed(&DEMAND);
-        let asleep = {
-            let mut demand = lock(&self.demand);
-            change(&mut demand);
-            std::mem::take(&mut demand.asleep)
-        };
-        // A flusher at work looks again before it sleeps. Waking costs a system call.
-        if asleep {
-            self.wanted.notify_one();
-        }
-    }
-
     /// Asks the flusher to bring the log to `lsn`.
     pub(crate) fn request(&self, worker: &Worker, reach: Reach, lsn: Lsn) {
-        self.ask(worker, |demand| {
-            let far = match reach {
-                Reach::Written => &mut demand.written,
-                Reach::Durable => &mut demand.durable,
-            };
-            *far = lsn.max(*far);
-        });
+        self.desk.ask_for(worker, reach, lsn);
     }
 
     /// Ends the flusher's thread once it has done what it does now.
     pub(crate) fn stop_flusher(&self, worker: &Worker) {
-        self.ask(worker, |demand| demand.stop = true);
+        self.desk.stop(worker);
     }
 
     /// The flusher's thread. It ends when it is stopped, or when something fails.
@@ -553,46 +512,13 @@ impl Core {
 
     /// Whether there may be another.
     fn do_next_task(&self, worker: &Worker) -> bool {
-        let done = match self.next_task(worker) {
+        let done = match self.desk.next(worker, |reach| self.waiters.far(reach)) {
             Task::Write(upto) => self.write_out(worker, &mut self.output(worker), upto),
             Task::Sync(upto) => self.sync(worker, upto),
             Task::Stop => return false,
         };
         // If not, everybody who waits has been told by `fail`.
         done.is_ok()
-    }
-
-    fn next_task(&self, worker: &Worker) -> Task {
-        worker.account().passed(&DEMAND);
-        let clock = worker.workers().clock();
-        let mut demand = lock(&self.demand);
-        loop {
-            if demand.stop {
-                return Task::Stop;
-            }
-            let now = clock.now();
-            let is_due = demand.due.is_some_and(|due| due <= now);
-            if is_due || demand.durable > self.durable() {
-                // The sync covers whatever was due.
-                demand.due = None;
-                return Task::Sync(demand.durable);
-            }
-            if demand.written > self.written() {
-                return Task::Write(demand.written);
-            }
-            demand.asleep = true;
-            demand = match demand.due {
-                None => self
-                    .wanted
-                    .wait(demand)
-                    .unwrap_or_else(|broken| broken.into_inner()),
-                Some(due) => {
-                    let waited = self.wanted.wait_timeout(demand, clock.nap(due - now));
-                    waited.unwrap_or_else(|broken| broken.into_inner()).0
-                }
-            };
-            demand.asleep = false;
-        }
     }
 }
 

@@ -67,6 +67,9 @@ mod restart;
 /// Who waits for the log to get somewhere.
 mod waiters;
 
+/// What the thread that syncs is asked for.
+mod desk;
+
 /// The way out of the buffer.
 mod outlet;
 
