@@ -217,6 +217,7 @@ fn check_time(done: &Elisions, spent: u64) {
 #[test]
 fn a_latch_that_adapts_is_tried_where_threads_wait() {
     const WAITS: u64 = 16;
+    const ROUNDS: u64 = 100 * WAITS;
     const PASSES: u64 = 100;
     let kind = Kind::ElidedAdaptive;
     let workers = Workers::with_seed(1);
@@ -229,7 +230,10 @@ fn a_latch_that_adapts_is_tried_where_threads_wait() {
     };
     pass();
     assert_eq!(workers.elisions(), Elisions::default());
-    for _ in 0..WAITS {
+    // Whether the other one comes while the latch is held is the scheduler's affair, so more often than need be.
+    let mut rounds = 0;
+    let done = loop {
+        rounds += 1;
         thread::scope(|scope| {
             latched.with(&worker, |_| {
                 let (latched, worker) = (&latched, workers.worker());
@@ -237,14 +241,18 @@ fn a_latch_that_adapts_is_tried_where_threads_wait() {
                 thread::sleep(Duration::from_millis(2));
             });
         });
-    }
-    pass();
-    let done = workers.elisions();
+        pass();
+        let done = workers.elisions();
+        let is_tried = done.committed + done.real >= PASSES;
+        if is_tried || rounds == ROUNDS || (kind.elides().is_err() && rounds == WAITS) {
+            break done;
+        }
+    };
     match kind.elides() {
         Ok(_) => assert!(done.committed + done.real >= PASSES, "{done:?}"),
         Err(_) => assert_eq!(done, Elisions::default()),
     }
-    assert_eq!(latched.into_inner(), 2 * PASSES + WAITS);
+    assert_eq!(latched.into_inner(), PASSES * (1 + rounds) + rounds);
 }
 
 /// Memory that is allocated and freed inside, and a list as long as its count says.
