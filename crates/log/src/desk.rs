@@ -86,8 +86,14 @@ impl Desk {
         }
     }
 
-    /// What is to be done next, for the flusher; sleeps until there is something. `far`: how far the log is.
-    pub(crate) fn next(&self, worker: &Worker, far: impl Fn(Reach) -> Lsn) -> Task {
+    /// What is to be done next, for the flusher; sleeps until there is something. `far`: how far the log is; `end`: where
+    /// it ends, since it would never be done with more.
+    pub(crate) fn next(
+        &self,
+        worker: &Worker,
+        far: impl Fn(Reach) -> Lsn,
+        end: impl Fn() -> Lsn,
+    ) -> Task {
         worker.account().passed(&DEMAND);
         let clock = worker.workers().clock();
         let mut demand = lock(&self.demand);
@@ -96,13 +102,14 @@ impl Desk {
                 return Task::Stop;
             }
             let now = clock.now();
+            let wants = |to: Lsn, reach| to > far(reach) && end() > far(reach);
             let is_due = demand.due.is_some_and(|due| due <= now);
-            if is_due || demand.durable > far(Reach::Durable) {
+            if is_due || wants(demand.durable, Reach::Durable) {
                 // The sync covers whatever was due.
                 demand.due = None;
                 return Task::Sync(demand.durable);
             }
-            if demand.written > far(Reach::Written) {
+            if wants(demand.written, Reach::Written) {
                 return Task::Write(demand.written);
             }
             demand.asleep = true;

@@ -45,7 +45,7 @@ use crate::desk::{DEMAND, Desk, Task};
 use crate::error::{Failure, LogError};
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
-use crate::outlet::{Outlet, Owner, Turn, Untold};
+use crate::outlet::{Outlet, Owner, Turn};
 use crate::output::{Halt, Output};
 use crate::point;
 use crate::record::{Seal, padding};
@@ -61,7 +61,7 @@ const NO_PADDING: [u8; 8] = [0; 8];
 
 /// The way out of the buffer. One thread at a time has it.
 #[derive(Debug)]
-struct Drain {
+pub(crate) struct Drain {
     /// What is complete and not written.
     taker: Taker,
     output: Output,
@@ -75,7 +75,7 @@ pub(crate) struct Core {
     pub(crate) buffer: Buffer,
     pub(crate) waiters: Waiters,
     room: Room,
-    output: Outlet<Drain>,
+    pub(crate) output: Outlet<Drain>,
     /// How many syncs there were.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
@@ -98,11 +98,13 @@ impl Owner<Drain> for Core {
         self.write_complete(worker, drain)
     }
 
-    /// Waits for who has a place before `upto` and has not copied yet.
+    /// Waits for who has a place before `upto` and has not copied yet. Who waits for what is written hears of it before
+    /// that, and before the turn ends: either may take long.
     fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
         self.look(worker)?;
         loop {
             self.take_out(worker, drain)?;
+            self.reached(worker);
             let at = drain.output.at();
             // Nobody has a place behind the end, and so nobody could be waited for.
             if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
@@ -127,7 +129,9 @@ impl Owner<Drain> for Core {
     }
 
     fn is_over(&self, worker: &Worker) -> bool {
-        Core::is_over(self, worker)
+        worker.account().passed(&FAILURE);
+        // Relaxed: asked under the latch of the waiters, which `close` takes after it sets this.
+        self.closed.load(Relaxed) || lock(&self.failure).is_some()
     }
 }
 
@@ -329,33 +333,6 @@ impl Core {
         let _ = self.waiters.reached(worker, Reach::Written, self.written());
     }
 
-    /// See [`Outlet::write_to`].
-    pub(crate) fn write_to(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        self.output.write_to(self, worker, lsn)
-    }
-
-    /// See [`Outlet::try_write_to`].
-    pub(crate) fn try_write_to(
-        &self,
-        worker: &Worker,
-        lsn: Lsn,
-    ) -> Result<Option<Untold>, LogError> {
-        self.output.try_write_to(self, worker, lsn)
-    }
-
-    /// See [`Outlet::tell`].
-    pub(crate) fn tell(&self, worker: &Worker, untold: Untold) {
-        self.output.tell(self, worker, untold);
-    }
-
-    /// What came of a wait.
-    pub(crate) fn outcome(&self, is_reached: bool) -> Result<(), LogError> {
-        match is_reached {
-            true => Ok(()),
-            false => self.check().and(Err(LogError::Closed)),
-        }
-    }
-
     // Syncing.
 
     /// Makes everything that is complete in the buffer now durable, and at least up to `upto`.
@@ -463,13 +440,6 @@ impl Core {
         }
     }
 
-    /// Whether the log will get no further.
-    pub(crate) fn is_over(&self, worker: &Worker) -> bool {
-        worker.account().passed(&FAILURE);
-        // Relaxed: asked under the latch of the waiters, which `close` takes after it sets this.
-        self.closed.load(Relaxed) || lock(&self.failure).is_some()
-    }
-
     // Closing.
 
     /// Takes no more records, makes all of them durable, and says so at the end of the log.
@@ -512,7 +482,8 @@ impl Core {
 
     /// Whether there may be another.
     fn do_next_task(&self, worker: &Worker) -> bool {
-        let done = match self.desk.next(worker, |reach| self.waiters.far(reach)) {
+        let far = |reach| self.waiters.far(reach);
+        let done = match self.desk.next(worker, far, || self.end(worker)) {
             Task::Write(upto) => self.write_out(worker, &mut self.output(worker), upto),
             Task::Sync(upto) => self.sync(worker, upto),
             Task::Stop => return false,

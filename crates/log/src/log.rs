@@ -15,7 +15,7 @@ use crate::error::{Failure, LogError, OpenError};
 use crate::flush::Core;
 use crate::lsn::Lsn;
 use crate::options::LogOptions;
-use crate::outlet;
+use crate::outlet::{self, Owner, outcome};
 use crate::reader::{self, Start, Summary};
 use crate::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
 use crate::restart;
@@ -198,14 +198,15 @@ impl Log {
         )
     }
 
-    /// Asks for the log to be made durable up to `lsn`, and does not wait.
+    /// Asks for the log to be made durable up to `lsn`, or up to where it ends now if that is less, and does not wait.
     pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {
         if self.durable() < lsn {
             self.core.request(worker, Reach::Durable, lsn);
         }
     }
 
-    /// Waits until the log is durable up to `lsn`.
+    /// Waits until the log is durable up to `lsn`; what nobody has inserted yet is waited for until whoever inserts it has
+    /// it made durable, or the log ends.
     pub fn wait_durable(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
         let mut pending = Pending::default();
         let Some(wait) = self.begin(worker, Reach::Durable, lsn, &mut pending)? else {
@@ -213,7 +214,7 @@ impl Log {
         };
         let verdict = wait.0.wait(wait.1, None);
         let verdict = verdict.expect("a wait without a deadline ends with a verdict");
-        self.core.outcome(verdict == REACHED)
+        outcome(&*self.core, worker, verdict == REACHED)
     }
 
     /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
@@ -232,7 +233,7 @@ impl Log {
     /// less, and will be synced within the interval of the options. Writes it in this thread if nobody else is doing so,
     /// and else waits for who is.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        self.core.write_to(worker, lsn)?;
+        self.core.output.write_to(&*self.core, worker, lsn)?;
         if self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -241,7 +242,8 @@ impl Log {
 
     /// As [`wait_written`](Self::wait_written), unless it would have to wait for another thread: `None` then, and
     /// nothing is promised. Others may wait for what it has written. They are told by [`tell`](Self::tell), which wakes
-    /// them, so that the caller can first give back what it holds.
+    /// them, so that the caller can first give back what it holds; without it whoever writes next tells them, or the
+    /// flusher within the interval.
     ///
     /// ```
     /// # use std::convert::Infallible;
@@ -258,7 +260,8 @@ impl Log {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_written(&self, worker: &Worker, lsn: Lsn) -> Result<Option<Untold>, LogError> {
-        let untold = self.core.try_write_to(worker, lsn)?;
+        let output = &self.core.output;
+        let untold = output.try_write_to(&*self.core, worker, lsn)?;
         if untold.is_some() && self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -267,7 +270,7 @@ impl Log {
 
     /// Wakes those who waited for what [`try_written`](Self::try_written) has written.
     pub fn tell(&self, worker: &Worker, untold: Untold) {
-        self.core.tell(worker, untold.0);
+        self.core.output.tell(&*self.core, worker, untold.0);
     }
 
     /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
@@ -350,7 +353,7 @@ impl Log {
         };
         let verdict = std::task::ready!(parker.poll(*ticket, context));
         pending.0 = None;
-        Poll::Ready(self.core.outcome(verdict == REACHED))
+        Poll::Ready(outcome(&*self.core, worker, verdict == REACHED))
     }
 
     /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
@@ -368,7 +371,7 @@ impl Log {
             }
             let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over(worker)) else {
                 let reached = waiters.far(reach) >= lsn;
-                return self.core.outcome(reached).map(|()| None);
+                return outcome(&*self.core, worker, reached).map(|()| None);
             };
             self.core.request(worker, reach, lsn);
             worker.account().passed(&WAKING);
@@ -401,5 +404,30 @@ impl Drop for Pending {
         if let Some((parker, ticket)) = self.0.take() {
             parker.disarm(ticket);
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::device::memory::MemoryDevice;
+    use std::convert::Infallible;
+    use std::task::Waker;
+
+    /// Whoever has the output may go on to wait for others with it, or to write for long.
+    #[test]
+    fn who_waits_for_what_is_written_hears_of_it_while_the_output_is_taken() {
+        let device = Arc::new(MemoryDevice::new());
+        let visit = &mut |_: RecordView<'_>| Ok::<_, Infallible>(());
+        let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], visit).unwrap();
+        let worker = log.workers.worker();
+        let mut turn = log.core.output.take(&*log.core, &worker);
+        let end = log.insert(&worker, 1, &[b"waited for"]).unwrap();
+        let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+        let poll = &mut || log.poll_written(&worker, &mut pending, end, context);
+        assert!(poll().is_pending());
+        log.core.write_out(&worker, &mut turn, end).unwrap();
+        assert!(matches!(poll(), Poll::Ready(Ok(()))));
+        drop(turn);
     }
 }

@@ -210,7 +210,11 @@ fn look<T, O: Owner<T>>(owner: &O, worker: &Worker) -> Option<Lsn> {
 }
 
 /// What came of a wait.
-fn outcome<T, O: Owner<T>>(owner: &O, worker: &Worker, is_reached: bool) -> Result<(), LogError> {
+pub(crate) fn outcome<T, O: Owner<T>>(
+    owner: &O,
+    worker: &Worker,
+    is_reached: bool,
+) -> Result<(), LogError> {
     match is_reached {
         true => Ok(()),
         false => owner.check(worker).and(Err(LogError::Closed)),

@@ -78,3 +78,23 @@ fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
         assert!(matches!(refused, Err(LogError::Failed(_))), "{refused:?}");
     }
 }
+
+/// What was never inserted is nothing that the flusher could be done with.
+#[test]
+fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let mut options = support::options();
+    (options.sync_interval, options.workers) = (HOUR, Some(workers.clone()));
+    let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
+    let end = log.insert(&worker, 1, &[b"all there is"]).unwrap();
+    log.flush_to(&worker, Lsn::MAX);
+    while log.durable() < end {
+        thread::yield_now();
+    }
+    // Whatever it was about to do.
+    thread::sleep(Duration::from_millis(50));
+    let written = worker.hooks().passed(&point::WRITE);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(worker.hooks().passed(&point::WRITE), written);
+}
