@@ -9,23 +9,25 @@
 //!
 //! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
-//! them and, for as long as the tenure lasts, comes back past the line. After its tenure it hands the seat to
-//! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, who joins the line next, and that may
-//! be itself, sees to it that the first has the seat.
+//! them and comes back to it past the line. After its tenure it hands the seat to
+//! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, the first
+//! has the seat, since who joins the line, and who watches, gives it what is free. A seat that is come back to is in nobody
+//! else's hands: each has a cache line of its own ([`LANES`] of them at most, then they are shared), where one count of
+//! all would go from processor to processor twice in each transaction.
 //!
 //! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `crowd`.
 //!
 //! # State
 //!
-//! `free`, a count of seats. `line`, those who wait, in the order they came, each with a `Place`, of which a
+//! `free`, the counts of seats in each lane. `line`, those who wait, in the order they came, each with a `Place`, of which a
 //! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `length`, how many they
 //! are. The word is changed under the line's mutex only. A `Claim` belongs to whom it is lent to: one
 //! thread at a time.
 //!
 //! # Invariants
 //!
-//! * I1  Free seats and taken seats are as many as there are seats: `free` is lowered by who takes a seat
-//!   (its claim notes it), and raised by who leaves one without handing it on.
+//! * I1  Free seats and taken seats are as many as there are seats, in each lane: its count is lowered by who takes a seat
+//!   (its claim notes it, and the lane), and raised by who leaves one without handing it on. Who is handed a seat is told its lane.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
 //! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
@@ -73,7 +75,7 @@ use crate::site::{Component, Pattern, Site};
 mod crowd;
 mod line;
 
-use crowd::Crowd;
+use crowd::{Crowd, Own};
 use line::{Line, Place};
 
 /// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
@@ -96,24 +98,28 @@ pub static BLOCKED: Site = Site::new(
 
 /// How long a claim lasts while others wait.
 const TENURE: Duration = Duration::from_micros(500);
+/// Where few are blocked it lasts so many times as long.
+const LONG: u32 = 4;
 /// How often it is looked for those in line.
 const WATCH: Duration = Duration::from_millis(1);
-/// Who finds a seat looks every so many times whether they still count: where nobody is in line, nobody else does.
-const LOOKS: u32 = 64;
 /// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
 const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
+
+/// At most so many lines of memory for seats.
+const LANES: u32 = 64;
 
 /// What a place's word says.
 const WAITING: u32 = 0;
 const WATCHING: u32 = 1;
-const SEATED: u32 = 2;
-const LET_IN: u32 = 3;
+const LET_IN: u32 = 2;
+/// This and more: a seat of the lane whose number is the difference.
+const SEATED: u32 = 3;
 
 /// See the [module](self).
 pub struct Admission {
     tenure: Duration,
     watch: Duration,
-    free: CachePadded<AtomicU32>,
+    free: Box<[CachePadded<AtomicU32>]>,
     length: CachePadded<AtomicUsize>,
     line: Mutex<Line>,
     /// If there are seats only while there is one.
@@ -124,12 +130,12 @@ pub struct Admission {
 #[derive(Debug, Default)]
 pub struct Claim {
     is_seated: bool,
+    /// Of which lane its seat is, or was.
+    lane: u32,
     /// Since when the tenure runs.
     since: Option<Instant>,
-    /// Commits that were not added to those of all.
-    commits: u32,
-    /// Seats that it took.
-    turns: u32,
+    /// What it counts by itself for the crowd.
+    own: Own,
 }
 
 impl Claim {
@@ -159,11 +165,20 @@ impl Admission {
         Admission {
             tenure,
             watch: WATCH,
-            free: CachePadded::new(AtomicU32::new(seats)),
+            free: Self::lanes(seats),
             length: CachePadded::new(AtomicUsize::new(0)),
             line: Mutex::new(Line::default()),
             crowd: None,
         }
+    }
+
+    /// The seats, as evenly as can be.
+    fn lanes(seats: u32) -> Box<[CachePadded<AtomicU32>]> {
+        let lanes = seats.clamp(1, LANES);
+        let share = |lane| seats / lanes + u32::from(lane < seats % lanes);
+        (0..lanes)
+            .map(|lane| CachePadded::new(AtomicU32::new(share(lane))))
+            .collect()
     }
 
     /// An admission of three seats for each of `processors`, which counts only while most of those at work block
@@ -211,7 +226,7 @@ impl Admission {
     #[inline]
     pub fn commits(&self, claim: &mut Claim) -> u64 {
         let crowd = self.crowd.as_ref();
-        crowd.map_or(0, |crowd| crowd.commits(&mut claim.commits))
+        crowd.map_or(0, |crowd| crowd.commits(&mut claim.own))
     }
 
     /// See [`blocks`](Self::blocks).
@@ -223,7 +238,8 @@ impl Admission {
 
     /// Seats that nobody has at this moment.
     pub fn free(&self) -> u32 {
-        self.free.load(Ordering::Relaxed)
+        let lanes = self.free.iter();
+        lanes.map(|lane| lane.load(Ordering::Relaxed)).sum()
     }
 
     /// How many stand in line at this moment.
@@ -240,19 +256,40 @@ impl Admission {
     #[inline]
     pub fn enter(&self, claim: &mut Claim) -> u64 {
         assert!(!claim.is_seated, "entered twice");
-        if !self.is_on() {
-            return 0;
-        }
-        if (self.waiting() == 0 || self.has_tenure(claim)) && self.take() {
-            claim.is_seated = true;
-            claim.since.get_or_insert_with(clock::now);
-            claim.turns = claim.turns.wrapping_add(1);
-            if claim.turns.is_multiple_of(LOOKS) {
-                self.is_over();
+        if let Some(crowd) = &self.crowd {
+            if crowd.comes(&mut claim.own) {
+                crowd.is_over(self.waiting());
             }
+            if !crowd.is_on() {
+                return 0;
+            }
+        }
+        if self.comes_back(claim) {
+            claim.is_seated = true;
             return 1;
         }
-        1 + self.stand_in_line(claim)
+        1 + self.find_seat(claim)
+    }
+
+    /// Whether its seat is still free, which is its own as long as nobody has given it to those in line.
+    #[inline]
+    fn comes_back(&self, claim: &Claim) -> bool {
+        claim.since.is_some() && self.take_of(claim.lane)
+    }
+
+    /// Takes a free seat if nobody is in line, or else stands there. Says how often it passed that.
+    #[cold]
+    fn find_seat(&self, claim: &mut Claim) -> u64 {
+        if self.waiting() > 0 {
+            return self.stand_in_line(claim);
+        }
+        let Some(lane) = self.take() else {
+            return self.stand_in_line(claim);
+        };
+        claim.is_seated = true;
+        claim.lane = lane;
+        claim.since = Some(clock::now());
+        0
     }
 
     /// Whether seats do not count any more, or will not from now on.
@@ -261,11 +298,11 @@ impl Admission {
         crowd.is_some_and(|crowd| crowd.is_over(self.waiting()))
     }
 
-    /// Whether it was seated so lately that it may come back past those who wait.
+    /// Whether it was seated so lately that it may keep its seat from those who wait.
     fn has_tenure(&self, claim: &Claim) -> bool {
-        claim
-            .since
-            .is_some_and(|since| since.elapsed() < self.tenure)
+        let is_long = self.crowd.as_ref().is_some_and(Crowd::is_long);
+        let tenure = self.tenure.saturating_mul(if is_long { LONG } else { 1 });
+        claim.since.is_some_and(|since| since.elapsed() < tenure)
     }
 
     /// Leaves the seat, and says whether the claim had one. Where others wait and the tenure is over, the
@@ -276,33 +313,57 @@ impl Admission {
         if was_seated {
             if self.waiting() > 0 && !self.has_tenure(claim) {
                 claim.since = None;
-                self.hand_on();
+                self.hand_on(claim.lane);
             } else {
-                self.free.fetch_add(1, Ordering::Relaxed); // I1
+                self.leave_free(claim.lane);
             }
         }
         was_seated
     }
 
-    /// Takes a free seat.
+    fn lane(&self, lane: u32) -> &AtomicU32 {
+        &self.free[lane as usize]
+    }
+
+    /// A seat of this lane is free (I1).
     #[inline]
-    fn take(&self) -> bool {
+    fn leave_free(&self, lane: u32) {
+        self.lane(lane).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a free seat of this lane, if there is one (I1).
+    #[inline]
+    fn take_of(&self, lane: u32) -> bool {
         let fewer = |free: u32| free.checked_sub(1);
         let taken = self
-            .free
+            .lane(lane)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
         taken.is_ok()
     }
 
+    /// Takes any free seat, and says of which lane.
+    fn take(&self) -> Option<u32> {
+        let is_free = |lane: &u32| self.lane(*lane).load(Ordering::Relaxed) > 0;
+        let mut lanes = (0..self.free.len() as u32).filter(is_free);
+        lanes.find(|&lane| self.take_of(lane))
+    }
+
     /// Gives a seat that was left to the next of the line.
     #[cold]
-    fn hand_on(&self) {
+    fn hand_on(&self, lane: u32) {
         let here = line::processor();
         let line = shim::lock(&self.line);
         let index = line.nearest(here);
-        if !self.becomes(line, index, SEATED) {
-            self.free.fetch_add(1, Ordering::Relaxed); // I1
+        self.seats(line, index, lane);
+    }
+
+    /// Gives a seat of this lane to one of the line; says whether there was one. Otherwise the seat is free.
+    fn seats(&self, line: MutexGuard<'_, Line>, index: usize, lane: u32) -> bool {
+        let is_there = self.becomes(line, index, SEATED + lane);
+        if !is_there {
+            self.leave_free(lane);
         }
+        is_there
     }
 
     /// Takes one out of the line, and tells it with what; says whether there was one.
@@ -323,10 +384,9 @@ impl Admission {
         let mut watches = 0_u64;
         loop {
             match place.word.load(Ordering::Relaxed) {
-                SEATED => break claim.is_seated = true,
                 LET_IN => break,
                 WAITING => thread::park(),
-                _ => {
+                WATCHING => {
                     thread::park_timeout(self.watch);
                     watches += 1;
                     if self.is_over() {
@@ -335,6 +395,11 @@ impl Admission {
                     let now = self.watch(in_vain + 1 >= WATCHES);
                     in_vain = if left == Some(now) { in_vain + 1 } else { 0 };
                     left = Some(now);
+                }
+                seated => {
+                    claim.is_seated = true;
+                    claim.lane = seated - SEATED;
+                    break;
                 }
             }
         }
@@ -348,8 +413,8 @@ impl Admission {
         let mut line = shim::lock(&self.line);
         line.join(place);
         self.length.store(line.len(), Ordering::Relaxed);
-        if self.take() {
-            self.becomes(line, 0, SEATED);
+        if let Some(lane) = self.take() {
+            self.seats(line, 0, lane);
         }
     }
 
@@ -367,8 +432,8 @@ impl Admission {
             return before;
         }
         let left = match self.take() {
-            true => self.becomes(line, 0, SEATED),
-            false => is_out_of_patience && self.becomes(line, 0, LET_IN),
+            Some(lane) => self.seats(line, 0, lane),
+            None => is_out_of_patience && self.becomes(line, 0, LET_IN),
         };
         before + u64::from(left)
     }
@@ -434,6 +499,41 @@ mod tests {
             thread.join().unwrap();
         }
         assert_eq!((admission.free(), admission.waiting()), (1, 0));
+    }
+
+    #[test]
+    fn seats_are_shared_out_to_lanes_and_none_is_given_twice() {
+        for seats in [0, 1, 6, 64, 65, 200, u32::MAX] {
+            let admission = Admission::new(seats);
+            assert_eq!(admission.free(), seats);
+            assert!(admission.free.len() <= LANES as usize);
+            let taken: Vec<u32> = std::iter::from_fn(|| admission.take()).take(300).collect();
+            assert_eq!(taken.len(), seats.min(300) as usize);
+            assert_eq!(admission.free(), seats - seats.min(300));
+            taken.iter().for_each(|&lane| admission.leave_free(lane));
+            assert_eq!(admission.free(), seats);
+        }
+    }
+
+    #[test]
+    fn who_comes_back_has_the_seat_that_it_left() {
+        let admission = Admission::new(3);
+        let mut claims: Vec<Claim> = (0..3).map(|_| Claim::default()).collect();
+        claims.iter_mut().for_each(|claim| {
+            admission.enter(claim);
+        });
+        let lanes = |claims: &[Claim]| claims.iter().map(|claim| claim.lane).collect::<Vec<_>>();
+        assert_eq!(lanes(&claims), [0, 1, 2]);
+        claims.iter_mut().for_each(|claim| {
+            admission.leave(claim);
+        });
+        claims.iter_mut().rev().for_each(|claim| {
+            admission.enter(claim);
+        });
+        assert_eq!(lanes(&claims), [0, 1, 2]);
+        claims.iter_mut().for_each(|claim| {
+            admission.leave(claim);
+        });
     }
 
     #[test]

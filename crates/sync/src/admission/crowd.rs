@@ -1,11 +1,16 @@
 //! Whether so many are at work that fewer would do more.
 //!
 //! Seats are worth their price where most of those at work are asleep behind each other's locks while the
-//! processors are busy with putting them to sleep and waking them. They do harm where transactions
+//! processors are busy with putting them to sleep and waking them; and where nobody blocks, but so many take turns
+//! on the processors that each finds its memory gone from the caches, and whoever loses the processor has a latch or a
+//! place in a queue that others come to. They do harm where transactions
 //! wait for people or for the network: then the processors are idle, and whoever could run has to be let in. And they
-//! do harm where those who block are few beside those who do not: a line is a switch between threads, too. The
-//! three look alike from within, so it is *tried*: while many are blocked and the processors busy, commits are
-//! counted without seats and with them, in turn, and the seats stay for a term if they have done more ([`rule`]).
+//! do harm where those who block are few beside those who do not: a line is a switch between threads, too. All
+//! these look alike from within, so it is *tried*: while many are blocked, or many are there, and the processors busy,
+//! commits are counted without seats and with them, in turn, and the seats stay for a term if they have done more ([`rule`]).
+//!
+//! How many are *there* is known without a word that every transaction writes: time is cut into windows, whose number stands
+//! beside what everybody reads anyway, and a client that meets a number for the first time adds one to those of that window.
 //!
 //! Counting blocked transactions and stopping to admit when they are most of all is *half and half* (M. J. Carey,
 //! S. Krishnamurthi, M. Livny: *Load Control for Locking*, PODS 1990), climbing by what came of it is
@@ -15,17 +20,25 @@
 //! # Invariants
 //!
 //! * I1  Who is counted as blocked is taken off the count when it goes on, however its wait ended.
-//! * I2  `stage` is written under the rule's mutex only. Others read it as a hint: who goes by an old value waits for
-//!   a seat, or does not, for one transaction, or counts a few commits to the wrong side.
+//! * I2  `word` is written under the rule's mutex only. Others read it as a hint: who goes by an old value waits for
+//!   a seat, or does not, for one transaction, or counts a few commits, or itself, to the wrong side.
 
 mod rule;
+
+use std::time::{Duration, Instant};
 
 use crate::cache_line::CachePadded;
 use crate::shim::{self, AtomicU32, AtomicU64, Mutex, Ordering};
 use rule::{Look, Rule, Stage, Usage};
 
-/// Blocked transactions for each processor that are no crowd yet.
-const BLOCKED: u32 = 8;
+/// So many for each processor, blocked or there, are no crowd yet.
+const FEW: u32 = 8;
+/// Who lost the processor for so long while it looked has seen things of different times, and leaves it to the next.
+const TORN: Duration = Duration::from_millis(1);
+/// So long a window is, at least.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Who comes looks every so many times whether the window is over.
+const TURNS: u32 = 64;
 /// Commits that a client counts by itself before all may see them.
 const BY_ITSELF: u32 = 8;
 /// After so many of all it is looked whether the trial is over: where nobody blocks, nobody else does.
@@ -36,27 +49,107 @@ const LOOKS: u64 = 1024;
 pub(super) struct Crowd {
     blocked: CachePadded<AtomicU32>,
     commits: CachePadded<AtomicU64>,
-    /// What is read at each begin and end, and written a few times a second at most.
-    stage: CachePadded<AtomicU32>,
+    /// Who came in this window.
+    there: CachePadded<AtomicU32>,
+    /// The stage's word, and the window's number. What is read at each begin and end, and written ten times a second.
+    word: CachePadded<AtomicU32>,
     processors: u32,
-    rule: Mutex<Rule>,
+    rule: Mutex<Guide>,
 }
+
+/// What one client counts by itself.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    /// Commits that were not added to those of all.
+    commits: u32,
+    /// How often it came.
+    turns: u32,
+    /// The window that it was counted in last.
+    window: u32,
+    /// When it looked last.
+    looked: Option<Instant>,
+}
+
+impl Own {
+    /// Whether it is time for this client to look: in a trial or a term always, else once in a window.
+    #[cold]
+    fn has_to_look(&mut self, word: u32) -> bool {
+        let at = crate::clock::now();
+        let is_late = |looked| at.saturating_duration_since(looked) >= WINDOW;
+        let has_to = Stage::is_any(word) || self.looked.is_none_or(is_late);
+        if has_to {
+            self.looked = Some(at);
+        }
+        has_to
+    }
+}
+
+/// What changes under the mutex.
+#[derive(Debug, Default)]
+struct Guide {
+    rule: Rule,
+    /// The window's number, and since when it is.
+    window: u32,
+    since: Option<Instant>,
+    /// How many came in the one before.
+    there: u32,
+}
+
+impl Guide {
+    /// Ends the window if it is time to. Those who came in it are in `there`, which is none afterwards.
+    fn turn(&mut self, at: Instant, there: &AtomicU32) {
+        let since = *self.since.get_or_insert(at);
+        if at.saturating_duration_since(since) >= WINDOW {
+            self.there = there.swap(0, Ordering::Relaxed);
+            self.window = (self.window + 1) & WINDOWS;
+            self.since = Some(at);
+        }
+    }
+
+    fn word(&self, stage: Stage) -> u32 {
+        let pace = if self.rule.is_long() { Stage::LONG } else { 0 };
+        stage.word() | pace | self.window << Stage::BITS
+    }
+}
+
+/// Windows' numbers are from 0 to this.
+const WINDOWS: u32 = u32::MAX >> Stage::BITS;
 
 impl Crowd {
     pub(super) fn new(processors: u32) -> Crowd {
         Crowd {
             blocked: CachePadded::new(AtomicU32::new(0)),
             commits: CachePadded::new(AtomicU64::new(0)),
-            stage: CachePadded::new(AtomicU32::new(Stage::REST)),
+            there: CachePadded::new(AtomicU32::new(0)),
+            word: CachePadded::new(AtomicU32::new(Stage::REST)),
             processors,
-            rule: Mutex::new(Rule::default()),
+            rule: Mutex::new(Guide::default()),
         }
     }
 
     /// Whether seats count.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        Stage::has_seats(self.stage.load(Ordering::Relaxed)) // I2
+        Stage::has_seats(self.word.load(Ordering::Relaxed)) // I2
+    }
+
+    /// A client comes. Says whether it is to look ([`is_over`](Self::is_over)).
+    #[inline]
+    pub(super) fn comes(&self, own: &mut Own) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let window = word >> Stage::BITS;
+        if window != own.window {
+            own.window = window;
+            self.there.fetch_add(1, Ordering::Relaxed); // A count.
+        }
+        own.turns = own.turns.wrapping_add(1);
+        own.turns.is_multiple_of(TURNS) && own.has_to_look(word)
+    }
+
+    /// Whether seats are kept longer than usual.
+    #[inline]
+    pub(super) fn is_long(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & Stage::LONG != 0 // I2
     }
 
     /// How many are blocked.
@@ -67,7 +160,7 @@ impl Crowd {
     /// One more is blocked.
     pub(super) fn blocks(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
-        if self.is_crowded(blocked) || Stage::counts(self.stage.load(Ordering::Relaxed)) {
+        if self.is_crowded(blocked) || Stage::counts(self.word.load(Ordering::Relaxed)) {
             self.look(0);
         }
     }
@@ -79,15 +172,15 @@ impl Crowd {
 
     /// One has committed, whose commits that nobody knows of are `own`. Says how often what all share was passed.
     #[inline]
-    pub(super) fn commits(&self, own: &mut u32) -> u64 {
-        if !Stage::counts(self.stage.load(Ordering::Relaxed)) {
+    pub(super) fn commits(&self, own: &mut Own) -> u64 {
+        if !Stage::counts(self.word.load(Ordering::Relaxed)) {
             return 0; // I2
         }
-        *own += 1;
-        if *own < BY_ITSELF {
+        own.commits += 1;
+        if own.commits < BY_ITSELF {
             return 0;
         }
-        let fresh = u64::from(std::mem::take(own));
+        let fresh = u64::from(std::mem::take(&mut own.commits));
         // A count.
         let before = self.commits.fetch_add(fresh, Ordering::Relaxed);
         if before / LOOKS != (before + fresh) / LOOKS {
@@ -103,7 +196,7 @@ impl Crowd {
     }
 
     fn is_crowded(&self, there: u32) -> bool {
-        there > BLOCKED * self.processors
+        there > FEW * self.processors
     }
 
     /// Goes on with the rule, if it is time to, and nobody else does.
@@ -112,32 +205,48 @@ impl Crowd {
         if cfg!(loom) {
             return;
         }
-        let Some(mut rule) = shim::try_lock(&self.rule) else {
+        let Some(mut guide) = shim::try_lock(&self.rule) else {
             return;
         };
         let at = crate::clock::now();
-        if rule.is_due(at) {
-            let look = Look {
-                usage: Usage::at(at),
-                commits: self.commits.load(Ordering::Relaxed),
-                is_crowded: self.is_crowded(self.blocked().saturating_add(waiting)),
-                processors: self.processors,
-            };
-            let stage = rule.step(&look);
-            self.stage.store(stage.word(), Ordering::Relaxed); // I2
+        if !guide.rule.is_due(at) {
+            return;
         }
+        let commits = self.commits.load(Ordering::Relaxed);
+        let usage = Usage::at(at);
+        if crate::clock::now() - at > TORN {
+            return;
+        }
+        guide.turn(at, &self.there);
+        let blocked = self.blocked();
+        let behind = blocked.saturating_add(waiting);
+        let look = Look {
+            usage,
+            commits,
+            is_crowded: self.is_crowded(behind.max(guide.there)),
+            is_blocked: self.is_crowded(blocked),
+            processors: self.processors,
+        };
+        let stage = guide.rule.step(&look);
+        self.word.store(guide.word(stage), Ordering::Relaxed); // I2
     }
 
     /// Begins or ends one, whatever the rule says.
     #[cfg(any(test, loom))]
     pub(super) fn set(&self, is_on: bool) {
-        let mut rule = shim::lock(&self.rule);
         let stage = match is_on {
             true => Stage::Term,
             false => Stage::Rest,
         };
-        *rule = Rule::at(stage, crate::clock::now());
-        self.stage.store(stage.word(), Ordering::Relaxed);
+        self.begin(stage, crate::clock::now());
+    }
+
+    /// Is in `stage`, and has been since then.
+    #[cfg(any(test, loom))]
+    fn begin(&self, stage: Stage, since: Instant) {
+        let mut guide = shim::lock(&self.rule);
+        guide.rule = Rule::at(stage, since);
+        self.word.store(guide.word(stage), Ordering::Relaxed);
     }
 }
 
@@ -152,13 +261,16 @@ mod tests {
     #[test]
     fn the_processors_are_looked_at_when_more_are_blocked_than_is_usual() {
         let crowd = Crowd::new(PROCESSORS);
-        let has_looked = || shim::lock(&crowd.rule).has_looked();
-        for _ in 0..BLOCKED * PROCESSORS {
+        let has_looked = || shim::lock(&crowd.rule).rule.has_looked();
+        for _ in 0..FEW * PROCESSORS {
             crowd.blocks();
         }
         assert!(!has_looked());
-        crowd.blocks();
-        assert!(has_looked());
+        // Who loses the processor while it looks leaves it to the next.
+        while !has_looked() {
+            crowd.blocks();
+            assert!(crowd.blocked() < 1_000);
+        }
     }
 
     #[test]
@@ -188,28 +300,86 @@ mod tests {
 
     #[test]
     fn a_trial_in_which_nobody_blocks_any_more_is_over_after_some_commits() {
-        let (crowd, mut own) = (Crowd::new(PROCESSORS), 0);
+        let (crowd, mut own) = (Crowd::new(PROCESSORS), Own::default());
         let long_ago = Instant::now() - Duration::from_millis(900);
-        *shim::lock(&crowd.rule) = Rule::at(Stage::TrialWithout, long_ago);
-        let trial = Stage::TrialWithout.word();
-        crowd.stage.store(trial, Ordering::Relaxed);
-        for _ in 0..LOOKS {
-            assert_eq!(crowd.stage.load(Ordering::Relaxed), trial);
+        crowd.begin(Stage::TrialWithout, long_ago);
+        let word = || crowd.word.load(Ordering::Relaxed);
+        let mut commits = 0;
+        while word() == Stage::TrialWithout.word() {
             crowd.commits(&mut own);
+            commits += 1;
         }
-        assert_eq!(crowd.stage.load(Ordering::Relaxed), Stage::REST);
+        assert_eq!(word(), Stage::REST);
+        // Who loses the processor while it looks leaves it to the next.
+        assert!((LOOKS..LOOKS * 100).contains(&commits), "{commits}");
     }
 
     #[test]
     fn commits_are_counted_during_a_trial_and_a_few_at_a_time() {
-        let (crowd, mut own) = (Crowd::new(PROCESSORS), 0);
+        let (crowd, mut own) = (Crowd::new(PROCESSORS), Own::default());
         let counted = || crowd.commits.load(Ordering::Relaxed);
-        assert_eq!((crowd.commits(&mut own), own, counted()), (0, 0, 0));
-        let trial = Stage::TrialWithout.word();
-        crowd.stage.store(trial, Ordering::Relaxed);
+        assert_eq!((crowd.commits(&mut own), own.commits, counted()), (0, 0, 0));
+        crowd.begin(Stage::TrialWithout, Instant::now());
         let passed: u64 = (0..BY_ITSELF * 3 + 1)
             .map(|_| crowd.commits(&mut own))
             .sum();
-        assert_eq!((passed, own, counted()), (3, 1, u64::from(BY_ITSELF * 3)));
+        assert_eq!(
+            (passed, own.commits, counted()),
+            (3, 1, u64::from(BY_ITSELF * 3))
+        );
+    }
+
+    /// Ends the window that there is, and says who came in it.
+    fn end_window(crowd: &Crowd) -> u32 {
+        let window = shim::lock(&crowd.rule).window;
+        loop {
+            std::thread::sleep(Duration::from_millis(10)); // The rule looks no more often.
+            shim::lock(&crowd.rule).since = Some(Instant::now() - WINDOW);
+            crowd.look(0);
+            let guide = shim::lock(&crowd.rule);
+            if guide.window != window {
+                return guide.there;
+            }
+        }
+    }
+
+    #[test]
+    fn who_comes_is_counted_once_in_a_window() {
+        let crowd = Crowd::new(PROCESSORS);
+        let mut all: Vec<Own> = (0..20).map(|_| Own::default()).collect();
+        let mut come = |crowd: &Crowd, count| {
+            let clients = all.iter_mut().take(count);
+            for own in clients {
+                (0..10).for_each(|_| assert!(!crowd.comes(own), "it is not its turn"));
+            }
+        };
+        end_window(&crowd);
+        for count in [20, 7, 0, 13] {
+            come(&crowd, count);
+            assert_eq!(end_window(&crowd), u32::try_from(count).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_trial_begins_where_many_are_there_though_nobody_is_blocked() {
+        let tries = |clients: u32| {
+            let crowd = Crowd::new(1);
+            let mut all: Vec<Own> = (0..clients).map(|_| Own::default()).collect();
+            let begun = Instant::now();
+            // This thread keeps one processor busy, unless others have it.
+            while begun.elapsed() < Duration::from_secs(if clients > FEW { 60 } else { 1 }) {
+                for own in &mut all {
+                    if crowd.comes(own) {
+                        crowd.is_over(0);
+                    }
+                }
+                if Stage::counts(crowd.word.load(Ordering::Relaxed)) {
+                    return true;
+                }
+            }
+            false
+        };
+        assert!(!tries(FEW));
+        assert!(tries(FEW + 1));
     }
 }

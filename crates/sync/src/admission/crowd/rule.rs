@@ -1,22 +1,23 @@
 //! Whether seats do more than none: trial and term.
 //!
 //! ```text
-//!          busy, and many are blocked          seats did more
+//!       busy, and many are blocked or there    seats did more
 //!   rest ----------------------------> trial -----------------> term
 //!    ^                                  |  ^                     |
 //!    |     seats did not, or it is over |  |   the term is over  |
 //!    +----------------------------------+  +---------------------+
 //!    ^                                                           |
-//!    +------------- few are blocked or wait for seats -----------+
+//!    +--------- few are blocked, wait for seats, or are there ---+
 //! ```
 //!
 //! | stage | seats | until |
 //! | --- | --- | --- |
-//! | rest | none | more are blocked than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
-//! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count |
-//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, since the seats may be held by who waits for something else, or no more are blocked and in line than usual |
+//! | rest | none | more are blocked or there than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
+//! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count; or with seats the process has used less than two fifths of the processors in [`SAMPLES`] in a row, or by [`FIRST`] next to nothing was done, and seats have lost |
+//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, since the seats may be held by who waits for something else, or no more are blocked and in line, or there, than usual |
 //!
-//! After a trial that was lost the next may not begin for [`SHORTEST`], then for twice that, up to [`LONGEST_REST`].
+//! After a trial that was lost the next may not begin for [`SHORTEST`], then for twice that, up to [`LONGEST_REST`], or
+//! [`LONGEST_OF_HOPELESS`].
 //!
 //! A crowd does not come about at once: the first tenth of a second without seats does more than any after it, and the
 //! first with them less, while those who have locks and no seat are still at work. Hence the time to settle; phases
@@ -41,11 +42,19 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// What is done with seats is to be more than what is done without by this factor. Little, since crowds are often worth a few
 /// hundredths only; more than nothing, since transactions that wait for seats take long.
 const WORTH: f64 = 1.03;
+/// The same where few are blocked: either the whole crowd does much more, or the host's noise made it look so.
+const WORTH_OF_LONG: f64 = 1.08;
+/// Seats that after so long have done less than this share of what was done without are lost: those who have them wait for
+/// something else.
+const FIRST: Duration = Duration::from_millis(30);
+const HOPELESS: f64 = 0.3;
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST_TERM: Duration = Duration::from_secs(8);
 /// A trial that is lost costs a part of a quarter of a second; one that was lost by chance costs what seats are worth for
 /// as long as this.
 const LONGEST_REST: Duration = LONGEST_TERM;
+/// And where it was hopeless: hardly two in a row are by chance.
+const LONGEST_OF_HOPELESS: Duration = Duration::from_secs(64);
 
 /// The processor time that this process has used, and when.
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +88,10 @@ pub(super) struct Look {
     pub(super) usage: Usage,
     /// Commits so far, in trials.
     pub(super) commits: u64,
-    /// Whether more are blocked, or in line, than usual.
+    /// Whether more are blocked or in line, or there, than usual.
     pub(super) is_crowded: bool,
+    /// Whether more are blocked than usual.
+    pub(super) is_blocked: bool,
     pub(super) processors: u32,
 }
 
@@ -99,6 +110,10 @@ impl Stage {
     pub(super) const REST: u32 = 0;
     const SEATS: u32 = 1;
     const COUNTS: u32 = 2;
+    /// Where nobody is blocked, who has a seat keeps it for longer ([`Rule::is_long`]).
+    pub(super) const LONG: u32 = 4;
+    /// So many bits of a word are the stage's.
+    pub(super) const BITS: u32 = 3;
 
     /// What others have to know of it.
     pub(super) fn word(self) -> u32 {
@@ -114,6 +129,11 @@ impl Stage {
     #[inline]
     pub(super) fn has_seats(word: u32) -> bool {
         word & Self::SEATS != 0
+    }
+
+    /// Whether it is any but rest.
+    pub(super) fn is_any(word: u32) -> bool {
+        word & (Self::SEATS | Self::COUNTS) != Self::REST
     }
 
     /// Whether commits are counted in it.
@@ -133,8 +153,12 @@ pub(super) struct Rule {
     sample: Option<Usage>,
     /// When this half of a trial had settled, and how many commits there were.
     settled: Option<(Instant, u64)>,
+    /// How many commits there were when it began.
+    at_first: u64,
     /// Commits a second in the half that is over.
     without: f64,
+    /// Whether few were blocked then.
+    is_long: bool,
     not_before: Option<Instant>,
     rest: Duration,
     term: Duration,
@@ -150,7 +174,9 @@ impl Default for Rule {
             since: None,
             sample: None,
             settled: None,
+            at_first: 0,
             without: 0.0,
+            is_long: false,
             not_before: None,
             rest: SHORTEST,
             term: SHORTEST,
@@ -177,6 +203,12 @@ impl Rule {
         self.sample.is_some()
     }
 
+    /// Whether few were blocked without seats. Then it is the change from one client to the next that costs, not the locks
+    /// of those who do not run.
+    pub(super) fn is_long(&self) -> bool {
+        self.is_long
+    }
+
     /// Whether it is worth while to look.
     pub(super) fn is_due(&self, at: Instant) -> bool {
         let may = self.not_before.is_none_or(|not_before| at >= not_before);
@@ -193,7 +225,7 @@ impl Rule {
                     self.enter(Stage::TrialWithout, look);
                 }
             }
-            Stage::TrialWithout | Stage::TrialWith => self.try_on(look),
+            Stage::TrialWithout | Stage::TrialWith => self.try_on(share, look),
             Stage::Term => self.serve(share, look),
         }
         self.stage
@@ -210,6 +242,7 @@ impl Rule {
         self.stage = stage;
         self.since = Some(look.usage.at);
         self.settled = None;
+        self.at_first = look.commits;
         (self.idle, self.few) = (0, 0);
     }
 
@@ -218,8 +251,27 @@ impl Rule {
         look.usage.at.saturating_duration_since(since)
     }
 
-    fn try_on(&mut self, look: &Look) {
+    /// Whether the processors have been idle for so long that seats are of no use.
+    fn is_idle(&mut self, share: Option<f64>) -> bool {
+        self.idle = match share {
+            Some(share) if share < IDLE => self.idle + 1,
+            _ => 0,
+        };
+        self.idle >= SAMPLES
+    }
+
+    /// Whether next to nothing has been done since this half of a trial began.
+    fn is_hopeless(&self, look: &Look) -> bool {
+        let (lasts, done) = (self.lasts(look), look.commits - self.at_first);
+        lasts >= FIRST && (done as f64) < self.without * HOPELESS * lasts.as_secs_f64()
+    }
+
+    fn try_on(&mut self, share: Option<f64>, look: &Look) {
         let (at, lasts) = (look.usage.at, self.lasts(look));
+        let is_lost = self.is_idle(share) | self.is_hopeless(look);
+        if is_lost && self.stage == Stage::TrialWith {
+            return self.give_up(LONGEST_OF_HOPELESS, look);
+        }
         if lasts >= PHASE + STALE {
             return self.enter(Stage::Rest, look); // Nobody has blocked, or looked, for long.
         }
@@ -233,27 +285,26 @@ impl Rule {
             return;
         }
         let time = at.saturating_duration_since(from).as_secs_f64();
-        let rate = look.commits.saturating_sub(commits) as f64 / time.max(1e-9);
+        let rate = (look.commits - commits) as f64 / time.max(1e-9);
+        let worth = if self.is_long { WORTH_OF_LONG } else { WORTH };
         if self.stage == Stage::TrialWithout {
             self.without = rate;
+            self.is_long = !look.is_blocked;
             self.enter(Stage::TrialWith, look);
-        } else if rate > self.without * WORTH {
+        } else if rate > self.without * worth {
             self.rest = SHORTEST;
             self.enter(Stage::Term, look);
         } else {
-            self.give_up(look);
+            self.give_up(LONGEST_REST, look);
         }
     }
 
     fn serve(&mut self, share: Option<f64>, look: &Look) {
-        self.idle = match share {
-            Some(share) if share < IDLE => self.idle + 1,
-            _ => 0,
-        };
+        let is_idle = self.is_idle(share);
         self.few = if look.is_crowded { 0 } else { self.few + 1 };
         if self.few >= SAMPLES {
             self.enter(Stage::Rest, look);
-        } else if self.idle >= SAMPLES {
+        } else if is_idle {
             self.term = SHORTEST;
             self.enter(Stage::TrialWithout, look);
         } else if self.lasts(look) >= self.term {
@@ -263,10 +314,11 @@ impl Rule {
     }
 
     /// Seats do no more than none.
-    fn give_up(&mut self, look: &Look) {
+    fn give_up(&mut self, longest: Duration, look: &Look) {
         self.enter(Stage::Rest, look);
-        self.not_before = Some(look.usage.at + self.rest);
-        self.rest = (self.rest * 2).min(LONGEST_REST);
+        let rest = self.rest.min(longest);
+        self.not_before = Some(look.usage.at + rest);
+        self.rest = rest * 2;
         self.term = SHORTEST;
         self.sample = None;
     }
@@ -289,6 +341,7 @@ mod tests {
         rates: [f64; 2],
         share: f64,
         is_crowded: bool,
+        is_blocked: bool,
     }
 
     impl Process {
@@ -302,6 +355,7 @@ mod tests {
                 rates: [without, with],
                 share: 1.0,
                 is_crowded: true,
+                is_blocked: true,
             }
         }
 
@@ -319,6 +373,7 @@ mod tests {
                 usage: Usage { at, cpu: self.cpu },
                 commits: self.commits as u64,
                 is_crowded: self.is_crowded,
+                is_blocked: self.is_blocked,
                 processors: PROCESSORS,
             })
         }
@@ -358,6 +413,21 @@ mod tests {
             assert!(trial <= PHASE * 2 + STEP * 2, "{trial:?}");
             let term = process.until(Stage::TrialWithout);
             assert_eq!(term, Duration::from_secs(seconds));
+        }
+    }
+
+    #[test]
+    fn seats_are_kept_for_long_where_few_were_blocked_without() {
+        let mut process = Process::new(1e5, 1.2e5);
+        for is_blocked in [true, false, true, false] {
+            process.until(Stage::TrialWithout);
+            process.is_blocked = is_blocked;
+            process.until(Stage::TrialWith);
+            assert_eq!(process.rule.is_long(), !is_blocked);
+            // With them nobody need be.
+            process.is_blocked = false;
+            process.until(Stage::Term);
+            assert_eq!(process.rule.is_long(), !is_blocked);
         }
     }
 
@@ -404,6 +474,44 @@ mod tests {
         assert_eq!(process.run(STEP), Stage::TrialWithout);
         process.rates = [1e5, 1e4];
         process.until(Stage::Rest);
+    }
+
+    #[test]
+    fn a_trial_in_which_next_to_nothing_is_done_is_lost_at_once_and_tried_seldom() {
+        // Those at work wait for the network, and others of the program keep the processors busy.
+        let mut process = Process::new(1e5, 2e4);
+        for seconds in [2, 4, 8, 16, 32, 64, 64] {
+            process.until(Stage::TrialWith);
+            let lost = process.until(Stage::Rest);
+            assert!(lost <= FIRST + STEP, "{lost:?}");
+            let rested = process.until(Stage::TrialWithout);
+            assert_eq!(rested.as_secs(), seconds, "{rested:?}");
+        }
+        // One that does more, or only a little less, later on, begins with a rest like any other.
+        process.rates = [1e5, 0.9e5];
+        process.until(Stage::TrialWith);
+        assert_eq!(process.until(Stage::Rest), PHASE);
+        assert_eq!(process.until(Stage::TrialWithout).as_secs(), 8);
+    }
+
+    #[test]
+    fn where_few_are_blocked_seats_have_to_do_more_to_stay() {
+        let mut process = Process::new(1e5, 1.05e5);
+        process.is_blocked = false;
+        process.until(Stage::TrialWith);
+        assert_eq!(process.until(Stage::Rest), PHASE);
+        process.rates = [1e5, 1.1e5];
+        process.until(Stage::Term);
+    }
+
+    #[test]
+    fn a_trial_in_which_seats_leave_the_processors_idle_is_lost_at_once() {
+        // How much is done then does not matter, nor that they are idle without.
+        let mut process = Process::new(1e4, 1e5);
+        process.until(Stage::TrialWithout);
+        process.share = 0.05;
+        process.until(Stage::TrialWith);
+        assert_eq!(process.until(Stage::Rest), STEP * SAMPLES);
     }
 
     #[test]
