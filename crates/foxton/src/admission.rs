@@ -14,7 +14,8 @@ const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 /// them yet.
 ///
 /// Where many more threads than processors update the same rows, most of those at work wait for each other,
-/// and the processors do little but put them to sleep and wake them; see [`foxton_sync::admission`]. Transactions of
+/// and the processors do little but put them to sleep and wake them; where they only read, each finds the caches full of what
+/// others have read. See [`foxton_sync::admission`]. Transactions of
 /// tasks and sessions are not counted and never wait, and one that waits for the log does not count.
 ///
 /// ```
@@ -31,8 +32,10 @@ pub enum Admission {
     /// All.
     All,
     /// All, but three for each processor where more is committed with so few. Whether it is, is tried for half a second, when
-    /// more than eight for each processor are blocked by locks of others and this process keeps three fifths of the
-    /// processors busy all the same; and again after two seconds, or more if it was in vain, up to eight.
+    /// more than eight for each processor are blocked by locks of others, or were at work within a tenth of a second, and
+    /// this process keeps three fifths of the processors busy; and again after two seconds, or more if it was in
+    /// vain, up to eight. Where transactions wait for something else a trial is over after some 30 ms, in which a
+    /// few of them go on, and the next comes later and later, up to a minute (`examples/waiting.rs`).
     #[default]
     Adaptive,
     /// At most so many. One that waits for a row, or for its program, is among them: where all are such, others are

@@ -12,22 +12,22 @@
 //! them and comes back to it past the line. After its tenure it hands the seat to
 //! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, the first
 //! has the seat, since who joins the line, and who watches, gives it what is free. A seat that is come back to is in nobody
-//! else's hands: each has a cache line of its own ([`LANES`] of them at most, then they are shared), where one count of
+//! else's hands: each has a cache line of its own (`seats`), where one count of
 //! all would go from processor to processor twice in each transaction.
 //!
 //! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `crowd`.
 //!
 //! # State
 //!
-//! `free`, the counts of seats in each lane. `line`, those who wait, in the order they came, each with a `Place`, of which a
+//! `seats`, a count of those that are free in each lane. `line`, those who wait, in the order they came, each with a `Place`, of which a
 //! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `length`, how many they
 //! are. The word is changed under the line's mutex only. A `Claim` belongs to whom it is lent to: one
 //! thread at a time.
 //!
 //! # Invariants
 //!
-//! * I1  Free seats and taken seats are as many as there are seats, in each lane: its count is lowered by who takes a seat
-//!   (its claim notes it, and the lane), and raised by who leaves one without handing it on. Who is handed a seat is told its lane.
+//! * I1  Free seats and taken seats are as many as there are seats, in each lane (`seats`). Who takes one, or is handed one, notes
+//!   it and its lane in its claim; who leaves one hands it on or leaves it free.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
 //! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
@@ -48,7 +48,7 @@
 //!
 //! # Orderings
 //!
-//! None. `free`, `length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
+//! None. Free seats, `length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
 //! locks that it takes, as it must be: a seat that was left free says nothing of who left it, and one that is handed on
 //! says no more. A word is read without the mutex, but always after the token of whoever wrote it: parking hands on what
 //! was done before the token was given (`park`), so that nobody sleeps again over a word that it has missed. All Relaxed.
@@ -69,14 +69,16 @@ use std::time::{Duration, Instant};
 
 use crate::cache_line::CachePadded;
 use crate::clock;
-use crate::shim::{self, Arc, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering, thread};
+use crate::shim::{self, Arc, AtomicUsize, Mutex, MutexGuard, Ordering, thread};
 use crate::site::{Component, Pattern, Site};
 
 mod crowd;
 mod line;
+mod seats;
 
 use crowd::{Crowd, Own};
 use line::{Line, Place};
+use seats::Seats;
 
 /// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
 /// [`Admission::leave`] counts it.
@@ -105,9 +107,6 @@ const WATCH: Duration = Duration::from_millis(1);
 /// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
 const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
-/// At most so many lines of memory for seats.
-const LANES: u32 = 64;
-
 /// What a place's word says.
 const WAITING: u32 = 0;
 const WATCHING: u32 = 1;
@@ -119,7 +118,7 @@ const SEATED: u32 = 3;
 pub struct Admission {
     tenure: Duration,
     watch: Duration,
-    free: Box<[CachePadded<AtomicU32>]>,
+    seats: Seats,
     length: CachePadded<AtomicUsize>,
     line: Mutex<Line>,
     /// If there are seats only while there is one.
@@ -165,20 +164,11 @@ impl Admission {
         Admission {
             tenure,
             watch: WATCH,
-            free: Self::lanes(seats),
+            seats: Seats::new(seats),
             length: CachePadded::new(AtomicUsize::new(0)),
             line: Mutex::new(Line::default()),
             crowd: None,
         }
-    }
-
-    /// The seats, as evenly as can be.
-    fn lanes(seats: u32) -> Box<[CachePadded<AtomicU32>]> {
-        let lanes = seats.clamp(1, LANES);
-        let share = |lane| seats / lanes + u32::from(lane < seats % lanes);
-        (0..lanes)
-            .map(|lane| CachePadded::new(AtomicU32::new(share(lane))))
-            .collect()
     }
 
     /// An admission of three seats for each of `processors`, which counts only while most of those at work block
@@ -221,8 +211,8 @@ impl Admission {
         }
     }
 
-    /// Someone at work has committed. Says how often that passed what all share: seldom, for the commits are counted
-    /// only while it is tried whether seats are of use.
+    /// Someone at work has committed. Says how often that passed what all share: seldom, for a few commits are counted
+    /// at a time, and only while seats count or are tried.
     #[inline]
     pub fn commits(&self, claim: &mut Claim) -> u64 {
         let crowd = self.crowd.as_ref();
@@ -238,8 +228,7 @@ impl Admission {
 
     /// Seats that nobody has at this moment.
     pub fn free(&self) -> u32 {
-        let lanes = self.free.iter();
-        lanes.map(|lane| lane.load(Ordering::Relaxed)).sum()
+        self.seats.free()
     }
 
     /// How many stand in line at this moment.
@@ -274,7 +263,7 @@ impl Admission {
     /// Whether its seat is still free, which is its own as long as nobody has given it to those in line.
     #[inline]
     fn comes_back(&self, claim: &Claim) -> bool {
-        claim.since.is_some() && self.take_of(claim.lane)
+        claim.since.is_some() && self.seats.take_of(claim.lane)
     }
 
     /// Takes a free seat if nobody is in line, or else stands there. Says how often it passed that.
@@ -283,7 +272,7 @@ impl Admission {
         if self.waiting() > 0 {
             return self.stand_in_line(claim);
         }
-        let Some(lane) = self.take() else {
+        let Some(lane) = self.seats.take() else {
             return self.stand_in_line(claim);
         };
         claim.is_seated = true;
@@ -315,37 +304,10 @@ impl Admission {
                 claim.since = None;
                 self.hand_on(claim.lane);
             } else {
-                self.leave_free(claim.lane);
+                self.seats.leave(claim.lane);
             }
         }
         was_seated
-    }
-
-    fn lane(&self, lane: u32) -> &AtomicU32 {
-        &self.free[lane as usize]
-    }
-
-    /// A seat of this lane is free (I1).
-    #[inline]
-    fn leave_free(&self, lane: u32) {
-        self.lane(lane).fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes a free seat of this lane, if there is one (I1).
-    #[inline]
-    fn take_of(&self, lane: u32) -> bool {
-        let fewer = |free: u32| free.checked_sub(1);
-        let taken = self
-            .lane(lane)
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-        taken.is_ok()
-    }
-
-    /// Takes any free seat, and says of which lane.
-    fn take(&self) -> Option<u32> {
-        let is_free = |lane: &u32| self.lane(*lane).load(Ordering::Relaxed) > 0;
-        let mut lanes = (0..self.free.len() as u32).filter(is_free);
-        lanes.find(|&lane| self.take_of(lane))
     }
 
     /// Gives a seat that was left to the next of the line.
@@ -354,14 +316,14 @@ impl Admission {
         let here = line::processor();
         let line = shim::lock(&self.line);
         let index = line.nearest(here);
-        self.seats(line, index, lane);
+        self.give(line, index, lane);
     }
 
     /// Gives a seat of this lane to one of the line; says whether there was one. Otherwise the seat is free.
-    fn seats(&self, line: MutexGuard<'_, Line>, index: usize, lane: u32) -> bool {
+    fn give(&self, line: MutexGuard<'_, Line>, index: usize, lane: u32) -> bool {
         let is_there = self.becomes(line, index, SEATED + lane);
         if !is_there {
-            self.leave_free(lane);
+            self.seats.leave(lane);
         }
         is_there
     }
@@ -413,8 +375,8 @@ impl Admission {
         let mut line = shim::lock(&self.line);
         line.join(place);
         self.length.store(line.len(), Ordering::Relaxed);
-        if let Some(lane) = self.take() {
-            self.seats(line, 0, lane);
+        if let Some(lane) = self.seats.take() {
+            self.give(line, 0, lane);
         }
     }
 
@@ -431,8 +393,8 @@ impl Admission {
         if is_empty {
             return before;
         }
-        let left = match self.take() {
-            Some(lane) => self.seats(line, 0, lane),
+        let left = match self.seats.take() {
+            Some(lane) => self.give(line, 0, lane),
             None => is_out_of_patience && self.becomes(line, 0, LET_IN),
         };
         before + u64::from(left)
@@ -499,20 +461,6 @@ mod tests {
             thread.join().unwrap();
         }
         assert_eq!((admission.free(), admission.waiting()), (1, 0));
-    }
-
-    #[test]
-    fn seats_are_shared_out_to_lanes_and_none_is_given_twice() {
-        for seats in [0, 1, 6, 64, 65, 200, u32::MAX] {
-            let admission = Admission::new(seats);
-            assert_eq!(admission.free(), seats);
-            assert!(admission.free.len() <= LANES as usize);
-            let taken: Vec<u32> = std::iter::from_fn(|| admission.take()).take(300).collect();
-            assert_eq!(taken.len(), seats.min(300) as usize);
-            assert_eq!(admission.free(), seats - seats.min(300));
-            taken.iter().for_each(|&lane| admission.leave_free(lane));
-            assert_eq!(admission.free(), seats);
-        }
     }
 
     #[test]

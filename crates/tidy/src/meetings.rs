@@ -207,13 +207,18 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/sync/src/admission.rs",
-        7,
+        4,
         "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",
     ),
     (
         "crates/sync/src/admission/crowd.rs",
-        4,
-        "\"blocked transactions\", by who blocks and goes on; the rule is nobody's who finds it taken",
+        6,
+        "\"blocked transactions\", by who blocks and goes on; the rule is nobody's who finds it taken; who is there, ten times a second",
+    ),
+    (
+        "crates/sync/src/admission/seats.rs",
+        2,
+        "\"admission\", as often as the admission tells its callers",
     ),
     (
         "crates/lock/src/managers/staged/stack.rs",

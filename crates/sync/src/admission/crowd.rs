@@ -40,7 +40,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Who comes looks every so many times whether the window is over.
 const TURNS: u32 = 64;
 /// Commits that a client counts by itself before all may see them.
-const BY_ITSELF: u32 = 8;
+const BY_ITSELF: u32 = 16;
 /// After so many of all it is looked whether the trial is over: where nobody blocks, nobody else does.
 const LOOKS: u64 = 1024;
 
@@ -76,7 +76,7 @@ impl Own {
     fn has_to_look(&mut self, word: u32) -> bool {
         let at = crate::clock::now();
         let is_late = |looked| at.saturating_duration_since(looked) >= WINDOW;
-        let has_to = Stage::is_any(word) || self.looked.is_none_or(is_late);
+        let has_to = Stage::counts(word) || self.looked.is_none_or(is_late);
         if has_to {
             self.looked = Some(at);
         }
@@ -160,7 +160,7 @@ impl Crowd {
     /// One more is blocked.
     pub(super) fn blocks(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
-        if self.is_crowded(blocked) || Stage::counts(self.word.load(Ordering::Relaxed)) {
+        if self.is_crowded(blocked) || Stage::is_trial(self.word.load(Ordering::Relaxed)) {
             self.look(0);
         }
     }

@@ -14,7 +14,7 @@
 //! | --- | --- | --- |
 //! | rest | none | more are blocked or there than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
 //! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count; or with seats the process has used less than two fifths of the processors in [`SAMPLES`] in a row, or by [`FIRST`] next to nothing was done, and seats have lost |
-//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, since the seats may be held by who waits for something else, or no more are blocked and in line, or there, than usual |
+//! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, or in [`SPELL`] next to nothing was done, since the seats may be held by who waits for something else; or no more are blocked and in line, or there, than usual |
 //!
 //! After a trial that was lost the next may not begin for [`SHORTEST`], then for twice that, up to [`LONGEST_REST`], or
 //! [`LONGEST_OF_HOPELESS`].
@@ -48,6 +48,8 @@ const WORTH_OF_LONG: f64 = 1.08;
 /// something else.
 const FIRST: Duration = Duration::from_millis(30);
 const HOPELESS: f64 = 0.3;
+/// Of so long it is seen in a term whether anything is done.
+const SPELL: Duration = Duration::from_millis(500);
 const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST_TERM: Duration = Duration::from_secs(8);
 /// A trial that is lost costs a part of a quarter of a second; one that was lost by chance costs what seats are worth for
@@ -86,7 +88,7 @@ impl Usage {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) usage: Usage,
-    /// Commits so far, in trials.
+    /// Commits so far, but those in rests.
     pub(super) commits: u64,
     /// Whether more are blocked or in line, or there, than usual.
     pub(super) is_crowded: bool,
@@ -109,7 +111,7 @@ impl Stage {
     /// The word of a rest.
     pub(super) const REST: u32 = 0;
     const SEATS: u32 = 1;
-    const COUNTS: u32 = 2;
+    const TRIAL: u32 = 2;
     /// Where nobody is blocked, who has a seat keeps it for longer ([`Rule::is_long`]).
     pub(super) const LONG: u32 = 4;
     /// So many bits of a word are the stage's.
@@ -119,8 +121,8 @@ impl Stage {
     pub(super) fn word(self) -> u32 {
         match self {
             Stage::Rest => Self::REST,
-            Stage::TrialWithout => Self::COUNTS,
-            Stage::TrialWith => Self::COUNTS | Self::SEATS,
+            Stage::TrialWithout => Self::TRIAL,
+            Stage::TrialWith => Self::TRIAL | Self::SEATS,
             Stage::Term => Self::SEATS,
         }
     }
@@ -131,15 +133,15 @@ impl Stage {
         word & Self::SEATS != 0
     }
 
-    /// Whether it is any but rest.
-    pub(super) fn is_any(word: u32) -> bool {
-        word & (Self::SEATS | Self::COUNTS) != Self::REST
-    }
-
-    /// Whether commits are counted in it.
+    /// Whether commits are counted in it: in any but a rest.
     #[inline]
     pub(super) fn counts(word: u32) -> bool {
-        word & Self::COUNTS != 0
+        word & (Self::SEATS | Self::TRIAL) != Self::REST
+    }
+
+    /// Whether it is a part of a trial.
+    pub(super) fn is_trial(word: u32) -> bool {
+        word & Self::TRIAL != 0
     }
 }
 
@@ -151,7 +153,7 @@ pub(super) struct Rule {
     since: Option<Instant>,
     /// The use of the processors, when it was looked at last.
     sample: Option<Usage>,
-    /// When this half of a trial had settled, and how many commits there were.
+    /// When this half of a trial had settled, or the last spell of a term was over, and how many commits there were.
     settled: Option<(Instant, u64)>,
     /// How many commits there were when it began.
     at_first: u64,
@@ -299,8 +301,20 @@ impl Rule {
         }
     }
 
+    /// Whether next to nothing was done in a spell of this term that is over now.
+    fn is_empty_spell(&mut self, look: &Look) -> bool {
+        let at = look.usage.at;
+        let (from, commits) = *self.settled.get_or_insert((at, look.commits));
+        let lasts = at.saturating_duration_since(from);
+        if lasts < SPELL {
+            return false;
+        }
+        self.settled = Some((at, look.commits));
+        ((look.commits - commits) as f64) < self.without * HOPELESS * lasts.as_secs_f64()
+    }
+
     fn serve(&mut self, share: Option<f64>, look: &Look) {
-        let is_idle = self.is_idle(share);
+        let is_idle = self.is_idle(share) | self.is_empty_spell(look);
         self.few = if look.is_crowded { 0 } else { self.few + 1 };
         if self.few >= SAMPLES {
             self.enter(Stage::Rest, look);
@@ -515,6 +529,18 @@ mod tests {
     }
 
     #[test]
+    fn a_term_in_which_next_to_nothing_is_done_any_more_is_over_soon() {
+        let mut process = Process::new(1e5, 2e5);
+        process.until(Stage::Term);
+        process.run(SPELL * 3 / 2);
+        // From now on all wait for the network, and others of the program keep the processors busy.
+        process.rates = [5e4, 1e4];
+        let stayed = process.until(Stage::TrialWithout);
+        assert!(stayed <= SPELL * 2 + STEP, "{stayed:?}");
+        process.until(Stage::Rest);
+    }
+
+    #[test]
     fn a_term_ends_where_few_are_left() {
         let mut process = Process::new(1e5, 2e5);
         process.until(Stage::Term);
@@ -537,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn seats_count_in_the_second_half_of_a_trial_and_in_the_term() {
+    fn what_stages_are_to_others() {
         let all = [
             Stage::Rest,
             Stage::TrialWithout,
@@ -546,6 +572,7 @@ mod tests {
         ];
         let words = all.map(Stage::word);
         assert_eq!(words.map(Stage::has_seats), [false, false, true, true]);
-        assert_eq!(words.map(Stage::counts), [false, true, true, false]);
+        assert_eq!(words.map(Stage::is_trial), [false, true, true, false]);
+        assert_eq!(words.map(Stage::counts), [false, true, true, true]);
     }
 }
