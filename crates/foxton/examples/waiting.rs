@@ -3,13 +3,17 @@
 //!
 //! ```text
 //! cargo run --release -p foxton --example waiting -- 100 2000 10
+//! cargo run --release -p foxton --example waiting -- 200 2000 8 8
 //! ```
 //!
 //! So many threads, each of whose transactions reads five rows and then sleeps for so many microseconds, with every
 //! admission in turn, each for so many seconds. A trial stops all but a few of them, sees that next to nothing is done,
 //! and is over after some 30 ms, which is the longest that somebody waits; the next is later and later.
+//!
+//! With a fourth number the threads first update a few rows for so many seconds, and do not sleep, which few at work do
+//! better; so there are seats when they begin to sleep. What is done in each quarter of a second from then on is printed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +21,18 @@ use foxton::{Admission, Database, Durability, Options, Table};
 
 const ROWS: Table<u32, u32> = Table::new("rows");
 const COUNT: u32 = 10_000;
+/// Those that are updated.
+const HOT: u32 = 20;
+
+/// What the threads are told, and tell.
+#[derive(Default)]
+struct Shared {
+    is_hot: AtomicBool,
+    is_over: AtomicBool,
+    done: AtomicU64,
+    /// The longest, in microseconds.
+    longest: AtomicU64,
+}
 
 fn main() -> foxton::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -24,70 +40,90 @@ fn main() -> foxton::Result<()> {
         let given = arguments.next();
         given.map_or(usual, |given| given.parse().expect("a number"))
     };
-    let (clients, sleep, seconds) = (number(100), number(2_000), number(1));
+    let (clients, sleep) = (number(100), Duration::from_micros(number(2_000)));
+    let (cold, hot) = (number(1).max(1), number(0));
     for admission in [Admission::All, Admission::Adaptive] {
         let mut options = Options::default();
         options.durability = Durability::None;
         options.admission = admission;
         let db = Database::in_memory(options)?;
         db.run(|tx| (0..COUNT).try_for_each(|key| tx.put(&ROWS, &key, &key)))?;
-        let (done, longest) = run(&db, clients, sleep, seconds)?;
-        println!(
-            "{admission}: {} transactions/s, the longest {} ms",
-            done / seconds.max(1),
-            longest.as_millis()
-        );
+        let shared = Shared::default();
+        shared.is_hot.store(hot > 0, Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| keep_busy(&shared));
+            for client in 0..clients {
+                let (db, shared) = (&db, &shared);
+                scope.spawn(move || one(db, client, sleep, shared).expect("no error"));
+            }
+            watch(admission, cold, hot, &shared);
+            shared.is_over.store(true, Relaxed);
+        });
     }
     Ok(())
 }
 
-/// How many transactions all have done, and the longest of them.
-fn run(db: &Database, clients: u64, sleep: u64, seconds: u64) -> foxton::Result<(u64, Duration)> {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        for _ in 0..processors {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let is_over = &is_over;
-        let clients: Vec<_> = (0..clients)
-            .map(|client| scope.spawn(move || one(db, client, sleep, is_over)))
-            .collect();
-        thread::sleep(Duration::from_secs(seconds));
-        is_over.store(true, Ordering::Relaxed);
-        let mut all = (0, Duration::ZERO);
-        for client in clients {
-            let (done, longest) = client.join().expect("no client panics")?;
-            all = (all.0 + done, all.1.max(longest));
-        }
-        Ok(all)
-    })
+/// Waits for so many seconds of each, and prints what is done.
+fn watch(admission: Admission, cold: u64, hot: u64, shared: &Shared) {
+    thread::sleep(Duration::from_secs(hot));
+    let begun = shared.done.load(Relaxed);
+    if let Some(rate) = begun.checked_div(hot) {
+        println!("{admission}: {rate} transactions/s while hot");
+    }
+    shared.is_hot.store(false, Relaxed);
+    shared.longest.store(0, Relaxed);
+    let mut quarters = Vec::new();
+    let mut before = begun;
+    for _ in 0..cold * 4 {
+        thread::sleep(Duration::from_millis(250));
+        let now = shared.done.load(Relaxed);
+        quarters.push(now - before);
+        before = now;
+    }
+    let longest = Duration::from_micros(shared.longest.load(Relaxed)).as_millis();
+    let rate = (before - begun) / cold;
+    println!("{admission}: {rate} transactions/s, the longest {longest} ms");
+    if hot > 0 {
+        println!("{admission}: by quarters of a second {quarters:?}");
+    }
 }
 
-fn one(
-    db: &Database,
-    client: u64,
-    sleep: u64,
-    is_over: &AtomicBool,
-) -> foxton::Result<(u64, Duration)> {
-    let (mut random, mut done, mut longest) = (client, 0, Duration::ZERO);
-    while !is_over.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let mut tx = db.begin()?;
-        for _ in 0..5 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            tx.get(&ROWS, &((random >> 40) as u32 % COUNT))?;
+/// Work on every processor that has nothing to do with the database.
+fn keep_busy(shared: &Shared) {
+    let spin = || {
+        while !shared.is_over.load(Relaxed) {
+            if shared.is_hot.load(Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            std::hint::spin_loop();
         }
-        thread::sleep(Duration::from_micros(sleep));
-        tx.commit()?;
-        done += 1;
-        longest = longest.max(begun.elapsed());
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(spin))));
+}
+
+fn one(db: &Database, client: u64, sleep: Duration, shared: &Shared) -> foxton::Result<()> {
+    let mut random = client;
+    while !shared.is_over.load(Relaxed) {
+        let (begun, is_hot) = (Instant::now(), shared.is_hot.load(Relaxed));
+        db.run(|tx| {
+            let mut key = 0;
+            for _ in 0..5 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005);
+                random = random.wrapping_add(1);
+                key = (random >> 40) as u32 % COUNT;
+                tx.get(&ROWS, &key)?;
+            }
+            if is_hot {
+                return tx.put(&ROWS, &(key % HOT), &key);
+            }
+            thread::sleep(sleep);
+            Ok(())
+        })?;
+        let took = begun.elapsed().as_micros();
+        shared.done.fetch_add(1, Relaxed);
+        let took = u64::try_from(took).unwrap_or(u64::MAX);
+        shared.longest.fetch_max(took, Relaxed);
     }
-    Ok((done, longest))
+    Ok(())
 }
