@@ -511,6 +511,34 @@ mod tests {
     }
 
     #[test]
+    fn who_is_handed_a_seat_has_it_and_no_other() {
+        let mut admission = Admission::with_tenure(2, Duration::ZERO);
+        admission.watch = Duration::MAX;
+        let mut claims = [Claim::default(), Claim::default()];
+        claims.iter_mut().for_each(|claim| {
+            admission.enter(claim);
+        });
+        threads::scope(|scope| {
+            let next = scope.spawn(|| {
+                let mut claim = Claim::default();
+                admission.enter(&mut claim);
+                claim
+            });
+            while admission.waiting() == 0 {
+                threads::yield_now();
+            }
+            let [first, second] = &mut claims;
+            admission.leave(second);
+            let mut next = next.join().unwrap();
+            assert_eq!((first.lane, second.lane, next.lane), (0, 1, 1));
+            admission.leave(first);
+            admission.leave(&mut next);
+        });
+        let both = [0, 1].map(|lane| admission.seats.take_of(lane));
+        assert_eq!((both, admission.free()), ([true; 2], 0));
+    }
+
+    #[test]
     fn who_comes_back_too_late_stands_behind_and_the_first_has_the_seat() {
         let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
         admission.enter(&mut claim);
