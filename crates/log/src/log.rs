@@ -201,6 +201,8 @@ impl Log {
     /// Asks for the log to be made durable up to `lsn`, or up to where it ends now if that is less, and does not wait.
     pub fn flush_to(&self, worker: &Worker, lsn: Lsn) {
         if self.durable() < lsn {
+            // What is asked for stays so: with more than there is, all that comes later would be synced at once.
+            let lsn = lsn.min(self.end(worker));
             self.core.request(worker, Reach::Durable, lsn);
         }
     }

@@ -5,11 +5,12 @@ mod support;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use foxton_log::device::fault::{Call, FaultDevice, Times};
-use foxton_log::{BufferKind, Log, LogError, Lsn, point};
+use foxton_log::{BufferKind, Log, LogError, Lsn, Pending, point};
 use foxton_sync::worker::{Worker, Workers};
 
 use support::{IDENTITY, open_as};
@@ -88,7 +89,9 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     (options.sync_interval, options.workers) = (HOUR, Some(workers.clone()));
     let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
     let end = log.insert(&worker, 1, &[b"all there is"]).unwrap();
-    log.flush_to(&worker, Lsn::MAX);
+    let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+    let wait = &mut log.poll_durable(&worker, &mut pending, Lsn::MAX, context);
+    assert!(wait.is_pending());
     while log.durable() < end {
         thread::yield_now();
     }
@@ -97,4 +100,31 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     let written = worker.hooks().passed(&point::WRITE);
     thread::sleep(Duration::from_millis(50));
     assert_eq!(worker.hooks().passed(&point::WRITE), written);
+}
+
+/// Nor is it asked for ever after.
+#[test]
+fn who_asked_for_more_than_there_was_has_not_asked_for_what_came_later() {
+    let workers = Workers::new();
+    let worker = workers.worker();
+    let mut options = support::options();
+    (options.sync_interval, options.workers) = (HOUR, Some(workers.clone()));
+    let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
+    let insert = || log.insert(&worker, 1, &[b"a record"]).unwrap();
+    let end = insert();
+    log.flush_to(&worker, Lsn::MAX);
+    while log.durable() < end {
+        thread::yield_now();
+    }
+    // The flusher writes for tasks, and has no reason to sync before the hour is over.
+    let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+    let later = insert();
+    while log
+        .poll_written(&worker, &mut pending, later, context)
+        .is_pending()
+    {
+        thread::yield_now();
+    }
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(log.durable(), end);
 }

@@ -33,8 +33,6 @@ use rule::{Look, Rule, Stage, Usage};
 
 /// So many for each processor, blocked or there, are no crowd yet.
 const FEW: u32 = 8;
-/// Who lost the processor for so long while it looked has seen things of different times, and leaves it to the next.
-const TORN: Duration = Duration::from_millis(1);
 /// So long a window is, at least.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Who comes looks every so many times whether the window is over.
@@ -214,14 +212,13 @@ impl Crowd {
         }
         let commits = self.commits.load(Ordering::Relaxed);
         let usage = Usage::at(at);
-        if crate::clock::now() - at > TORN {
-            return;
-        }
+        let took = crate::clock::now() - at;
         guide.turn(at, &self.there);
         let blocked = self.blocked();
         let behind = blocked.saturating_add(waiting);
         let look = Look {
             usage,
+            took,
             commits,
             is_crowded: self.is_crowded(behind.max(guide.there)),
             is_blocked: self.is_crowded(blocked),
@@ -239,6 +236,14 @@ impl Crowd {
             false => Stage::Rest,
         };
         self.begin(stage, crate::clock::now());
+    }
+
+    /// Has seats that are kept for long.
+    #[cfg(test)]
+    pub(super) fn set_long(&self) {
+        let mut guide = shim::lock(&self.rule);
+        guide.rule = Rule::at(Stage::Term, crate::clock::now()).long();
+        self.word.store(guide.word(Stage::Term), Ordering::Relaxed);
     }
 
     /// Is in `stage`, and has been since then.

@@ -13,7 +13,7 @@
 //! | stage | seats | until |
 //! | --- | --- | --- |
 //! | rest | none | more are blocked or there than usual, and the process has used three fifths of the processors for [`SAMPLE`] |
-//! | trial | none, then some | each has been so for [`PHASE`], of which the commits after [`SETTLE`] count; or with seats the process has used less than two fifths of the processors in [`SAMPLES`] in a row, or by [`FIRST`] next to nothing was done, and seats have lost |
+//! | trial | none, then some | each has been so for [`PHASE`], or a little longer where nobody looked in time, of which the commits after [`SETTLE`] count; or with seats the process has used less than two fifths of the processors in [`SAMPLES`] in a row, or by [`FIRST`] next to nothing was done, and seats have lost |
 //! | term | some | after [`SHORTEST`], twice as long after each trial that is won again, up to [`LONGEST_TERM`]; or in [`SAMPLES`] in a row the process has used less than two fifths of the processors, or in [`SPELL`] next to nothing was done, since the seats may be held by who waits for something else; or no more are blocked and in line, or there, than usual |
 //!
 //! After a trial that was lost the next may not begin for [`SHORTEST`], then for twice that, up to [`LONGEST_REST`], or
@@ -36,6 +36,8 @@ const SAMPLE: Duration = Duration::from_millis(4);
 const SAMPLES: u32 = 6;
 /// An older measurement says nothing of now.
 const STALE: Duration = Duration::from_millis(100);
+/// Who lost the processor for so long while it looked has seen things of different times.
+const TORN: Duration = Duration::from_millis(1);
 /// How long each half of a trial takes, and how much of it passes before anything is counted.
 const PHASE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(100);
@@ -88,6 +90,8 @@ impl Usage {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) usage: Usage,
+    /// How long it took to look.
+    pub(super) took: Duration,
     /// Commits so far, but those in rests.
     pub(super) commits: u64,
     /// Whether more are blocked or in line, or there, than usual.
@@ -199,6 +203,15 @@ impl Rule {
         }
     }
 
+    /// The same, and few are blocked without seats.
+    #[cfg(test)]
+    pub(super) fn long(self) -> Rule {
+        Rule {
+            is_long: true,
+            ..self
+        }
+    }
+
     /// Whether the processors' use was ever looked at.
     #[cfg(test)]
     pub(super) fn has_looked(&self) -> bool {
@@ -218,8 +231,11 @@ impl Rule {
         may && self.sample.as_ref().is_none_or(is_due)
     }
 
-    /// Looks, and says what stage it is in from now on.
+    /// Looks, and says what stage it is in from now on. A torn look says nothing, and is left to the next.
     pub(super) fn step(&mut self, look: &Look) -> Stage {
+        if look.took > TORN {
+            return self.stage;
+        }
         let share = self.share(look);
         match self.stage {
             Stage::Rest => {
@@ -275,7 +291,7 @@ impl Rule {
             return self.give_up(LONGEST_OF_HOPELESS, look);
         }
         if lasts >= PHASE + STALE {
-            return self.enter(Stage::Rest, look); // Nobody has blocked, or looked, for long.
+            return self.enter(Stage::Rest, look); // Nobody has looked for long.
         }
         let Some((from, commits)) = self.settled else {
             if lasts >= SETTLE {
@@ -283,11 +299,12 @@ impl Rule {
             }
             return;
         };
-        if lasts < PHASE {
+        // Who looked late counts from there, for as long.
+        let time = at.saturating_duration_since(from);
+        if time < PHASE - SETTLE {
             return;
         }
-        let time = at.saturating_duration_since(from).as_secs_f64();
-        let rate = (look.commits - commits) as f64 / time.max(1e-9);
+        let rate = (look.commits - commits) as f64 / time.as_secs_f64();
         let worth = if self.is_long { WORTH_OF_LONG } else { WORTH };
         if self.stage == Stage::TrialWithout {
             self.without = rate;
@@ -356,6 +373,7 @@ mod tests {
         share: f64,
         is_crowded: bool,
         is_blocked: bool,
+        took: Duration,
     }
 
     impl Process {
@@ -370,6 +388,7 @@ mod tests {
                 share: 1.0,
                 is_crowded: true,
                 is_blocked: true,
+                took: Duration::ZERO,
             }
         }
 
@@ -385,6 +404,7 @@ mod tests {
             }
             self.rule.step(&Look {
                 usage: Usage { at, cpu: self.cpu },
+                took: self.took,
                 commits: self.commits as u64,
                 is_crowded: self.is_crowded,
                 is_blocked: self.is_blocked,
@@ -475,6 +495,37 @@ mod tests {
         process.rates = [1e5, 2e5];
         assert_eq!(process.until(Stage::TrialWith), PHASE - SETTLE);
         process.until(Stage::Term);
+    }
+
+    #[test]
+    fn whoever_looks_late_counts_for_as_long_as_others() {
+        let mut process = Process::new(1e5, 2e5);
+        process.until(Stage::TrialWithout);
+        // Nothing, until the phase is all but over; then much in a moment.
+        process.rates = [1e6, 2e5];
+        process.run(PHASE - STEP);
+        process.run(STEP);
+        assert_eq!(process.run(STEP), Stage::TrialWithout);
+        process.rates = [1e5, 2e5];
+        process.until(Stage::Rest); // It did not look in time.
+        process.until(Stage::TrialWithout);
+        process.run(SETTLE + STEP * 10);
+        let counted = process.until(Stage::TrialWith);
+        assert_eq!(counted, PHASE - SETTLE);
+    }
+
+    #[test]
+    fn a_torn_look_says_nothing() {
+        let mut process = Process::new(1e5, 2e5);
+        process.took = TORN * 2;
+        for _ in 0..100 {
+            assert_eq!(process.run(STEP), Stage::Rest);
+        }
+        process.took = TORN;
+        process.until(Stage::TrialWithout);
+        process.run(SETTLE);
+        process.took = TORN * 2;
+        assert_eq!(process.run(PHASE), Stage::TrialWithout);
     }
 
     #[test]
