@@ -34,7 +34,9 @@
 //! key at its right end, in the gap part of the mode; the gap after the last key under
 //! [`Name::end`](crate::name::Name::end).
 
-use std::{cmp::Ordering, fmt, hash::BuildHasher};
+use std::{cmp::Ordering, hash::BuildHasher};
+
+mod show;
 
 /// What kind of thing a [`Name`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -382,61 +384,6 @@ fn big_endian_padded(bytes: &[u8]) -> u64 {
     big_endian(bytes) << (64 - 8 * bytes.len())
 }
 
-impl fmt::Display for Name {
-    /// `3` a table, `3/ann` or `3/0x0007` a key, `3/0x6162636465666768~00c0ffee` a long one,
-    /// `3/end` its end, `#42` an advisory name.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write(f, &self.space())
-    }
-}
-
-impl Name {
-    /// As it is displayed, with `table` instead of the table's number, for who knows what the
-    /// number stands for.
-    ///
-    /// ```
-    /// use foxton_lock::name::{KeyHasher, Name};
-    ///
-    /// let ann = Name::key(3, b"ann", &KeyHasher::new(7));
-    /// assert_eq!(ann.to_string(), "3/ann");
-    /// assert_eq!(ann.in_table("users"), "users/ann");
-    /// ```
-    pub fn in_table(&self, table: &str) -> String {
-        let mut text = String::new();
-        self.write(&mut text, &table)
-            .expect("a string takes everything");
-        text
-    }
-
-    fn write(&self, f: &mut dyn fmt::Write, table: &dyn fmt::Display) -> fmt::Result {
-        match self.class() {
-            Class::Table => return write!(f, "{table}"),
-            Class::End => return write!(f, "{table}/end"),
-            Class::Advisory => return write!(f, "#{}", self.head),
-            Class::Key => write!(f, "{table}/")?,
-        }
-        let readable = self.length() > 0 && self.known_bytes().all(|byte| byte.is_ascii_graphic());
-        if readable {
-            self.known_bytes()
-                .try_for_each(|byte| write!(f, "{}", byte as char))?;
-        } else {
-            write!(f, "0x")?;
-            self.known_bytes()
-                .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        }
-        if !self.is_exact() {
-            write!(f, "~{:016x}", self.tail)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Name({self})")
-    }
-}
-
 /// Turns the rest of a long key into 64 bits. One per database, so that one key has one name.
 #[derive(Debug, Clone)]
 pub struct KeyHasher(foldhash::quality::FixedState);
@@ -560,18 +507,6 @@ mod tests {
         for long in [key(b""), key(b"012345678"), Name::end(1), Name::table(1)] {
             assert_eq!(long.block(), None);
         }
-    }
-
-    #[test]
-    fn names_print_for_people() {
-        let shown = |name: Name| name.to_string();
-        assert_eq!(shown(Name::table(7)), "7");
-        assert_eq!(shown(key(b"ann")), "1/ann");
-        assert_eq!(shown(key(&7u64.to_be_bytes())), "1/0x0000000000000007");
-        assert_eq!(shown(key(b"")), "1/0x");
-        assert_eq!(shown(Name::end(7)), "7/end");
-        assert_eq!(shown(Name::advisory(42)), "#42");
-        assert!(shown(key(b"0123456789abcdefg")).starts_with("1/01234567~"));
     }
 
     #[test]
