@@ -205,6 +205,11 @@ fn reexported_from(parent: &Source, item: &str) -> Option<String> {
     uses.last()
 }
 
+/// Whether the file is compiled only for tests: a `mod` line on the way to it is.
+pub fn is_for_tests(tree: &Tree, path: &str) -> bool {
+    place(path).is_some_and(|(folder, here)| only_for_tests(tree, &folder, &here))
+}
+
 /// Whether a `mod` line on the way to `here` is compiled only for tests.
 fn only_for_tests(tree: &Tree, folder: &str, here: &[&str]) -> bool {
     (0..here.len()).any(|depth| {

@@ -14,7 +14,7 @@
 //! with its file is a finding, too.
 
 use crate::{
-    Finding,
+    Finding, ladder,
     source::{self, Source},
     tree::Tree,
 };
@@ -299,7 +299,7 @@ pub fn accounted(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut apart_used, mut elsewhere) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
     for (name, path, source) in tree.sources() {
-        if !ACCOUNTED.contains(&name) {
+        if !ACCOUNTED.contains(&name) || ladder::is_for_tests(tree, path) {
             continue;
         }
         for (at, call) in places(source) {
@@ -530,6 +530,21 @@ mod tests {
                 "{call}"
             );
         }
+    }
+
+    #[test]
+    fn a_file_of_tests_is_apart_if_its_line_says_so() {
+        let told = |line: &str| {
+            let meets = "fn f() {\n    self.0.fetch_add(1, Relaxed);\n}\n";
+            let tree = Tree::from_files([
+                ("crates/log/src/lib.rs", "mod a;\n"),
+                ("crates/log/src/a.rs", line),
+                ("crates/log/src/a/tests.rs", meets),
+            ]);
+            accounted(&tree).len()
+        };
+        assert_eq!(told("#[cfg(all(test, not(loom)))]\nmod tests;\n"), 0);
+        assert_eq!(told("mod tests;\n"), 1);
     }
 
     #[test]
