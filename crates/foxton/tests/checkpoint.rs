@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use foxton::{Checkpoint, Database, Durability, Options, Table};
+use foxton::{Checkpoint, Database, Durability, Options, Table, Transaction};
 use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
-use foxton_log::device::fault::FaultDevice;
+use foxton_log::device::fault::{Call, FaultDevice};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::segment;
 
@@ -258,6 +258,38 @@ fn a_checkpoint_in_many_steps_writes_each_row_twice() {
     assert!(last.written_bytes < last.bytes * 22 / 10, "{last:?}");
     drop(db);
     assert_eq!(numbers(&open(device)).len(), 5_000);
+}
+
+/// A writer that is faster for a while has the log grow, and then a checkpoint has to go faster than that to catch up.
+#[test]
+fn what_a_checkpoint_costs_that_is_far_behind_goes_by_how_far() {
+    const ROUNDS: u64 = 320;
+    let device = Arc::new(FaultDevice::new());
+    let db = open(device.clone());
+    for round in 0..ROUNDS {
+        let text = vec![round as u8; 1_000];
+        let texts = |tx: &mut Transaction| {
+            (0..100).try_for_each(|key| tx.put(&TEXTS, &format!("{key}"), &text))
+        };
+        db.run(texts).unwrap();
+    }
+    drop(db);
+    let mut options = options();
+    let segments = ROUNDS * 100 * 1_000 / options.log_segment_bytes;
+    options.checkpoint_log_bytes = 16 << 10;
+    let [opened, renamed] = [Call::Open, Call::Rename].map(|call| device.calls(call));
+    let db = Database::open_on(device.clone(), options).unwrap();
+    let last = made(&db);
+    drop(db);
+    assert_eq!(last.layers, 1, "the last step merges what the others wrote");
+    let [opens, renames] = [Call::Open, Call::Rename].map(|call| device.calls(call));
+    // Opening the database, closing it and the steps together open each segment a few times, not each step all of them.
+    assert!(
+        opens - opened < 10 * segments,
+        "{opens} - {opened}, {segments}"
+    );
+    // One for each of those that are enough, and what opening and closing do.
+    assert!(renames - renamed <= 70, "{renames} - {renamed}");
 }
 
 #[test]

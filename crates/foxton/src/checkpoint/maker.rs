@@ -48,12 +48,30 @@ use crate::replay::{Replay, Told};
 const RATIO: u64 = 2;
 
 /// What the steps of one checkpoint share.
-#[derive(Debug, Default)]
-pub(crate) struct Steps {
+#[derive(Debug)]
+pub(crate) struct Steps<'d> {
+    device: &'d dyn Device,
+    /// Up to where the log is read.
+    until: Lsn,
+    /// What reads it, from the first step on: to begin takes a look at each segment that is left.
+    log: Option<Follower<'d>>,
     /// Memory for what each of them reads.
     gathered: Gathered,
     /// How many layers they have written that are still there: the newest.
     layers: usize,
+}
+
+impl<'d> Steps<'d> {
+    /// Those up to `until`, which is durable.
+    pub(crate) fn new(device: &'d dyn Device, until: Lsn) -> Steps<'d> {
+        Steps {
+            device,
+            until,
+            log: None,
+            gathered: Gathered::default(),
+            layers: 0,
+        }
+    }
 }
 
 /// Who makes checkpoints. One at a time.
@@ -104,23 +122,28 @@ impl Maker {
         &self.manifest
     }
 
+    /// Where everything is.
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.device.clone()
+    }
+
     /// How far the log was read.
     pub(crate) fn at(&self) -> Lsn {
         self.at
     }
 
-    /// Brings the checkpoint up to `until`, up to where the log is durable, or as far as takes about
+    /// Brings the checkpoint up to where `steps` end, or as far as takes about
     /// `memory` bytes. `None` if there was nothing to do.
     pub(crate) fn step(
         &mut self,
-        until: Lsn,
         memory: u64,
-        steps: &mut Steps,
+        steps: &mut Steps<'_>,
         pace: &Pace<'_>,
     ) -> Result<Option<Step>, Trouble> {
-        let done = self.try_step(until, memory, steps, pace);
+        let done = self.try_step(memory, steps, pace);
         if done.is_err() {
             // What was read has come to nothing.
+            steps.log = None;
             self.replay = Replay::new(self.manifest.image);
             self.at = self.manifest.redo_from;
         }
@@ -129,14 +152,13 @@ impl Maker {
 
     fn try_step(
         &mut self,
-        until: Lsn,
         memory: u64,
-        steps: &mut Steps,
+        steps: &mut Steps<'_>,
         pace: &Pace<'_>,
     ) -> Result<Option<Step>, Trouble> {
         let mut next = self.manifest.clone();
+        let is_last = self.gather(&mut next, memory, steps, pace)?;
         let gathered = &mut steps.gathered;
-        let is_last = self.gather(&mut next, until, memory, gathered, pace)?;
         if next.image <= self.manifest.image {
             return Ok(None);
         }
@@ -149,7 +171,8 @@ impl Maker {
             layers_merged: merged,
             ..Step::default()
         };
-        if gathered.len() > 0 {
+        // The last step may find nothing more, and has those before it to merge all the same.
+        if gathered.len() > 0 || merged > 1 {
             let below = match next.layers.is_empty() {
                 true => Below::Nothing,
                 false => Below::Layers,
@@ -180,15 +203,19 @@ impl Maker {
     fn gather(
         &mut self,
         next: &mut Manifest,
-        until: Lsn,
         memory: u64,
-        gathered: &mut Gathered,
+        steps: &mut Steps<'_>,
         pace: &Pace<'_>,
     ) -> Result<bool, Trouble> {
+        let gathered = &mut steps.gathered;
         gathered.clear();
-        let device = self.device.clone();
-        let mut log =
-            Follower::begin(&*device, &self.identity, self.at, until).map_err(Trouble::Log)?;
+        let log = match &mut steps.log {
+            Some(log) => log,
+            none => {
+                let log = Follower::begin(steps.device, &self.identity, self.at, steps.until);
+                none.insert(log.map_err(Trouble::Log)?)
+            }
+        };
         while gathered.bytes() < memory {
             let Some(record) = log.next().map_err(Trouble::Log)? else {
                 break;
@@ -217,7 +244,8 @@ impl Maker {
         }
         next.image = self.at.max(next.image);
         next.redo_from = self.replay.earliest_part().unwrap_or(next.image);
-        let is_all = gathered.bytes() < memory;
+        // As often as not it is full with the very last.
+        let is_all = gathered.bytes() < memory || self.at >= steps.until;
         gathered.sort()?;
         Ok(is_all)
     }

@@ -104,6 +104,9 @@ pub(crate) use trouble::Trouble;
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
+/// So many steps are enough for a checkpoint that is far behind, unless they would hold more than that: each writes a layer, a
+/// manifest that names them all, and lists the directory, so with many small ones it would be the slower the further it is behind.
+const STEPS: u64 = 64;
 /// When so many times as much log as usual has come, the rate is forgotten.
 const PATIENCE: u64 = 2;
 /// One that nobody waits for is made while so much of the log for the next one comes, in quarters.
@@ -312,11 +315,13 @@ impl Checkpoints {
         made: &mut Checkpoint,
     ) -> Result<(), Trouble> {
         log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
-        let pace = Pace::new(&self.gauge, speed, end.since(maker.at()));
-        let memory = self.every.min(STEP_BYTES);
-        let mut steps = Steps::default();
+        let left = end.since(maker.at());
+        let pace = Pace::new(&self.gauge, speed, left);
+        let memory = self.every.max(left / STEPS).min(STEP_BYTES);
+        let device = maker.device();
+        let mut steps = Steps::new(&*device, end);
         loop {
-            match maker.step(end, memory, &mut steps, &pace) {
+            match maker.step(memory, &mut steps, &pace) {
                 Ok(Some(step)) => {
                     made.written_bytes += step.written_bytes;
                     made.segments_removed += step.segments_removed;
