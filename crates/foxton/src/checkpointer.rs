@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::checkpoint::{Checkpoints, Trouble};
+use crate::checkpoint::{Checkpoints, Permit, Trouble};
 use crate::engine::Engine;
 
 /// A running thread; it ends when this is dropped.
@@ -23,7 +23,8 @@ impl Checkpointer {
     pub(crate) fn start(engine: &Arc<Engine>) -> io::Result<Checkpointer> {
         let checkpoints = engine.checkpoints.clone();
         // There may be enough log already.
-        checkpoints.note(&engine.workers.background_worker(), engine.log.durable());
+        let (worker, end) = (engine.workers.background_worker(), engine.log.durable());
+        checkpoints.note(&worker, &mut Permit::default(), end, 0);
         let (shared, engine) = (checkpoints.clone(), Arc::downgrade(engine));
         let thread = thread::Builder::new()
             .name("foxton-checkpoint".into())

@@ -302,8 +302,8 @@ impl Database {
     }
 
     /// Makes a checkpoint of everything that is committed now, and removes the log before it; the
-    /// next restart is as short as it can be. Nobody else waits for it. Checkpoints also come by
-    /// themselves, as [`Options::checkpoint_log_bytes`] says.
+    /// next restart is as short as it can be. Nobody else waits for it, but who meanwhile writes more than that many bytes of log. Checkpoints
+    /// also come by themselves, as [`Options::checkpoint_log_bytes`] says.
     ///
     /// ```
     /// use foxton::{Database, Options, Table};

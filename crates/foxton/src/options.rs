@@ -108,14 +108,16 @@ pub struct Options {
     /// How long a buffered commit may stay unsynced. Default 1 s; [`Duration::MAX`] for as long as
     /// nobody asks for more.
     pub sync_interval: Duration,
-    /// Bytes of log after which a checkpoint is begun. Restart has to replay that much, and what comes while it is made: less
-    /// than twice as much. Default 256 MiB; at least 4 KiB; `u64::MAX` for only on
-    /// [request](crate::Database::checkpoint).
+    /// Bytes of log after which a checkpoint is begun. Restart has to replay that much, and what comes while it is made: as a rule
+    /// less than twice as much. Where more is written than a checkpoint can keep up with, commits wait for it from one and a half times as
+    /// much on ([`CheckpointStats::throttled`](crate::CheckpointStats::throttled)), so that the log stays below
+    /// three and a half times as much or, while a large database is rewritten, an eighth of that more. Each thread may be one transaction further.
+    /// Default 256 MiB; at least 4 KiB; `u64::MAX` for only on [request](crate::Database::checkpoint), and then nobody waits.
     pub checkpoint_log_bytes: u64,
     /// Bytes that a checkpoint which nobody waits for reads and writes in a second at most. Default
     /// `None`: it goes with the log, so that it is done when three quarters of the next one's have come, and takes an eighth of
     /// one processor where none comes. If twice [`checkpoint_log_bytes`](Self::checkpoint_log_bytes) have
-    /// come since the last one, the next keeps to neither.
+    /// come since the last one, the next keeps to neither, nor does one that commits have come to wait for.
     pub checkpoint_rate: Option<u64>,
     /// Threads that load and replay when the database is opened; more than 256 are taken for 256. Default 0:
     /// as many as the process may run at once, but at most 16.

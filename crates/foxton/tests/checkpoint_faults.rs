@@ -4,18 +4,19 @@
 //!
 //! Each test has a twin that plants a fault and wants to see it found.
 
+#[path = "common/gate.rs"]
+mod gate;
+
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use foxton::{Database, Error, Options, Table};
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice, Recording, Times};
-use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, DeviceFile, LockError};
+use gate::Gate;
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
 
@@ -357,88 +358,9 @@ fn a_checkpoint_that_finds_no_room_leaves_the_one_before_and_is_made_later() {
     );
 }
 
-/// A device whose layers cannot be written until somebody lets them.
-#[derive(Debug)]
-struct Gate {
-    device: MemoryDevice,
-    opens: Mutex<Option<Receiver<()>>>,
-}
-
-#[derive(Debug)]
-struct Shut {
-    file: Arc<dyn DeviceFile>,
-    opens: Mutex<Receiver<()>>,
-}
-
-impl Device for Gate {
-    fn lock(&self) -> Result<(), LockError> {
-        self.device.lock()
-    }
-    fn create(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
-        let file = self.device.create(name)?;
-        let opens = match name.starts_with("layer-") {
-            true => self.opens.lock().unwrap().take(),
-            false => None,
-        };
-        Ok(match opens {
-            Some(opens) => Arc::new(Shut {
-                file,
-                opens: Mutex::new(opens),
-            }),
-            None => file,
-        })
-    }
-    fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
-        self.device.open(name)
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.device.list()
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.device.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.device.remove(name)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        self.device.sync_dir()
-    }
-}
-
-impl DeviceFile for Shut {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(bytes, offset)
-    }
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // Whoever let go of the sender lets everything pass.
-        let _ = self
-            .opens
-            .lock()
-            .unwrap()
-            .recv_timeout(Duration::from_secs(300));
-        self.file.write_at(bytes, offset)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-    fn allocate(&self, bytes: u64) -> io::Result<()> {
-        self.file.allocate(bytes)
-    }
-}
-
 #[test]
-fn writers_wait_for_no_checkpoint_however_long_it_takes() {
-    let (opener, opens) = channel();
-    let device = Gate {
-        device: MemoryDevice::new(),
-        opens: Mutex::new(Some(opens)),
-    };
+fn writers_wait_for_no_checkpoint_that_was_asked_for_however_long_it_takes() {
+    let (device, opener) = Gate::shut();
     let db = open(device).unwrap();
     let model = change(&db, &Rows::new(), 1).unwrap();
     thread::scope(|scope| {

@@ -271,6 +271,11 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "the thread that makes checkpoints, and who asks it for one; \"checkpoint due\" by whose commit makes one due",
     ),
     (
+        "crates/foxton/src/checkpoint/throttle.rs",
+        1,
+        "who asks what checkpoints have come to; the rest is \"checkpoint due\"",
+    ),
+    (
         "crates/foxton/src/checkpoint/pace.rs",
         1,
         "what a checkpoint has come to: written by its thread",

@@ -87,6 +87,13 @@ pub(crate) struct Maker {
     opened_at: Lsn,
 }
 
+/// What a checkpoint will probably come to, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) older: u64,
+    pub(super) moved: u64,
+}
+
 /// What a step did.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Step {
@@ -125,6 +132,20 @@ impl Maker {
     /// Where everything is.
     pub(crate) fn device(&self) -> Arc<dyn Device> {
         self.device.clone()
+    }
+
+    /// What a checkpoint of `left` bytes of log, in steps of `memory`, will probably rewrite of older layers, and how much it will
+    /// read and write in all.
+    pub(super) fn expected(&self, left: u64, memory: u64) -> Expected {
+        let newest = self.manifest.layers.iter().rev();
+        let older = newest.take(self.layers_to_merge(left, 0));
+        let older = older.map(|layer| layer.bytes).sum::<u64>();
+        // The log, and what is left of it, which more than one step reads again and writes once more.
+        let moved = if left < memory { 2 } else { 4 };
+        Expected {
+            older,
+            moved: left.saturating_mul(moved).saturating_add(2 * older),
+        }
     }
 
     /// How far the log was read.
@@ -171,6 +192,10 @@ impl Maker {
             layers_merged: merged,
             ..Step::default()
         };
+        if is_last {
+            let older = old.iter().map(|layer| layer.bytes).sum::<u64>();
+            pace.merges_last(older, gathered.left_bytes());
+        }
         // The last step may find nothing more, and has those before it to merge all the same.
         if gathered.len() > 0 || merged > 1 {
             let below = match next.layers.is_empty() {

@@ -17,7 +17,8 @@
 //!   a picture smeared over the time it took. Yet nobody was stopped for it.
 //! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
 //!   that a transaction takes. They share with it the processor and the device, and so it is spread over the time in which
-//!   the log for the next one comes (`pace`); or the rate can be set.
+//!   the log for the next one comes (`pace`); or the rate can be set. Only who writes faster than one can be made waits,
+//!   holding nothing (`throttle`), since there is no other end to it than a full disk.
 //! * What is written goes by what was changed, not by what there is.
 //! * It does not depend on how tables, records or locks work, nor on when locks are given back.
 //!
@@ -67,6 +68,9 @@ pub(crate) mod layer;
 /// Which layers there are, and where the log goes on.
 pub(crate) mod manifest;
 
+/// Who writes faster than one can be made.
+mod throttle;
+
 /// How fast, how far, and whether to stop.
 mod pace;
 
@@ -90,16 +94,18 @@ mod maker;
 
 use std::fmt;
 use std::sync::PoisonError;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use foxton_log::{Log, Lsn};
-use foxton_sync::shim::{self, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
-use foxton_sync::site::{Component, Pattern, Site};
+use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
 
 pub(crate) use maker::Maker;
 use maker::Steps;
-use pace::{Gauge, Pace, Speed};
+use pace::{Gauge, Pace, Speed, Writers};
+pub(crate) use throttle::{Held, Permit};
+use throttle::{Passed, Shut, Terms, Throttle};
 pub(crate) use trouble::Trouble;
 
 /// Bytes of changes that a step holds in memory.
@@ -149,10 +155,11 @@ pub struct CheckpointStats {
     pub written_bytes: u64,
     /// If one is being made: how many bytes it has read, of how many.
     pub progress: Option<(u64, u64)>,
+    /// Commits that waited for one, since more was written than it could keep up with.
+    pub throttled: u64,
+    /// How long they waited, together.
+    pub throttled_for: Duration,
 }
-
-/// The bell: whose commit makes a checkpoint due rings it for the thread that makes them.
-static BELL: Site = Site::new(Component::Message, Pattern::Unbounded, "checkpoint due");
 
 /// Checkpoints of one open database.
 pub(crate) struct Checkpoints {
@@ -162,10 +169,10 @@ pub(crate) struct Checkpoints {
     /// Bytes of log after which one is begun.
     every: u64,
     rate: Option<u64>,
-    /// The end of the log at which the next one is begun; `u64::MAX` when it has been asked for.
-    due: AtomicU64,
+    throttle: Throttle,
     gauge: Gauge,
     stats: Mutex<CheckpointStats>,
+    /// Whose commit makes one due rings it for the thread that makes them.
     bell: Mutex<Bell>,
     news: Condvar,
 }
@@ -188,13 +195,13 @@ impl Checkpoints {
     /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
     /// `rate` bytes a second, or goes with the log.
     pub(crate) fn new(maker: Maker, every: u64, rate: Option<u64>) -> Checkpoints {
-        let due = maker.manifest().image.plus(every).bytes();
+        let due = maker.manifest().image.plus(every);
         Checkpoints {
             maker: Mutex::new(maker),
             turn: Mutex::new(()),
             every,
             rate,
-            due: AtomicU64::new(due),
+            throttle: Throttle::new(due, every),
             gauge: Gauge::default(),
             stats: Mutex::new(CheckpointStats::default()),
             bell: Mutex::new(Bell::default()),
@@ -202,21 +209,40 @@ impl Checkpoints {
         }
     }
 
-    /// Tells that the log has come to `end`.
+    /// Tells that the log has come to `end`, by a record of so many bytes. The permit says then whether whoever has written it is to
+    /// [wait](Self::wait) when it holds nothing.
     #[inline]
-    pub(crate) fn note(&self, worker: &Worker, end: Lsn) {
-        // Relaxed: leads to no memory; whoever sees it late is followed by others.
-        if end.bytes() >= self.due.load(Ordering::Relaxed) {
-            self.ring(worker);
+    pub(crate) fn note(&self, worker: &Worker, permit: &mut Permit, end: Lsn, bytes: u64) {
+        if self.throttle.is_passed(end) {
+            self.passed(worker, permit, end, bytes);
         }
     }
 
     #[cold]
-    fn ring(&self, worker: &Worker) {
-        worker.account().passed(&BELL);
-        self.due.store(u64::MAX, Ordering::Relaxed); // Relaxed: see `note`.
-        shim::lock(&self.bell).rung = true;
-        self.news.notify_all();
+    fn passed(&self, worker: &Worker, permit: &mut Permit, end: Lsn, bytes: u64) {
+        if self.throttle.passed(worker, permit, end, bytes) == Passed::Ask {
+            shim::lock(&self.bell).rung = true;
+            self.news.notify_all();
+        }
+    }
+
+    /// Waits until a checkpoint that is being made is so far that whoever has a record that ends at `end` may go on.
+    pub(crate) fn wait(&self, worker: &Worker, permit: &mut Permit, end: Lsn) {
+        self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        self.throttle.wait(worker, permit, end);
+    }
+
+    /// As [`wait`](Self::wait), for a task; `held` keeps the wait from one time to the next.
+    pub(crate) fn poll(
+        &self,
+        worker: &Worker,
+        permit: &mut Permit,
+        held: &mut Held,
+        end: Lsn,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        self.throttle.poll(worker, permit, held, end, context)
     }
 
     /// Sleeps until a checkpoint is due. False: to stop.
@@ -250,21 +276,31 @@ impl Checkpoints {
     /// Makes a checkpoint of everything that is committed now, as fast as it goes, with somebody
     /// waiting for it.
     pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
-        self.make_with(&mut self.hold(), Speed::Full, log, worker)
+        let mut maker = self.hold();
+        let mut shut = self.throttle.shut(worker);
+        self.make_with(&mut maker, Speed::Full, log, &mut shut)
     }
 
-    /// Makes one that was due.
-    pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
+    /// Makes one that was due, and the next if that is due by then.
+    pub(crate) fn make_due(&self, log: &Log, worker: &Worker) -> Result<(), Trouble> {
         let mut maker = self.hold();
-        let backlog = log.end(worker).since(maker.manifest().image);
-        let begin = log.written();
-        let come = || log.written().since(begin);
-        let speed = match self.rate {
-            _ if backlog / PATIENCE >= self.every => Speed::Full,
-            Some(rate) => Speed::Bytes(rate),
-            None => Speed::Log(self.every / 4 * SPREAD, &come),
-        };
-        self.make_with(&mut maker, speed, log, worker)
+        let mut shut = self.throttle.shut(worker);
+        loop {
+            let backlog = log.end(worker).since(maker.manifest().image);
+            let begin = log.written();
+            let come = || log.written().since(begin);
+            let speed = match self.rate {
+                _ if backlog / PATIENCE >= self.every => Speed::Full,
+                Some(rate) => Speed::Bytes(rate),
+                None => Speed::Log(self.every / 4 * SPREAD, &come),
+            };
+            self.make_with(&mut maker, speed, log, &mut shut)?;
+            // Who waits for the maker may keep it for long, and who writes does not wait for that.
+            let is_over = self.gauge.is_wanted() || shut.due() > log.end(worker);
+            if is_over {
+                return Ok(());
+            }
+        }
     }
 
     fn make_with(
@@ -272,10 +308,13 @@ impl Checkpoints {
         maker: &mut Maker,
         speed: Speed<'_>,
         log: &Log,
-        worker: &Worker,
+        shut: &mut Shut<'_>,
     ) -> Result<Checkpoint, Trouble> {
         let begun = Instant::now();
+        let worker = shut.worker();
         let end = log.end(worker);
+        // If it fails, not at once again.
+        shut.until(end.plus(self.every));
         let mut made = Checkpoint::default();
         let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
         let manifest = maker.manifest();
@@ -286,22 +325,18 @@ impl Checkpoints {
         made.took = begun.elapsed();
         let mut stats = shim::lock(&self.stats);
         stats.written_bytes += made.written_bytes;
-        let from = match &outcome {
+        match &outcome {
             Ok(()) => {
                 stats.made += 1;
                 stats.last = Some(made);
-                made.image
+                shut.until(made.image.plus(self.every));
             }
             Err(trouble) => {
                 stats.failed += 1;
                 stats.last_failure = Some(trouble.to_string());
-                // Not at once again.
-                end
             }
-        };
+        }
         drop(stats);
-        let due = from.plus(self.every).bytes();
-        self.due.store(due, Ordering::Relaxed); // Relaxed: see `note`.
         outcome.map(|()| made)
     }
 
@@ -314,10 +349,17 @@ impl Checkpoints {
         worker: &Worker,
         made: &mut Checkpoint,
     ) -> Result<(), Trouble> {
-        log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
         let left = end.since(maker.at());
-        let pace = Pace::new(&self.gauge, speed, left);
         let memory = self.every.max(left / STEPS).min(STEP_BYTES);
+        let expected = maker.expected(left, memory);
+        let writers = Writers {
+            throttle: &self.throttle,
+            worker,
+            from: end,
+            terms: Terms::new(self.every, left, expected.older),
+        };
+        let pace = Pace::new(&self.gauge, speed, left, expected.moved, writers);
+        log.wait_durable(worker, end).map_err(Trouble::Failed)?; // I2
         let device = maker.device();
         let mut steps = Steps::new(&*device, end);
         loop {
@@ -342,6 +384,48 @@ impl Checkpoints {
         let total = self.gauge.total.load(Ordering::Relaxed);
         let done = self.gauge.done.load(Ordering::Relaxed);
         stats.progress = (total > 0).then(|| (done.min(total), total));
+        (stats.throttled, stats.throttled_for) = self.throttle.waits();
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::{Admission, Database, Durability, Options, Table};
+
+    const ROWS: Table<u32, u32> = Table::new("rows");
+
+    #[test]
+    fn who_waits_has_no_seat_and_does_not_wait_again_for_what_it_only_reads() {
+        let mut options = Options::tiny();
+        options.admission = Admission::Seats(1.try_into().unwrap());
+        options.durability = Durability::None;
+        let db = Database::in_memory(options).unwrap();
+        let engine = db.engine();
+        let throttle = &engine.checkpoints.throttle;
+        let waits = || throttle.waits().0;
+        thread::scope(|scope| {
+            let worker = engine.workers.background_worker();
+            let first = throttle.shut(&worker);
+            throttle.allow(&worker, Lsn::ZERO);
+            let writing = scope.spawn(|| {
+                db.run(|tx| tx.put(&ROWS, &1, &1)).unwrap();
+                let worker = engine.workers.background_worker();
+                let _second = throttle.shut(&worker);
+                throttle.allow(&worker, Lsn::ZERO);
+                db.run(|tx| tx.get(&ROWS, &1)).unwrap()
+            });
+            while waits() == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(engine.admission.as_ref().unwrap().free(), 1);
+            assert!(!writing.is_finished());
+            drop(first);
+            assert_eq!(writing.join().unwrap(), Some(1));
+        });
+        assert_eq!(waits(), 1);
     }
 }

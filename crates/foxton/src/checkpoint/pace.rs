@@ -12,8 +12,11 @@ use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use foxton_log::Lsn;
 use foxton_sync::shim::{AtomicBool, AtomicU64, Ordering};
+use foxton_sync::worker::Worker;
 
+use super::throttle::{Terms, Throttle};
 use super::trouble::Trouble;
 
 /// While it waits, it looks so often whether it is to stop.
@@ -37,6 +40,15 @@ pub(crate) struct Gauge {
     pub(crate) stop: AtomicBool,
     /// Whether somebody waits for it: then it is made as fast as it goes.
     pub(crate) hurry: AtomicBool,
+    /// Whether commits have had to wait for it: then, too, until it is done.
+    pub(super) pressed: AtomicBool,
+}
+
+impl Gauge {
+    /// Whether somebody else wants the maker, or the end of it all.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.hurry.load(Ordering::Relaxed)
+    }
 }
 
 /// How fast it is to be.
@@ -50,10 +62,21 @@ pub(crate) enum Speed<'g> {
     Log(u64, &'g dyn Fn() -> u64),
 }
 
+/// Who else writes the log meanwhile, and how far they may.
+#[derive(Clone, Copy)]
+pub(super) struct Writers<'g> {
+    pub(super) throttle: &'g Throttle,
+    pub(super) worker: &'g Worker,
+    /// Where the log ended when the checkpoint began.
+    pub(super) from: Lsn,
+    pub(super) terms: Terms,
+}
+
 /// The pace of one checkpoint.
 pub(crate) struct Pace<'g> {
     gauge: &'g Gauge,
     speed: Speed<'g>,
+    writers: Writers<'g>,
     begun: Instant,
     slept: Cell<Duration>,
     /// Bytes of log that it reads.
@@ -62,27 +85,61 @@ pub(crate) struct Pace<'g> {
     moved: Cell<u64>,
     /// How many these were when it looked last.
     looked: Cell<u64>,
+    /// How many they will probably be.
+    whole: Cell<u64>,
+    /// The share that is done, by that; it never goes back.
+    share: Cell<f64>,
 }
 
 impl<'g> Pace<'g> {
-    /// A checkpoint that reads `total` bytes of log.
-    pub(crate) fn new(gauge: &'g Gauge, speed: Speed<'g>, total: u64) -> Pace<'g> {
+    /// A checkpoint that reads `total` bytes of log, and will probably move `whole`.
+    pub(super) fn new(
+        gauge: &'g Gauge,
+        speed: Speed<'g>,
+        total: u64,
+        whole: u64,
+        writers: Writers<'g>,
+    ) -> Pace<'g> {
         gauge.done.store(0, Ordering::Relaxed);
         gauge.total.store(total.max(1), Ordering::Relaxed);
-        Pace {
+        gauge.pressed.store(false, Ordering::Relaxed);
+        let pace = Pace {
             gauge,
             speed,
+            writers,
             begun: Instant::now(),
             slept: Cell::default(),
             log: total,
             moved: Cell::new(0),
             looked: Cell::new(0),
-        }
+            whole: Cell::new(whole),
+            share: Cell::new(0.0),
+        };
+        pace.let_come();
+        pace
     }
 
-    /// So many bytes more will be read.
+    /// So many bytes of layers will be read, and written down again.
     pub(crate) fn expect(&self, bytes: u64) {
         self.gauge.total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// All that is left is to merge `bytes` of layers with `left` bytes of changes.
+    pub(super) fn merges_last(&self, bytes: u64, left: u64) {
+        self.whole.set(self.moved.get() + 2 * bytes + left);
+    }
+
+    /// Tells those who write how far they may.
+    fn let_come(&self) {
+        let share = self.moved.get() as f64 / self.whole.get().max(1) as f64;
+        self.share.set(share.clamp(self.share.get(), 1.0));
+        let Writers {
+            throttle,
+            worker,
+            from,
+            terms,
+        } = self.writers;
+        throttle.allow(worker, from.plus(terms.at(self.share.get())));
     }
 
     /// So many bytes more were read.
@@ -103,9 +160,12 @@ impl<'g> Pace<'g> {
     fn moved(&self, bytes: u64) -> Result<(), Trouble> {
         let moved = self.moved.get() + bytes;
         self.moved.set(moved);
-        let is_slow = matches!(self.speed, Speed::Bytes(_));
-        if is_slow || moved - self.looked.get() >= LOOK {
+        let is_time = moved - self.looked.get() >= LOOK;
+        if is_time {
             self.looked.set(moved);
+            self.let_come();
+        }
+        if is_time || matches!(self.speed, Speed::Bytes(_)) {
             self.wait(moved);
         }
         match self.gauge.stop.load(Ordering::Relaxed) {
@@ -115,8 +175,7 @@ impl<'g> Pace<'g> {
     }
 
     fn wait(&self, moved: u64) {
-        let is_over =
-            || self.gauge.stop.load(Ordering::Relaxed) || self.gauge.hurry.load(Ordering::Relaxed);
+        let is_over = || self.gauge.is_wanted() || self.gauge.pressed.load(Ordering::Relaxed);
         while !is_over() {
             let early = self.early(moved, self.begun.elapsed());
             // Short waits are gathered: a sleep takes longer than it was asked to.
@@ -159,43 +218,108 @@ impl Drop for Pace<'_> {
 
 #[cfg(test)]
 mod tests {
+    use foxton_sync::worker::Workers;
+
     use super::*;
+
+    /// Runs `test` beside a log that comes every 100,000 bytes, of which a checkpoint is made.
+    fn with_writers(test: impl FnOnce(Writers<'_>)) {
+        let throttle = Throttle::new(Lsn::ZERO, 100_000);
+        test(Writers {
+            throttle: &throttle,
+            worker: &Workers::new().background_worker(),
+            from: Lsn::new(7),
+            terms: Terms::new(100_000, 0, 0),
+        });
+    }
 
     #[test]
     fn one_that_goes_with_the_log_sleeps_while_it_is_ahead_of_it_and_has_not_slept_much() {
         let gauge = Gauge::default();
         let come = Cell::new(0);
         let log = || come.get();
-        let pace = Pace::new(&gauge, Speed::Log(1_000, &log), 900);
-        let second = Duration::from_secs(1);
-        let sleeps = |moved, come_by_now, slept: u32, elapsed: u32| {
-            come.set(come_by_now);
-            pace.slept.set(second * slept);
-            !pace.early(moved, second * elapsed).is_zero()
-        };
-        // Of 2,700 bytes a third is moved, and so is due when a third of the log has come.
-        assert!(sleeps(900, 333, 0, 1));
-        assert!(!sleeps(900, 334, 0, 1));
-        // No log comes: an eighth of the time is for work.
-        assert!(sleeps(900, 0, 6, 7));
-        assert!(!sleeps(900, 0, 7, 8));
-        // More is moved than was expected.
-        assert!(sleeps(10_000, 999, 0, 1));
-        assert!(!sleeps(10_000, 1_000, 0, 1));
+        with_writers(|writers| {
+            let pace = Pace::new(&gauge, Speed::Log(1_000, &log), 900, 0, writers);
+            let second = Duration::from_secs(1);
+            let sleeps = |moved, come_by_now, slept: u32, elapsed: u32| {
+                come.set(come_by_now);
+                pace.slept.set(second * slept);
+                !pace.early(moved, second * elapsed).is_zero()
+            };
+            // Of 2,700 bytes a third is moved, and so is due when a third of the log has come.
+            assert!(sleeps(900, 333, 0, 1));
+            assert!(!sleeps(900, 334, 0, 1));
+            // No log comes: an eighth of the time is for work.
+            assert!(sleeps(900, 0, 6, 7));
+            assert!(!sleeps(900, 0, 7, 8));
+            // More is moved than was expected.
+            assert!(sleeps(10_000, 999, 0, 1));
+            assert!(!sleeps(10_000, 1_000, 0, 1));
+        });
+    }
+
+    #[test]
+    fn the_further_it_is_the_more_may_come_and_never_less() {
+        let gauge = Gauge::default();
+        with_writers(|writers| {
+            let comes = |until| {
+                !writers.throttle.is_passed(Lsn::new(until - 1))
+                    && writers.throttle.is_passed(Lsn::new(until))
+            };
+            let look = LOOK;
+            let pace = Pace::new(&gauge, Speed::Full, 4 * look, 16 * look, writers);
+            assert!(comes(50_007));
+            for _ in 0..4 {
+                pace.spend(look).unwrap();
+            }
+            assert!(comes(75_007), "a quarter is done");
+            // There is more to merge than was thought: it is a fifth, but what was allowed stands.
+            pace.merges_last(8 * look, 0);
+            pace.spend(1).unwrap();
+            pace.let_come();
+            assert!(comes(75_007));
+            for _ in 0..8 {
+                pace.wrote(look).unwrap();
+            }
+            assert!(comes(110_007), "three fifths");
+            // And less than was thought.
+            pace.merges_last(0, 0);
+            pace.let_come();
+            assert!(comes(150_007));
+        });
+    }
+
+    #[test]
+    fn one_for_which_commits_wait_does_not_sleep_until_it_is_done() {
+        let gauge = Gauge::default();
+        with_writers(|writers| {
+            gauge.pressed.store(true, Ordering::Relaxed);
+            let new = || Pace::new(&gauge, Speed::Bytes(1), 1, 1, writers);
+            drop(new());
+            assert!(!gauge.pressed.load(Ordering::Relaxed), "another one was");
+            let pace = new();
+            gauge.pressed.store(true, Ordering::Relaxed);
+            for _ in 0..1_000 {
+                pace.wrote(LOOK).unwrap();
+            }
+            assert!(pace.slept.get().is_zero());
+        });
     }
 
     #[test]
     fn one_that_is_waited_for_does_not_sleep_and_one_that_is_stopped_ends() {
         let gauge = Gauge::default();
-        let pace = Pace::new(&gauge, Speed::Log(1, &|| 0), 1);
-        gauge.hurry.store(true, Ordering::Relaxed);
-        for _ in 0..1_000 {
-            pace.wrote(LOOK).unwrap();
-        }
-        assert!(pace.slept.get().is_zero());
-        gauge.hurry.store(false, Ordering::Relaxed);
-        gauge.stop.store(true, Ordering::Relaxed);
-        assert!(matches!(pace.spend(1), Err(Trouble::Stopped)));
-        assert!(pace.slept.get().is_zero());
+        with_writers(|writers| {
+            let pace = Pace::new(&gauge, Speed::Log(1, &|| 0), 1, 0, writers);
+            gauge.hurry.store(true, Ordering::Relaxed);
+            for _ in 0..1_000 {
+                pace.wrote(LOOK).unwrap();
+            }
+            assert!(pace.slept.get().is_zero());
+            gauge.hurry.store(false, Ordering::Relaxed);
+            gauge.stop.store(true, Ordering::Relaxed);
+            assert!(matches!(pace.spend(1), Err(Trouble::Stopped)));
+            assert!(pace.slept.get().is_zero());
+        });
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! The record goes into the log while every lock is still held, so records that touch one key
 //! stand there in the order of the changes. Then ghosts go and locks go, and the transaction waits as
-//! long as its durability says; or it waits first, where it does not let go [early](crate::early). Then
-//! what was worked with goes back to the rack.
+//! long as its durability says; or it waits first, where it does not let go [early](crate::early). Where more
+//! is written than a checkpoint can keep up with, it then waits for that. Then what was worked with goes back to the rack.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -12,6 +12,7 @@ use foxton_log::{LogError, Lsn, Pending, Untold};
 
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
+use crate::checkpoint::Held;
 use crate::early::{self, Until};
 use crate::engine::Count;
 use crate::error::Result;
@@ -47,6 +48,15 @@ impl State {
 
     /// Commits; the thread sleeps until it is as durable as asked.
     pub(crate) fn commit(&mut self) -> Result<()> {
+        let committed = self.commit_as_asked();
+        if self.permit.is_ahead() && committed.is_ok() {
+            self.leave();
+            self.wait_let_go();
+        }
+        committed
+    }
+
+    fn commit_as_asked(&mut self) -> Result<()> {
         self.check_active()?;
         if self.engine.options.planted().is(Fault::UnlockBeforeLog) {
             self.release_all();
@@ -127,6 +137,7 @@ impl State {
             worker,
             changes,
             place,
+            permit,
             ..
         } = self;
         let end = match changes.first_part {
@@ -141,7 +152,9 @@ impl State {
         match end {
             Ok(end) => {
                 *place = end;
-                engine.checkpoints.note(worker, end);
+                let parts = changes.parts as usize * engine.options.redo_part_bytes;
+                let bytes = (parts + changes.redo.len()) as u64;
+                engine.checkpoints.note(worker, permit, end, bytes);
                 worker.hooks().pass(&point::LOGGED);
                 Ok(Until::as_promised(self.durability, end))
             }
@@ -166,6 +179,31 @@ impl State {
             Until::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
         };
         reached.map(|reached| self.acknowledge(reached))
+    }
+
+    /// Waits until the checkpoint that is being made has caught up with this commit.
+    fn wait_let_go(&mut self) {
+        let State {
+            engine,
+            worker,
+            permit,
+            place,
+            ..
+        } = self;
+        engine.checkpoints.wait(worker, permit, *place);
+    }
+
+    /// The same, for a task.
+    fn poll_let_go(&mut self, held: &mut Held, context: &mut Context<'_>) -> Poll<()> {
+        let State {
+            engine,
+            worker,
+            permit,
+            place,
+            ..
+        } = self;
+        let checkpoints = &engine.checkpoints;
+        checkpoints.poll(worker, permit, held, *place, context)
     }
 
     /// What a transaction that only read waits for: mostly nothing.
@@ -283,7 +321,7 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
     let until = match logged {
         Ok(Until::Now) => {
             state.finish();
-            State::put_away(state);
+            stand_back(state).await;
             return Ok(place);
         }
         Ok(until) => until,
@@ -304,11 +342,35 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
     })
     .await;
     let mut state = logged.state.take().expect("taken only here");
-    if reached.is_ok() {
-        state.finish();
+    match reached {
+        Ok(()) => {
+            state.finish();
+            stand_back(state).await;
+        }
+        Err(_) => State::put_away(state),
     }
-    State::put_away(state);
     reached.map(|()| place)
+}
+
+/// Waits, where its commit is ahead of what a checkpoint can keep up with, and puts the transaction away.
+async fn stand_back(state: Box<State>) {
+    let mut done = Done(Some(state));
+    let state = done.0.as_mut().expect("taken only when dropped");
+    if state.permit.is_ahead() {
+        let mut held = Held::default();
+        poll_fn(|context| state.poll_let_go(&mut held, context)).await;
+    }
+}
+
+/// A transaction that has committed and is acknowledged. It goes to the rack, also when its task is dropped.
+struct Done(Option<Box<State>>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.take() {
+            State::put_away(state);
+        }
+    }
 }
 
 /// A transaction that commits, and is not acknowledged.

@@ -35,6 +35,7 @@ use super::step::Step;
 use super::tenure::Tenure;
 use crate::canceller::Canceller;
 use crate::catalog::OpenTable;
+use crate::checkpoint::Permit;
 use crate::codec::{Key, TypeName, Value};
 use crate::early::Seen;
 use crate::engine::{Count, Engine};
@@ -77,6 +78,8 @@ pub(crate) struct State {
     pub(crate) marks: Marks,
     /// Where its commit ends in the log, once it is there.
     pub(crate) place: Lsn,
+    /// How much more it may write while a checkpoint cannot keep up, and whether its commit is to wait for that.
+    pub(crate) permit: Permit,
     /// What was read by key; what scans have read they note themselves.
     pub(crate) seen: Seen,
     pub(crate) scan: Span,
@@ -177,6 +180,7 @@ impl State {
             changes: Changes::default(),
             marks: Marks::default(),
             place: Lsn::default(),
+            permit: Permit::default(),
             seen: Seen::default(),
             scan: Span::default(),
             brief: Brief::default(),

@@ -1,0 +1,286 @@
+//! Who writes faster than checkpoints can be made: how far the log comes then, and what waits for them, and how.
+
+#[path = "common/gate.rs"]
+mod gate;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use foxton::{Admission, Database, Durability, Options, Table};
+use gate::{Gate, Opener};
+
+const ROWS: Table<u64, [u8]> = Table::new("rows");
+
+/// The bytes of a row.
+const ROW: usize = 500;
+/// A checkpoint every so many bytes.
+const EVERY: u64 = 256 << 10;
+
+fn options() -> Options {
+    let mut options = Options::tiny();
+    options.checkpoint_log_bytes = EVERY;
+    options.durability = Durability::Buffered;
+    options
+}
+
+fn put(db: &Database, key: u64) {
+    db.run(|tx| tx.put(&ROWS, &key, &[key as u8; ROW])).unwrap();
+}
+
+/// A device on which a checkpoint takes long beside what comes meanwhile.
+fn slow() -> Gate {
+    Gate::slow(Duration::from_millis(30))
+}
+
+/// How far the log is ahead of the last checkpoint, at least.
+fn ahead(db: &Database) -> u64 {
+    let end = db.log_end().bytes();
+    let last = db.checkpoints().last;
+    end - last.map_or(0, |last| last.image.bytes()).min(end)
+}
+
+/// Half and the whole of `EVERY` come while one is made that began when as much had come, or, as it is after one of those, half as
+/// much again: three and a half times as much are more.
+const BOUND: u64 = EVERY * 7 / 2;
+
+/// But until the thread that makes one runs, more may come. If nobody waited, each would have several times as much log to read as the one
+/// before, which soon is more than this.
+const GROWN: u64 = EVERY * 16;
+
+#[test]
+fn no_more_log_comes_than_checkpoints_can_keep_up_with() {
+    const WRITERS: u64 = 16;
+    let db = Database::open_on(Arc::new(slow()), options()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (db, is_over) = (&db, &is_over);
+            scope.spawn(move || {
+                for round in 0.. {
+                    put(db, writer * 1_000 + round % 100);
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+        let mut most = 0;
+        while db.checkpoints().made < 6 && most < GROWN {
+            most = most.max(ahead(&db));
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Though the next is always due when one is done, whoever asks for one has it.
+        db.checkpoint().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        most
+    });
+    let stats = db.checkpoints();
+    assert_eq!(stats.failed, 0, "{stats:?}");
+    assert!(
+        stats.throttled > 0,
+        "a faster device shows nothing: {stats:?}"
+    );
+    assert!(!stats.throttled_for.is_zero());
+    assert!(most < GROWN, "{most} of {GROWN}: {stats:?}");
+}
+
+#[test]
+fn tasks_wait_without_a_thread_each() {
+    const WRITERS: u64 = 50;
+    const WRITES: u64 = 100;
+    let db = Database::open_on(Arc::new(slow()), options()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let most = runtime.unwrap().block_on(async {
+        let tasks = (0..WRITERS).map(|writer| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                let mut most = 0;
+                for round in 0..WRITES {
+                    let mut tx = db.begin_async().unwrap();
+                    let row = [round as u8; ROW];
+                    tx.put(&ROWS, &(writer * 1_000 + round), &row)
+                        .await
+                        .unwrap();
+                    tx.commit().await.unwrap();
+                    most = most.max(ahead(&db));
+                }
+                most
+            })
+        });
+        let mut most = 0;
+        for task in tasks.collect::<Vec<_>>() {
+            most = most.max(task.await.unwrap());
+        }
+        most
+    });
+    let stats = db.checkpoints();
+    assert!(stats.throttled > 0 && stats.failed == 0, "{stats:?}");
+    assert!(most < GROWN, "{most} of {GROWN}: {stats:?}");
+    let count = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
+    assert_eq!(count, WRITERS * WRITES);
+}
+
+/// A database whose checkpoint stands, and that has as much log as may come meanwhile; what lets it go on; and the first key that nobody has
+/// written.
+fn shut() -> (Database, Opener, u64) {
+    let (device, opener) = Gate::shut();
+    let mut options = options();
+    options.admission = Admission::Seats(1.try_into().unwrap());
+    let db = Database::open_on(Arc::new(device), options).unwrap();
+    let stands = || db.checkpoints().progress.is_some_and(|(done, _)| done > 0);
+    let mut key = 0;
+    while !stands() {
+        put(&db, key);
+        key += 1;
+        // It is due; the log is to stay below what may come while it is made.
+        if ahead(&db) > EVERY + ROW as u64 {
+            while !stands() {
+                thread::yield_now();
+            }
+        }
+    }
+    (db, opener, key)
+}
+
+/// Writes until it has to wait, in a thread of its own; returns how far it came.
+fn writer(db: &Database, from: u64, is_over: &AtomicBool) -> u64 {
+    let mut key = from;
+    while !is_over.load(Ordering::Relaxed) {
+        put(db, key);
+        key += 1;
+    }
+    key
+}
+
+/// Waits until the checkpoint stands and somebody waits for it, and says how much log there is then.
+fn stands_still(db: &Database) -> u64 {
+    loop {
+        let stood = (db.checkpoints().throttled, ahead(db));
+        thread::sleep(Duration::from_millis(50));
+        if stood.0 > 0 && stood == (db.checkpoints().throttled, ahead(db)) {
+            return stood.1;
+        }
+    }
+}
+
+#[test]
+fn who_waits_holds_neither_locks_nor_a_seat_and_readers_do_not_wait() {
+    let (db, opener, first) = shut();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| writer(&db, first, &is_over));
+        let stood = stands_still(&db);
+        assert!((EVERY..BOUND).contains(&stood), "{stood}");
+        // There is one seat, and it has the last row exclusively until it has committed.
+        let rows = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
+        let last = db.run(|tx| tx.get_for_update(&ROWS, &(rows - 1))).unwrap();
+        assert!(rows > first && last.is_some());
+        assert!(!writing.is_finished());
+        assert_eq!(ahead(&db), stood);
+        is_over.store(true, Ordering::Relaxed);
+        drop(opener);
+        assert_eq!(writing.join().unwrap(), rows);
+    });
+    assert_eq!(db.checkpoints().failed, 0);
+}
+
+#[test]
+fn a_task_that_waits_may_be_dropped_and_has_committed() {
+    let (db, opener, first) = shut();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut key = first;
+    loop {
+        let mut tx = db.begin_async().unwrap();
+        let row = [0; ROW];
+        let put = pin!(tx.put(&ROWS, &key, &row)).poll(&mut context);
+        assert!(matches!(put, Poll::Ready(Ok(()))));
+        let mut commit = pin!(tx.commit());
+        let mut is_throttled = false;
+        // Until the flusher has written it, or the checkpoint is to be waited for.
+        while !is_throttled && commit.as_mut().poll(&mut context).is_pending() {
+            is_throttled = db.checkpoints().throttled > 0;
+            thread::yield_now();
+        }
+        key += 1;
+        if is_throttled {
+            break;
+        }
+    }
+    let count = db.run(|tx| tx.range(&ROWS, ..).count()).unwrap();
+    assert_eq!(count, key, "what was dropped has committed");
+    // It is in nobody's way.
+    drop(opener);
+    db.checkpoint().unwrap();
+    put(&db, key);
+    assert_eq!(db.checkpoints().failed, 0);
+}
+
+#[test]
+fn whoever_waits_is_let_go_when_the_checkpoint_fails() {
+    let (db, opener, first) = shut();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| writer(&db, first, &is_over));
+        stands_still(&db);
+        assert_eq!(db.checkpoints().failed, 0);
+        opener.send(Err(io::ErrorKind::StorageFull)).unwrap();
+        drop(opener);
+        // The next is made when as much log has come again.
+        while db.checkpoints().made < 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let rows = writing.join().unwrap();
+        assert_eq!(db.run(|tx| tx.range(&ROWS, ..).count()).unwrap(), rows);
+    });
+    assert_eq!(db.checkpoints().failed, 1);
+}
+
+#[test]
+fn a_checkpoint_that_is_to_be_slow_hurries_when_commits_wait_for_it() {
+    let mut options = options();
+    options.checkpoint_rate = Some(1);
+    let db = Database::in_memory(options).unwrap();
+    // By itself it would take a day.
+    let mut key = 0;
+    while db.checkpoints().made < 2 {
+        put(&db, key % 100);
+        key += 1;
+    }
+    assert!(db.checkpoints().throttled > 0);
+}
+
+#[test]
+fn a_database_is_closed_while_somebody_waits() {
+    let (db, opener, count) = shut();
+    let row = [1; 3 * ROW];
+    let (told, hears) = std::sync::mpsc::channel();
+    let mut transactions = Vec::new();
+    for key in 0..count {
+        let mut tx = db.begin_async().unwrap();
+        let put = pin!(tx.put(&ROWS, &key, &row)).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(put.is_ready());
+        transactions.push(tx);
+    }
+    let writing = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        for tx in transactions {
+            runtime.as_ref().unwrap().block_on(tx.commit()).unwrap();
+            told.send(()).unwrap();
+        }
+    });
+    stands_still(&db);
+    // It ends the checkpoint, which stands at the device.
+    let closing = thread::spawn(move || drop(db));
+    thread::sleep(Duration::from_millis(20));
+    drop(opener);
+    closing.join().unwrap();
+    writing.join().unwrap();
+    assert_eq!(hears.iter().count() as u64, count);
+}
