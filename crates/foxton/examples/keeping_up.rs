@@ -33,8 +33,8 @@ fn main() -> foxton::Result<()> {
         let given = arguments.next();
         given.map_or(usual, |given| given.parse().expect("a number"))
     };
-    let (threads, seconds, mebibytes) = (number(512), number(15), number(256));
-    let (rows, length) = (number(10), number(2_000) as usize);
+    let (threads, seconds, mebibytes) = (number(8), number(2), number(16));
+    let (rows, length) = (number(4), number(500) as usize);
     let directory = std::env::temp_dir().join(format!("foxton-keeping-up-{}", std::process::id()));
     let mut options = Options::default();
     options.durability = Durability::Buffered;
