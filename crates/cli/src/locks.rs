@@ -85,6 +85,14 @@ fn tell(picture: &Picture, most: usize) {
         show(&tables::usages("label", &picture.labels).render());
         say!("\n  hold times are those of locks that had to be waited for");
     }
+    say!("\n  {}", tables::checkpoint(&picture.checkpoints));
+    match picture.checkpoints.waits {
+        0 => {}
+        waits => say!(
+            "  {waits} commits waited for checkpoints, {} together",
+            tables::time(picture.checkpoints.waited)
+        ),
+    }
     match picture.deadlocks.len() {
         0 => {}
         count => say!("\n  {count} deadlocks: --deadlock shows the latest"),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use foxton::picture::{Behind, Deadlock, HotName, Picture, Usage, called};
+use foxton::picture::{Behind, Checkpoints, Deadlock, HotName, Picture, Usage, called};
 use foxton_lab::report::{
-    number::{duration_us, grouped},
+    number::{bytes, duration_us, grouped},
     table::Table,
 };
 
@@ -138,6 +138,28 @@ pub(crate) fn who(owner: &str, label: &str) -> String {
     plain(&called(owner, label).to_string())
 }
 
+/// How far the checkpoint at hand is and who waits for it, or how much log there is since the last.
+pub(crate) fn checkpoint(told: &Checkpoints) -> String {
+    let log = bytes(told.log_bytes);
+    let is_made = match told.total_bytes {
+        0 => format!("{log} of log since the last checkpoint"),
+        total => {
+            let done = told.done_bytes * 100 / total;
+            format!("checkpoint {done} % of {}, {log} of log", bytes(total))
+        }
+    };
+    let waiting = match told.waiting {
+        0 => String::new(),
+        1 => "; 1 commit waits for it".to_owned(),
+        many => format!("; {} commits wait for it", grouped(many as f64)),
+    };
+    let failed = match &*told.last_failure {
+        "" => String::new(),
+        why => format!("; {} failed: {}", told.failed, plain(why)),
+    };
+    is_made + &waiting + &failed
+}
+
 /// A name that may be missing.
 pub(crate) fn named(name: &str) -> String {
     match name {
@@ -167,6 +189,23 @@ mod tests {
     #[test]
     fn a_label_that_would_move_the_cursor_does_not() {
         assert_eq!(who("1.2", "\x1b[2Jgone\n"), "·[2Jgone· (owner 1.2)");
+    }
+
+    #[test]
+    fn a_checkpoint_says_how_far_it_is_who_waits_for_it_and_why_one_failed() {
+        let told = |json: &str| checkpoint(&serde_json::from_str(json).unwrap());
+        let since = r#"{"log_bytes":3145728}"#;
+        assert_eq!(told(since), "3 MiB of log since the last checkpoint");
+        let made = r#"{"log_bytes":3145728,"done_bytes":512,"total_bytes":1024,"waiting":1}"#;
+        assert_eq!(
+            told(made),
+            "checkpoint 50 % of 1 KiB, 3 MiB of log; 1 commit waits for it"
+        );
+        let failed = r#"{"log_bytes":1,"waiting":1200,"failed":2,"last_failure":"full\n"}"#;
+        assert_eq!(
+            told(failed),
+            "1 B of log since the last checkpoint; 1,200 commits wait for it; 2 failed: full·"
+        );
     }
 
     #[test]

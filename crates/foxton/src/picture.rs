@@ -46,6 +46,34 @@ pub struct Picture {
     pub labels: Vec<Usage>,
     /// The last deadlocks, the latest last.
     pub deadlocks: Vec<Deadlock>,
+    /// Checkpoints since it was opened.
+    pub checkpoints: Checkpoints,
+}
+
+/// Checkpoints since the database was opened, and who waits for one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Checkpoints {
+    /// How many were made.
+    pub made: u64,
+    /// How many failed.
+    pub failed: u64,
+    /// Why the last one failed, or nothing.
+    pub last_failure: String,
+    /// Bytes of log behind the last one, which the next restart would replay.
+    pub log_bytes: u64,
+    /// Bytes that the one at hand has read; and 0 if none is being made.
+    pub done_bytes: u64,
+    /// Of how many; and 0 if none is being made.
+    pub total_bytes: u64,
+    /// Commits that wait for it now, since it cannot keep up with what is written.
+    pub waiting: u64,
+    /// Commits that have waited or do.
+    pub waits: u64,
+    /// How long those that have waited did, together.
+    #[serde(with = "micros", rename = "waited_micros")]
+    pub waited: Duration,
 }
 
 /// Transactions since the database was opened.

@@ -183,6 +183,14 @@ fn who_waits_holds_neither_locks_nor_a_seat_and_readers_do_not_wait() {
         assert!(rows > first && last.is_some());
         assert!(!writing.is_finished());
         assert_eq!(ahead(&db), stood);
+        // It is seen from inside and from outside.
+        let (stats, seen) = (db.checkpoints(), db.picture().checkpoints);
+        assert_eq!(
+            (stats.waiting, seen.waiting, seen.waits),
+            (1, 1, stats.throttled)
+        );
+        assert_eq!(seen.log_bytes, stood);
+        assert!(seen.total_bytes > 0 && seen.done_bytes <= seen.total_bytes);
         is_over.store(true, Ordering::Relaxed);
         drop(opener);
         assert_eq!(writing.join().unwrap(), rows);

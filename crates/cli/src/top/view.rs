@@ -133,7 +133,7 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture)
     let [top, bottom, last] = Layout::vertical([
         Constraint::Min(4),
         Constraint::Max(8),
-        Constraint::Length(1),
+        Constraint::Length(2),
     ])
     .areas(area);
     waits(frame, top, state);
@@ -156,7 +156,9 @@ fn overview(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture)
         ]);
     }
     grid(frame, labels, "labels", &by_label, &[16, 9, 7, 7], 0);
-    frame.render_widget(Paragraph::new(last_deadlock(picture)), last);
+    let [deadlock, checkpoint] = Layout::vertical([Constraint::Length(1); 2]).areas(last);
+    frame.render_widget(Paragraph::new(last_deadlock(picture)), deadlock);
+    frame.render_widget(Paragraph::new(checkpoints(picture)), checkpoint);
 }
 
 fn last_deadlock(picture: &Picture) -> Line<'static> {
@@ -182,6 +184,15 @@ fn last_deadlock(picture: &Picture) -> Line<'static> {
         Span::styled(format!(" {count}"), Style::new().fg(Color::Red)),
         Span::raw(format!("; the latest: {}", members.join(", "))),
     ])
+}
+
+fn checkpoints(picture: &Picture) -> Line<'static> {
+    let told = &picture.checkpoints;
+    let line = Line::from(format!(" {}", tables::checkpoint(told)));
+    match told.waiting > 0 || !told.last_failure.is_empty() {
+        true => line.style(Style::new().fg(Color::Red)),
+        false => line.dim(),
+    }
 }
 
 fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {

@@ -98,7 +98,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use foxton_log::{Log, Lsn};
-use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
+use foxton_sync::shim::{self, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
 
 pub(crate) use maker::Maker;
@@ -155,9 +155,11 @@ pub struct CheckpointStats {
     pub written_bytes: u64,
     /// If one is being made: how many bytes it has read, of how many.
     pub progress: Option<(u64, u64)>,
-    /// Commits that waited for one, since more was written than it could keep up with.
+    /// Commits that wait for it now, since more is written than it can keep up with.
+    pub waiting: u64,
+    /// Commits that have waited for one, or do.
     pub throttled: u64,
-    /// How long they waited, together.
+    /// How long those did that have waited, together.
     pub throttled_for: Duration,
 }
 
@@ -170,6 +172,8 @@ pub(crate) struct Checkpoints {
     every: u64,
     rate: Option<u64>,
     throttle: Throttle,
+    /// What the manifest says, for whoever wants to see it.
+    image: AtomicU64,
     gauge: Gauge,
     stats: Mutex<CheckpointStats>,
     /// Whose commit makes one due rings it for the thread that makes them.
@@ -195,13 +199,15 @@ impl Checkpoints {
     /// `every` so many bytes of log one is due; one whom nobody waits for reads and writes at most
     /// `rate` bytes a second, or goes with the log.
     pub(crate) fn new(maker: Maker, every: u64, rate: Option<u64>) -> Checkpoints {
-        let due = maker.manifest().image.plus(every);
+        let image = maker.manifest().image;
+        let due = image.plus(every);
         Checkpoints {
             maker: Mutex::new(maker),
             turn: Mutex::new(()),
             every,
             rate,
             throttle: Throttle::new(due, every),
+            image: AtomicU64::new(image.bytes()),
             gauge: Gauge::default(),
             stats: Mutex::new(CheckpointStats::default()),
             bell: Mutex::new(Bell::default()),
@@ -319,6 +325,8 @@ impl Checkpoints {
         let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
         let manifest = maker.manifest();
         made.image = manifest.image;
+        // Nobody else writes it. Relaxed: leads to no memory.
+        self.image.store(made.image.bytes(), Ordering::Relaxed);
         made.redo_from = manifest.redo_from;
         made.layers = manifest.layers.len();
         made.bytes = manifest.bytes();
@@ -384,8 +392,16 @@ impl Checkpoints {
         let total = self.gauge.total.load(Ordering::Relaxed);
         let done = self.gauge.done.load(Ordering::Relaxed);
         stats.progress = (total > 0).then(|| (done.min(total), total));
-        (stats.throttled, stats.throttled_for) = self.throttle.waits();
+        let waits = self.throttle.waits();
+        stats.waiting = waits.now;
+        stats.throttled = waits.begun;
+        stats.throttled_for = waits.waited;
         stats
+    }
+
+    /// Up to where the last one goes, that of the time the database was opened included.
+    pub(crate) fn image(&self) -> Lsn {
+        Lsn::new(self.image.load(Ordering::Relaxed)) // Relaxed: leads to no memory.
     }
 }
 
@@ -406,7 +422,7 @@ mod tests {
         let db = Database::in_memory(options).unwrap();
         let engine = db.engine();
         let throttle = &engine.checkpoints.throttle;
-        let waits = || throttle.waits().0;
+        let waits = || throttle.waits().begun;
         thread::scope(|scope| {
             let worker = engine.workers.background_worker();
             let first = throttle.shut(&worker);

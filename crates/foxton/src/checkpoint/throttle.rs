@@ -93,6 +93,16 @@ impl Terms {
     }
 }
 
+/// Commits that wait, or have waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Waits {
+    pub(super) now: u64,
+    /// Those that have waited, and those that do.
+    pub(super) begun: u64,
+    /// How long those that have waited did, together.
+    pub(super) waited: Duration,
+}
+
 /// What a commit that has passed the line is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passed {
@@ -327,10 +337,14 @@ impl Throttle {
         }
     }
 
-    /// How many commits have waited, and for how long together.
-    pub(super) fn waits(&self) -> (u64, Duration) {
+    /// Who has waited.
+    pub(super) fn waits(&self) -> Waits {
         let gate = shim::lock(&self.gate);
-        (gate.waits, gate.waited)
+        Waits {
+            now: gate.waiting.len() as u64,
+            begun: gate.waits,
+            waited: gate.waited,
+        }
     }
 }
 
@@ -430,7 +444,7 @@ mod tests {
         }
         // It was ahead when it was looked at, and no longer.
         throttle.wait(&worker(), &mut permit, Lsn::new(10_000 * KIB));
-        assert_eq!(throttle.waits(), (0, Duration::ZERO));
+        assert_eq!(throttle.waits(), Waits::default());
     }
 
     #[test]
@@ -556,8 +570,8 @@ mod tests {
                 shut.until(Lsn::new(end.load(SeqCst) + KIB));
             }
         });
-        let (waits, waited) = throttle.waits();
-        assert!(waits > 0 && !waited.is_zero());
+        let waits = throttle.waits();
+        assert!(waits.begun > 0 && waits.now == 0 && !waits.waited.is_zero());
         assert_eq!(end.load(SeqCst), THREADS * COMMITS * BYTES);
     }
 }

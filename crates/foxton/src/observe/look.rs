@@ -9,7 +9,8 @@ use foxton_lock::name::{Class, Name};
 
 use crate::engine::{Count, Engine};
 use crate::picture::{
-    Behind, Deadlock, Entry, HotName, Locks, Member, Picture, Queue, Transactions, Usage,
+    Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Picture, Queue, Transactions,
+    Usage,
 };
 
 /// Holders and waiters of a picture, about.
@@ -102,6 +103,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
             .take(LISTED)
             .map(|(label, told)| usage(label.to_string(), told))
             .collect(),
+        checkpoints: checkpoints(engine),
         deadlocks: engine
             .locks
             .deadlocks()
@@ -111,6 +113,22 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
                 cycle: cycle(&found.cycle, |name| names.call(name)),
             })
             .collect(),
+    }
+}
+
+fn checkpoints(engine: &Engine) -> Checkpoints {
+    let stats = engine.checkpoints.stats();
+    let (done, total) = stats.progress.unwrap_or_default();
+    Checkpoints {
+        made: stats.made,
+        failed: stats.failed,
+        last_failure: stats.last_failure.unwrap_or_default(),
+        log_bytes: engine.log.written().since(engine.checkpoints.image()),
+        done_bytes: done,
+        total_bytes: total,
+        waiting: stats.waiting,
+        waits: stats.throttled,
+        waited: stats.throttled_for,
     }
 }
 
