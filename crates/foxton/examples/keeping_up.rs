@@ -97,8 +97,7 @@ fn watch(db: &Database, seconds: u64, shared: &Shared) {
         while begun.elapsed() < Duration::from_secs(second) {
             thread::sleep(Duration::from_millis(10));
             let end = db.log_end();
-            let last = db.checkpoints().last;
-            most = most.max(last.map_or(0, |last| end.since(last.image)));
+            most = most.max(end.since(db.checkpoints().image));
         }
         let done = shared.done.load(Relaxed);
         println!(

@@ -94,11 +94,10 @@ mod maker;
 
 use std::fmt;
 use std::sync::PoisonError;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use foxton_log::{Log, Lsn};
-use foxton_sync::shim::{self, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
 
 pub(crate) use maker::Maker;
@@ -151,6 +150,8 @@ pub struct CheckpointStats {
     pub last_failure: Option<String>,
     /// The last one that was made.
     pub last: Option<Checkpoint>,
+    /// Everything committed up to here is in the checkpoint that is on the device, which may be from before the database was opened.
+    pub image: Lsn,
     /// Bytes written for all of them.
     pub written_bytes: u64,
     /// If one is being made: how many bytes it has read, of how many.
@@ -172,8 +173,6 @@ pub(crate) struct Checkpoints {
     every: u64,
     rate: Option<u64>,
     throttle: Throttle,
-    /// What the manifest says, for whoever wants to see it.
-    image: AtomicU64,
     gauge: Gauge,
     stats: Mutex<CheckpointStats>,
     /// Whose commit makes one due rings it for the thread that makes them.
@@ -207,48 +206,36 @@ impl Checkpoints {
             every,
             rate,
             throttle: Throttle::new(due, every),
-            image: AtomicU64::new(image.bytes()),
             gauge: Gauge::default(),
-            stats: Mutex::new(CheckpointStats::default()),
+            stats: Mutex::new(CheckpointStats {
+                image,
+                ..CheckpointStats::default()
+            }),
             bell: Mutex::new(Bell::default()),
             news: Condvar::new(),
         }
     }
 
-    /// Tells that the log has come to `end`, by a record of so many bytes. The permit says then whether whoever has written it is to
-    /// [wait](Self::wait) when it holds nothing.
+    /// Notes in `permit` that the log has come to `end`, by a record of so many bytes.
     #[inline]
-    pub(crate) fn note(&self, worker: &Worker, permit: &mut Permit, end: Lsn, bytes: u64) {
-        if self.throttle.is_passed(end) {
-            self.passed(worker, permit, end, bytes);
+    pub(crate) fn note(&self, permit: &mut Permit, end: Lsn, bytes: u64) {
+        self.throttle.note(permit, end, bytes);
+    }
+
+    /// For whoever is ahead by its permit and holds nothing any more: asks for a checkpoint, or says what to wait for.
+    pub(crate) fn pass(&self, worker: &Worker, permit: &mut Permit, end: Lsn) -> Option<Held> {
+        match self.throttle.pass(worker, permit, end) {
+            Passed::Nothing => None,
+            Passed::Ask => {
+                shim::lock(&self.bell).rung = true; // Site: "checkpoint due".
+                self.news.notify_all();
+                None
+            }
+            Passed::Wait(held) => {
+                self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+                Some(held)
+            }
         }
-    }
-
-    #[cold]
-    fn passed(&self, worker: &Worker, permit: &mut Permit, end: Lsn, bytes: u64) {
-        if self.throttle.passed(worker, permit, end, bytes) == Passed::Ask {
-            shim::lock(&self.bell).rung = true;
-            self.news.notify_all();
-        }
-    }
-
-    /// Waits until a checkpoint that is being made is so far that whoever has a record that ends at `end` may go on.
-    pub(crate) fn wait(&self, worker: &Worker, permit: &mut Permit, end: Lsn) {
-        self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
-        self.throttle.wait(worker, permit, end);
-    }
-
-    /// As [`wait`](Self::wait), for a task; `held` keeps the wait from one time to the next.
-    pub(crate) fn poll(
-        &self,
-        worker: &Worker,
-        permit: &mut Permit,
-        held: &mut Held,
-        end: Lsn,
-        context: &mut Context<'_>,
-    ) -> Poll<()> {
-        self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
-        self.throttle.poll(worker, permit, held, end, context)
     }
 
     /// Sleeps until a checkpoint is due. False: to stop.
@@ -284,7 +271,7 @@ impl Checkpoints {
     pub(crate) fn make(&self, log: &Log, worker: &Worker) -> Result<Checkpoint, Trouble> {
         let mut maker = self.hold();
         let mut shut = self.throttle.shut(worker);
-        self.make_with(&mut maker, Speed::Full, log, &mut shut)
+        self.make_with(&mut maker, Speed::Full, log, worker, &mut shut)
     }
 
     /// Makes one that was due, and the next if that is due by then.
@@ -300,7 +287,7 @@ impl Checkpoints {
                 Some(rate) => Speed::Bytes(rate),
                 None => Speed::Log(self.every / 4 * SPREAD, &come),
             };
-            self.make_with(&mut maker, speed, log, &mut shut)?;
+            self.make_with(&mut maker, speed, log, worker, &mut shut)?;
             // Who waits for the maker may keep it for long, and who writes does not wait for that.
             let is_over = self.gauge.is_wanted() || shut.due() > log.end(worker);
             if is_over {
@@ -314,10 +301,10 @@ impl Checkpoints {
         maker: &mut Maker,
         speed: Speed<'_>,
         log: &Log,
+        worker: &Worker,
         shut: &mut Shut<'_>,
     ) -> Result<Checkpoint, Trouble> {
         let begun = Instant::now();
-        let worker = shut.worker();
         let end = log.end(worker);
         // If it fails, not at once again.
         shut.until(end.plus(self.every));
@@ -325,14 +312,14 @@ impl Checkpoints {
         let outcome = self.make_up_to(maker, end, speed, log, worker, &mut made);
         let manifest = maker.manifest();
         made.image = manifest.image;
-        // Nobody else writes it. Relaxed: leads to no memory.
-        self.image.store(made.image.bytes(), Ordering::Relaxed);
         made.redo_from = manifest.redo_from;
         made.layers = manifest.layers.len();
         made.bytes = manifest.bytes();
         made.took = begun.elapsed();
         let mut stats = shim::lock(&self.stats);
         stats.written_bytes += made.written_bytes;
+        // Some of its steps may have been made if it failed.
+        stats.image = made.image;
         match &outcome {
             Ok(()) => {
                 stats.made += 1;
@@ -397,11 +384,6 @@ impl Checkpoints {
         stats.throttled = waits.begun;
         stats.throttled_for = waits.waited;
         stats
-    }
-
-    /// Up to where the last one goes, that of the time the database was opened included.
-    pub(crate) fn image(&self) -> Lsn {
-        Lsn::new(self.image.load(Ordering::Relaxed)) // Relaxed: leads to no memory.
     }
 }
 

@@ -220,6 +220,7 @@ impl Drop for Pace<'_> {
 mod tests {
     use foxton_sync::worker::Workers;
 
+    use super::super::throttle::Permit;
     use super::*;
 
     /// Runs `test` beside a log that comes every 100,000 bytes, of which a checkpoint is made.
@@ -262,10 +263,12 @@ mod tests {
     fn the_further_it_is_the_more_may_come_and_never_less() {
         let gauge = Gauge::default();
         with_writers(|writers| {
-            let comes = |until| {
-                !writers.throttle.is_passed(Lsn::new(until - 1))
-                    && writers.throttle.is_passed(Lsn::new(until))
+            let is_ahead = |end| {
+                let mut permit = Permit::default();
+                writers.throttle.note(&mut permit, Lsn::new(end), 1);
+                permit.is_ahead()
             };
+            let comes = |until| !is_ahead(until - 1) && is_ahead(until);
             let look = LOOK;
             let pace = Pace::new(&gauge, Speed::Full, 4 * look, 16 * look, writers);
             assert!(comes(50_007));

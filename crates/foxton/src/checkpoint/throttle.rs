@@ -22,7 +22,8 @@
 //!   That comparison is all that others pay.
 //! * The gate: whether a checkpoint is being made, up to where the log may come (`until`), how much of that is taken (`taken`), and
 //!   who waits, in the order in which they came.
-//! * The [`Permit`] of whoever writes: how much room it has left.
+//! * The [`Permit`] of whoever writes: how much room it has left, and of which round, which is the time from one opening of the
+//!   gate to the next.
 //!
 //! # Invariants
 //!
@@ -32,12 +33,15 @@
 //!   mutex.
 //! * I3  Making a checkpoint waits for no commit: it takes no lock of transactions, and the log's flusher none either. So
 //!   with I1 every wait ends.
-//! * I4  `taken` is at least where the record of the last who came ends, and grows by the room of whoever is let go. So what is written behind
-//!   `until` is no more than one commit of each thread, and what room is left from before.
+//! * I4  `taken` is at least where the record of the last who came ends, and grows by the room of whoever is let go; and room is good for its round only. So
+//!   no more than one commit of each thread is written behind `until`.
+//! * I5  Nobody passes the mutex with a lock: while it commits it only looks at `line`, and what follows from that is done when it holds nothing. So
+//!   whoever loses the processor here stops nobody but those who write, too, and have come to the line.
 //!
 //! # Orderings
 //!
-//! None: `line` leads to no memory and is only a hint, which is looked at again under the mutex.
+//! None: `line` and the round lead to no memory and are only hints. Who finds the one too small looks again under the mutex; who finds the
+//! round too old has room that was good a moment ago.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -104,12 +108,14 @@ pub(super) struct Waits {
 }
 
 /// What a commit that has passed the line is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Passed {
-    /// Nothing now; its permit says whether it is to wait.
+    /// Nothing: it may go on by now, or another has asked.
     Nothing,
     /// Ask for a checkpoint; it is the first.
     Ask,
+    /// Wait.
+    Wait(Held),
 }
 
 /// What whoever writes may write before it waits again, kept from one transaction to the next.
@@ -117,12 +123,14 @@ pub(super) enum Passed {
 pub(crate) struct Permit {
     /// Bytes of the log.
     room: u64,
-    /// Whether the commit at hand is to wait.
+    /// The round in which they are good.
+    round: u64,
+    /// Whether the commit at hand has passed the line, without room.
     is_ahead: bool,
 }
 
 impl Permit {
-    /// Whether the commit at hand is to wait, when it holds nothing.
+    /// Whether the commit at hand has something to do when it holds nothing.
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
         self.is_ahead
@@ -135,16 +143,42 @@ impl Permit {
     }
 }
 
-/// The wait of a task.
-#[derive(Debug, Default)]
-pub(crate) struct Held(Option<(Arc<Parker>, Ticket)>);
+/// A wait for room.
+#[derive(Debug)]
+pub(crate) struct Held {
+    room: u64,
+    parker: Arc<Parker>,
+    ticket: Ticket,
+}
+
+impl Held {
+    /// Sleeps until there is room, or none is needed any more.
+    pub(crate) fn wait(&self, permit: &mut Permit) {
+        let verdict = self.parker.wait(self.ticket, None);
+        self.take(
+            permit,
+            verdict.expect("a wait without a deadline ends with a verdict"),
+        );
+    }
+
+    /// The same, for a task.
+    pub(crate) fn poll(&self, permit: &mut Permit, context: &mut Context<'_>) -> Poll<()> {
+        let verdict = ready!(self.parker.poll(self.ticket, context));
+        self.take(permit, verdict);
+        Poll::Ready(())
+    }
+
+    fn take(&self, permit: &mut Permit, verdict: Verdict) {
+        if verdict == ROOM {
+            permit.room = self.room;
+        }
+    }
+}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some((parker, ticket)) = self.0.take() {
-            // Its entry stays until there is room, which is then given in vain.
-            parker.disarm(ticket);
-        }
+        // Of a task that goes before, the entry stays until there is room, which is then given in vain.
+        self.parker.disarm(self.ticket);
     }
 }
 
@@ -154,6 +188,8 @@ pub(super) struct Throttle {
     /// The room of one that is let go.
     room: u64,
     line: AtomicU64,
+    /// How often the gate was opened.
+    round: AtomicU64,
     gate: Mutex<Gate>,
 }
 
@@ -181,112 +217,62 @@ impl Throttle {
         Throttle {
             room: (every / SHARE).clamp(1, MOST),
             line: AtomicU64::new(due.bytes()),
+            round: AtomicU64::new(0),
             gate: Mutex::default(),
         }
     }
 
-    /// Whether a commit whose record ends at `end` has something to do.
+    /// Notes that a record of so many bytes has come, which ends at `end`.
     #[inline]
-    pub(super) fn is_passed(&self, end: Lsn) -> bool {
-        end.bytes() >= self.line.load(Relaxed)
-    }
-
-    /// What that is, for whoever has `permit` and a record of so many bytes there.
-    pub(super) fn passed(
-        &self,
-        worker: &Worker,
-        permit: &mut Permit,
-        end: Lsn,
-        bytes: u64,
-    ) -> Passed {
-        if permit.room > 0 {
-            // If it is left from before, somebody else asks for the next checkpoint, or it does a moment later.
-            permit.room = permit.room.saturating_sub(bytes);
-            return Passed::Nothing;
-        }
-        worker.account().passed(&GATE);
-        let gate = shim::lock(&self.gate);
-        match gate.until {
-            Some(until) if end > until => {
-                permit.is_ahead = true;
-                Passed::Nothing
-            }
-            Some(_) => Passed::Nothing,
-            // Another may have asked since it looked.
-            None if end.bytes() < self.line.load(Relaxed) => Passed::Nothing,
-            None => {
-                self.line.store(u64::MAX, Relaxed);
-                Passed::Ask
-            }
+    pub(super) fn note(&self, permit: &mut Permit, end: Lsn, bytes: u64) {
+        if end.bytes() >= self.line.load(Relaxed) {
+            self.spend(permit, bytes);
         }
     }
 
-    /// Waits until there is room for whoever has a record that ends at `end`.
-    pub(super) fn wait(&self, worker: &Worker, permit: &mut Permit, end: Lsn) {
-        if let Some((parker, ticket)) = self.enter(worker, permit, end) {
-            let verdict = parker.wait(ticket, None);
-            self.let_go(
-                permit,
-                verdict.expect("a wait without a deadline ends with a verdict"),
-            );
+    #[cold]
+    fn spend(&self, permit: &mut Permit, bytes: u64) {
+        match permit.room > 0 && permit.round == self.round.load(Relaxed) {
+            true => permit.room = permit.room.saturating_sub(bytes),
+            false => permit.is_ahead = true,
         }
     }
 
-    /// As [`wait`](Self::wait), for a task.
-    pub(super) fn poll(
-        &self,
-        worker: &Worker,
-        permit: &mut Permit,
-        held: &mut Held,
-        end: Lsn,
-        context: &mut Context<'_>,
-    ) -> Poll<()> {
-        if held.0.is_none() {
-            held.0 = self.enter(worker, permit, end);
-        }
-        match &held.0 {
-            None => Poll::Ready(()),
-            Some((parker, ticket)) => {
-                let verdict = ready!(parker.poll(*ticket, context));
-                self.let_go(permit, verdict);
-                Poll::Ready(())
-            }
-        }
-    }
-
-    fn let_go(&self, permit: &mut Permit, verdict: Verdict) {
-        if verdict == ROOM {
-            permit.room = self.room;
-        }
-    }
-
-    fn enter(
-        &self,
-        worker: &Worker,
-        permit: &mut Permit,
-        end: Lsn,
-    ) -> Option<(Arc<Parker>, Ticket)> {
+    /// What whoever has a record that ends at `end` is to do, now that it holds nothing.
+    pub(super) fn pass(&self, worker: &Worker, permit: &mut Permit, end: Lsn) -> Passed {
         worker.account().passed(&GATE);
         let mut gate = shim::lock(&self.gate);
-        let until = gate.until?; // I1
+        let Some(until) = gate.until else {
+            // I1. Another may have asked since it looked.
+            if end.bytes() < self.line.load(Relaxed) {
+                return Passed::Nothing;
+            }
+            self.line.store(u64::MAX, Relaxed);
+            return Passed::Ask;
+        };
+        // Who waits leaves before the gate is opened, or when it is.
+        permit.round = self.round.load(Relaxed);
         gate.taken = gate.taken.max(end); // I4
         if gate.waiting.is_empty() && gate.taken.plus(self.room) <= until {
             // I2
             gate.taken = gate.taken.plus(self.room);
             permit.room = self.room;
-            return None;
+            return Passed::Nothing;
         }
         let parker = Arc::new(Parker::new());
-        let waiter = Waiter {
+        let ticket = parker.arm();
+        gate.waiting.push_back(Waiter {
             parker: parker.clone(),
-            ticket: parker.arm(),
+            ticket,
             since: Instant::now(),
-        };
-        let ticket = waiter.ticket;
-        gate.waiting.push_back(waiter);
+        });
         gate.waits += 1;
         worker.account().passed(&WAKING);
-        Some((parker, ticket))
+        Passed::Wait(Held {
+            room: self.room,
+            parker,
+            ticket,
+        })
     }
 
     /// A checkpoint is being made, and the log may come to `until`; further than before, if it has not just begun.
@@ -320,6 +306,9 @@ impl Throttle {
         let gone = {
             let mut gate = shim::lock(&self.gate);
             gate.until = None;
+            gate.taken = Lsn::ZERO;
+            // Whoever has room left has none in the next round.
+            self.round.fetch_add(1, Relaxed);
             self.line.store(due.bytes(), Relaxed);
             let all = gate.waiting.len();
             gate.release(all)
@@ -356,12 +345,7 @@ pub(super) struct Shut<'t> {
     due: Lsn,
 }
 
-impl<'t> Shut<'t> {
-    /// Who shut it.
-    pub(super) fn worker(&self) -> &'t Worker {
-        self.worker
-    }
-
+impl Shut<'_> {
     /// The next checkpoint is due at `due`.
     pub(super) fn until(&mut self, due: Lsn) {
         self.due = due;
@@ -390,188 +374,4 @@ impl Gate {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::sync::atomic::{AtomicU64 as Plain, Ordering::SeqCst};
-    use std::task::Waker;
-    use std::thread;
-
-    use foxton_sync::worker::Workers;
-
-    use super::*;
-
-    const KIB: u64 = 1 << 10;
-
-    fn worker() -> Worker {
-        Workers::new().background_worker()
-    }
-
-    /// A checkpoint every 256 KiB: the room is 1 KiB.
-    fn throttle() -> Throttle {
-        Throttle::new(Lsn::new(256 * KIB), 256 * KIB)
-    }
-
-    fn passed(throttle: &Throttle, permit: &mut Permit, end: u64) -> Passed {
-        permit.done();
-        match throttle.is_passed(Lsn::new(end)) {
-            true => throttle.passed(&worker(), permit, Lsn::new(end), 100),
-            false => Passed::Nothing,
-        }
-    }
-
-    #[test]
-    fn as_much_comes_as_the_terms_say() {
-        let at = |terms: Terms| [-1.0, 0.0, 0.5, 1.0, 7.0].map(|done| terms.at(done));
-        // The usual one, one that has much to read, and one that rewrites a large database.
-        assert_eq!(at(Terms::new(100, 100, 0)), [50, 50, 100, 150, 150]);
-        assert_eq!(at(Terms::new(100, 1_000, 700)), [50, 50, 300, 550, 550]);
-        assert_eq!(at(Terms::new(100, 100, 8_000)), [50, 50, 550, 1_050, 1_050]);
-        assert_eq!(Terms::new(u64::MAX, 5, 5).at(1.0), u64::MAX);
-    }
-
-    #[test]
-    fn one_asks_for_a_checkpoint_and_nobody_waits_before_it_is_made() {
-        let throttle = throttle();
-        let mut permit = Permit::default();
-        assert_eq!(
-            passed(&throttle, &mut permit, 256 * KIB - 1),
-            Passed::Nothing
-        );
-        assert_eq!(passed(&throttle, &mut permit, 256 * KIB), Passed::Ask);
-        for end in [256 * KIB, 10_000 * KIB] {
-            assert_eq!(passed(&throttle, &mut permit, end), Passed::Nothing);
-            assert!(!permit.is_ahead());
-        }
-        // It was ahead when it was looked at, and no longer.
-        throttle.wait(&worker(), &mut permit, Lsn::new(10_000 * KIB));
-        assert_eq!(throttle.waits(), Waits::default());
-    }
-
-    #[test]
-    fn who_is_ahead_waits_for_room_in_the_order_they_came_and_has_it_for_a_while() {
-        let (throttle, worker) = (throttle(), worker());
-        let shut = throttle.shut(&worker);
-        throttle.allow(&worker, Lsn::new(300 * KIB));
-        let mut permits = [(); 4].map(|()| Permit::default());
-        assert_eq!(
-            passed(&throttle, &mut permits[0], 300 * KIB),
-            Passed::Nothing
-        );
-        assert!(!permits[0].is_ahead(), "it may come so far");
-        let mut held = [(); 4].map(|()| Held::default());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut poll = |permits: &mut [Permit; 4], held: &mut [Held; 4]| {
-            let mut at = 0;
-            [(); 4].map(|()| {
-                at += 1;
-                let end = Lsn::new(300 * KIB + at as u64 * 100);
-                let (permit, held) = (&mut permits[at - 1], &mut held[at - 1]);
-                throttle
-                    .poll(&worker, permit, held, end, &mut context)
-                    .is_ready()
-            })
-        };
-        for (permit, end) in permits.iter_mut().zip([100, 200, 300, 400]) {
-            assert_eq!(passed(&throttle, permit, 300 * KIB + end), Passed::Nothing);
-            assert!(permit.is_ahead());
-        }
-        assert_eq!(poll(&mut permits, &mut held), [false; 4]);
-        // What they have written themselves takes 400 bytes; then there is room for one, and for two more.
-        throttle.allow(&worker, Lsn::new(301 * KIB + 399));
-        assert_eq!(poll(&mut permits, &mut held), [false; 4]);
-        throttle.allow(&worker, Lsn::new(301 * KIB + 400));
-        assert_eq!(poll(&mut permits, &mut held)[0..2], [true, false]);
-        throttle.allow(&worker, Lsn::new(303 * KIB + 400));
-        held[0] = Held::default();
-        let (first, rest) = (permits[0].room, poll(&mut permits, &mut held));
-        assert_eq!((first, rest[1..].to_vec()), (KIB, vec![true, true, false]));
-        // The second has room for eleven commits of a hundred bytes, and then waits again.
-        for nth in 0..11 {
-            assert_eq!(
-                passed(&throttle, &mut permits[1], 400 * KIB),
-                Passed::Nothing
-            );
-            assert!(!permits[1].is_ahead(), "{nth}");
-        }
-        assert_eq!(
-            passed(&throttle, &mut permits[1], 400 * KIB),
-            Passed::Nothing
-        );
-        assert!(permits[1].is_ahead());
-        // When it is over everybody goes on, with no room for the next time.
-        drop(shut);
-        assert!(poll(&mut permits, &mut held)[3]);
-        assert_eq!(permits[3].room, 0);
-    }
-
-    #[test]
-    fn a_task_that_is_dropped_takes_its_room_with_it_and_holds_up_nobody() {
-        let (throttle, worker) = (throttle(), worker());
-        let _shut = throttle.shut(&worker);
-        throttle.allow(&worker, Lsn::new(300 * KIB));
-        let end = Lsn::new(301 * KIB);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut poll = |permit: &mut Permit, held: &mut Held| {
-            throttle.poll(&worker, permit, held, end, &mut context)
-        };
-        let (mut first, mut second) = (Permit::default(), Permit::default());
-        let (mut gone, mut stays) = (Held::default(), Held::default());
-        assert!(poll(&mut first, &mut gone).is_pending());
-        assert!(poll(&mut second, &mut stays).is_pending());
-        drop(gone);
-        throttle.allow(&worker, Lsn::new(303 * KIB));
-        assert!(pin!(poll(&mut second, &mut stays)).is_ready());
-        assert_eq!((first.room, second.room), (0, KIB));
-    }
-
-    /// A log of numbers, and somebody who makes checkpoints of it at his leisure.
-    #[test]
-    fn threads_keep_to_what_may_come_and_none_sleeps_for_ever() {
-        const THREADS: u64 = 16;
-        const COMMITS: u64 = 4_000;
-        const BYTES: u64 = 100;
-        let throttle = Throttle::new(Lsn::new(KIB), 16 * KIB);
-        let room = throttle.room;
-        let (end, left) = (Plain::new(0), Plain::new(THREADS));
-        // Behind what may come there is only what is in flight.
-        let slack = THREADS * (room + 2 * BYTES);
-        thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let (worker, mut permit) = (worker(), Permit::default());
-                    for _ in 0..COMMITS {
-                        let end = Lsn::new(end.fetch_add(BYTES, SeqCst) + BYTES);
-                        permit.done();
-                        if throttle.is_passed(end) {
-                            throttle.passed(&worker, &mut permit, end, BYTES);
-                        }
-                        if permit.is_ahead() {
-                            throttle.wait(&worker, &mut permit, end);
-                        }
-                    }
-                    left.fetch_sub(1, SeqCst);
-                });
-            }
-            let worker = worker();
-            for round in 0.. {
-                if left.load(SeqCst) == 0 {
-                    break;
-                }
-                let mut shut = throttle.shut(&worker);
-                let from = end.load(SeqCst);
-                for step in 0..8 {
-                    let until = from + (step + 1) * 2 * KIB;
-                    throttle.allow(&worker, Lsn::new(until));
-                    thread::yield_now();
-                    let end = end.load(SeqCst);
-                    // Before it was shut, all went as they liked.
-                    assert!(step == 0 || end <= until + slack, "{end} {until} {round}");
-                }
-                shut.until(Lsn::new(end.load(SeqCst) + KIB));
-            }
-        });
-        let waits = throttle.waits();
-        assert!(waits.begun > 0 && waits.now == 0 && !waits.waited.is_zero());
-        assert_eq!(end.load(SeqCst), THREADS * COMMITS * BYTES);
-    }
-}
+mod tests;

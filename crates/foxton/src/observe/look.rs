@@ -123,7 +123,7 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
         made: stats.made,
         failed: stats.failed,
         last_failure: stats.last_failure.unwrap_or_default(),
-        log_bytes: engine.log.written().since(engine.checkpoints.image()),
+        log_bytes: engine.log.written().since(stats.image),
         done_bytes: done,
         total_bytes: total,
         waiting: stats.waiting,

@@ -51,7 +51,9 @@ impl State {
         let committed = self.commit_as_asked();
         if self.permit.is_ahead() && committed.is_ok() {
             self.leave();
-            self.wait_let_go();
+            if let Some(held) = self.pass() {
+                held.wait(&mut self.permit);
+            }
         }
         committed
     }
@@ -154,7 +156,7 @@ impl State {
                 *place = end;
                 let parts = changes.parts as usize * engine.options.redo_part_bytes;
                 let bytes = (parts + changes.redo.len()) as u64;
-                engine.checkpoints.note(worker, permit, end, bytes);
+                engine.checkpoints.note(permit, end, bytes);
                 worker.hooks().pass(&point::LOGGED);
                 Ok(Until::as_promised(self.durability, end))
             }
@@ -181,8 +183,8 @@ impl State {
         reached.map(|reached| self.acknowledge(reached))
     }
 
-    /// Waits until the checkpoint that is being made has caught up with this commit.
-    fn wait_let_go(&mut self) {
+    /// For a commit that is ahead of its checkpoint: asks for the next, or says what to wait for.
+    fn pass(&mut self) -> Option<Held> {
         let State {
             engine,
             worker,
@@ -190,20 +192,7 @@ impl State {
             place,
             ..
         } = self;
-        engine.checkpoints.wait(worker, permit, *place);
-    }
-
-    /// The same, for a task.
-    fn poll_let_go(&mut self, held: &mut Held, context: &mut Context<'_>) -> Poll<()> {
-        let State {
-            engine,
-            worker,
-            permit,
-            place,
-            ..
-        } = self;
-        let checkpoints = &engine.checkpoints;
-        checkpoints.poll(worker, permit, held, *place, context)
+        engine.checkpoints.pass(worker, permit, *place)
     }
 
     /// What a transaction that only read waits for: mostly nothing.
@@ -356,9 +345,10 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
 async fn stand_back(state: Box<State>) {
     let mut done = Done(Some(state));
     let state = done.0.as_mut().expect("taken only when dropped");
-    if state.permit.is_ahead() {
-        let mut held = Held::default();
-        poll_fn(|context| state.poll_let_go(&mut held, context)).await;
+    if state.permit.is_ahead()
+        && let Some(held) = state.pass()
+    {
+        poll_fn(|context| held.poll(&mut state.permit, context)).await;
     }
 }
 
