@@ -111,7 +111,8 @@ pub struct Options {
     /// Bytes of log after which a checkpoint is begun. Restart has to replay that much, and what comes while it is made: as a rule
     /// less than twice as much. Where more is written than a checkpoint can keep up with, commits wait for it from one and a half times as
     /// much on ([`CheckpointStats::throttled`](crate::CheckpointStats::throttled)), so that the log stays below
-    /// three and a half times as much or, while a large database is rewritten, an eighth of that more. Each thread may be one transaction further.
+    /// three and a half times as much or, while a large database is rewritten, an eighth of that more. Each thread may be one transaction further, and on a busy machine
+    /// some comes before the thread that makes checkpoints runs.
     /// Default 256 MiB; at least 4 KiB; `u64::MAX` for only on [request](crate::Database::checkpoint), and then nobody waits.
     pub checkpoint_log_bytes: u64,
     /// Bytes that a checkpoint which nobody waits for reads and writes in a second at most. Default
