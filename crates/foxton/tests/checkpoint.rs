@@ -65,6 +65,7 @@ fn a_restart_finds_what_the_checkpoint_and_the_log_behind_it_hold() {
     db.run(|tx| tx.put(&TEXTS, "a", b"text")).unwrap();
     let made = db.checkpoint().unwrap();
     assert_eq!((made.layers, made.image), (1, made.redo_from));
+    assert_eq!(db.checkpoints().image, made.image);
     put(&db, 50..150, 2);
     db.run(|tx| tx.delete(&NUMBERS, &7)).unwrap();
     drop(db);
@@ -73,6 +74,8 @@ fn a_restart_finds_what_the_checkpoint_and_the_log_behind_it_hold() {
     let recovered = db.recovered();
     assert_eq!(recovered.checkpoint_rows, 101);
     assert_eq!((recovered.transactions, recovered.changes), (2, 101));
+    let stats = db.checkpoints();
+    assert_eq!((stats.image, stats.last), (made.image, None));
     let mut expected: BTreeMap<u64, u64> = (0..50).map(|key| (key, 1)).collect();
     expected.extend((50..150).map(|key| (key, 2)));
     expected.remove(&7);
