@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use crate::checkpoint::{Checkpoints, Permit, Trouble};
+use crate::checkpoint::{Checkpoints, Trouble};
 use crate::engine::Engine;
 
 /// A running thread; it ends when this is dropped.
@@ -24,8 +24,7 @@ impl Checkpointer {
         let checkpoints = engine.checkpoints.clone();
         // There may be enough log already.
         let (worker, end) = (engine.workers.background_worker(), engine.log.durable());
-        // Nobody makes one, so there is nothing to wait for.
-        let _ = checkpoints.pass(&worker, &mut Permit::default(), end);
+        checkpoints.ask(&worker, end);
         let (shared, engine) = (checkpoints.clone(), Arc::downgrade(engine));
         let thread = thread::Builder::new()
             .name("foxton-checkpoint".into())

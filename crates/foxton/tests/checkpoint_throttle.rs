@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use foxton::{Admission, Database, Durability, Options, Table};
+use foxton_log::device::fault::FaultDevice;
 use gate::{Gate, Opener};
 
 const ROWS: Table<u64, [u8]> = Table::new("rows");
@@ -225,6 +226,32 @@ fn a_task_that_waits_may_be_dropped_and_has_committed() {
     drop(opener);
     db.checkpoint().unwrap();
     put(&db, key);
+    assert_eq!(db.checkpoints().failed, 0);
+}
+
+#[test]
+fn commits_whose_tasks_are_dropped_ask_for_checkpoints_too() {
+    let mut options = options();
+    options.durability = Durability::Sync;
+    let device = FaultDevice::new();
+    // None is durable when it is looked at first.
+    device.slow_sync(Duration::from_millis(50));
+    let db = Database::open_on(Arc::new(device), options).unwrap();
+    put(&db, 0);
+    let mut context = Context::from_waker(Waker::noop());
+    // The next key may not be had until the keeper has let go of the one before.
+    let mut key = 1;
+    while db.checkpoints().made == 0 {
+        let mut tx = db.begin_async().unwrap();
+        let row = [0; ROW];
+        let is_there = pin!(tx.put(&ROWS, &key, &row))
+            .poll(&mut context)
+            .is_ready();
+        if is_there {
+            drop(pin!(tx.commit()).poll(&mut context));
+            key += 1;
+        }
+    }
     assert_eq!(db.checkpoints().failed, 0);
 }
 

@@ -227,8 +227,7 @@ impl Checkpoints {
         match self.throttle.pass(worker, permit, end) {
             Passed::Nothing => None,
             Passed::Ask => {
-                shim::lock(&self.bell).rung = true; // Site: "checkpoint due".
-                self.news.notify_all();
+                self.ring();
                 None
             }
             Passed::Wait(held) => {
@@ -236,6 +235,18 @@ impl Checkpoints {
                 Some(held)
             }
         }
+    }
+
+    /// For whoever is ahead and nobody can wait for: asks for a checkpoint if one is due.
+    pub(crate) fn ask(&self, worker: &Worker, end: Lsn) {
+        if self.throttle.asks(worker, end) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        shim::lock(&self.bell).rung = true; // Site: "checkpoint due".
+        self.news.notify_all();
     }
 
     /// Sleeps until a checkpoint is due. False: to stop.

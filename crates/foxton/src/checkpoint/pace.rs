@@ -102,7 +102,6 @@ impl<'g> Pace<'g> {
     ) -> Pace<'g> {
         gauge.done.store(0, Ordering::Relaxed);
         gauge.total.store(total.max(1), Ordering::Relaxed);
-        gauge.pressed.store(false, Ordering::Relaxed);
         let pace = Pace {
             gauge,
             speed,
@@ -115,7 +114,12 @@ impl<'g> Pace<'g> {
             whole: Cell::new(whole),
             share: Cell::new(0.0),
         };
+        // In this order: whoever comes to wait in between says so after this.
+        gauge.pressed.store(false, Ordering::Relaxed);
         pace.let_come();
+        if writers.throttle.waits().now > 0 {
+            gauge.pressed.store(true, Ordering::Relaxed);
+        }
         pace
     }
 
@@ -300,6 +304,17 @@ mod tests {
             let new = || Pace::new(&gauge, Speed::Bytes(1), 1, 1, writers);
             drop(new());
             assert!(!gauge.pressed.load(Ordering::Relaxed), "another one was");
+            // Of so many not all have room as soon as the next begins.
+            let shut = writers.throttle.shut(writers.worker);
+            writers.throttle.allow(writers.worker, Lsn::ZERO);
+            let pass = |_| {
+                let permit = &mut Permit::default();
+                writers.throttle.pass(writers.worker, permit, Lsn::new(1))
+            };
+            let waiting = (0..1_000).map(pass).collect::<Vec<_>>();
+            drop(new());
+            assert!(gauge.pressed.load(Ordering::Relaxed), "some wait");
+            drop((shut, waiting));
             let pace = new();
             gauge.pressed.store(true, Ordering::Relaxed);
             for _ in 0..1_000 {

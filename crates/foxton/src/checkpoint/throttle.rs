@@ -243,12 +243,11 @@ impl Throttle {
         worker.account().passed(&GATE);
         let mut gate = shim::lock(&self.gate);
         let Some(until) = gate.until else {
-            // I1. Another may have asked since it looked.
-            if end.bytes() < self.line.load(Relaxed) {
-                return Passed::Nothing;
-            }
-            self.line.store(u64::MAX, Relaxed);
-            return Passed::Ask;
+            // I1
+            return match self.is_first(end) {
+                true => Passed::Ask,
+                false => Passed::Nothing,
+            };
         };
         // Who waits leaves before the gate is opened, or when it is.
         permit.round = self.round.load(Relaxed);
@@ -273,6 +272,22 @@ impl Throttle {
             parker,
             ticket,
         })
+    }
+
+    /// Whether whoever has a record that ends at `end`, and does not wait, is to ask for a checkpoint.
+    pub(super) fn asks(&self, worker: &Worker, end: Lsn) -> bool {
+        worker.account().passed(&GATE);
+        let gate = shim::lock(&self.gate);
+        gate.until.is_none() && self.is_first(end)
+    }
+
+    /// Under the mutex, while none is being made: whether one is due that nobody has asked for; then somebody has.
+    fn is_first(&self, end: Lsn) -> bool {
+        let is_due = end.bytes() >= self.line.load(Relaxed);
+        if is_due {
+            self.line.store(u64::MAX, Relaxed);
+        }
+        is_due
     }
 
     /// A checkpoint is being made, and the log may come to `until`; further than before, if it has not just begun.

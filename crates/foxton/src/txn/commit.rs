@@ -382,6 +382,10 @@ impl Drop for Logged {
             if state.acknowledge(reached).is_ok() {
                 state.finish();
             }
+            if state.permit.is_ahead() {
+                // Nobody is there to be held up.
+                state.engine.checkpoints.ask(&state.worker, state.place);
+            }
             State::put_away(state);
         }));
     }
