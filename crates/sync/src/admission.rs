@@ -11,7 +11,8 @@
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
 //! them and comes back to it past the line. After its tenure it hands the seat to
 //! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, the first
-//! has the seat, since who joins the line, and who watches, gives it what is free. A seat that is come back to is in nobody
+//! has the seat, since who joins the line, and who watches, gives it what was free twice in a row: once may be but the moment
+//! between two transactions. A seat that is come back to is in nobody
 //! else's hands: each has a cache line of its own (`seats`), where one count of
 //! all would go from processor to processor twice in each transaction.
 //!
@@ -30,8 +31,8 @@
 //!   it and its lane in its claim; who leaves one hands it on or leaves it free.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
-//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
-//!   given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
+//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, and was when it looked last, whoever
+//!   should have given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
 //!   those who have the seats may be waiting for something that it holds, or may not be running at all. Seats bound
 //!   how many are at work while those at work come and go; they never decide whether somebody may.
 //! * I4  When a crowd is over, whoever is in line is let in, at the latest when the one who watches looks. Who joins the
@@ -100,12 +101,14 @@ pub static BLOCKED: Site = Site::new(
 
 /// How long a claim lasts while others wait.
 const TENURE: Duration = Duration::from_micros(500);
+/// A look at the clock costs as much as a part of a short transaction: so many end without one at most.
+const MOST_UNSEEN: u32 = 16;
 /// Where few are blocked it lasts so many times as long.
 const LONG: u32 = 4;
 /// How often it is looked for those in line.
 const WATCH: Duration = Duration::from_millis(1);
 /// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
-const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
+const WATCHES: u32 = if cfg!(loom) { 2 } else { 10 };
 
 /// What a place's word says.
 const WAITING: u32 = 0;
@@ -133,11 +136,19 @@ pub struct Claim {
     lane: u32,
     /// Since when the tenure runs.
     since: Option<Instant>,
+    /// How often it left its seat in this tenure while others waited, and at which of those times the clock is looked at.
+    left: u32,
+    look_at: u32,
     /// What it counts by itself for the crowd.
     own: Own,
 }
 
 impl Claim {
+    fn begin_tenure(&mut self) {
+        self.since = Some(clock::now());
+        (self.left, self.look_at) = (0, 0);
+    }
+
     /// Whether it has a seat now.
     pub fn is_seated(&self) -> bool {
         self.is_seated
@@ -277,7 +288,7 @@ impl Admission {
         };
         claim.is_seated = true;
         claim.lane = lane;
-        claim.since = Some(clock::now());
+        claim.begin_tenure();
         0
     }
 
@@ -287,8 +298,16 @@ impl Admission {
         crowd.is_some_and(|crowd| crowd.is_over(self.waiting()))
     }
 
-    /// Whether it was seated so lately that it may keep its seat from those who wait.
-    fn has_tenure(&self, claim: &Claim) -> bool {
+    /// Whether it was seated so lately that it may keep its seat from those who wait, or if that was found a moment ago.
+    fn has_tenure(&self, claim: &mut Claim) -> bool {
+        claim.left = claim.left.saturating_add(1);
+        if claim.left < claim.look_at {
+            return true;
+        }
+        // The next look is due after an eighth as many as there have been.
+        claim.look_at = claim
+            .left
+            .saturating_add((claim.left / 8).clamp(1, MOST_UNSEEN));
         let is_long = self.crowd.as_ref().is_some_and(Crowd::is_long);
         let tenure = self.tenure.saturating_mul(if is_long { LONG } else { 1 });
         claim.since.is_some_and(|since| since.elapsed() < tenure)
@@ -365,17 +384,20 @@ impl Admission {
                 }
             }
         }
-        claim.since = claim.is_seated.then(clock::now);
+        match claim.is_seated {
+            true => claim.begin_tenure(),
+            false => claim.since = None,
+        }
         1 + watches
     }
 
-    /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
-    /// the first, perhaps to itself.
+    /// Puts it at the end of the line. A seat that was left free, now and when it was looked last, for one who did not come
+    /// back in time goes to the first, perhaps to itself.
     fn join(&self, place: &Arc<Place>) {
         let mut line = shim::lock(&self.line);
         line.join(place);
         self.length.store(line.len(), Ordering::Relaxed);
-        if let Some(lane) = self.seats.take() {
+        if let Some(lane) = self.seats.take_left() {
             self.give(line, 0, lane);
         }
     }
@@ -385,7 +407,7 @@ impl Admission {
         while self.becomes(shim::lock(&self.line), 0, LET_IN) {}
     }
 
-    /// The first has a seat if there is one, or goes in without if those in line are out of patience. Says how many
+    /// The first has a seat if one was left free, as in [`join`](Self::join), or goes in without if those in line are out of patience. Says how many
     /// have left the line.
     fn watch(&self, is_out_of_patience: bool) -> u64 {
         let line = shim::lock(&self.line);
@@ -393,7 +415,7 @@ impl Admission {
         if is_empty {
             return before;
         }
-        let left = match self.seats.take() {
+        let left = match self.seats.take_left() {
             Some(lane) => self.give(line, 0, lane),
             None => is_out_of_patience && self.becomes(line, 0, LET_IN),
         };
