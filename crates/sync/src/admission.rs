@@ -11,8 +11,8 @@
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
 //! them and comes back to it past the line. After its tenure it hands the seat to
 //! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, the first
-//! has the seat, since who joins the line, and who watches, gives it what was free twice in a row: once may be but the moment
-//! between two transactions. A seat that is come back to is in nobody
+//! has the seat, since who joins the line, and who watches, gives it what is free and still is a moment later: what is free for
+//! less is between two transactions. A seat that is come back to is in nobody
 //! else's hands: each has a cache line of its own (`seats`), where one count of
 //! all would go from processor to processor twice in each transaction.
 //!
@@ -31,8 +31,8 @@
 //!   it and its lane in its claim; who leaves one hands it on or leaves it free.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
-//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, and was when it looked last, whoever
-//!   should have given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
+//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
+//!   given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
 //!   those who have the seats may be waiting for something that it holds, or may not be running at all. Seats bound
 //!   how many are at work while those at work come and go; they never decide whether somebody may.
 //! * I4  When a crowd is over, whoever is in line is let in, at the latest when the one who watches looks. Who joins the
@@ -70,7 +70,7 @@ use std::time::{Duration, Instant};
 
 use crate::cache_line::CachePadded;
 use crate::clock;
-use crate::shim::{self, Arc, AtomicUsize, Mutex, MutexGuard, Ordering, thread};
+use crate::shim::{self, Arc, AtomicUsize, Mutex, MutexGuard, Ordering, hint, thread};
 use crate::site::{Component, Pattern, Site};
 
 mod crowd;
@@ -105,10 +105,13 @@ const TENURE: Duration = Duration::from_micros(500);
 const MOST_UNSEEN: u32 = 16;
 /// Where few are blocked it lasts so many times as long.
 const LONG: u32 = 4;
+/// How many turns of a loop those who are between two transactions have to come back to a seat that was found free: one or
+/// two microseconds. Who stays away for longer has other things to do, and others the seat.
+const MOMENT: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
 /// How often it is looked for those in line.
 const WATCH: Duration = Duration::from_millis(1);
 /// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
-const WATCHES: u32 = if cfg!(loom) { 2 } else { 10 };
+const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
 /// What a place's word says.
 const WAITING: u32 = 0;
@@ -391,15 +394,28 @@ impl Admission {
         1 + watches
     }
 
-    /// Puts it at the end of the line. A seat that was left free, now and when it was looked last, for one who did not come
-    /// back in time goes to the first, perhaps to itself.
+    /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
+    /// the first, perhaps to itself.
     fn join(&self, place: &Arc<Place>) {
         let mut line = shim::lock(&self.line);
         line.join(place);
         self.length.store(line.len(), Ordering::Relaxed);
-        if let Some(lane) = self.seats.take_left() {
-            self.give(line, 0, lane);
+        drop(line);
+        if let Some(lane) = self.take_left() {
+            self.give(shim::lock(&self.line), 0, lane);
         }
+    }
+
+    /// Takes a seat that is free, and still is a moment later: whoever is only between two transactions comes back in that.
+    fn take_left(&self) -> Option<u32> {
+        let left = self.seats.take_left();
+        if left.is_some() || self.seats.free() == 0 {
+            return left;
+        }
+        for _ in 0..MOMENT {
+            hint::spin_loop();
+        }
+        self.seats.take_left()
     }
 
     /// Lets everybody in, without seats.
@@ -407,15 +423,13 @@ impl Admission {
         while self.becomes(shim::lock(&self.line), 0, LET_IN) {}
     }
 
-    /// The first has a seat if one was left free, as in [`join`](Self::join), or goes in without if those in line are out of patience. Says how many
+    /// The first has a seat if one was left free, or goes in without if those in line are out of patience. Says how many
     /// have left the line.
     fn watch(&self, is_out_of_patience: bool) -> u64 {
+        let free = self.take_left();
         let line = shim::lock(&self.line);
-        let (before, is_empty) = (line.left, line.len() == 0);
-        if is_empty {
-            return before;
-        }
-        let left = match self.seats.take_left() {
+        let before = line.left;
+        let left = match free {
             Some(lane) => self.give(line, 0, lane),
             None => is_out_of_patience && self.becomes(line, 0, LET_IN),
         };

@@ -5,8 +5,8 @@
 //!
 //! Between two transactions a seat is free for a moment, and whoever looked just then would have it: its client would come
 //! back in vain, and stand in line with most of its tenure before it. So a seat that is found free is marked the first time,
-//! and taken from its client the second, if that has not been there in between (as pages get a second chance before they are
-//! evicted).
+//! and taken from its client the second, a moment later, if nobody has been there in between (as pages get a second chance
+//! before they are evicted).
 //!
 //! # State
 //!

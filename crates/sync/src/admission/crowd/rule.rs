@@ -49,7 +49,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 const WORTH: f64 = 1.03;
 /// The same where few are blocked: either the whole crowd does much more, or the host's noise made it look so.
 const WORTH_OF_LONG: f64 = 1.08;
-/// More than by this factor seats neither help nor harm: what says so is a host that gave or took away its processors.
+/// Seats do no more than by this factor: what says so is a host that gave its processors back.
 const CHANCE: f64 = 2.0;
 /// Seats that after so long have done less than this share of what was done without are lost: those who have them wait for
 /// something else.
@@ -62,6 +62,8 @@ const LONGEST_TERM: Duration = Duration::from_secs(8);
 /// A trial that is lost costs a part of a quarter of a second; one that was lost by chance costs what seats are worth for
 /// as long as this.
 const LONGEST_REST: Duration = LONGEST_TERM;
+/// Where a crowd stays, no rest takes so long.
+const LONG_AGO: Duration = LONGEST_REST.saturating_mul(2);
 /// And where it was hopeless: hardly two in a row are by chance.
 const LONGEST_OF_HOPELESS: Duration = Duration::from_secs(64);
 
@@ -248,6 +250,9 @@ impl Rule {
         match self.stage {
             Stage::Rest => {
                 if look.is_crowded && share.is_some_and(|share| share >= BUSY) {
+                    if self.lasts(look) > LONG_AGO {
+                        self.gain = None; // It was another crowd.
+                    }
                     self.enter(Stage::TrialWithout, look);
                 }
             }
@@ -328,7 +333,7 @@ impl Rule {
 
     /// What seats are worth, by all trials so far and this one, in which so much was done with them in a second.
     fn learn(&mut self, rate: f64) -> f64 {
-        let latest = (rate / self.without.max(1.0)).clamp(1.0 / CHANCE, CHANCE);
+        let latest = (rate / self.without.max(1.0)).min(CHANCE);
         let gain = self.gain.map_or(latest, |before| (before + latest) / 2.0);
         self.gain = Some(gain);
         gain
