@@ -362,7 +362,7 @@ impl Admission {
     #[cold]
     fn stand_in_line(&self, claim: &mut Claim) -> u64 {
         let place = Place::new();
-        self.join(&place);
+        let joined = self.join(&place);
         // How many had left the line when it looked last, and how often it looked since somebody did.
         let (mut left, mut in_vain) = (None, 0);
         let mut watches = 0_u64;
@@ -391,19 +391,21 @@ impl Admission {
             true => claim.begin_tenure(),
             false => claim.since = None,
         }
-        1 + watches
+        joined + watches
     }
 
     /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
-    /// the first, perhaps to itself.
-    fn join(&self, place: &Arc<Place>) {
+    /// the first, perhaps to itself. Says how often it passed the line.
+    fn join(&self, place: &Arc<Place>) -> u64 {
         let mut line = shim::lock(&self.line);
         line.join(place);
         self.length.store(line.len(), Ordering::Relaxed);
         drop(line);
-        if let Some(lane) = self.take_left() {
-            self.give(shim::lock(&self.line), 0, lane);
-        }
+        let Some(lane) = self.take_left() else {
+            return 1;
+        };
+        self.give(shim::lock(&self.line), 0, lane);
+        2
     }
 
     /// Takes a seat that is free, and still is a moment later: whoever is only between two transactions comes back in that.

@@ -207,7 +207,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
     ),
     (
         "crates/sync/src/admission.rs",
-        4,
+        5,
         "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",
     ),
     (
