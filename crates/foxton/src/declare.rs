@@ -170,7 +170,7 @@ impl Forgotten {
             }
             for record in batch {
                 worker.account().passed(&VALUE);
-                if let Some(value) = record.swap(None) {
+                if let Some(value) = record.swap(None, &guard) {
                     value.retire(guard.participant());
                 }
                 // If it is gone already, so much the better.

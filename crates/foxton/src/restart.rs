@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
 use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, reader, segment};
-use foxton_store::memory::{NewRecord, Next, ValueBlock};
+use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::worker::{Worker, Workers};
 
 use crate::catalog::{Catalog, OpenTable};
@@ -400,8 +400,13 @@ impl Hand {
             }
             return Ok(());
         };
-        let block = new.map(ValueBlock::new).transpose().expect(WITHIN);
-        if let Some(old) = record.swap(block) {
+        // Nothing is ever put back.
+        let now = guard.participant().seen();
+        let old = match new {
+            Some(new) => record.put(new, &guard, now).expect(WITHIN),
+            None => record.swap(None, &guard),
+        };
+        if let Some(old) = old {
             old.retire(guard.participant());
         }
         if new.is_none() {

@@ -239,6 +239,50 @@ fn play(db: &Database, model: &mut Model, random: &mut Random) {
 }
 
 /// What is undone goes to the log in parts, as what is done does.
+/// A value that is replaced may be overwritten once nobody reads it, which is so after a while; but not by the transaction that may want it
+/// back, however long that takes.
+#[test]
+fn values_are_kept_until_the_end_however_many_updates_others_make_meanwhile() {
+    let db = database(Options::tiny(), TWO);
+    let meanwhile = |turn: i64| {
+        for _ in 0..3000 {
+            let mut other = db.begin().unwrap();
+            other.put(&TABLE, &2, &turn).unwrap();
+            other.commit().unwrap();
+        }
+    };
+    for last in 0..4 {
+        // So that row 1 lies here and there.
+        meanwhile(last);
+        let mut tx = db.begin().unwrap();
+        tx.put(&TABLE, &1, &(100 + last)).unwrap();
+        tx.commit().unwrap();
+        meanwhile(last);
+
+        let mut tx = db.begin().unwrap();
+        let mut before = vec![(tx.savepoint().unwrap(), 100 + last)];
+        for turn in 1..5 {
+            tx.put(&TABLE, &1, &turn).unwrap();
+            before.push((tx.savepoint().unwrap(), turn));
+            meanwhile(turn);
+        }
+        for (savepoint, value) in before.iter().rev() {
+            tx.rollback_to(savepoint).unwrap();
+            assert_eq!(tx.get(&TABLE, &1).unwrap(), Some(*value));
+            meanwhile(*value);
+        }
+        tx.put(&TABLE, &1, &-1).unwrap();
+        meanwhile(-1);
+        tx.put(&TABLE, &1, &-2).unwrap();
+        meanwhile(-2);
+        tx.rollback();
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get(&TABLE, &1).unwrap(), Some(100 + last));
+        tx.commit().unwrap();
+    }
+    db.verify();
+}
+
 #[test]
 fn going_back_over_much_needs_no_more_memory_than_going_on() {
     const LARGE: Table<u64, [u8]> = Table::new("large");

@@ -15,7 +15,7 @@ fn table_of(domain: &Domain) -> Table {
     let record = inserted.expect("a new key");
     assert!(
         record
-            .swap(Some(ValueBlock::new(b"value").expect("short")))
+            .swap(Some(ValueBlock::new(b"value").expect("short")), &guard)
             .is_none()
     );
     table
@@ -52,5 +52,16 @@ fn a_participant_of_another_domain_that_retires() {
     let (here, there) = (domain.participant(), other.participant());
     let guard = here.pin();
     let record = table.get(&guard, b"key").expect("inserted");
-    record.swap(None).expect("a value").retire(&there);
+    record.swap(None, &guard).expect("a value").retire(&there);
+}
+
+#[test]
+#[should_panic(expected = "a value is replaced under a guard of its table's domain")]
+fn a_guard_of_another_domain_that_replaces() {
+    let (domain, other) = (Domain::new(), Domain::new());
+    let table = table_of(&domain);
+    let (here, there) = (domain.participant(), other.participant());
+    let guard = here.pin();
+    let record = table.get(&guard, b"key").expect("inserted");
+    let _ = record.put(b"other", &there.pin(), there.seen());
 }

@@ -10,7 +10,7 @@
 // A race detector keeps memory of its own.
 #![cfg(not(any(loom, foxton_tsan)))]
 
-use foxton_store::memory::{NewRecord, Next, Table, ValueBlock};
+use foxton_store::memory::{NewRecord, Next, Table};
 use foxton_sync::worker::{Worker, Workers};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -70,7 +70,7 @@ fn take(table: &Table, worker: &Worker) -> bool {
     let Some(first) = table.forward(&guard, Bound::Unbounded).advance().record else {
         return false;
     };
-    let value = first.swap(None);
+    let value = first.swap(None, &guard);
     let _ = table.remove(&guard, first, Next::Any);
     // The first value is the record's own memory.
     value.is_some()
@@ -135,9 +135,8 @@ fn drops(rounds: u64) {
             let record = table
                 .get(&guard, &number.to_be_bytes())
                 .expect("just inserted");
-            let value = ValueBlock::new(&[1; VALUE_BYTES]).expect("short");
-            record
-                .swap(Some(value))
+            let old = record.put(&[1; VALUE_BYTES], &guard, worker.participant().seen());
+            old.expect("short")
                 .expect("a value")
                 .retire(guard.participant());
         }
@@ -161,7 +160,7 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
         .record
         .expect("not empty");
     first
-        .swap(None)
+        .swap(None, &guard)
         .expect("a value")
         .retire(guard.participant());
     table.remove(&guard, first, Next::Any).is_ok()
@@ -171,9 +170,8 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
 fn update(table: &Table, worker: &Worker, byte: u8) {
     let guard = worker.pin();
     let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
-    let value = ValueBlock::new(&[byte; VALUE_BYTES]).expect("short");
-    record
-        .swap(Some(value))
+    let old = record.put(&[byte; VALUE_BYTES], &guard, worker.participant().seen());
+    old.expect("short")
         .expect("a value")
         .retire(guard.participant());
 }

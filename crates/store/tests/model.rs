@@ -154,7 +154,7 @@ impl<const N: usize> Pair<N> {
             self.table.remove(guard, record, Next::Any),
             Err(RemoveRefused::NotGhost)
         );
-        let value = record.swap(None);
+        let value = record.swap(None, guard);
         assert!(record.is_ghost() && record.value(&mut guard.hazard()).is_none());
         let place = self.table.successor(guard, &key, false);
         let wrong = if place.record.is_some() {
@@ -201,11 +201,13 @@ impl<const N: usize> Pair<N> {
             return;
         };
         let new = vec![random.below(256) as u8; random.below(40) as usize];
-        let old = record.swap(Some(ValueBlock::new(&new).expect("within the limits")));
+        let kept_since = guard.participant().seen();
+        let old = record.put(&new, guard, kept_since);
+        let old = old.expect("within the limits");
         assert_eq!(record.value(&mut guard.hazard()), Some(&new[..]));
         if random.below(2) == 0 {
             record
-                .swap(old)
+                .swap(old, guard)
                 .expect("not a ghost")
                 .retire(guard.participant());
         } else {
@@ -302,7 +304,7 @@ fn compare<const N: usize>(keys: Keys, steps: usize) {
             let guard = participant.pin();
             let record = pair.table.get(&guard, &key).expect("in the map");
             record
-                .swap(None)
+                .swap(None, &guard)
                 .expect("not a ghost")
                 .retire(guard.participant());
             pair.table

@@ -6,7 +6,7 @@
 
 #![cfg(not(loom))]
 
-use foxton_store::memory::{InsertRefused, NewRecord, Next, Place, Record, Table, ValueBlock};
+use foxton_store::memory::{InsertRefused, NewRecord, Next, Place, Record, Table};
 use foxton_sync::epoch::Guard;
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ fn remove<const N: usize>(table: &Table<N>, guard: &Guard<'_>, number: u64) -> b
         return false;
     };
     check(guard, record);
-    if let Some(value) = record.swap(None) {
+    if let Some(value) = record.swap(None, guard) {
         value.retire(guard.participant());
     }
     table.remove(guard, record, Next::Any).is_ok()
@@ -172,10 +172,15 @@ fn same_keys(threads: u64, time: Duration) {
                         return;
                     };
                     let value = pattern(number, worker.random());
-                    let old = record.swap(Some(ValueBlock::new(&value).expect("short")));
+                    let kept_since = worker.participant().seen();
+                    let old = record.put(&value, &guard, kept_since).expect("short");
                     check(&guard, record);
                     let undone = worker.random_below(2) == 0;
-                    let gone = if undone { record.swap(old) } else { old };
+                    let gone = if undone {
+                        record.swap(old, &guard)
+                    } else {
+                        old
+                    };
                     if let Some(gone) = gone {
                         gone.retire(guard.participant());
                     }

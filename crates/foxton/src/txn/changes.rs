@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
+use foxton_sync::epoch::{Guard, Stamp};
 
 use crate::redo::{Change, Effect};
 
@@ -54,6 +55,7 @@ pub(crate) struct Changes {
     pub(super) left: BTreeSet<(usize, Box<[u8]>)>,
     /// Parts that have gone to the log.
     pub(crate) parts: u64,
+    kept_since: Option<Stamp>,
 }
 
 impl Changes {
@@ -121,6 +123,16 @@ impl Changes {
         });
     }
 
+    /// Since when what is replaced is kept to be put back: not after the first change that is to be undone.
+    pub(crate) fn kept_since(&mut self, guard: &Guard<'_>) -> Stamp {
+        if self.undo.is_empty() {
+            self.kept_since = None;
+        }
+        *self
+            .kept_since
+            .get_or_insert_with(|| guard.participant().seen())
+    }
+
     /// Whether nothing of it is for the log.
     pub(crate) fn has_no_redo(&self) -> bool {
         self.redo.is_empty() && self.first_part.is_none()
@@ -162,5 +174,33 @@ impl Changes {
         self.redo.shrink_to(KEPT_BYTES);
         self.first_part = None;
         self.parts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foxton_sync::epoch::Domain;
+
+    #[test]
+    fn values_are_kept_from_the_first_change_to_the_end_and_no_longer() {
+        let domain = Domain::new();
+        let participant = domain.participant();
+        let mut changes = Changes::default();
+        for first in [0, 2] {
+            for epoch in [first, first + 1] {
+                assert_eq!(domain.epoch(), epoch);
+                let kept_since = changes.kept_since(&participant.pin());
+                assert_eq!(kept_since.epoch(), first);
+                changes.note_unlogged(0, b"key", None, GhostIf::Never);
+                participant.advance();
+            }
+            changes.clear();
+        }
+        assert_eq!(changes.kept_since(&participant.pin()).epoch(), 4);
+        changes.note_unlogged(0, b"key", None, GhostIf::Never);
+        participant.advance();
+        changes.forget_since(0);
+        assert_eq!(changes.kept_since(&participant.pin()).epoch(), 5);
     }
 }

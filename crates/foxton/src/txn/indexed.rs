@@ -31,7 +31,7 @@
 use std::sync::Arc;
 
 use foxton_lock::name::Name;
-use foxton_store::memory::{VALUE, ValueBlock};
+use foxton_store::memory::{Record, VALUE};
 
 use super::changes::GhostIf;
 use super::insert::Inserter;
@@ -278,13 +278,16 @@ impl State {
         let (mut before, mut old) = (None, None);
         let mut hazard = guard.hazard();
         if !row_is_new {
-            let block = new.map(ValueBlock::new).transpose()?;
             // Only who holds the key exclusively removes its record, and we do.
             let record = table.rows.get(&guard, key).expect("it was there");
             // It stays for as long as the hazard, whoever owns it.
             before = record.value(&mut hazard);
             worker.account().passed(&VALUE);
-            old = record.swap(block);
+            let kept_since = changes.kept_since(&guard);
+            old = match new {
+                Some(new) => record.put(new, &guard, kept_since)?,
+                None => record.swap(None, &guard),
+            };
         }
         let id = table.record.id;
         changes.note(at, (id, key), (before, new), old, engine.patches());
@@ -292,20 +295,25 @@ impl State {
         for entry in &statement.entries {
             let rows = &tables[entry.place].table.rows;
             let entry_key = statement.key(entry);
-            let swap = |block| {
-                let record = rows.get(&guard, entry_key);
+            let record = || {
                 worker.account().passed(&VALUE);
-                record.and_then(|record| record.swap(block))
+                rows.get(&guard, entry_key)
             };
             let (old, ghost_if) = match entry.change {
                 EntryChange::Added => (None, GhostIf::RolledBack),
-                EntryChange::Remove => (swap(None), GhostIf::Committed),
+                EntryChange::Remove => {
+                    let old = record().and_then(|record| record.swap(None, &guard));
+                    (old, GhostIf::Committed)
+                }
                 EntryChange::Add => {
                     let mut bytes = Vec::new();
                     let kind = set.open[entry.index].kind;
                     kind.write_value(entry.index_bytes, key, &mut bytes);
-                    let block = ValueBlock::new(&bytes).expect("no longer than a key");
-                    (swap(Some(block)), GhostIf::RolledBack)
+                    let kept_since = changes.kept_since(&guard);
+                    let put = |record: &Record| record.put(&bytes, &guard, kept_since);
+                    let old =
+                        record().and_then(|record| put(record).expect("no longer than a key"));
+                    (old, GhostIf::RolledBack)
                 }
             };
             changes.note_unlogged(entry.place, entry_key, old, ghost_if);
@@ -338,7 +346,7 @@ impl State {
             let key = statement.key(entry);
             let record = tables[entry.place].table.rows.get(&guard, key);
             worker.account().passed(&VALUE);
-            if let Some(value) = record.and_then(|record| record.swap(None)) {
+            if let Some(value) = record.and_then(|record| record.swap(None, &guard)) {
                 value.retire(guard.participant());
             }
             changes.left.insert((entry.place, key.into()));

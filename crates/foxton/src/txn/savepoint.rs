@@ -150,7 +150,7 @@ impl State {
             return;
         }
         worker.account().passed(&VALUE);
-        if let Some(new) = record.swap(old) {
+        if let Some(new) = record.swap(old, &guard) {
             new.retire(guard.participant());
         }
         if log && undo.is_logged {

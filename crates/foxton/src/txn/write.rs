@@ -30,7 +30,7 @@
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
-use foxton_store::memory::{VALUE, ValueBlock};
+use foxton_store::memory::VALUE;
 
 use super::insert::Inserter;
 use super::state::{Locker, State};
@@ -100,12 +100,15 @@ impl State {
                     Write::Delete if !existed => return Ok(Step::Done(false)),
                     _ => {}
                 }
-                let block = new.map(ValueBlock::new).transpose()?;
                 // It stays for as long as the hazard, whoever owns it.
                 let mut hazard = guard.hazard();
                 let before = record.value(&mut hazard);
                 worker.account().passed(&VALUE);
-                let old = record.swap(block);
+                let kept_since = changes.kept_since(&guard);
+                let old = match new {
+                    Some(new) => record.put(new, &guard, kept_since)?,
+                    None => record.swap(None, &guard),
+                };
                 changes.note(index, (id, key), (before, new), old, patches);
                 return Ok(Step::Done(existed));
             }

@@ -7,7 +7,7 @@
 //! ```text
 //!    0        8        16       24           28          30       31       32
 //!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
-//!   | anchor | value  | domain | tail bytes | key bytes | linked | inside | key  | pad4 | block   |
+//!   | anchor | value  | domain room | tail bytes | key bytes | linked | inside | key  | pad4 | block   |
 //!   +--------+--------+--------+------------+-----------+--------+--------+-------------+---------+
 //!                |                                                                      ^
 //!                +---- first here, if the record was made with a value -----------------+
@@ -15,12 +15,12 @@
 //! ```
 //!
 //! The first value lies behind the key, so that reading a loaded row touches adjacent cache lines
-//! and costs one allocation. Its room is not used again once another value replaced it: readers may
-//! still be there. It goes when the record goes.
+//! and costs one allocation. The next one lies elsewhere, since readers may still be there; then the room behind the
+//! key is used again (`room.rs`). It goes when the record goes.
 //!
 //! # Invariants
 //!
-//! * I1  Key, domain and lengths never change once the record is in a table.
+//! * I1  Key, domain and the length of the tail never change once the record is in a table.
 //! * I2  A `&Record` is only ever borrowed from a pinned guard of the domain in which the record
 //!   will be retired, and from the table. So while it lives, the record is not freed.
 //! * I3  `value` owns the block it points to (I2 of `value.rs`): putting one in takes the
@@ -43,8 +43,8 @@
 //! If B is freed together with the record, the record was retired (or the table dropped), and our
 //! reader still borrows it, so neither has happened (I2).
 //!
-//! The block inside is named by the address of the record alone. It is put back only into a record at
-//! that address that has a block inside; its memory is that record's own, so the pointer is good even
+//! The block inside is named by the address of the record and how its room was left. It is put back only into a record at
+//! that address whose room was left so; its memory is that record's own, so the pointer is good even
 //! if it is another record than the one the handle came from.
 //!
 //! Two writers that do not lock lose updates. They cannot lose memory: each block that went in comes
@@ -58,19 +58,25 @@
 //!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
 //!   every change after the first is an exchange, and exchanges continue each other's release.)
 
+use super::room::Room;
 use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, outside};
-use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
+use crate::TooLong;
 use foxton_sync::cache_line;
-use foxton_sync::epoch::Hazard;
-use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use foxton_sync::epoch::{Guard, Hazard, Stamp};
+use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering, untold::UnsafeCell};
 use foxton_sync::site::{Component, Pattern, Site};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, dealloc};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::slice;
+
+mod new;
+
+pub use new::NewRecord;
 
 /// A value exchanged for another: whoever writes a row meets there whoever wrote it before. A record knows
-/// no worker, so whoever calls [`Record::swap`] counts it.
+/// no worker, so whoever calls [`Record::swap`] or [`Record::put`] counts it.
 ///
 /// ```
 /// use foxton_sync::worker::Workers;
@@ -85,7 +91,8 @@ pub static VALUE: Site = Site::new(Component::Latch, Pattern::Unbounded, "record
 struct Header {
     anchor: AtomicU64,
     value: AtomicPtr<value::Header>,
-    domain: usize,
+    domain: u32,
+    room: Room,
     tail_bytes: u32,
     key_bytes: u16,
     linked: AtomicBool,
@@ -105,8 +112,12 @@ pub(super) const ALIGN: usize = 16;
 #[repr(C, align(16))]
 pub struct Record {
     header: Header,
-    tail: [u8],
+    /// The key, which never changes, and the block, which does while nobody looks.
+    tail: UnsafeCell<[u8]>,
 }
+
+// SAFETY: of its tail the key never changes (I1), and the block only while nobody else can look (`room.rs`); all else is `Sync`.
+unsafe impl Sync for Record {}
 
 const _: () = assert!(align_of::<Header>() <= ALIGN);
 
@@ -123,7 +134,9 @@ impl Record {
     /// The key.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        &self.tail[..usize::from(self.header.key_bytes)]
+        let start = self.tail.get().cast::<u8>();
+        // SAFETY: the tail begins with the key, which is never written again (I1).
+        unsafe { slice::from_raw_parts(start, self.header.key_bytes.into()) }
     }
 
     /// The value, or `None` for a ghost: a record whose key counts as absent, and which is only
@@ -172,16 +185,90 @@ impl Record {
     ///
     /// # Panics
     ///
-    /// If `new` came out of another record.
+    /// If `new` came out of another record, or its memory was used since, which wants somebody else who writes; and if
+    /// the guard is of another epoch domain than the table.
     #[inline]
-    pub fn swap(&self, new: Option<ValueBlock>) -> Option<ValueBlock> {
+    pub fn swap(&self, new: Option<ValueBlock>, guard: &Guard<'_>) -> Option<ValueBlock> {
+        self.assert_pinned(guard);
         let new = new.map_or(ptr::null_mut(), |block| self.adopt(block));
+        self.exchange(new, guard)
+    }
+
+    /// Puts a copy of `bytes` in the place of the value, and hands out what was there. The copy is made behind the key, if there is
+    /// room and no reader, or in memory of its own. What was in the record at `kept_since` and what came later may be wanted back,
+    /// and is left alone: whoever undoes its changes gives a stamp of before the first.
+    ///
+    /// Otherwise as [`Record::swap`].
+    ///
+    /// # Errors
+    ///
+    /// If there are more than [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another epoch domain than the table.
+    ///
+    /// ```
+    /// use foxton_store::memory::{NewRecord, Next, Table};
+    /// use foxton_sync::worker::Workers;
+    ///
+    /// let workers = Workers::new();
+    /// let table = Table::new(workers.domain());
+    /// let worker = workers.worker();
+    /// let guard = worker.pin();
+    /// let record = NewRecord::new(b"boat", Some(b"narrow"))?;
+    /// let record = table.insert(&guard, record, Next::Any).expect("a new key");
+    ///
+    /// let old = record.put(b"wide", &guard, worker.participant().stamp())?;
+    /// assert_eq!(record.value(&mut guard.hazard()), Some(&b"wide"[..]));
+    /// record.swap(old, &guard).expect("a value").retire(guard.participant());
+    /// assert_eq!(record.value(&mut guard.hazard()), Some(&b"narrow"[..]));
+    /// # Ok::<(), foxton_store::TooLong>(())
+    /// ```
+    #[inline]
+    pub fn put(
+        &self,
+        bytes: &[u8],
+        guard: &Guard<'_>,
+        kept_since: Stamp,
+    ) -> Result<Option<ValueBlock>, TooLong> {
+        self.assert_pinned(guard);
+        guard.participant().tick();
+        let room = self
+            .inside_block()
+            .filter(|_| bytes.len() <= self.room_bytes())
+            .filter(|_| self.header.room.claim(guard.participant(), kept_since));
+        let new = match room {
+            Some(block) => {
+                // SAFETY: the room is ours (I6 of `room.rs`) and nobody looks (I8); there is a block, and it has room.
+                unsafe { value::write(block, bytes) };
+                block.as_ptr()
+            }
+            None => self.adopt(ValueBlock::new(bytes)?),
+        };
+        Ok(self.exchange(new, guard))
+    }
+
+    fn assert_pinned(&self, guard: &Guard<'_>) {
+        assert_eq!(
+            guard.domain().id(),
+            self.header.domain,
+            "a value is replaced under a guard of its table's domain"
+        );
+    }
+
+    /// Puts `new`, which is the record's, in the place of the value.
+    #[inline]
+    fn exchange(&self, new: *mut value::Header, guard: &Guard<'_>) -> Option<ValueBlock> {
         // Site: "record value".
         let old = self.header.value.swap(new, Ordering::AcqRel); // O1, O2
         let old = NonNull::new(old)?;
         let home = self.address();
         let origin = match is_outside(old) {
-            false => Origin::Inside { home },
+            false => Origin::Inside {
+                home,
+                left: self.header.room.leave(guard.participant()),
+            },
             true => Origin::Taken {
                 home,
                 domain: self.header.domain,
@@ -218,9 +305,14 @@ impl Record {
         self.header.linked.store(false, Ordering::Relaxed);
     }
 
-    /// Whether `block` may go into this record: it is new, or came from here.
+    /// Whether `block` may go into this record: it is new, or came from here, and its memory was not used since.
     pub fn may_take(&self, block: &ValueBlock) -> bool {
-        block.home().is_none_or(|home| home == self.address())
+        let here = self.address();
+        match block.origin() {
+            Origin::Fresh => true,
+            Origin::Taken { home, .. } => home == here,
+            Origin::Inside { home, left } => home == here && self.header.room.is_as(left),
+        }
     }
 
     /// The pointer that becomes the value, if the block may go into this record.
@@ -230,10 +322,12 @@ impl Record {
             Origin::Fresh => Some(outside(block)),
             Origin::Taken { home, .. } => (home == self.address()).then(|| outside(block)),
             // Not the handle's pointer: the record's own (see the first page).
-            Origin::Inside { home } => self.inside_block().filter(|_| home == self.address()),
+            Origin::Inside { home, left } => self
+                .inside_block()
+                .filter(|_| home == self.address() && self.header.room.take_back(left)),
         };
         // A foreign block is leaked by the panic, which is safe (I3 of `value.rs`).
-        own.expect("a block goes back into the record it came from")
+        own.expect("a block goes back into the record it came from, as it was")
             .as_ptr()
     }
 
@@ -243,9 +337,28 @@ impl Record {
         if !self.header.inside {
             return None;
         }
-        let offset = inside_offset(self.header.key_bytes.into());
-        let record = ptr::from_ref(self).cast::<u8>();
-        NonNull::new(record.wrapping_add(offset).cast_mut().cast())
+        let offset = inside_offset(self.header.key_bytes.into()) - size_of::<Header>();
+        NonNull::new(self.tail.get().cast::<u8>().wrapping_add(offset).cast())
+    }
+
+    /// Bytes that a value behind the key may have, if there is a block.
+    #[inline]
+    fn room_bytes(&self) -> usize {
+        let end = size_of::<Header>() + self.header.tail_bytes as usize;
+        end - inside_offset(self.header.key_bytes.into()) - value::HEADER_BYTES
+    }
+
+    /// Panics if pointer and room do not agree. Nobody may change the record meanwhile.
+    pub(super) fn verify(&self) {
+        // Relaxed: nobody else is here.
+        let value = NonNull::new(self.header.value.load(Ordering::Relaxed));
+        let is_inside = value.is_some_and(|value| !is_outside(value));
+        let in_use = self.header.room.is_in_use();
+        assert_eq!(
+            is_inside,
+            self.header.inside && in_use,
+            "the room behind the key has the value, or was left"
+        );
     }
 }
 
@@ -311,138 +424,6 @@ unsafe fn as_record<'a>(raw: NonNull<u8>) -> &'a Record {
     let whole = ptr::slice_from_raw_parts(raw.as_ptr(), tail_bytes) as *const Record;
     // SAFETY: the allocation has a header and `tail_bytes` behind it, rounded up to the alignment.
     unsafe { &*whole }
-}
-
-/// A record that is in no table yet.
-///
-/// ```
-/// use foxton_store::memory::NewRecord;
-///
-/// let record = NewRecord::new(b"key", Some(b"value"))?;
-/// assert_eq!(record.key(), b"key");
-/// # Ok::<(), foxton_store::TooLong>(())
-/// ```
-pub struct NewRecord {
-    raw: NonNull<u8>,
-}
-
-// SAFETY: it owns its record, whose parts may all go to another thread.
-unsafe impl Send for NewRecord {}
-// SAFETY: shared, it gives what a shared record gives.
-unsafe impl Sync for NewRecord {}
-
-impl fmt::Debug for NewRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewRecord")
-            .field("key", &self.key())
-            .finish_non_exhaustive()
-    }
-}
-
-impl NewRecord {
-    /// A record holding copies of `key` and `value`; without a value it is a ghost.
-    ///
-    /// # Errors
-    ///
-    /// If the key has more than [`MAX_KEY_BYTES`] or the value more than [`MAX_VALUE_BYTES`].
-    pub fn new(key: &[u8], value: Option<&[u8]>) -> Result<Self, TooLong> {
-        if key.len() > MAX_KEY_BYTES {
-            return Err(TooLong::Key { bytes: key.len() });
-        }
-        if let Some(value) = value.filter(|value| value.len() > MAX_VALUE_BYTES) {
-            return Err(TooLong::Value { bytes: value.len() });
-        }
-        let tail_bytes = match value {
-            Some(value) => {
-                let end = inside_offset(key.len()) + value::layout(value.len()).size();
-                end - size_of::<Header>()
-            }
-            None => key.len(),
-        };
-        let layout = layout(tail_bytes);
-        // SAFETY: the layout has a header and so is not empty.
-        let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        // SAFETY: the key follows the header, and the layout has room for it.
-        let key_place = unsafe { raw.add(size_of::<Header>()) };
-        // SAFETY: as above, and the slices do not overlap: one was just allocated.
-        unsafe { key_place.copy_from_nonoverlapping(slice_start(key), key.len()) };
-        let block = match value {
-            Some(value) => {
-                let padding = inside_offset(key.len()) - size_of::<Header>() - key.len();
-                // SAFETY: between the key and the block.
-                let gap = unsafe { key_place.add(key.len()) };
-                // SAFETY: as above.
-                unsafe { gap.write_bytes(0, padding) };
-                // SAFETY: as above; the block follows.
-                let place = unsafe { gap.add(padding) };
-                // SAFETY: the layout has room for the block there, aligned.
-                let block = unsafe { value::make(place, value.len()) };
-                // SAFETY: just made.
-                let content = unsafe { value::content(block) };
-                // SAFETY: the block has room for these bytes, and the slices do not overlap.
-                unsafe { content.copy_from_nonoverlapping(slice_start(value), value.len()) };
-                block.as_ptr()
-            }
-            None => ptr::null_mut(),
-        };
-        let header = Header {
-            anchor: AtomicU64::new(0),
-            value: AtomicPtr::new(block),
-            domain: 0,
-            tail_bytes: u32::try_from(tail_bytes).expect("keys and values have a maximum"),
-            key_bytes: u16::try_from(key.len()).expect("keys have a maximum"),
-            linked: AtomicBool::new(false),
-            inside: value.is_some(),
-        };
-        // SAFETY: the layout begins with a header.
-        unsafe { raw.cast::<Header>().write(header) };
-        Ok(Self { raw })
-    }
-
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        self.record().key()
-    }
-
-    /// Where a log position can be put before anyone else sees the record; see [`Record::anchor`].
-    pub fn anchor(&self) -> &AtomicU64 {
-        self.record().anchor()
-    }
-
-    /// Where its memory begins, as a number, and how many bytes it has.
-    pub fn extent(&self) -> (usize, usize) {
-        let bytes = size_of::<Header>() + self.record().header.tail_bytes as usize;
-        (self.raw.addr().get(), bytes)
-    }
-
-    fn record(&self) -> &Record {
-        // SAFETY: ours until it is dropped or put into a table, which takes `self`.
-        unsafe { as_record(self.raw) }
-    }
-
-    /// The record, as it goes into a table of `domain`. Whoever gets it frees it (I5).
-    pub(super) fn into_linked(self, domain: usize) -> NonNull<u8> {
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: nobody else has the record, and no reference to it lives.
-        let header = unsafe { &mut *this.raw.cast::<Header>().as_ptr() };
-        header.domain = domain;
-        // Relaxed: whoever publishes the record publishes this with it.
-        header.linked.store(true, Ordering::Relaxed);
-        this.raw
-    }
-}
-
-impl Drop for NewRecord {
-    fn drop(&mut self) {
-        // SAFETY: it never came into a table: nobody else has it (I5).
-        unsafe { free(self.raw.as_ptr().cast()) };
-    }
-}
-
-fn slice_start(bytes: &[u8]) -> NonNull<u8> {
-    NonNull::from(bytes).cast()
 }
 
 /// A record that was found, and not looked at yet.

@@ -48,12 +48,12 @@ const SAMPLE: usize = 256;
 /// let record = table.insert(&guard, record, place.record.into()).expect("nobody else is here");
 /// assert!(!table.unchanged(&place.token));
 ///
-/// let undo = record.swap(Some(ValueBlock::new(b"wide")?));
+/// let undo = record.swap(Some(ValueBlock::new(b"wide")?), &guard);
 /// assert_eq!(record.value(&mut guard.hazard()), Some(&b"wide"[..]));
-/// record.swap(undo).expect("a value").retire(guard.participant());
+/// record.swap(undo, &guard).expect("a value").retire(guard.participant());
 /// assert_eq!(record.value(&mut guard.hazard()), Some(&b"narrow"[..]));
 ///
-/// drop(record.swap(None)); // A ghost. The first value is the record's own memory.
+/// drop(record.swap(None, &guard)); // A ghost. The first value is the record's own memory.
 /// table.remove(&guard, record, Next::End)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

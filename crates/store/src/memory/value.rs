@@ -8,11 +8,12 @@
 //!            +-------------+----------------------+
 //! ```
 //!
-//! A block lies in an allocation of its own, or inside its record (see `record.rs`).
+//! A block lies in an allocation of its own, or inside its record (see `record.rs`), where it may be written anew once nobody looks
+//! (`room.rs`).
 //!
 //! # Invariants
 //!
-//! * I1  A block is written once, before anyone else can reach it, and never changed.
+//! * I1  A block is written before anyone else can reach it, and not changed while anyone can.
 //! * I2  At any time a block has exactly one owner: a [`ValueBlock`], the pointer of one record, or
 //!   the epoch domain that will free it. Ownership moves by value and by atomic exchange, never by copy.
 //! * I3  A block that readers could reach is freed only when no hazard of the domain in which they read names it, or together
@@ -22,8 +23,9 @@
 //! never put into a record may be dropped. One that came out of a record may still be read, so it
 //! must be put back or [retired](ValueBlock::retire); dropped, it is leaked, which is safe, if
 //! wasteful. The block inside a record is not memory of its own: its `ValueBlock` owns nothing but
-//! the right to put it back, and may be dropped.
+//! the right to put it back, for as long as the record lets it be, and may be dropped.
 
+use super::room::Left;
 use crate::{MAX_VALUE_BYTES, TooLong};
 use foxton_sync::epoch::Participant;
 use foxton_sync::shim::{AtomicU32, Ordering};
@@ -42,6 +44,9 @@ pub(super) struct Header {
 }
 
 pub(super) type Block = NonNull<Header>;
+
+/// What stands before the bytes, in bytes.
+pub(super) const HEADER_BYTES: usize = size_of::<Header>();
 
 /// Set in how a record points to a block, if that is an allocation of its own.
 const OUTSIDE: usize = 1;
@@ -89,6 +94,23 @@ pub(super) unsafe fn make(place: NonNull<u8>, length: usize) -> Block {
     // SAFETY: aligned and with room, says the caller.
     unsafe { block.write(header) };
     block
+}
+
+/// Writes a block anew.
+///
+/// # Safety
+///
+/// There is a block whose memory has room for as many bytes, and nobody else looks at it. `bytes` lie elsewhere.
+pub(super) unsafe fn write(block: Block, bytes: &[u8]) {
+    // SAFETY: the caller says that there is a block.
+    let header = unsafe { block.as_ref() };
+    let length = u32::try_from(bytes.len()).expect("values have a maximum");
+    // Relaxed: as in `make`.
+    header.length.store(length, Ordering::Relaxed);
+    // SAFETY: there is a block.
+    let content = unsafe { content(block) };
+    // SAFETY: there is room, nobody looks, and the two do not overlap, says the caller.
+    unsafe { content.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
 /// Where the bytes of a block are.
@@ -157,9 +179,9 @@ pub(super) enum Origin {
     /// Made by its holder; no reader ever saw it.
     Fresh,
     /// Taken out of the record at address `home`, in the epoch domain `domain`.
-    Taken { home: usize, domain: usize },
-    /// The block inside the record at address `home`.
-    Inside { home: usize },
+    Taken { home: usize, domain: u32 },
+    /// The block inside the record at address `home`, whose room was left so.
+    Inside { home: usize, left: Left },
 }
 
 /// A value outside of any record: one that will be put into a record, or one that was there and is
@@ -220,7 +242,7 @@ impl ValueBlock {
         })
     }
 
-    /// The bytes. `None` for a record's first value, whose memory belongs to the record: ask the
+    /// The bytes. `None` for a value that was behind its record's key, whose memory belongs to the record: ask the
     /// record, before exchanging it.
     pub fn bytes(&self) -> Option<&[u8]> {
         let own = !matches!(self.origin, Origin::Inside { .. });
@@ -228,12 +250,9 @@ impl ValueBlock {
         own.then(|| unsafe { bytes(self.block) })
     }
 
-    /// The address of the record it came from, unless it is new.
-    pub(super) fn home(&self) -> Option<usize> {
-        match self.origin {
-            Origin::Fresh => None,
-            Origin::Taken { home, .. } | Origin::Inside { home } => Some(home),
-        }
+    /// Where it comes from.
+    pub(super) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// Gives up the block. If readers may have seen it, it is freed once no hazard protects it;

@@ -89,6 +89,7 @@ fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>
             .record();
         let key = record.key();
         assert!(record.is_linked(), "a record in the tree is linked");
+        record.verify();
         let rest = behind_prefix(leaf, key);
         assert_eq!(leaf.head(slot), probe::head(rest), "the head of a record");
         assert_eq!(leaf.tag(slot), probe::tag(rest), "the tag of a record");

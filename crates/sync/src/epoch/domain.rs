@@ -11,7 +11,7 @@
 //!
 //! # Orderings
 //!
-//! * O2  `try_advance` (Release) to `due` (Acquire): who sees epoch t + 2 comes after everything that
+//! * O2  `try_advance` (Release) to `seen` (Acquire): who sees epoch t + 2 comes after everything that
 //!   O1 (of `slot`) put before the advance.
 //! * O3  the fence in `try_advance`, fence A of the argument on the page of `epoch`: between reading the
 //!   epoch and looking whether everybody has seen it.
@@ -22,12 +22,22 @@ use super::pile::{self, Pile};
 use super::slot::Slots;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicU64, Ordering, fence};
+use crate::shim::{Arc, AtomicU64, Ordering, fence, untold};
 use std::fmt;
+
+/// Ticks of all participants, in the lots that they bring them in, after which the epoch is tried. A try looks at every participant, some
+/// nanoseconds each.
+const LOTS: u64 = if cfg!(loom) { 1 } else { 16 };
+
+/// How many domains there have been.
+static DOMAINS: untold::AtomicU32 = untold::AtomicU32::new(0);
 
 /// What all clones of a domain are.
 pub(super) struct Shared {
+    id: u32,
     epoch: CachePadded<AtomicU64>,
+    /// Lots of ticks.
+    ticks: CachePadded<AtomicU64>,
     pub(super) slots: Slots,
     pile: Pile,
     behind_hazards: Pile,
@@ -40,6 +50,18 @@ impl Shared {
     pub(super) fn about_now(&self) -> u64 {
         // Relaxed: whoever needs it not too old has a fence before this.
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// The present epoch, or one of a moment ago; whoever sees it comes after everything that had to end for it to come.
+    #[inline]
+    pub(super) fn seen(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire) // O2
+    }
+
+    /// Takes a lot of ticks, and says whether somebody should try the epoch.
+    pub(super) fn take_ticks(&self) -> bool {
+        // Relaxed: a number, which leads to no memory.
+        self.ticks.fetch_add(1, Ordering::Relaxed) % LOTS == LOTS - 1
     }
 
     /// Advances the epoch if every pinned participant has seen the present one. Never waits.
@@ -60,7 +82,7 @@ impl Shared {
 
     /// The latest tag whose bags may be freed, if there is one yet.
     pub(super) fn due(&self) -> Option<u64> {
-        self.epoch.load(Ordering::Acquire).checked_sub(2) // O2, I4
+        self.seen().checked_sub(2) // I4
     }
 
     /// Takes a full bag, and says whether somebody should look what is due. Everything in it was unlinked before a
@@ -146,8 +168,20 @@ impl Eq for Domain {}
 
 impl Domain {
     /// A domain without participants.
+    ///
+    /// # Panics
+    ///
+    /// If this process had 4,294,967,295 of them before.
     pub fn new() -> Self {
+        // Relaxed: all that counts is that no number comes twice.
+        let count = DOMAINS.fetch_update(
+            untold::Ordering::Relaxed,
+            untold::Ordering::Relaxed,
+            |count| count.checked_add(1),
+        );
         Self(Arc::new(Shared {
+            id: count.expect("a process has less than 4,294,967,295 domains in its life"),
+            ticks: CachePadded::new(AtomicU64::new(0)),
             epoch: CachePadded::new(AtomicU64::new(0)),
             slots: Slots::new(),
             pile: Pile::new(pile::OF_THE_EPOCH),
@@ -173,10 +207,10 @@ impl Domain {
         kept.sum::<usize>() + self.0.pile.things() + self.0.behind_hazards.things()
     }
 
-    /// A number that no other living domain has.
+    /// A number that no other domain of this process has or had.
     #[inline]
-    pub fn id(&self) -> usize {
-        std::ptr::from_ref(&*self.0).addr()
+    pub fn id(&self) -> u32 {
+        self.0.id
     }
 }
 

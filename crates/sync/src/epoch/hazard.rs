@@ -54,12 +54,7 @@ pub(super) struct Hazards {
 
 impl Hazards {
     #[inline]
-    pub(super) fn take<'p>(
-        &'p self,
-        slot: &'p Slot,
-        domain: usize,
-        fence: Asymmetric,
-    ) -> Hazard<'p> {
+    pub(super) fn take<'p>(&'p self, slot: &'p Slot, domain: u32, fence: Asymmetric) -> Hazard<'p> {
         let taken = self.taken.get();
         let number = taken.trailing_ones() as usize;
         assert!(number < HAZARDS, "too much is looked at at once");
@@ -120,7 +115,7 @@ pub struct Hazard<'p> {
     place: &'p AtomicPtr<()>,
     all: &'p Hazards,
     bit: u8,
-    domain: usize,
+    domain: u32,
     fence: Asymmetric,
 }
 
@@ -149,7 +144,7 @@ impl Hazard<'_> {
 
     /// The number of its domain: see [`Domain::id`](super::Domain::id).
     #[inline]
-    pub fn domain(&self) -> usize {
+    pub fn domain(&self) -> u32 {
         self.domain
     }
 }

@@ -25,7 +25,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Sealing a bag, and trying to advance the epoch.
+/// Ticks that a participant brings to its domain at once.
+const LOT: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// Sealing a bag, bringing ticks, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
 
 /// Sealing a bag of what is behind hazards, and looking through all of them.
@@ -52,6 +55,7 @@ impl Domain {
             open: RefCell::new(Bag::default()),
             hazards: Hazards::default(),
             behind_hazards: RefCell::new(Bag::default()),
+            ticks: Cell::new(0),
         }
     }
 }
@@ -76,6 +80,7 @@ pub struct Participant {
     open: RefCell<Bag>,
     hazards: Hazards,
     behind_hazards: RefCell<Bag>,
+    ticks: Cell<u32>,
 }
 
 // SAFETY: the slot is reached through shared references only, is made of atomics, and stays as long
@@ -267,6 +272,43 @@ impl Participant {
     #[inline]
     pub fn has_passed(&self, stamp: Stamp) -> bool {
         self.domain.0.due().is_some_and(|due| stamp.0 <= due)
+    }
+
+    /// The present epoch, as a stamp: what was unlinked under a stamp that is two epochs older nobody can still look at.
+    /// For those who keep less than a whole [`Stamp`]; others ask [`has_passed`](Self::has_passed).
+    #[inline]
+    pub fn seen(&self) -> Stamp {
+        Stamp(self.domain.0.seen())
+    }
+
+    /// Says that something was done for which epochs should pass, though nothing was retired: about each 1,024th time,
+    /// all participants together, the epoch is tried.
+    ///
+    /// ```
+    /// use foxton_sync::epoch::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let participant = domain.participant();
+    /// for _ in 0..2048 {
+    ///     participant.tick();
+    /// }
+    /// assert_eq!(domain.epoch(), 2);
+    /// ```
+    #[inline]
+    pub fn tick(&self) {
+        let ticks = self.ticks.get() + 1;
+        self.ticks.set(ticks % LOT);
+        if ticks == LOT {
+            self.bring_ticks();
+        }
+    }
+
+    #[cold]
+    fn bring_ticks(&self) {
+        self.account.passed(&ADVANCE);
+        if self.domain.0.take_ticks() {
+            self.domain.0.try_advance();
+        }
     }
 
     /// Tries to advance the epoch, by looking at every participant. Never waits.

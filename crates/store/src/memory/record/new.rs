@@ -1,0 +1,143 @@
+//! Making a record.
+
+use super::{Header, Record, as_record, free, inside_offset, layout};
+use crate::memory::room::Room;
+use crate::memory::value;
+use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
+use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::alloc::{alloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::{self, NonNull};
+
+/// A record that is in no table yet.
+///
+/// ```
+/// use foxton_store::memory::NewRecord;
+///
+/// let record = NewRecord::new(b"key", Some(b"value"))?;
+/// assert_eq!(record.key(), b"key");
+/// # Ok::<(), foxton_store::TooLong>(())
+/// ```
+pub struct NewRecord {
+    raw: NonNull<u8>,
+}
+
+// SAFETY: it owns its record, whose parts may all go to another thread.
+unsafe impl Send for NewRecord {}
+// SAFETY: shared, it gives what a shared record gives.
+unsafe impl Sync for NewRecord {}
+
+impl fmt::Debug for NewRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewRecord")
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}
+
+impl NewRecord {
+    /// A record holding copies of `key` and `value`; without a value it is a ghost.
+    ///
+    /// # Errors
+    ///
+    /// If the key has more than [`MAX_KEY_BYTES`] or the value more than [`MAX_VALUE_BYTES`].
+    pub fn new(key: &[u8], value: Option<&[u8]>) -> Result<Self, TooLong> {
+        if key.len() > MAX_KEY_BYTES {
+            return Err(TooLong::Key { bytes: key.len() });
+        }
+        if let Some(value) = value.filter(|value| value.len() > MAX_VALUE_BYTES) {
+            return Err(TooLong::Value { bytes: value.len() });
+        }
+        let tail_bytes = match value {
+            Some(value) => {
+                let end = inside_offset(key.len()) + value::layout(value.len()).size();
+                end - size_of::<Header>()
+            }
+            None => key.len(),
+        };
+        let layout = layout(tail_bytes);
+        // SAFETY: the layout has a header and so is not empty.
+        let Some(raw) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: the key follows the header, and the layout has room for it.
+        let key_place = unsafe { raw.add(size_of::<Header>()) };
+        // SAFETY: as above, and the slices do not overlap: one was just allocated.
+        unsafe { key_place.copy_from_nonoverlapping(slice_start(key), key.len()) };
+        let block = match value {
+            Some(value) => {
+                let padding = inside_offset(key.len()) - size_of::<Header>() - key.len();
+                // SAFETY: between the key and the block.
+                let gap = unsafe { key_place.add(key.len()) };
+                // SAFETY: as above.
+                unsafe { gap.write_bytes(0, padding) };
+                // SAFETY: as above; the block follows.
+                let place = unsafe { gap.add(padding) };
+                // SAFETY: the layout has room for the block there, aligned.
+                let block = unsafe { value::make(place, value.len()) };
+                // SAFETY: just made.
+                let content = unsafe { value::content(block) };
+                // SAFETY: the block has room for these bytes, and the slices do not overlap.
+                unsafe { content.copy_from_nonoverlapping(slice_start(value), value.len()) };
+                block.as_ptr()
+            }
+            None => ptr::null_mut(),
+        };
+        let header = Header {
+            anchor: AtomicU64::new(0),
+            value: AtomicPtr::new(block),
+            domain: 0,
+            room: Room::in_use(),
+            tail_bytes: u32::try_from(tail_bytes).expect("keys and values have a maximum"),
+            key_bytes: u16::try_from(key.len()).expect("keys have a maximum"),
+            linked: AtomicBool::new(false),
+            inside: value.is_some(),
+        };
+        // SAFETY: the layout begins with a header.
+        unsafe { raw.cast::<Header>().write(header) };
+        Ok(Self { raw })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.record().key()
+    }
+
+    /// Where a log position can be put before anyone else sees the record; see [`Record::anchor`].
+    pub fn anchor(&self) -> &AtomicU64 {
+        self.record().anchor()
+    }
+
+    /// Where its memory begins, as a number, and how many bytes it has.
+    pub fn extent(&self) -> (usize, usize) {
+        let bytes = size_of::<Header>() + self.record().header.tail_bytes as usize;
+        (self.raw.addr().get(), bytes)
+    }
+
+    fn record(&self) -> &Record {
+        // SAFETY: ours until it is dropped or put into a table, which takes `self`.
+        unsafe { as_record(self.raw) }
+    }
+
+    /// The record, as it goes into a table of `domain`. Whoever gets it frees it (I5).
+    pub(in crate::memory) fn into_linked(self, domain: u32) -> NonNull<u8> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: nobody else has the record, and no reference to it lives.
+        let header = unsafe { &mut *this.raw.cast::<Header>().as_ptr() };
+        header.domain = domain;
+        // Relaxed: whoever publishes the record publishes this with it.
+        header.linked.store(true, Ordering::Relaxed);
+        this.raw
+    }
+}
+
+impl Drop for NewRecord {
+    fn drop(&mut self) {
+        // SAFETY: it never came into a table: nobody else has it (I5).
+        unsafe { free(self.raw.as_ptr().cast()) };
+    }
+}
+
+fn slice_start(bytes: &[u8]) -> NonNull<u8> {
+    NonNull::from(bytes).cast()
+}
