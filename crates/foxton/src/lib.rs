@@ -162,6 +162,9 @@ mod transaction;
 /// Transactions of tasks.
 mod asynchronous;
 
+/// Many keys read at once, by threads and by tasks.
+mod many;
+
 /// Reading by a secondary index, for threads.
 mod index_range;
 

@@ -133,6 +133,24 @@ impl Session {
         })
     }
 
+    /// Those of `keys` that are there, in the order of `keys`.
+    pub fn get_many_as(&mut self, keys: &[u64], lock: impl Into<LockOptions>) -> Saw {
+        let (keys, lock) = (keys.to_vec(), lock.into());
+        self.start(move |mut tx| async move {
+            let found = tx.get_many_locked(&TABLE, &keys, lock).await;
+            let saw = found.map_or_else(refused, |values| {
+                assert_eq!(values.len(), keys.len());
+                let pairs = keys.iter().zip(values);
+                Rows(
+                    pairs
+                        .filter_map(|(&key, value)| Some((key, value?)))
+                        .collect(),
+                )
+            });
+            (Some(tx), saw)
+        })
+    }
+
     pub fn put(&mut self, key: u64, value: i64) -> Saw {
         self.start(move |mut tx| async move {
             let saw = tx

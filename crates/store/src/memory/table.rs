@@ -98,6 +98,14 @@ pub struct Located<'g> {
 }
 
 impl<'g> Located<'g> {
+    /// Asks for the value's memory, which waits for the record's. For whoever has found several and looks at none yet.
+    #[inline]
+    pub fn fetch_value(&self) {
+        if let Some(pointer) = self.pointer {
+            pointer.prefetch_value();
+        }
+    }
+
     /// The record of `key`, which may be a ghost, as [`Table::get`] finds it now. The key and the table are those that
     /// were asked for. For whoever holds a lock on the key by now, so that nobody adds or removes it: what was found
     /// before is looked at, and looked for again only if it is not what is there now.
