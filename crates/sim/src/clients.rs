@@ -1,6 +1,6 @@
 //! Random transactions of many clients, every answer noted.
 //!
-//! Point reads and range reads, shared, for update and exclusive, that wait, that are refused rather than
+//! Point reads, one by one and many at once, and range reads, shared, for update and exclusive, that wait, that are refused rather than
 //! wait, and that pass over what is locked, upwards and downwards, whole and with a limit; the same by
 //! two indexes, one of them unique; writes of every kind, some of what was read just before, some of what was
 //! deleted just before; savepoints, gone back to and released; one of ten is rolled back. Few keys make
@@ -216,7 +216,8 @@ impl Client<'_> {
         }
         let key = self.random.below(self.plan.keys);
         match self.random.below(if self.plan.indexed { 20 } else { 15 }) {
-            0 | 1 => self.get(tx, key, Lock::Shared.into()),
+            0 => self.get_many(tx, key),
+            1 => self.get(tx, key, Lock::Shared.into()),
             2 => {
                 let lock = self.lock();
                 self.get(tx, key, lock)
@@ -274,6 +275,24 @@ impl Client<'_> {
             if found.is_some() || lock.wait != LockWait::Skip {
                 let saw = found.map(|row| Version::from_value(row.0));
                 client.record.note(Step::Get(key, saw, kept));
+            }
+        })
+    }
+
+    /// Reads some keys at once, fewer or more than are looked ahead together.
+    fn get_many(&mut self, tx: &mut Transaction, first: u64) -> Result<()> {
+        let more = self.random.below(20);
+        let more = (0..more).map(|_| self.random.below(self.plan.keys));
+        let keys: Vec<u64> = std::iter::once(first).chain(more).collect();
+        let lock = self.lock();
+        let kept = kept(self.level, lock);
+        let found = tx.get_many_locked(&ROWS, &keys, lock);
+        self.note_read(found, |client, found| {
+            for (key, found) in keys.into_iter().zip(found) {
+                if found.is_some() || lock.wait != LockWait::Skip {
+                    let saw = found.map(|row| Version::from_value(row.0));
+                    client.record.note(Step::Get(key, saw, kept));
+                }
             }
         })
     }

@@ -1,4 +1,5 @@
-//! Ours: strict two-phase locking, every read under its lock.
+//! Ours: strict two-phase locking, every read under its lock. The rows of a transaction are read one after the other, as
+//! in the other engines, or asked for in one call.
 
 use super::Durability;
 use crate::{
@@ -12,18 +13,26 @@ const TABLE: Table<u64, [u8]> = Table::new("rows");
 /// Rows of one transaction while loading.
 const AT_ONCE: u64 = 1_000;
 
-pub(crate) struct Foxton(Database);
+pub(crate) struct Foxton {
+    db: Database,
+    many: bool,
+}
 
-pub(crate) fn settings(durability: Durability) -> String {
+pub(crate) fn settings(durability: Durability, many: bool) -> String {
     let options = durability.options();
     format!(
-        "of this repository; options as they are by default (lock manager {}), durability {}",
-        options.lock_manager, options.durability
+        "of this repository; options as they are by default (lock manager {}), durability {}, {}",
+        options.lock_manager,
+        options.durability,
+        match many {
+            true => "the ten rows read by one call of get_many",
+            false => "rows read one by one",
+        }
     )
 }
 
 impl Foxton {
-    pub(crate) fn load(folder: &Path, durability: Durability) -> Outcome<Foxton> {
+    pub(crate) fn load(folder: &Path, durability: Durability, many: bool) -> Outcome<Foxton> {
         let db = Database::open_with(folder, durability.options())?;
         for first in (0..ROWS).step_by(AT_ONCE as usize) {
             db.run(|tx| {
@@ -32,29 +41,29 @@ impl Foxton {
                     .try_for_each(|key| tx.insert(&TABLE, &key, &row(key)))
             })?;
         }
-        Ok(Foxton(db))
+        Ok(Foxton { db, many })
     }
 }
 
 impl Store for Foxton {
     fn client(&self) -> Outcome<Box<dyn Client + '_>> {
-        Ok(Box::new(Session(&self.0)))
+        Ok(Box::new(Session(self)))
     }
 
     fn each(&self, see: &mut dyn FnMut(u64, &[u8])) -> Outcome {
-        let mut tx = self.0.begin()?;
+        let mut tx = self.db.begin()?;
         tx.range(&TABLE, ..)
             .for_each(|key, row: Vec<u8>| see(key, &row))?;
         Ok(tx.commit()?)
     }
 }
 
-struct Session<'s>(&'s Database);
+struct Session<'s>(&'s Foxton);
 
 impl Client for Session<'_> {
     fn attempt(&mut self, job: &Job) -> Outcome<Attempt> {
-        let mut tx = self.0.begin()?;
-        let done = body(&mut tx, job).and_then(|marks| tx.commit().map(|()| marks));
+        let mut tx = self.0.db.begin()?;
+        let done = body(&mut tx, job, self.0.many).and_then(|marks| tx.commit().map(|()| marks));
         match done {
             Ok(marks) => Ok(Attempt::Committed(marks)),
             Err(error) if error.is_retryable() => Ok(Attempt::Refused),
@@ -63,11 +72,16 @@ impl Client for Session<'_> {
     }
 }
 
-fn body(tx: &mut Transaction, job: &Job) -> foxton::Result<u64> {
+fn body(tx: &mut Transaction, job: &Job, many: bool) -> foxton::Result<u64> {
     let mut marks = 0_u64;
-    for key in &job.reads {
-        let read = tx.get_with(&TABLE, key, mark)?;
-        marks = marks.wrapping_add(read.unwrap_or(0));
+    if many {
+        let add = |_, row: Option<&[u8]>| marks = marks.wrapping_add(row.map_or(0, mark));
+        tx.get_many_with(&TABLE, &job.reads, add)?;
+    } else {
+        for key in &job.reads {
+            let read = tx.get_with(&TABLE, key, mark)?;
+            marks = marks.wrapping_add(read.unwrap_or(0));
+        }
     }
     for key in job.updates.iter().flatten() {
         if let Some(mut row) = tx.get_for_update(&TABLE, key)? {

@@ -43,6 +43,7 @@ pub(crate) use durability::Durability;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
     Foxton,
+    FoxtonMany,
     #[cfg(feature = "berkeley")]
     Berkeley,
     #[cfg(feature = "rocksdb")]
@@ -64,6 +65,7 @@ pub(crate) enum Engine {
 impl Engine {
     pub(crate) const ALL: &[Engine] = &[
         Engine::Foxton,
+        Engine::FoxtonMany,
         #[cfg(feature = "berkeley")]
         Engine::Berkeley,
         #[cfg(feature = "rocksdb")]
@@ -93,6 +95,7 @@ impl Engine {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Engine::Foxton => "foxton",
+            Engine::FoxtonMany => "foxton-many",
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => "berkeley",
             #[cfg(feature = "rocksdb")]
@@ -126,14 +129,15 @@ impl Engine {
     pub(crate) fn is_ours(self) -> bool {
         matches!(
             self,
-            Engine::Foxton | Engine::FoxtonLocks | Engine::FoxtonBucket
+            Engine::Foxton | Engine::FoxtonMany | Engine::FoxtonLocks | Engine::FoxtonBucket
         )
     }
 
     /// Opens it in `folder`, which is empty, and loads the rows.
     pub(crate) fn open(self, folder: &Path, durability: Durability) -> Outcome<Box<dyn Store>> {
         Ok(match self {
-            Engine::Foxton => Box::new(foxton::Foxton::load(folder, durability)?),
+            Engine::Foxton => Box::new(foxton::Foxton::load(folder, durability, false)?),
+            Engine::FoxtonMany => Box::new(foxton::Foxton::load(folder, durability, true)?),
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => Box::new(berkeley::Berkeley::load(folder, durability)?),
             #[cfg(feature = "rocksdb")]
@@ -156,7 +160,8 @@ impl Engine {
     /// Version and settings, in one line.
     pub(crate) fn settings(self, durability: Durability) -> String {
         match self {
-            Engine::Foxton => foxton::settings(durability),
+            Engine::Foxton => foxton::settings(durability, false),
+            Engine::FoxtonMany => foxton::settings(durability, true),
             #[cfg(feature = "berkeley")]
             Engine::Berkeley => berkeley::settings(durability),
             #[cfg(feature = "rocksdb")]
