@@ -6,7 +6,7 @@ mod random;
 
 use common::*;
 use foxton::codec::{Encoded, TypeName};
-use foxton::{Database, Isolation, Lock, MAX_KEY_BYTES, Options, Table};
+use foxton::{Canceller, Database, Isolation, Lock, MAX_KEY_BYTES, Options, Table, Transaction};
 use random::Random;
 
 const FIVE: &[(u64, i64)] = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)];
@@ -236,6 +236,53 @@ fn a_future_that_is_dropped_while_it_waits_withdraws() {
         assert_eq!(one.commit(), Done);
         vec![(1, 11), (2, 20), (3, 33), (4, 40), (5, 50)]
     });
+}
+
+#[test]
+fn too_many_are_traded_for_their_table_as_one_by_one() {
+    over_all_managers(|mut options| {
+        options.lock_escalation = 8;
+        let keys: Vec<u64> = (0..100).map(|number| number << 16).collect();
+        let names = |many: bool| {
+            let db = database(options.clone(), FIVE);
+            let read = |tx: &mut Transaction| match many {
+                true => tx.get_many(&TABLE, &keys).unwrap(),
+                false => keys
+                    .iter()
+                    .map(|key| tx.get(&TABLE, key).unwrap())
+                    .collect(),
+            };
+            let mut tx = db.begin().unwrap();
+            assert_eq!(read(&mut tx), vec![None; keys.len()]);
+            assert_eq!(db.stats().locks.escalations, 1);
+            let names = db.locks().len();
+            tx.commit().unwrap();
+            assert!(db.locks().is_empty());
+            names
+        };
+        assert_eq!(names(true), names(false));
+    });
+}
+
+#[test]
+fn a_canceller_ends_it_at_the_next_key() {
+    let db = database(Options::tiny(), FIVE);
+    let canceller = Canceller::new();
+    let mut tx = db.begin().unwrap();
+    tx.set_canceller(&canceller);
+    tx.put(&TABLE, &1, &11).unwrap();
+    let mut seen = Vec::new();
+    let read = tx.get_many_with(&TABLE, &[5, 4, 3, 2, 1], |place, _| {
+        seen.push(place);
+        if place == 2 {
+            canceller.cancel();
+        }
+    });
+    assert_eq!(read.unwrap_err().code(), "cancelled");
+    assert_eq!(seen, [0, 1, 2]);
+    assert!(db.locks().is_empty(), "it was rolled back");
+    assert_eq!(rows(&db), FIVE);
+    assert_eq!(tx.get_many(&TABLE, &[1]).unwrap_err().code(), "cancelled");
 }
 
 /// Where locks are let go of after the read, no key stays locked, whether or not it was waited for; what was held before does.

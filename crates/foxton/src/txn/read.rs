@@ -14,10 +14,11 @@ use super::brief::Brief;
 use super::changes::Changes;
 use super::state::{Locker, State};
 use super::step::{Step, done};
+use crate::canceller::{Canceller, is_wanted};
 use crate::catalog::OpenTable;
 use crate::codec::{Key, Value};
 use crate::early::Seen;
-use crate::error::Result;
+use crate::error::{Conflict, Result};
 use crate::isolation::Hold;
 use crate::lock::{LockOptions, LockWait};
 use crate::planted::{Fault, Planted};
@@ -36,6 +37,7 @@ struct Reader<'a> {
     brief: &'a Brief,
     changes: &'a Changes,
     planted: Planted,
+    canceller: &'a Option<Canceller>,
 }
 
 /// A key that was found and is neither locked nor looked at yet.
@@ -57,6 +59,7 @@ impl<'a> Reader<'a> {
             isolation,
             brief,
             changes,
+            canceller,
             ..
         } = state;
         let table = &*tables[index].table;
@@ -75,6 +78,7 @@ impl<'a> Reader<'a> {
             brief,
             changes,
             planted,
+            canceller,
         };
         (reader, key)
     }
@@ -177,6 +181,9 @@ impl State {
             // By now the records are on their way.
             ahead.iter().for_each(|found| found.located.fetch_value());
             for found in ahead {
+                if !is_wanted(reader.canceller) {
+                    return Err(Conflict::CANCELLED.into());
+                }
                 let place = *next;
                 let mut take = Some(|value: &[u8]| read(place, Some(value)));
                 if done!(reader.read(&guard, found, keys.key(place), &mut take)).is_none() {
