@@ -27,7 +27,7 @@ use std::fmt;
 
 /// Ticks of all participants, in the lots that they bring them in, after which the epoch is tried. A try looks at every participant, some
 /// nanoseconds each.
-const LOTS: u64 = if cfg!(loom) { 1 } else { 16 };
+const LOTS: u64 = if cfg!(loom) { 1 } else { 2 };
 
 /// How many domains there have been.
 static DOMAINS: untold::AtomicU32 = untold::AtomicU32::new(0);

@@ -26,7 +26,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 /// Ticks that a participant brings to its domain at once.
-const LOT: u32 = if cfg!(loom) { 1 } else { 64 };
+const LOT: u32 = if cfg!(loom) { 1 } else { 512 };
 
 /// Sealing a bag, bringing ticks, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
