@@ -4,6 +4,8 @@ mod common;
 #[path = "common/random.rs"]
 mod random;
 
+use std::task::{Context, Waker};
+
 use common::*;
 use foxton::codec::{Encoded, TypeName};
 use foxton::{Canceller, Database, Isolation, Lock, MAX_KEY_BYTES, Options, Table, Transaction};
@@ -313,6 +315,36 @@ fn at_weaker_levels_they_are_locked_as_one_by_one() {
         }
         assert_eq!(many, locked_keys(&db), "{level}");
     }
+}
+
+/// A read that is given up has noted what it would have let go of. What is locked under that name later is another lock.
+#[test]
+fn what_a_read_that_was_given_up_waited_for_is_not_let_go_of_by_the_next() {
+    over_all_managers(|options| {
+        let db = database(options, FIVE);
+        let mut holder = Session::new(&db, "holder");
+        assert_eq!(holder.put(3, 33), Done);
+        let mut tx = db.begin_async().unwrap();
+        tx.set_isolation(Isolation::ReadCommitted);
+        {
+            let mut waits = Box::pin(tx.get_many(&TABLE, &[1, 3]));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(holder.commit(), Done);
+        now(tx.put(&TABLE, &3, &34)).unwrap();
+        let read = now(tx.get_many(&TABLE, &[2, 4])).unwrap();
+        assert_eq!(read, [Some(20), Some(40)]);
+        let mut other = Session::new(&db, "other");
+        let refused = other.get_as(3, Lock::Shared.nowait());
+        assert_eq!(
+            refused,
+            Refused("lock_busy"),
+            "it was written and is not committed"
+        );
+        now(tx.commit()).unwrap();
+        db.verify();
+    });
 }
 
 #[test]

@@ -156,12 +156,15 @@ fn replace_often(table: &Small, participant: &Participant) {
     }
 }
 
-#[test]
-fn who_reads_in_the_room_is_not_overwritten() {
+/// Runs `ours` on a table with one key, whose value another thread replaces meanwhile.
+fn beside_a_writer(
+    preemptions: usize,
+    ours: impl Fn(&Small, &Participant) + Send + Sync + 'static,
+) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.max_branches = 10_000;
-    builder.check(|| {
+    builder.check(move || {
         let domain = Domain::new();
         let (here, there) = (domain.participant(), domain.participant());
         let table = Arc::new(Small::with_slots(&domain));
@@ -173,6 +176,15 @@ fn who_reads_in_the_room_is_not_overwritten() {
                 there
             })
         };
+        ours(&table, &here);
+        drop(writer.join().unwrap());
+        table.verify(&here.pin());
+    });
+}
+
+#[test]
+fn who_reads_in_the_room_is_not_overwritten() {
+    beside_a_writer(3, |table, here| {
         for _ in 0..2 {
             let guard = here.pin();
             let record = table.get(&guard, b"key").expect("inserted");
@@ -184,32 +196,13 @@ fn who_reads_in_the_room_is_not_overwritten() {
             thread::yield_now();
             assert_eq!(value, found, "overwritten while it is read");
         }
-        drop(writer.join().unwrap());
     });
 }
 
 #[test]
-fn o3_o4_two_writers_have_the_room_one_after_the_other() {
+fn two_writers_have_the_room_one_after_the_other() {
     // Without locks: values are lost, and memory is not. Each of them may find the room left, claim it, and leave it again.
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.max_branches = 10_000;
-    builder.check(|| {
-        let domain = Domain::new();
-        let (here, there) = (domain.participant(), domain.participant());
-        let table = Arc::new(Small::with_slots(&domain));
-        insert(&table, &here.pin(), b"key", Next::Any).expect("a new key");
-        let writer = {
-            let table = table.clone();
-            thread::spawn(move || {
-                replace_often(&table, &there);
-                there
-            })
-        };
-        replace_often(&table, &here);
-        drop(writer.join().unwrap());
-        table.verify(&here.pin());
-    });
+    beside_a_writer(2, replace_often);
 }
 
 /// Two leaves: a b c0 | d0 z, with the separator "d". The gap between c0 and d0 belongs to both.
