@@ -155,3 +155,53 @@ fn o4_who_takes_it_back_comes_after_who_left() {
         },
     );
 }
+
+/// The room was left long ago. Two want it, and whoever has it writes there.
+fn two_want_it(
+    theirs: impl Fn(&Room, &Participant, Left) -> bool + Send + Sync + Copy + 'static,
+    ours: impl Fn(&Room, &Participant, Left) -> bool + Send + Sync + Copy + 'static,
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let domain = Domain::new();
+        let (here, there) = (domain.participant(), domain.participant());
+        let shared = Arc::new(Shared {
+            room: Room::in_use(),
+            linked: AtomicBool::new(false),
+            thing: UnsafeCell::new(0),
+        });
+        let left = shared.room.leave(&here);
+        (0..2).for_each(|_| here.advance());
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let has_it = theirs(&shared.room, &there, left);
+                if has_it {
+                    shared.write();
+                }
+                (has_it, there)
+            })
+        };
+        let has_it = ours(&shared.room, &here, left);
+        if has_it {
+            shared.write();
+        }
+        let (other_has_it, _there) = other.join().unwrap();
+        assert!(has_it != other_has_it, "one of the two has it");
+    });
+}
+
+fn claim(room: &Room, participant: &Participant, _: Left) -> bool {
+    room.claim(participant, participant.seen())
+}
+
+#[test]
+fn of_two_who_claim_one_has_it() {
+    two_want_it(claim, claim);
+}
+
+#[test]
+fn of_who_claims_and_who_takes_it_back_one_has_it() {
+    two_want_it(claim, |room, _, left| room.take_back(left));
+}
