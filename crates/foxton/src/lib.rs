@@ -42,184 +42,79 @@
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
-/// Typed keys and values.
-pub mod codec;
+/// Types of tables, keys, values, indexes and locks.
+mod types;
 
-/// What a table takes.
-mod limits;
-
-/// Why something was not done, told by what can be done about it.
+/// Errors.
 pub mod error;
 
-/// What a database lies on.
-pub mod device;
+/// Status of a database at one moment, as plain data.
+pub mod status;
 
-/// What goes on at one moment, as plain data.
-pub mod picture;
+/// Injected faults and failpoints, for tests.
+mod testing;
 
-/// The wait-for graph, drawn.
-pub mod graph;
-
-/// How far opening a database has come.
-pub mod progress;
-
-/// Tables as constants.
-mod table;
-
-/// What leads from an index to its table.
-mod entry;
-
-/// Secondary indexes as constants.
-mod index;
-
-/// How strongly a read locks.
-mod lock;
-
-/// How far apart transactions are kept.
-mod isolation;
-
-/// Faults on purpose.
-#[cfg(feature = "planted")]
-pub mod planted;
-#[cfg(not(feature = "planted"))]
-mod planted;
-
-/// How many may be at work.
-mod admission;
-
-/// How an open database behaves.
+/// Options of a database.
 pub mod options;
 
-/// Where tests can step in.
-pub mod point;
-
-/// Moments in a transaction, to go back to.
-mod savepoint;
-
-/// Which indexes there are.
-mod index_table;
-
-/// What became of a value, told by what is different.
-mod patch;
-
-/// What a transaction leaves in the log.
+/// Redo: log records of transactions, and their replay.
 mod redo;
 
-/// From log records to committed transactions.
-mod replay;
-
-/// Why a directory is not opened.
-mod refusal;
-
-/// The tables of a database.
+/// Catalog of tables and indexes.
 mod catalog;
 
-/// What was committed, kept in another form than the log.
+/// Checkpoints.
 mod checkpoint;
 
-/// Where workers wait for work.
-mod rack;
-
-/// A thread for what nobody waits for.
-mod keeper;
-
-/// Telling transactions that nobody wants them any more.
-mod canceller;
-
-/// Where a transaction lies while nothing is asked of it.
-mod rest;
-
-/// Where transactions may be found idle.
-mod idlers;
-
-/// What may be read before it is durable.
-mod early;
-
-/// What all transactions share.
+/// Engine: state shared by all transactions, and service threads.
 mod engine;
 
-/// The thread that makes checkpoints.
-mod checkpointer;
-
-/// The thread that ends idle transactions.
-mod idle_ender;
-
-/// Looking in from another process.
-pub mod observe;
-
-/// Where what a session works with comes back to.
-mod berth;
-
-/// Transactions, cut by phase of life.
+/// Transactions, by phase of life.
 mod txn;
 
-/// Ranges, read by threads.
-mod range;
+/// Recovery at open.
+mod recovery;
 
-/// Transactions of threads.
-mod transaction;
+/// Observation from another process.
+pub mod observe;
 
-/// Transactions of tasks.
-mod asynchronous;
+/// Databases, transactions, ranges and sessions.
+mod api;
 
-/// Many keys read at once, by threads and by tasks.
-mod many;
+/// Administration: backups, checks, indexes and statistics.
+mod admin;
 
-/// Reading by a secondary index, for threads.
-mod index_range;
+pub use admin::{backup, check, inspect};
+pub use options::progress;
+pub use status as picture;
+pub use status::wait_graph as graph;
+pub use testing::failpoint as point;
+#[cfg(feature = "planted")]
+pub use testing::injected_fault as planted;
+pub use types::{codec, device};
 
-/// Reading by a secondary index, for tasks.
-mod index_tasks;
-
-/// Making, filling and dropping indexes.
-mod declare;
-
-/// From the files to the tables.
-mod restart;
-
-/// Databases.
-mod db;
-
-/// Copies of a database, taken while it is used.
-pub mod backup;
-
-/// Whether a database is what it was when it was written.
-pub mod check;
-
-/// Transactions to their end.
-mod run;
-
-/// Locks that outlive transactions.
-mod session;
-
-/// Secondary indexes of a database.
-mod indexes;
-
-/// What goes on.
-pub mod inspect;
-
-pub use admission::Admission;
-pub use asynchronous::{AsyncRange, AsyncTransaction};
-pub use canceller::Canceller;
+pub use admin::indexes::IndexStats;
+pub use api::async_index_range::AsyncIndexRange;
+pub use api::async_transaction::{AsyncRange, AsyncTransaction};
+pub use api::database::Database;
+pub use api::index_range::{IndexRange, IndexRow, IndexRows};
+pub use api::range::{Range, Rows};
+pub use api::session::Session;
+pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
-pub use codec::{Key, Value};
-pub use db::Database;
+pub use engine::cancel_token::Canceller;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
-pub use index::{Index, Indexes, Keys};
-pub use index_range::{IndexRange, IndexRow, IndexRows};
-pub use index_tasks::AsyncIndexRange;
-pub use indexes::IndexStats;
-pub use isolation::Isolation;
-pub use limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
-pub use lock::{Lock, LockOptions, LockWait, TableLock};
+pub use options::admission::Admission;
 pub use options::{
     Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind, Observe,
     Options, VictimPolicy,
 };
-pub use range::{Range, Rows};
-pub use restart::Recovered;
-pub use savepoint::Savepoint;
-pub use session::Session;
-pub use table::Table;
-pub use transaction::Transaction;
+pub use recovery::restart::Recovered;
+pub use types::codec::{Key, Value};
+pub use types::index::{Index, Indexes, Keys};
+pub use types::isolation::Isolation;
+pub use types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
+pub use types::lock_options::{Lock, LockOptions, LockWait, TableLock};
+pub use types::savepoint::Savepoint;
+pub use types::table::Table;

@@ -66,19 +66,19 @@ const APART: &[(&str, &str)] = &[
     ("crates/lock/src/inspect.rs", "who looks in"),
     ("crates/foxton/src/observe/", "who looks in"),
     (
-        "crates/foxton/src/backup/",
+        "crates/foxton/src/admin/backup/",
         "a copy being made, beside transactions and without them",
     ),
     (
-        "crates/foxton/src/restart.rs",
+        "crates/foxton/src/recovery/restart.rs",
         "before the database is open",
     ),
     (
-        "crates/foxton/src/progress.rs",
+        "crates/foxton/src/options/progress.rs",
         "before the database is open",
     ),
     (
-        "crates/foxton/src/db.rs",
+        "crates/foxton/src/api/database.rs",
         "the place where databases are opened",
     ),
     (
@@ -201,7 +201,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"lock chain\", with the request or the release",
     ),
     (
-        "crates/foxton/src/berth.rs",
+        "crates/foxton/src/engine/session_slot.rs",
         2,
         "\"session berth\", once coming back and once taken out",
     ),
@@ -246,22 +246,22 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "the flusher's thread, when the log is opened and closed",
     ),
     (
-        "crates/foxton/src/rack.rs",
+        "crates/foxton/src/engine/context_pool.rs",
         4,
         "\"rack place\" and \"rack overflow\", with what is taken or made; and when the database is closed",
     ),
     (
-        "crates/foxton/src/catalog.rs",
+        "crates/foxton/src/catalog/mod.rs",
         13,
         "\"catalog\" and \"indexes of a table\", while indexes are made and dropped, when the database is opened and when it goes, and by who looks in",
     ),
     (
-        "crates/foxton/src/declare.rs",
+        "crates/foxton/src/api/index_build.rs",
         2,
         "threads that fill an index together, before anybody reads by it",
     ),
     (
-        "crates/foxton/src/keeper.rs",
+        "crates/foxton/src/engine/background.rs",
         7,
         "\"keeper\"; the thread itself is the other side",
     ),
@@ -276,23 +276,23 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "who asks what checkpoints have come to; the rest is \"checkpoint due\"",
     ),
     (
-        "crates/foxton/src/checkpoint/pace.rs",
+        "crates/foxton/src/checkpoint/pacing.rs",
         1,
         "what a checkpoint has come to: written by its thread",
     ),
     (
-        "crates/foxton/src/rest.rs",
+        "crates/foxton/src/engine/idle_slot.rs",
         5,
         "\"rest\", by whoever takes a transaction up, lays it down or ends it; the others are those of the thread that \
          ends idle ones, and of who looks in",
     ),
     (
-        "crates/foxton/src/idlers.rs",
+        "crates/foxton/src/engine/idle_registry.rs",
         2,
         "\"idle places\", once for each worker; the thread that ends idle transactions looks through them",
     ),
     (
-        "crates/foxton/src/idle_ender.rs",
+        "crates/foxton/src/engine/idle_timeout.rs",
         2,
         "a thread that ends idle transactions, and its end; no transaction passes them",
     ),

@@ -39,9 +39,9 @@ use std::sync::Arc;
 use foxton_log::device::{Device, DeviceFile};
 use foxton_sync::checksum::crc32c;
 
-use super::trouble::{Trouble, failed};
-use crate::codec::{Value, take};
-use crate::redo::{Change, Effect, next_change};
+use super::error::{Trouble, failed};
+use crate::redo::record::{Change, Effect, next_change};
+use crate::types::codec::{Value, take};
 
 const MAGIC: &[u8; 8] = b"FOXTONly";
 const TRAILER_MAGIC: &[u8; 8] = b"FOXTONle";

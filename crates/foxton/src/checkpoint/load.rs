@@ -12,13 +12,13 @@ use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::shim::{self, Mutex};
 use foxton_sync::worker::{Worker, Workers};
 
+use super::error::Trouble;
 use super::layer::{self, Reader, order};
 use super::manifest::Manifest;
 use super::merge::{Below, Merge};
-use super::trouble::Trouble;
 use crate::catalog::Catalog;
-use crate::progress::Meter;
-use crate::redo::Effect;
+use crate::options::progress::Meter;
+use crate::redo::record::Effect;
 
 /// Ranges for each thread: a thread whose ranges are quick takes more of them.
 const RANGES: usize = 8;

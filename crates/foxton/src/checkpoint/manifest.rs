@@ -22,10 +22,10 @@ use std::sync::Arc;
 use foxton_log::Lsn;
 use foxton_log::device::{Device, DeviceFile};
 
+use super::error::{Trouble, failed, lost};
 use super::layer::{Layer, u32_at, u64_at};
-use super::trouble::{Trouble, failed, lost};
-use crate::codec::{Value, take};
-use crate::redo::TableRecord;
+use crate::redo::record::TableRecord;
+use crate::types::codec::{Value, take};
 
 /// The file that names the checkpoint.
 pub(crate) const FILE: &str = "checkpoint";

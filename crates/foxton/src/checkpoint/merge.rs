@@ -8,12 +8,12 @@
 
 use std::cmp::Ordering;
 
-use super::fold::Fold;
-use super::gathered::Gathered;
+use super::change_buffer::Gathered;
+use super::compose::Fold;
+use super::error::Trouble;
 use super::layer::{Cursor, Reader};
-use super::row::Row;
-use super::trouble::Trouble;
-use crate::redo::{Change, Effect};
+use super::sort_key::Row;
+use crate::redo::record::{Change, Effect};
 
 /// Where entries come from.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Source<'_> {
             }
             Source::Memory(gathered, at) => {
                 let what = "a patch that fits what the checkpoint says of its row";
-                Trouble::Senseless(gathered.lsn(*at), crate::replay::Senseless(what))
+                Trouble::Senseless(gathered.lsn(*at), crate::redo::replay::Senseless(what))
             }
         }
     }

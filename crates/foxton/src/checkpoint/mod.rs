@@ -7,7 +7,7 @@
 //! all changes of a row but the last, and writes the rest down in order, as a *layer*. Layers lie on
 //! top of each other; what a newer one says of a row replaces what an older one says, or, where it has
 //! only a patch, is made of it. Now and then
-//! some are merged into one (`maker` says when). A manifest names the layers and the place in the log
+//! some are merged into one (`builder` says when). A manifest names the layers and the place in the log
 //! up to which they go, its *image*. Restart loads the layers and replays the log from there on.
 //!
 //! # What this gives
@@ -17,7 +17,7 @@
 //!   a picture smeared over the time it took. Yet nobody was stopped for it.
 //! * Writers wait for nothing: making a checkpoint takes no lock, no latch and no place in the log
 //!   that a transaction takes. They share with it the processor and the device, and so it is spread over the time in which
-//!   the log for the next one comes (`pace`); or the rate can be set. Only who writes faster than one can be made waits,
+//!   the log for the next one comes (`pacing`); or the rate can be set. Only who writes faster than one can be made waits,
 //!   holding nothing (`throttle`), since there is no other end to it than a full disk.
 //! * What is written goes by what was changed, not by what there is.
 //! * It does not depend on how tables, records or locks work, nor on when locks are given back.
@@ -39,17 +39,17 @@
 //! * I2 The log is durable up to `image` before a manifest says so. So the log never ends before the
 //!   checkpoint, and one that does is damaged.
 //! * I3 At every moment the files of the manifest that a power cut would leave are all there, and
-//!   durable (`maker` has the order of the calls).
+//!   durable (`builder` has the order of the calls).
 //! * I4 A transaction that is written in parts and had not ended at `image` keeps the log from its
 //!   first part on.
 //! * I5 What a layer says of a row, applied to what the layers below it say, is the row after the last
 //!   commit that went into the layer. A layer is made of everything committed between two images, and
-//!   nothing else, and a patch was made for what all before it left (`redo`, I2).
+//!   nothing else, and a patch was made for what all before it left (`redo::record`, I2).
 //!
 //! # Why replay is right
 //!
 //! Take a row and the last transaction T that changed it and is durable. If T's last record ends at
-//! `image` or before, the layers have T's change on top, by I1 of `redo` and since a newer layer goes
+//! `image` or before, the layers have T's change on top, by I1 of `redo::record` and since a newer layer goes
 //! before an older one; and nobody changes the row in what is replayed. If it ends later, it is
 //! replayed, and after it nothing that changes the row. Both do not depend on how often restart was
 //! begun before: it changes no file of a checkpoint.
@@ -59,38 +59,38 @@
 //! transaction is on this side of `image` or on that by where its last record ends. A patch has the
 //! checksum of what it makes, so a row that comes out is one that was committed.
 
-/// What can go wrong.
-mod trouble;
+/// Errors of a checkpoint.
+mod error;
 
-/// Files of rows in order.
+/// Layers: sorted files of rows.
 pub(crate) mod layer;
 
-/// Which layers there are, and where the log goes on.
+/// Manifest: the list of layers.
 pub(crate) mod manifest;
 
-/// Who writes faster than one can be made.
+/// Throttling of writers that outrun checkpoints.
 mod throttle;
 
-/// How fast, how far, and whether to stop.
-mod pace;
+/// Pacing of checkpoints.
+mod pacing;
 
-/// What several changes of a row come to.
-mod fold;
+/// Composition of the changes of one row.
+mod compose;
 
-/// Where a row stands among all.
-mod row;
+/// Sort key of a change.
+mod sort_key;
 
-/// What the log says, in the order of a layer.
-mod gathered;
+/// Buffer of changes read from the log.
+mod change_buffer;
 
-/// Several layers read as one.
+/// Merging layers.
 pub(crate) mod merge;
 
-/// From the layers to the tables.
+/// Loading layers at restart.
 pub(crate) mod load;
 
-/// Making a checkpoint, step by step.
-mod maker;
+/// Building a checkpoint.
+mod builder;
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -100,12 +100,12 @@ use foxton_log::{Log, Lsn};
 use foxton_sync::shim::{self, Condvar, Mutex, MutexGuard, Ordering};
 use foxton_sync::worker::Worker;
 
-pub(crate) use maker::Maker;
-use maker::Steps;
-use pace::{Gauge, Pace, Speed, Writers};
+pub(crate) use builder::Maker;
+use builder::Steps;
+pub(crate) use error::Trouble;
+use pacing::{Gauge, Pace, Speed, Writers};
 pub(crate) use throttle::{Held, Permit};
 use throttle::{Passed, Shut, Terms, Throttle};
-pub(crate) use trouble::Trouble;
 
 /// Bytes of changes that a step holds in memory.
 const STEP_BYTES: u64 = 64 << 20;
@@ -231,7 +231,7 @@ impl Checkpoints {
                 None
             }
             Passed::Wait(held) => {
-                self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+                self.gauge.pressed.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
                 Some(held)
             }
         }
@@ -260,7 +260,7 @@ impl Checkpoints {
 
     /// Ends whoever waits, and the checkpoint that is being made.
     pub(crate) fn stop(&self) {
-        self.gauge.stop.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        self.gauge.stop.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
         shim::lock(&self.bell).stop = true;
         self.news.notify_all();
     }
@@ -271,7 +271,7 @@ impl Checkpoints {
         // Whoever waits for the maker keeps the turn: checkpoints made one right after the other do not
         // go before somebody who came in between.
         let _turn = shim::lock(&self.turn);
-        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pace`.
+        self.gauge.hurry.store(true, Ordering::Relaxed); // Relaxed: see `pacing`.
         let maker = shim::lock(&self.maker);
         self.gauge.hurry.store(false, Ordering::Relaxed);
         maker

@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //!
-//! A checkpoint goes with the log ([`pace`](super::pace)). But if more log comes than one can be made of, however fast it
+//! A checkpoint goes with the log ([`pacing`](super::pacing)). But if more log comes than one can be made of, however fast it
 //! goes, each has more to read than the one before it, and takes longer: the log would grow until the disk is full, and
 //! the next restart would take as long. So the log goes with the checkpoint then. While one is being made, so
 //! much log may come as [`Terms`] say, more the further it is, and a commit whose record ends behind that waits, once it

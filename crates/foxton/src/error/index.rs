@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{Error, Request};
-use crate::codec::{Key, Undecodable};
-use crate::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
+use crate::types::codec::{Key, Undecodable};
+use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES};
 
 /// An index refuses a row, or is not as it is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]

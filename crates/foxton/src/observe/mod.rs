@@ -4,26 +4,26 @@
 //! answers at a local socket, `observe.sock` in its directory, that only its own user may open.
 //! [`Watcher`](crate::observe::Watcher) is the other end. `docs/seeing.md` has the protocol, which any language can speak.
 //!
-//! Nothing here is on the way of a transaction. Whoever asks gets a [`Picture`](crate::picture::Picture), taken
+//! Nothing here is on the way of a transaction. Whoever asks gets a [`Picture`](crate::status::Picture), taken
 //! one queue at a time and of bounded size; nobody is stopped while it is taken.
 
-/// From an engine to a picture.
-pub(crate) mod look;
+/// Capture of the status of an engine.
+pub(crate) mod capture;
 
-/// Where the socket is.
-pub(crate) mod place;
+/// Path of the socket.
+pub(crate) mod socket_path;
 
 /// Requests and answers as bytes.
-mod wire;
+mod protocol;
 
-/// The thread that answers.
+/// Server thread.
 pub(crate) mod server;
 
-/// The other end.
-mod watcher;
+/// Client.
+mod client;
 
-/// Waits that last too long.
-pub(crate) mod dump;
+/// Dumps of long waits.
+pub(crate) mod wait_dump;
 
-pub use place::SOCKET_FILE;
-pub use watcher::{WatchError, Watcher};
+pub use client::{WatchError, Watcher};
+pub use socket_path::SOCKET_FILE;

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::place::{self, Bound};
-use super::wire::{self, Answer, REQUEST_BYTES};
+use super::protocol::{self, Answer, REQUEST_BYTES};
+use super::socket_path::{self, Bound};
 use crate::engine::Engine;
-use crate::observe::look;
+use crate::observe::capture;
 
 /// Clients at once. One more, and the one that has been silent for longest must go.
 const CLIENTS: usize = 32;
@@ -79,8 +79,8 @@ impl Drop for Server {
 /// Where the socket of a database is to be.
 pub(crate) fn bind(directory: Option<&Path>, at: Option<&Path>) -> io::Result<Bound> {
     match (at, directory) {
-        (Some(path), _) => place::bind(path),
-        (None, Some(directory)) => place::bind_beside(directory),
+        (Some(path), _) => socket_path::bind(path),
+        (None, Some(directory)) => socket_path::bind_beside(directory),
         (None, None) => Err(ErrorKind::NotADirectory.into()),
     }
 }
@@ -180,7 +180,7 @@ impl Desk {
                     return;
                 }
             };
-            if !place::is_our_own(&stream) || stream.set_nonblocking(true).is_err() {
+            if !socket_path::is_our_own(&stream) || stream.set_nonblocking(true).is_err() {
                 continue;
             }
             if self.clients.len() == CLIENTS {
@@ -230,7 +230,7 @@ impl Desk {
         }
         let engine = self.engine.upgrade().ok_or(ErrorKind::NotConnected)?;
         let began = Instant::now();
-        let line: Arc<[u8]> = Answer::picture(look::picture(&engine)).line().into();
+        let line: Arc<[u8]> = Answer::picture(capture::picture(&engine)).line().into();
         drop(engine); // I1
         let taken = Instant::now();
         self.latest = Some((taken + (taken - began).max(FRESH), line.clone()));
@@ -268,7 +268,7 @@ impl Client {
         let end = self.asked.iter().position(|&byte| byte == b'\n');
         match end {
             Some(end) => {
-                let judged = wire::check(&self.asked[..end]);
+                let judged = protocol::check(&self.asked[..end]);
                 self.asked.drain(..=end);
                 Some(judged)
             }

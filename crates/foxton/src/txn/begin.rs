@@ -7,13 +7,13 @@ use foxton_sync::admission::SEATS;
 use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
 
+use super::lock_scope::Tenure;
 use super::state::{Phase, State};
-use super::tenure::Tenure;
-use crate::berth::BERTH;
 use crate::engine::Engine;
+use crate::engine::context_pool::{self, Rack};
+use crate::engine::session_slot::BERTH;
 use crate::error::{Request, Result};
 use crate::options::Locking;
-use crate::rack::{self, Rack};
 
 /// With locking off: whether another transaction is open.
 static ALONE: Site = Site::new(Component::Transaction, Pattern::Unbounded, "locking off");
@@ -38,7 +38,7 @@ impl State {
             }
             Err(home) => {
                 let state = Box::new(State::new(engine.clone(), home));
-                state.worker.account().passed(&rack::OVERFLOW);
+                state.worker.account().passed(&context_pool::OVERFLOW);
                 if let Some(rest) = &state.rest {
                     state.worker.account().passed(&IDLERS);
                     engine.idlers.note(rest);
@@ -101,7 +101,7 @@ impl State {
         };
         // The one way to the rack, and so a part of what every transaction ends with. A closed rack gives
         // it back, and it goes.
-        drop(rack::put(
+        drop(context_pool::put(
             state,
             |state| &state.home,
             |state, site| state.worker.account().passed(site),

@@ -1,8 +1,8 @@
-//! What a transaction has to do with its [canceller](crate::canceller).
+//! What a transaction has to do with its [canceller](crate::engine::cancel_token).
 
 use super::state::{Phase, State};
-use crate::canceller::{CANCELLER, Canceller, Noted, is_wanted};
 use crate::engine::Count;
+use crate::engine::cancel_token::{CANCELLER, Canceller, Noted, is_wanted};
 
 impl State {
     /// Ends as soon as `canceller` says so.

@@ -9,7 +9,7 @@ use foxton_log::Lsn;
 use foxton_store::memory::ValueBlock;
 use foxton_sync::epoch::{Guard, Stamp};
 
-use crate::redo::{Change, Effect};
+use crate::redo::record::{Change, Effect};
 
 /// Storage above this is given back after a large transaction.
 const KEPT_BYTES: usize = 256 << 10;

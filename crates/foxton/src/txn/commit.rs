@@ -2,7 +2,7 @@
 //!
 //! The record goes into the log while every lock is still held, so records that touch one key
 //! stand there in the order of the changes. Then ghosts go and locks go, and the transaction waits as
-//! long as its durability says; or it waits first, where it does not let go [early](crate::early). Where more
+//! long as its durability says; or it waits first, where it does not let go [early](crate::engine::early_release). Where more
 //! is written than a checkpoint can keep up with, it then waits for that. Then what was worked with goes back to the rack.
 
 use std::future::poll_fn;
@@ -13,14 +13,14 @@ use foxton_log::{LogError, Lsn, Pending, Untold};
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
 use crate::checkpoint::Held;
-use crate::early::{self, Until};
 use crate::engine::Count;
+use crate::engine::background;
+use crate::engine::early_release::{self, Until};
 use crate::error::Result;
-use crate::keeper;
 use crate::options::Locking;
-use crate::planted::Fault;
-use crate::point;
-use crate::redo;
+use crate::redo::record;
+use crate::testing::failpoint;
+use crate::testing::injected_fault::Fault;
 
 impl State {
     /// Puts what has changed into the log if it has become much: a transaction of any size needs
@@ -38,7 +38,7 @@ impl State {
         let first = changes.first_part.map_or(0, Lsn::bytes).to_le_bytes();
         let end = engine
             .log
-            .insert(worker, redo::PART, &[&first, &changes.redo]);
+            .insert(worker, record::PART, &[&first, &changes.redo]);
         let end = end.map_err(|error| engine.log_failed(error))?;
         changes.first_part.get_or_insert(end);
         changes.parts += 1;
@@ -143,12 +143,12 @@ impl State {
             ..
         } = self;
         let end = match changes.first_part {
-            None => engine.log.insert(worker, redo::COMMIT, &[&changes.redo]),
+            None => engine.log.insert(worker, record::COMMIT, &[&changes.redo]),
             Some(first) => {
                 let first = first.bytes().to_le_bytes();
                 engine
                     .log
-                    .insert(worker, redo::LAST, &[&first, &changes.redo])
+                    .insert(worker, record::LAST, &[&first, &changes.redo])
             }
         };
         match end {
@@ -157,7 +157,7 @@ impl State {
                 let parts = changes.parts as usize * engine.options.redo_part_bytes;
                 let bytes = (parts + changes.redo.len()) as u64;
                 engine.checkpoints.note(permit, end, bytes);
-                worker.hooks().pass(&point::LOGGED);
+                worker.hooks().pass(&failpoint::LOGGED);
                 Ok(Until::as_promised(self.durability, end))
             }
             Err(error) => {
@@ -214,7 +214,7 @@ impl State {
         }
         self.finish();
         self.phase = Phase::Released;
-        self.worker.hooks().pass(&point::RELEASED);
+        self.worker.hooks().pass(&failpoint::RELEASED);
     }
 
     /// Notes where this commit ends, and what it waits for, wherever somebody could see what it did; says whether it
@@ -227,7 +227,7 @@ impl State {
             changes,
             ..
         } = self;
-        let is_large = changes.undo.len() > early::GONE_THROUGH;
+        let is_large = changes.undo.len() > early_release::GONE_THROUGH;
         let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
         if is_large || changes.undo.iter().any(removes) {
             // Everybody would wait for it, and it waits for less than a system call.
@@ -243,7 +243,7 @@ impl State {
         for undo in &changes.undo {
             let rows = &tables[undo.table].table.rows;
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
-                early::mark(record, until, durable);
+                early_release::mark(record, until, durable);
             }
         }
         true
@@ -253,7 +253,7 @@ impl State {
     /// the next restart can tell. The changes stay in memory until then, and nobody can commit
     /// anything on top of them: the failure is noted before the locks go.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
-        self.worker.hooks().pass(&point::DURABLE);
+        self.worker.hooks().pass(&failpoint::DURABLE);
         reached.map_err(|error| {
             let error = self.engine.log_failed(error);
             self.finish();
@@ -375,7 +375,7 @@ impl Drop for Logged {
             return;
         };
         let (engine, until) = (state.engine.clone(), self.until);
-        state.worker.account().passed(&keeper::DESK);
+        state.worker.account().passed(&background::DESK);
         engine.keeper.hand_over(Box::new(move || {
             let reached = state.wait(until);
             // Nobody is there to be told of a failure; whoever comes next is.

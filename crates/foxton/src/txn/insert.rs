@@ -9,14 +9,14 @@ use foxton_sync::epoch::Guard;
 use foxton_sync::pages::{self, Filling};
 use foxton_sync::worker::Worker;
 
+use super::attempt::{Step, done};
 use super::state::Locker;
-use super::step::{Step, done};
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
+use crate::engine::background;
 use crate::error::Result;
-use crate::keeper;
-use crate::planted::Fault;
-use crate::point;
+use crate::testing::failpoint;
+use crate::testing::injected_fault::Fault;
 
 const KEY_AND_GAP: Mode = Mode::key(KeyPart::X, GapPart::S);
 const INTENTION: Mode = Mode::key(KeyPart::None, GapPart::InsertIntention);
@@ -65,11 +65,11 @@ impl Inserter<'_> {
         }
         let record = NewRecord::new(key, value)?;
         let (address, bytes) = record.extent();
-        self.worker.hooks().pass(&point::INSERTING);
+        self.worker.hooks().pass(&failpoint::INSERTING);
         match table.rows.insert(guard, record, Next::from(next)) {
             Ok(_) => {
                 if let Some(page) = self.filling.note(address, bytes) {
-                    self.worker.account().passed(&keeper::DESK);
+                    self.worker.account().passed(&background::DESK);
                     engine.keeper.hand_over(Box::new(move || {
                         pages::gather(page);
                     }));

@@ -1,76 +1,76 @@
 //! Transactions, cut by phase of life.
 
-/// Attempts that never block.
-pub(crate) mod step;
+/// Attempts: operations that never block.
+pub(crate) mod attempt;
 
 /// Undo and redo of one transaction.
 pub(crate) mod changes;
 
-/// A key that is locked only while it is read.
-pub(crate) mod brief;
+/// Locks released right after a read.
+pub(crate) mod short_lock;
 
-/// Where a transaction was.
+/// Savepoints of a transaction.
 mod marks;
 
-/// A range of keys, and how far it has been read.
-pub(crate) mod span;
+/// State of a range scan.
+pub(crate) mod scan_state;
 
-/// What a worker knows of indexes, and the write at hand that keeps them.
-pub(crate) mod statement;
+/// Index changes of one write.
+pub(crate) mod index_plan;
 
-/// Whose the locks are when a transaction ends.
-pub(crate) mod tenure;
+/// Lock scopes: the locks that outlive a transaction.
+pub(crate) mod lock_scope;
 
-/// What one transaction works with.
+/// State of a worker and its transaction.
 pub(crate) mod state;
 
-/// Locking what is named by hand: whole tables, and numbers.
-pub(crate) mod explicit;
+/// Explicit locks of tables and numbers.
+pub(crate) mod explicit_lock;
 
-/// Reading one key.
+/// Reads of one key.
 pub(crate) mod read;
 
-/// Putting a record into the gap where it belongs.
+/// Inserts of one key.
 mod insert;
 
-/// Writing one key.
+/// Writes of one key.
 pub(crate) mod write;
 
-/// Writing one row of a table with indexes.
-pub(crate) mod indexed;
+/// Writes to a table with indexes.
+pub(crate) mod index_write;
 
-/// Reading a range that nobody can change.
-mod covered;
+/// Scans of a range that is already locked.
+mod scan_locked_range;
 
-/// Reading a range.
+/// Scans of a range.
 pub(crate) mod scan;
 
-/// Reading by an index.
-pub(crate) mod by;
+/// Reads by an index.
+pub(crate) mod index_read;
 
-/// Removing ghosts.
-pub(crate) mod purge;
+/// Removal of ghosts.
+pub(crate) mod ghosts;
 
-/// Going back to a moment in a transaction.
+/// Rollback to a savepoint.
 mod savepoint;
 
-/// Taking everything back.
+/// Rollback of a transaction.
 pub(crate) mod rollback;
 
-/// From the rack and back into it.
+/// Begin of a transaction, and its return to the pool.
 pub(crate) mod begin;
 
-/// That nobody wants it any more.
+/// Cancelling a transaction.
 mod cancel;
 
-/// From attempts to operations.
-pub(crate) mod drive;
+/// Waits between attempts.
+pub(crate) mod wait;
 
-/// What a session asks for itself.
-pub(crate) mod hold;
+/// Locks of a session.
+pub(crate) mod session_locks;
 
-/// What a transaction has in its hands.
-pub(crate) mod hand;
+/// Handle of a transaction.
+pub(crate) mod handle;
 
-/// Making it last.
+/// Commit of a transaction.
 pub(crate) mod commit;

@@ -10,19 +10,19 @@ use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
-use super::brief::Brief;
+use super::attempt::{Step, done};
 use super::changes::Changes;
+use super::short_lock::Brief;
 use super::state::{Locker, State};
-use super::step::{Step, done};
-use crate::canceller::{Canceller, is_wanted};
 use crate::catalog::OpenTable;
-use crate::codec::{Key, Value};
-use crate::early::Seen;
+use crate::engine::cancel_token::{Canceller, is_wanted};
+use crate::engine::early_release::Seen;
 use crate::error::{Conflict, Result};
-use crate::isolation::Hold;
-use crate::lock::{LockOptions, LockWait};
-use crate::planted::{Fault, Planted};
-use crate::table::Table;
+use crate::testing::injected_fault::{Fault, Planted};
+use crate::types::codec::{Key, Value};
+use crate::types::isolation::Hold;
+use crate::types::lock_options::{LockOptions, LockWait};
+use crate::types::table::Table;
 
 /// What reading keys of one table takes.
 struct Reader<'a> {

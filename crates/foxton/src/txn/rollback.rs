@@ -6,9 +6,9 @@
 use super::changes::GhostIf;
 use super::state::State;
 use crate::engine::Count;
-use crate::planted::Fault;
-use crate::point;
-use crate::redo;
+use crate::redo::record;
+use crate::testing::failpoint;
+use crate::testing::injected_fault::Fault;
 
 impl State {
     /// Undoes every change and gives back every lock.
@@ -20,10 +20,10 @@ impl State {
             let _ = self
                 .engine
                 .log
-                .insert(&self.worker, redo::ABANDONED, &[&first]);
+                .insert(&self.worker, record::ABANDONED, &[&first]);
         }
         if !self.changes.is_empty() {
-            self.worker.hooks().pass(&point::ROLLBACK);
+            self.worker.hooks().pass(&failpoint::ROLLBACK);
             if self.engine.options.planted().is(Fault::UnlockBeforeUndo) {
                 self.release_all();
             }

@@ -16,9 +16,9 @@ use super::changes::GhostIf;
 use super::marks::Mark;
 use super::state::State;
 use crate::error::{Request, Result};
-use crate::planted::Fault;
-use crate::redo::{Change, Effect};
-use crate::savepoint::Savepoint;
+use crate::redo::record::{Change, Effect};
+use crate::testing::injected_fault::Fault;
+use crate::types::savepoint::Savepoint;
 
 impl State {
     /// Takes a savepoint.

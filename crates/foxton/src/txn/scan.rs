@@ -24,7 +24,7 @@
 //! * *Downwards, the neighbour above goes.* It does not: removing it takes its gap, which we hold.
 //!
 //! A short range of keys of one length may be locked as a whole before it is read: see
-//! [`covered`](super::covered).
+//! [`scan_locked_range`](super::scan_locked_range).
 //!
 //! Where [no ranges are held](crate::Isolation), keys are locked and no gaps, and it is only asked that the
 //! record still is in the index once it is locked. A ghost is locked there too, since whoever left it may
@@ -37,17 +37,17 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::{Guard, Hazard};
 
-use super::brief::Brief;
-use super::span::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
+use super::attempt::{Step, done};
+use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
+use super::short_lock::Brief;
 use super::state::{Locker, State, check_key};
-use super::step::{Step, done};
 use crate::catalog::OpenTable;
-use crate::codec::{Key, Value};
 use crate::error::Result;
-use crate::isolation::Hold;
-use crate::lock::LockWait;
-use crate::point;
-use crate::table::Table;
+use crate::testing::failpoint;
+use crate::types::codec::{Key, Value};
+use crate::types::isolation::Hold;
+use crate::types::lock_options::LockWait;
+use crate::types::table::Table;
 
 /// What a scan does with a record that it comes to. It reads rows, or the entries of an index.
 pub(super) trait Visit<'g> {
@@ -226,7 +226,7 @@ impl Span {
                 }
                 until_rest -= 1;
                 let place = cursor.advance();
-                guard.hooks().pass(&point::SCAN_FOUND);
+                guard.hooks().pass(&failpoint::SCAN_FOUND);
                 let found = place.record.map(|record| (record, name(record.key())));
                 let inside = found.and_then(|(record, name)| {
                     let beyond = self.beyond(record.key(), &name, &last_inside);
@@ -240,7 +240,7 @@ impl Span {
                         let next = found.map_or(end, |(_, name)| name);
                         done!(locker.ask_in_scan(next, GAP));
                     }
-                    guard.hooks().pass(&point::SCAN_LOCKED);
+                    guard.hooks().pass(&failpoint::SCAN_LOCKED);
                     if !locker.looks_once() && !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
@@ -271,7 +271,7 @@ impl Span {
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
                     done!(visit.lock(locker, record, key_name, mode));
-                    guard.hooks().pass(&point::SCAN_LOCKED);
+                    guard.hooks().pass(&failpoint::SCAN_LOCKED);
                     let is_same = locker.looks_once() || rows.unchanged(&place.token);
                     if !is_same || !visit.is_locked(record) {
                         continue 'seek;

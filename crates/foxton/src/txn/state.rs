@@ -3,7 +3,7 @@
 //! # State
 //!
 //! A worker, an owner of locks, the tables met so far, and buffers. Between transactions all of it
-//! lies in the [`Rack`](crate::rack::Rack); so in the steady state a transaction allocates nothing.
+//! lies in the [`Rack`](crate::engine::context_pool::Rack); so in the steady state a transaction allocates nothing.
 //!
 //! # Invariants
 //!
@@ -26,30 +26,30 @@ use foxton_sync::admission::Claim;
 use foxton_sync::pages::Filling;
 use foxton_sync::worker::Worker;
 
-use super::brief::Brief;
+use super::attempt::Step;
 use super::changes::Changes;
+use super::index_plan::{MetIndex, Statement, Tended};
+use super::lock_scope::Tenure;
 use super::marks::Marks;
-use super::span::Span;
-use super::statement::{MetIndex, Statement, Tended};
-use super::step::Step;
-use super::tenure::Tenure;
-use crate::canceller::Canceller;
+use super::scan_state::Span;
+use super::short_lock::Brief;
 use crate::catalog::OpenTable;
 use crate::checkpoint::Permit;
-use crate::codec::{Key, TypeName, Value};
-use crate::early::Seen;
+use crate::engine::background::Alarm;
+use crate::engine::cancel_token::Canceller;
+use crate::engine::context_pool::Home;
+use crate::engine::early_release::Seen;
+use crate::engine::idle_slot::Rest;
 use crate::engine::{Count, Engine};
 use crate::error::{Conflict, Error, Request, Result};
-use crate::isolation::{Hold, Isolation};
-use crate::keeper::Alarm;
-use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use crate::lock::LockWait;
 use crate::options::{Durability, Locking};
-use crate::planted::{Fault, Planted};
-use crate::rack::Home;
-use crate::redo;
-use crate::rest::Rest;
-use crate::table::Table;
+use crate::redo::record;
+use crate::testing::injected_fault::{Fault, Planted};
+use crate::types::codec::{Key, TypeName, Value};
+use crate::types::isolation::{Hold, Isolation};
+use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::types::lock_options::LockWait;
+use crate::types::table::Table;
 
 /// Buffers above this are given back after a transaction.
 const KEPT_BYTES: usize = 256 << 10;
@@ -277,7 +277,9 @@ impl State {
         engine
             .catalog
             .resolve(worker, name, key_type, value_type, |record| {
-                let logged = engine.log.insert(worker, redo::TABLE, &[&record.encode()]);
+                let logged = engine
+                    .log
+                    .insert(worker, record::TABLE, &[&record.encode()]);
                 logged.map(|_| ()).map_err(|error| engine.log_failed(error))
             })
     }

@@ -32,13 +32,13 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::VALUE;
 
+use super::attempt::{Step, done};
 use super::insert::Inserter;
 use super::state::{Locker, State};
-use super::step::{Step, done};
-use crate::codec::{Key, Value};
 use crate::error::{Request, Result};
-use crate::lock::LockWait;
-use crate::table::Table;
+use crate::types::codec::{Key, Value};
+use crate::types::lock_options::LockWait;
+use crate::types::table::Table;
 
 /// What to do with the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

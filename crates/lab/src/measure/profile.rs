@@ -232,7 +232,7 @@ enum Clue {
 }
 
 /// Where parts lie, the narrower place first.
-const PLACES: [(&str, Clue); 18] = [
+const PLACES: [(&str, Clue); 23] = [
     ("crates/sync/src/latch/version", Clue::Validates),
     ("crates/sync/src/latch", Clue::Of(Part::Latch)),
     ("crates/sync/src/backoff", Clue::Waits),
@@ -242,12 +242,26 @@ const PLACES: [(&str, Clue); 18] = [
     ("crates/log/", Clue::Of(Part::Log)),
     ("crates/store/", Clue::Of(Part::Tables)),
     ("crates/foxton/src/checkpoint", Clue::Of(Part::Checkpoint)),
-    ("crates/foxton/src/redo", Clue::Of(Part::Log)),
-    ("crates/foxton/src/replay", Clue::Of(Part::Log)),
-    ("crates/foxton/src/codec", Clue::Of(Part::Tables)),
-    ("crates/foxton/src/index", Clue::Of(Part::Tables)),
-    ("crates/foxton/src/range", Clue::Of(Part::Tables)),
-    ("crates/foxton/src/table", Clue::Of(Part::Tables)),
+    (
+        "crates/foxton/src/engine/checkpoint_thread",
+        Clue::Of(Part::Checkpoint),
+    ),
+    ("crates/foxton/src/redo/record", Clue::Of(Part::Log)),
+    ("crates/foxton/src/redo/replay", Clue::Of(Part::Log)),
+    ("crates/foxton/src/types/codec", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/types/index.rs", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/types/table", Clue::Of(Part::Tables)),
+    (
+        "crates/foxton/src/catalog/index_catalog",
+        Clue::Of(Part::Tables),
+    ),
+    ("crates/foxton/src/api/range", Clue::Of(Part::Tables)),
+    ("crates/foxton/src/api/index_range", Clue::Of(Part::Tables)),
+    (
+        "crates/foxton/src/api/async_index_range",
+        Clue::Of(Part::Tables),
+    ),
+    ("crates/foxton/src/admin/indexes", Clue::Of(Part::Tables)),
     ("crates/foxton/", Clue::Of(Part::Transaction)),
     ("crates/lab/", Clue::Of(Part::Client)),
     ("crates/cli/", Clue::Of(Part::Client)),
@@ -341,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_a_checkpoint_calls_is_the_checkpoints() {
-        let maker = "/w/crates/foxton/src/checkpoint/maker.rs";
+        let maker = "/w/crates/foxton/src/checkpoint/builder.rs";
         let reads = ["memcpy()", "/w/crates/log/src/follow.rs", maker];
         assert_eq!(told(&reads), (Part::Checkpoint, false));
         let syncs = ["fsync()", "/w/crates/log/src/device/disk.rs", maker];

@@ -1,0 +1,186 @@
+//! The label of a backup: the file that makes a directory one.
+//!
+//! ```text
+//!  0      8       12   16       32     40    48   56  64      72    80    84       92   508
+//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
+//!  |magic |version|zero|identity|compat|image|from|end|records|taken|files|incompat|zero|check|
+//!  |8     |u32    |u32 |16      |u64   |u64  |u64 |u64|u64    |u64  |u32  |u64     |    |u32  |
+//!  +------+-------+----+--------+------+-----+----+---+-------+-----+-----+--------+----+-----+
+//! ```
+//!
+//! Version 1 has no `incompat`, and zeros there. A label without such features is still written so.
+//!
+//! # Invariants
+//!
+//! * I1  It is written last, under another name, synced and renamed, when everything else in the backup
+//!   is durable and has been read again. So a directory without it is no backup, or one that was
+//!   interrupted.
+//! * I2  `check` is the CRC-32C of everything before it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use foxton_log::Lsn;
+use foxton_log::device::Device;
+use foxton_log::superblock;
+
+use super::error::Failed;
+use crate::checkpoint::manifest::Manifest;
+use crate::types::limits::BACKUP_FILE as FILE;
+
+/// What it is called until it is whole.
+pub(crate) const UNFINISHED: &str = "backup.new";
+
+pub(super) const BYTES: usize = 512;
+const CHECK_AT: usize = BYTES - 4;
+const MAGIC: &[u8; 8] = b"FOXTONbk";
+const VERSION: u32 = 2;
+
+/// What the label says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) identity: [u8; 16],
+    /// Features of the database that a program may ignore.
+    pub(super) compat: u64,
+    /// Features of the database that a program must know before it reads.
+    pub(super) incompat: u64,
+    /// The checkpoint in the backup holds everything up to here.
+    pub(super) image: Lsn,
+    /// Where its log begins, and where it ends.
+    pub(super) from: Lsn,
+    pub(crate) end: Lsn,
+    /// Records in its log.
+    pub(super) records: u64,
+    /// When it was begun, in microseconds since 1970.
+    pub(super) taken_micros: u64,
+    /// Files besides the log.
+    pub(super) files: u32,
+}
+
+impl Label {
+    pub(super) fn taken(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.taken_micros)
+    }
+
+    /// What is wrong with one that [is not of](Self::is_of) the checkpoint beside it.
+    pub(crate) const STRANGE: &str =
+        "the checkpoint beside it is not the one that it was made with";
+
+    /// Whether it was made with this checkpoint, which is empty if there is none.
+    pub(crate) fn is_of(&self, checkpoint: &Manifest) -> bool {
+        (self.image, self.from) == (checkpoint.image, checkpoint.redo_from)
+            && self.files as usize == checkpoint.layers.len()
+    }
+
+    pub(super) fn read(device: &dyn Device) -> Result<Label, Failed> {
+        let file = device.open(FILE).map_err(Failed::source("open", FILE))?;
+        let mut bytes = [0; BYTES];
+        let count = file.read_at(&mut bytes, 0);
+        let count = count.map_err(Failed::source("read", FILE))?;
+        if count < BYTES || bytes[..8] != *MAGIC {
+            return Err(Failed::damaged(FILE, 0, "it is no label of a backup"));
+        }
+        if number::<4>(&bytes, CHECK_AT) != u64::from(crc32c::crc32c(&bytes[..CHECK_AT])) {
+            return Err(Failed::damaged(FILE, 0, "its checksum does not match"));
+        }
+        let version = number::<4>(&bytes, 8);
+        if !(1..=u64::from(VERSION)).contains(&version) {
+            return Err(Failed::Newer(format!("a backup of format {version}")));
+        }
+        let incompat = number::<8>(&bytes, 84);
+        let unknown = superblock::unknown(incompat);
+        if unknown != 0 {
+            let found = format!("a backup of a database with features {unknown:#x}");
+            return Err(Failed::Newer(found));
+        }
+        let mut identity = [0; 16];
+        identity.copy_from_slice(&bytes[16..32]);
+        let lsn = |at| Lsn::new(number::<8>(&bytes, at));
+        Ok(Label {
+            identity,
+            compat: number::<8>(&bytes, 32),
+            incompat,
+            image: lsn(40),
+            from: lsn(48),
+            end: lsn(56),
+            records: number::<8>(&bytes, 64),
+            taken_micros: number::<8>(&bytes, 72),
+            files: u32::try_from(number::<4>(&bytes, 80)).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Makes the directory a backup (I1).
+    pub(super) fn write(&self, device: &dyn Device) -> Result<(), Failed> {
+        let file = device.create(UNFINISHED);
+        let file = file.map_err(Failed::target("create", UNFINISHED))?;
+        let written = file.write_at(&self.encode(), 0).and_then(|()| file.sync());
+        written.map_err(Failed::target("write", UNFINISHED))?;
+        let named = device.rename(UNFINISHED, FILE);
+        named.map_err(Failed::target("rename", UNFINISHED))?;
+        device
+            .sync_dir()
+            .map_err(Failed::target("sync", "the directory"))
+    }
+
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        let version = if self.incompat == 0 { 1 } else { VERSION };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.identity);
+        for (at, number) in [
+            (32, self.compat),
+            (40, self.image.bytes()),
+            (48, self.from.bytes()),
+            (56, self.end.bytes()),
+            (64, self.records),
+            (72, self.taken_micros),
+            (84, self.incompat),
+        ] {
+            bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[80..84].copy_from_slice(&self.files.to_le_bytes());
+        let check = crc32c::crc32c(&bytes[..CHECK_AT]);
+        bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+}
+
+/// The number of `N` bytes at `at`.
+fn number<const N: usize>(bytes: &[u8; BYTES], at: usize) -> u64 {
+    let mut whole = [0; 8];
+    whole[..N].copy_from_slice(&bytes[at..at + N]);
+    u64::from_le_bytes(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use foxton_log::device::memory::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn a_label_is_read_as_it_was_written_and_any_flipped_byte_is_noticed() {
+        let label = Label {
+            identity: [7; 16],
+            compat: 0,
+            incompat: superblock::PATCHES,
+            image: Lsn::new(80),
+            from: Lsn::new(64),
+            end: Lsn::new(4096),
+            records: 3,
+            taken_micros: 1_000_000,
+            files: 2,
+        };
+        let device = MemoryDevice::new();
+        label.write(&device).unwrap();
+        assert_eq!(Label::read(&device).unwrap(), label);
+        let bytes = label.encode();
+        let file = device.open(FILE).unwrap();
+        for at in 0..BYTES {
+            let mut flipped = bytes;
+            flipped[at] ^= 4;
+            file.write_at(&flipped, 0).unwrap();
+            assert!(Label::read(&device).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Where a copy goes: a directory that is empty and this copy's alone.
+//!
+//! A directory that is to become a database must not be taken for a new one before, or nobody would notice
+//! that it is empty: opening makes a database of a directory without files. So a restore begins with the file
+//! `restoring`, and the superblock takes its place when all else is there.
+//!
+//! | what is there | opening | restoring |
+//! |---|---|---|
+//! | nothing, or `lock` | makes a new database, as before anything was begun | begins |
+//! | `restoring`, and perhaps more | is refused, `not_restored` | begins anew |
+//! | `foxton`, and all the rest | opens it | is refused, `not_empty` |
+//!
+//! # Invariants
+//!
+//! * I1  Of `restoring` and `foxton` one is there, and durably one or the other, from before the first
+//!   file of a database is made.
+//! * I2  What is removed is of a copy: it has a name that copies give, and lies where `restoring` does or where
+//!   nothing was when this copy began.
+//! * I3  Where `foxton` may be there after a power cut, all that belongs to it is, too.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use foxton_log::device::Device;
+use foxton_log::device::file::{FileDevice, LOCK_FILE};
+use foxton_log::{mark, segment, superblock};
+
+use super::error::Failed;
+use super::label;
+use crate::checkpoint::{layer, manifest};
+use crate::error::{Error, Result, Storage};
+use crate::recovery::open_error::{not_created, not_locked, told};
+use crate::types::limits::{BACKUP_FILE, RESTORE_FILE};
+
+/// What `restoring` says to whoever looks into it.
+const FOR_PEOPLE: &[u8] = b"A database is being restored into this directory, or a restore was cut short. There is \
+no database before the file foxton is here: give the same restore again, or remove the directory.\n";
+
+/// What is being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Copy {
+    Backup,
+    Database,
+}
+
+impl Copy {
+    /// The directory `path`, made if it is not there, for this copy alone.
+    pub(super) fn directory(self, path: &Path) -> Result<Arc<dyn Device>> {
+        // Before anything in it is touched.
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let names: Vec<String> = names.filter(|name| name != LOCK_FILE).collect();
+        self.suits(path, &names)?;
+        let device = FileDevice::create(path);
+        let device = device.map_err(|error| not_created(path, error).in_passing())?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        self.take(&device, path)?;
+        Ok(device)
+    }
+
+    /// Takes `device` for this copy alone.
+    pub(super) fn take(self, device: &Arc<dyn Device>, path: &Path) -> Result<()> {
+        let locked = device.lock();
+        locked.map_err(|error| not_locked(path, error).in_passing())?;
+        let names = device.list();
+        let names = names.map_err(|error| told(path, "list", error).in_passing())?;
+        self.suits(path, &names)?;
+        match self {
+            Copy::Backup => Ok(()),
+            Copy::Database => begin_restoring(&**device, &names)
+                .map_err(|failed| self.ended(failed, &**device, (path, path))),
+        }
+    }
+
+    /// Whether it may go where these files are.
+    fn suits(self, path: &Path, names: &[String]) -> Result<()> {
+        let again = self == Copy::Database && names.iter().any(|name| name == RESTORE_FILE);
+        let in_the_way = |name: &&String| !again || !is_of_a_restore(name);
+        match names.iter().find(in_the_way) {
+            None => Ok(()),
+            Some(found) => Err(Storage::NotEmpty {
+                path: path.into(),
+                found: found.clone(),
+            }
+            .into()),
+        }
+    }
+
+    /// Sees to it that there is no copy, and tells why in the words of the engine's users.
+    pub(super) fn ended(
+        self,
+        failed: Failed,
+        device: &dyn Device,
+        (source, target): (&Path, &Path),
+    ) -> Error {
+        let left = (!self.clear(device)).then(|| target.to_owned());
+        let mut told = failed.told(source, target);
+        if let Error::Storage(storage) = &mut told
+            && let Storage::NotCopied { left: known, .. } = &mut **storage
+        {
+            *known = left;
+        }
+        told
+    }
+
+    /// Removes what an attempt left, and no file that is none of it. False: something is left.
+    pub(super) fn clear(self, target: &dyn Device) -> bool {
+        let Ok(names) = target.list() else {
+            return false;
+        };
+        let has = |wanted: &str| names.iter().any(|name| name == wanted);
+        match self {
+            Copy::Backup => {
+                // First what says that it is whole, and for good.
+                let is_none = !has(BACKUP_FILE)
+                    || target.remove(BACKUP_FILE).is_ok() && target.sync_dir().is_ok();
+                is_none && remove(target, &names, is_of_a_backup)
+            }
+            Copy::Database if has(superblock::FILE) => {
+                // It was renamed, and nobody knows which of the two names a power cut leaves: all else stays (I3).
+                let renamed = target.rename(superblock::FILE, RESTORE_FILE);
+                let _ = renamed.and_then(|()| target.sync_dir());
+                false
+            }
+            Copy::Database => {
+                // The room is given back, and nobody takes the directory for a new database (I1).
+                remove(target, &names, |name| {
+                    name != RESTORE_FILE && is_of_a_restore(name)
+                }) && !has(RESTORE_FILE)
+            }
+        }
+    }
+}
+
+/// Says, durably and before there is anything else, that what is there is no database (I1); what an earlier attempt
+/// left goes.
+fn begin_restoring(device: &dyn Device, names: &[String]) -> Result<(), Failed> {
+    if names.is_empty() {
+        let file = device.create(RESTORE_FILE);
+        let file = file.map_err(Failed::target("create", RESTORE_FILE))?;
+        let written = file.write_at(FOR_PEOPLE, 0).and_then(|()| file.sync());
+        written.map_err(Failed::target("write", RESTORE_FILE))?;
+    }
+    for name in names.iter().filter(|name| *name != RESTORE_FILE) {
+        let removed = device.remove(name);
+        removed.map_err(Failed::target("remove", name))?;
+    }
+    let synced = device.sync_dir();
+    synced.map_err(Failed::target("sync", "the directory"))
+}
+
+/// Removes those files whose names are `meant`. False: one of them could not be removed.
+fn remove(device: &dyn Device, names: &[String], meant: impl Fn(&str) -> bool) -> bool {
+    let mut meant = names.iter().filter(|name| meant(name));
+    meant.all(|name| device.remove(name).is_ok())
+}
+
+/// Whether a backup that is not whole has a file called so, sooner or later.
+fn is_of_a_backup(name: &str) -> bool {
+    name == label::UNFINISHED || is_copied(name)
+}
+
+/// Whether what is being restored has a file called so, sooner or later.
+fn is_of_a_restore(name: &str) -> bool {
+    [RESTORE_FILE, superblock::UNFINISHED].contains(&name) || is_copied(name)
+}
+
+fn is_copied(name: &str) -> bool {
+    [manifest::FILE, mark::FILE].contains(&name)
+        || segment::first_of(name).is_some()
+        || layer::number_of(name).is_some()
+}
+
+/// Bytes in all files of a copy.
+pub(super) fn size_of(device: &dyn Device) -> Result<u64, Failed> {
+    let names = device.list();
+    let names = names.map_err(Failed::target("list", "the directory"))?;
+    let mut copied = names.iter().filter(|name| is_copied(name));
+    copied.try_fold(0, |sum, name| {
+        let length = device.open(name).and_then(|file| file.len());
+        Ok(sum + length.map_err(Failed::target("read", name))?)
+    })
+}

@@ -1,0 +1,378 @@
+//! Whether a database, or a backup, is what it was when it was written: every file of it, and the
+//! tables that it makes.
+//!
+//! # What is looked at
+//!
+//! | | |
+//! |---|---|
+//! | the superblock, or the label of a backup | magic, version, checksum |
+//! | the checkpoint | the manifest's checksum; of each layer the header, the index, each block, the order of the rows |
+//! | the log | the segments' headers, and that they follow each other; of each record, from where the checkpoint needs them, header, payload and place; behind damage, too |
+//! | the tables | loaded as opening does; the order and the structure of the index, and that each row is found by its key |
+//!
+//! # Invariants
+//!
+//! * I1  Nothing is changed, not even what opening would mend: a torn end is told as how the log ends,
+//!   and is no finding.
+//! * I2  Without findings the database can be opened, or the backup restored.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use foxton_log::audit::audit;
+use foxton_log::device::Device;
+use foxton_log::device::file::FileDevice;
+use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{Failure, OpenError, Start};
+use foxton_sync::worker::Workers;
+
+use crate::admin::backup::{self, Label};
+use crate::catalog::index_catalog::is_index_table;
+use crate::catalog::{Catalog, OpenTable};
+use crate::checkpoint::Trouble;
+use crate::checkpoint::layer::{self, Reader};
+use crate::checkpoint::manifest::{self, Manifest};
+use crate::error::{Error, Result, Storage};
+use crate::recovery::open_error::{no_superblock, not_locked};
+use crate::recovery::restart::{Refused, look};
+use crate::redo::record::next_change;
+use crate::types::limits::BACKUP_FILE;
+
+/// Findings after which the rest is counted only.
+const MOST: usize = 1_000;
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The file it is in, or the table.
+    pub place: String,
+    /// Where in the file, in bytes.
+    pub offset: Option<u64>,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl Finding {
+    pub(crate) fn new(place: String, what: String) -> Finding {
+        Finding {
+            place,
+            offset: None,
+            what,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.place)?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// What is wrong, in the order in which opening would meet it. Empty: the database is whole.
+    /// The first thousand.
+    pub findings: Vec<Finding>,
+    /// What else is wrong, and not told one by one.
+    pub left_out: u64,
+    /// Whether it is a backup.
+    pub is_backup: bool,
+    /// Files of the checkpoint that hold rows, and how many entries they have.
+    pub layers: u64,
+    /// See `layers`.
+    pub entries: u64,
+    /// Segment files of the log.
+    pub segments: u64,
+    /// Good records in the log, from where the checkpoint needs it.
+    pub records: u64,
+    /// How the log ends, for people; empty if it is damaged.
+    pub log: String,
+    /// The tables and how many rows they have, if they could be loaded.
+    pub tables: Vec<(String, u64)>,
+}
+
+impl Report {
+    fn note(&mut self, place: &str, offset: Option<u64>, what: impl Into<String>) {
+        if self.findings.len() == MOST {
+            self.left_out += 1;
+            return;
+        }
+        let (place, what) = (place.to_owned(), what.into());
+        self.findings.push(Finding {
+            place,
+            offset,
+            what,
+        });
+    }
+
+    /// Notes what is wrong with a checkpoint; an error if it could not be looked at.
+    fn trouble(&mut self, trouble: Trouble, path: &Path) -> Result<()> {
+        match trouble {
+            Trouble::Damaged { file, offset, what } => self.note(&file, Some(offset), what),
+            other => return Err(other.told(path)),
+        }
+        Ok(())
+    }
+}
+
+/// Looks at everything in the directory `path`, which no process has open: a database, or a backup.
+///
+/// ```
+/// use foxton::{Database, Table, check::check};
+///
+/// # let path = std::env::temp_dir().join(format!("foxton-check-{}", std::process::id()));
+/// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+/// let db = Database::open(path)?;
+/// db.run(|tx| tx.put(&Table::<str, u32>::new("ages"), "ada", &36))?;
+/// drop(db);
+/// let report = check(path)?;
+/// assert!(report.findings.is_empty());
+/// assert_eq!(report.tables, [("ages".to_owned(), 1)]);
+/// # Ok(()) }
+/// # main_(&path)?;
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), foxton::Error>(())
+/// ```
+///
+/// # Errors
+/// A storage error, if there is no database, a process has it open, it was written by a later version, or
+/// it cannot be read. Damage is no error but a finding.
+pub fn check(path: impl AsRef<Path>) -> Result<Report> {
+    let path = path.as_ref();
+    let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
+    let held = device.hold_still();
+    held.map_err(|error| not_locked(path, error).in_passing())?;
+    check_on_at(&device, path).map_err(Error::in_passing)
+}
+
+/// As [`check`], on a device of your own.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_on(device: &dyn Device) -> Result<Report> {
+    check_on_at(device, Path::new("the device")).map_err(Error::in_passing)
+}
+
+fn check_on_at(device: &dyn Device, path: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    let Some((identity, label)) = identity(device, path, &mut report)? else {
+        return Ok(report);
+    };
+    let manifest = match Manifest::read(device, &identity) {
+        Ok(manifest) => manifest,
+        Err(trouble) => {
+            report.trouble(trouble, path)?;
+            let what =
+                "the log was not looked at, since the checkpoint does not say where it begins";
+            report.note(manifest::FILE, None, what);
+            return Ok(report);
+        }
+    };
+    if label.is_some_and(|label| !label.is_of(&manifest)) {
+        report.note(BACKUP_FILE, Some(0), Label::STRANGE);
+    }
+    for &layer in &manifest.layers {
+        report.layers += 1;
+        // The manifest may say anything that its checksum is right for.
+        report.entries = report.entries.saturating_add(layer.entries);
+        look_at_layer(device, &identity, layer, (&mut report, path))?;
+    }
+    let start = Start {
+        from: manifest.redo_from,
+        // A backup has all of the log that its label says (I2).
+        durable: label.map_or(manifest.image, |label| label.end.max(manifest.image)),
+    };
+    let audited = audit(device, &identity, start, &mut |_| {}).map_err(|error| match error {
+        OpenError::Device(failure) => not_looked_at(failure, path),
+        other => Storage::FutureFormat {
+            found: other.to_string(),
+        },
+    })?;
+    report.segments = audited.segments as u64;
+    report.records = audited.records;
+    report.log = audited
+        .summary
+        .map_or(String::new(), |summary| summary.to_string());
+    report.left_out += audited.left_out;
+    for found in audited.findings {
+        let behind = match found.good_again {
+            Some(good) => format!("; {} bytes of log are lost there", good.since(found.lsn)),
+            None => String::new(),
+        };
+        let what = format!("{} (log position {}){behind}", found.what, found.lsn);
+        report.note(&found.file, Some(found.offset), what);
+    }
+    if report.findings.is_empty() {
+        tables(device, &identity, path, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// The device failed, which says nothing of what it holds.
+fn not_looked_at(failure: Failure, path: &Path) -> Storage {
+    let file = path.join(&failure.file);
+    let doing = format!("{} {}", failure.operation, file.display());
+    Storage::from_io(path, doing, failure.source)
+}
+
+/// Who it is: a superblock says so, or a label, which is told as well.
+fn identity(
+    device: &dyn Device,
+    path: &Path,
+    report: &mut Report,
+) -> Result<Option<([u8; 16], Option<Label>)>> {
+    match Superblock::read(device) {
+        Ok(superblock) => Ok(Some((superblock.identity, None))),
+        Err(SuperblockError::Damaged(what)) => {
+            report.note(superblock::FILE, Some(0), what);
+            Ok(None)
+        }
+        Err(SuperblockError::Missing) => match backup::label_of(device, path)? {
+            Some(Ok(label)) => {
+                report.is_backup = true;
+                Ok(Some((label.identity, Some(label))))
+            }
+            Some(Err(what)) => {
+                report.is_backup = true;
+                report.note(BACKUP_FILE, Some(0), what);
+                Ok(None)
+            }
+            None => Err(no_superblock(device, path, SuperblockError::Missing)),
+        },
+        Err(error) => Err(no_superblock(device, path, error)),
+    }
+}
+
+/// Looks at every block of a layer, and notes each that is not what it was.
+fn look_at_layer(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    layer: layer::Layer,
+    (report, path): (&mut Report, &Path),
+) -> Result<()> {
+    let reader = match Reader::open(device, identity, layer) {
+        Ok(reader) => reader,
+        Err(trouble) => return report.trouble(trouble, path),
+    };
+    let name = layer::name(layer.number);
+    let (mut rows, mut bytes, mut is_whole) = (InOrder::default(), Vec::new(), true);
+    for index in 0.. {
+        let Some(offset) = reader.block_at(index) else {
+            break;
+        };
+        let looked = match reader.block(index, &mut bytes) {
+            Ok(()) => rows.take(&bytes),
+            Err(Trouble::Damaged { what, .. }) => Err(what),
+            Err(other) => return Err(other.told(path)),
+        };
+        if let Err(what) = looked {
+            is_whole = false;
+            report.note(&name, Some(offset), what);
+        }
+    }
+    if is_whole && rows.count != layer.entries {
+        let what = "it has more or fewer rows than the manifest says";
+        report.note(&name, Some(0), what);
+    }
+    Ok(())
+}
+
+/// The rows of a layer, one block after the other.
+#[derive(Debug, Default)]
+struct InOrder {
+    last: Option<(u32, Vec<u8>)>,
+    count: u64,
+}
+
+impl InOrder {
+    /// Takes in the entries of a block; or what is wrong with them.
+    fn take(&mut self, mut entries: &[u8]) -> Result<(), &'static str> {
+        while !entries.is_empty() {
+            let row = next_change(&mut entries);
+            let row = row.map_err(|_| "a block holds something that is no entry")?;
+            let last = self.last.as_ref().map(|(table, key)| (*table, &key[..]));
+            if last.is_some_and(|last| last >= (row.table, row.key)) {
+                return Err("its rows are not in order");
+            }
+            self.last = Some((row.table, row.key.to_vec()));
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Loads the tables and looks at them.
+fn tables(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    path: &Path,
+    report: &mut Report,
+) -> Result<()> {
+    let workers = Workers::new();
+    let catalog = Catalog::new(workers.domain().clone());
+    match look(device, identity, &catalog, &workers) {
+        Ok(()) => {}
+        Err(Refused::Checkpoint(trouble)) => return report.trouble(trouble, path),
+        Err(Refused::Log(OpenError::Visit { lsn, error })) => {
+            let what = format!("the record at log position {lsn} does not hold {error}");
+            report.note("the log", None, what);
+            return Ok(());
+        }
+        Err(Refused::Log(OpenError::Device(failure))) => {
+            return Err(not_looked_at(failure, path).into());
+        }
+        Err(Refused::Log(error)) => {
+            report.note("the log", None, error.to_string());
+            return Ok(());
+        }
+    }
+    let worker = workers.worker();
+    for table in catalog.tables() {
+        let name = &table.record.name;
+        let is_for_users = !is_index_table(name);
+        match catch_unwind(AssertUnwindSafe(|| look_at(&table, &worker.pin()))) {
+            Ok(Ok(rows)) if is_for_users => report.tables.push((name.clone(), rows)),
+            Ok(Ok(_)) => {}
+            Ok(Err(what)) => report.note(&format!("table {name}"), None, what),
+            Err(panic) => {
+                let words = panic.downcast_ref::<String>().cloned();
+                let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned()));
+                let what = format!(
+                    "its index is broken: {}",
+                    words.unwrap_or_else(|| "nobody knows how".to_owned())
+                );
+                report.note(&format!("table {name}"), None, what);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a table, once its index is found to be sound and each row to be found by its key.
+fn look_at(table: &OpenTable, guard: &foxton_sync::epoch::Guard<'_>) -> Result<u64, String> {
+    let indexed = table.rows.verify(guard) as u64;
+    let mut rows = table.rows.forward(guard, std::ops::Bound::Unbounded);
+    let mut count = 0;
+    while let Some(record) = rows.advance().record {
+        let found = table.rows.get(guard, record.key());
+        if found.is_none_or(|found| !std::ptr::eq(found, record)) {
+            return Err(format!("key {:?} is not found by the index", record.key()));
+        }
+        count += 1;
+    }
+    if count == indexed {
+        Ok(count)
+    } else {
+        Err(format!(
+            "its index has {indexed} rows, and reading it in order finds {count}"
+        ))
+    }
+}

@@ -1,0 +1,168 @@
+//! Secondary indexes of a database.
+
+use crate::admin::check::Finding;
+use crate::api::database::Database;
+use crate::api::index_build;
+use crate::error::Result;
+use crate::options::progress::ProgressCall;
+use crate::types::codec::{Key, Value};
+use crate::types::index::Index;
+
+/// Findings of one index that are told; more are only counted.
+const TOLD: usize = 100;
+
+/// One secondary index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IndexStats {
+    /// Its name.
+    pub name: String,
+    /// The name of its table.
+    pub table: String,
+    /// The name of the type of its keys.
+    pub key_type: String,
+    /// Whether each key belongs to at most one row.
+    pub is_unique: bool,
+    /// The version that it was declared with.
+    pub version: u32,
+    /// Whether the program has declared it. If not, it is not kept; if it is unique, its table takes no
+    /// writes.
+    pub is_open: bool,
+    /// About how many entries it has; 0 if it is not open.
+    pub entries: u64,
+}
+
+impl Database {
+    /// Sees to it that there is `index`, and that it is kept from now on. If it is there already,
+    /// nothing happens. If not, it is filled from the rows of its table, on several threads; until that is
+    /// done, others may read the table and nobody writes to it.
+    ///
+    /// An index that the database remembers from an earlier opening is filled in the same way.
+    ///
+    /// ```
+    /// use foxton::{Database, Index, Options, Table};
+    /// const USERS: Table<u64, str> = Table::new("users");
+    /// const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    ///
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.run(|tx| tx.put(&USERS, &1, "ada"))?;
+    /// db.create_index(&BY_NAME)?;
+    /// let user = db.run(|tx| tx.get_by(&BY_NAME, "ada"))?;
+    /// assert_eq!(user, Some((1, "ada".to_owned())));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A request error, if two rows have one key of a unique index (it names both), if the index exists
+    /// and was declared otherwise, or if its name is too long; a conflict, if the table's lock was not to
+    /// be had; a storage error, if the log takes no more. The index is then as it was.
+    pub fn create_index<I, K, V>(&self, index: &Index<I, K, V>) -> Result<()>
+    where
+        I: Key + ?Sized + 'static,
+        K: Key + ?Sized + 'static,
+        V: Value + ?Sized + 'static,
+    {
+        let declared = index.declared();
+        self.run_busy(|tx| index_build::create(tx, &declared, None))
+    }
+
+    /// As [`create_index`](Self::create_index); `progress` hears how many rows it has come to.
+    ///
+    /// ```
+    /// # use foxton::{Database, Index, Options, Table, progress::ProgressCall};
+    /// # const USERS: Table<u64, str> = Table::new("users");
+    /// # const BY_NAME: Index<str, u64, str> = Index::unique("by_name", &USERS, |_, name, keys| keys.add(name));
+    /// # let db = Database::in_memory(Options::default())?;
+    /// db.create_index_with(&BY_NAME, &ProgressCall::new(|progress| {
+    ///     eprintln!("{} of about {} rows", progress.done, progress.total);
+    /// }))?;
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`create_index`](Self::create_index).
+    pub fn create_index_with<I, K, V>(
+        &self,
+        index: &Index<I, K, V>,
+        progress: &ProgressCall,
+    ) -> Result<()>
+    where
+        I: Key + ?Sized + 'static,
+        K: Key + ?Sized + 'static,
+        V: Value + ?Sized + 'static,
+    {
+        let declared = index.declared();
+        self.run_busy(|tx| index_build::create(tx, &declared, Some(progress)))
+    }
+
+    /// Forgets the index called `name`, whether it is declared or not, and says whether there was one. The
+    /// rows stay. It waits for all transactions that have used the table or the index.
+    ///
+    /// # Errors
+    /// A conflict, if a lock was not to be had; a storage error, if the log takes no more.
+    pub fn drop_index(&self, name: &str) -> Result<bool> {
+        let forgotten = self.run_busy(|tx| index_build::forget(tx, name))?;
+        let worker = self.engine().workers.worker();
+        Ok(forgotten
+            .map(|forgotten| forgotten.clear(&worker))
+            .is_some())
+    }
+
+    /// All indexes that exist, by name.
+    pub fn indexes(&self) -> Vec<IndexStats> {
+        let engine = self.engine();
+        let worker = engine.workers.background_worker();
+        let guard = worker.pin();
+        let stats = |known: crate::catalog::Known| IndexStats {
+            is_unique: known.record.is_unique(),
+            name: known.record.name,
+            table: known.record.table,
+            key_type: known.record.key_type.0,
+            version: known.record.version,
+            is_open: known.open.is_some(),
+            entries: known
+                .open
+                .map_or(0, |open| open.entries.rows.len_estimate(&guard)),
+        };
+        engine.catalog.indexes().into_iter().map(stats).collect()
+    }
+
+    /// Compares all open indexes with their tables: whether each row is found by each of its keys, and
+    /// each entry leads to a row that has its key. While an index is compared, nobody writes to its
+    /// table.
+    ///
+    /// # Errors
+    /// A conflict, if a lock was not to be had; a request error, if a row is not what the table's types
+    /// say. What is wrong with an index is no error but a finding.
+    pub fn check_indexes(&self) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        for known in self.engine().catalog.indexes() {
+            let Some(index) = known.open else { continue };
+            let place = format!(
+                "index {} of table {}",
+                known.record.name, known.record.table
+            );
+            let found = self.run_busy(|tx| {
+                let (mut found, mut count) = (Vec::new(), 0_usize);
+                index_build::compare(tx, &index, |row, what| {
+                    count += 1;
+                    if count <= TOLD {
+                        let what = format!("row 0x{}: {what}", hex(row));
+                        found.push(Finding::new(place.clone(), what));
+                    }
+                })?;
+                if count > TOLD {
+                    let what = format!("{} more such findings", count - TOLD);
+                    found.push(Finding::new(place.clone(), what));
+                }
+                Ok(found)
+            })?;
+            findings.extend(found);
+        }
+        Ok(findings)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

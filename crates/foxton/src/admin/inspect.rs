@@ -1,0 +1,484 @@
+//! What goes on in a database: who holds and awaits what, the last deadlocks, and how much there was
+//! of everything.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use foxton_lock::inspect::{Entry, Queue, Snapshot};
+use foxton_lock::manager::LockManager;
+use foxton_lock::name::Class;
+
+use crate::admin::indexes::IndexStats;
+use crate::api::database::Database;
+use crate::catalog::index_catalog::is_index_table;
+use crate::engine::Count;
+use crate::error::TableNames;
+use crate::observe::capture;
+use crate::status::wait_graph::WaitGraph;
+use crate::status::{Deadlock, Picture};
+
+pub use foxton_lock::inspect::Stats as LockStats;
+pub use foxton_lock::mode::Mode;
+pub use foxton_lock::name::Name;
+pub use foxton_lock::request::{Label, Member, OwnerId};
+pub use foxton_log::LogStats;
+pub use foxton_sync::htm::Elisions;
+pub use foxton_sync::site::Summary as Account;
+
+/// One lock that a transaction holds.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The table it is in; empty for a number of the program's own.
+    pub table: String,
+    /// What is locked: the table, a key and the gap before it, the gap after the last key, or a number.
+    pub name: Name,
+    /// How.
+    pub mode: Mode,
+    /// Which transaction.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// How long ago it began.
+    pub age: Duration,
+}
+
+/// One transaction that waits for a lock.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WaitingLock {
+    /// The lock it waits for, as it would hold it.
+    pub lock: HeldLock,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// Whom it waits for, directly.
+    pub blockers: Vec<(OwnerId, Label)>,
+}
+
+/// A transaction that holds or awaits something, or a session that does.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct OpenTransaction {
+    /// Which.
+    pub owner: OwnerId,
+    /// What people call it.
+    pub label: Label,
+    /// How long ago it began. A session's transactions have its owner, and begin anew.
+    pub age: Duration,
+    /// How long its program has asked nothing of it: zero while it does something. Known with
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout).
+    pub idle: Option<Duration>,
+    /// How many locks it holds.
+    pub locks: usize,
+    /// What it waits for, as a person would call it.
+    pub awaits: Option<String>,
+}
+
+impl OpenTransaction {
+    fn new(entry: &Entry) -> OpenTransaction {
+        OpenTransaction {
+            owner: entry.owner,
+            label: entry.label.clone(),
+            age: entry.age,
+            idle: None,
+            locks: 0,
+            awaits: None,
+        }
+    }
+}
+
+impl fmt::Display for OpenTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OpenTransaction {
+            owner,
+            label,
+            age,
+            locks,
+            ..
+        } = self;
+        write!(f, "{owner} {label} holds {locks} locks ({age:.1?} old")?;
+        if let Some(idle) = self.idle.filter(|idle| !idle.is_zero()) {
+            write!(f, ", idle for {idle:.1?}")?;
+        }
+        f.write_str(")")?;
+        match &self.awaits {
+            Some(place) => write!(f, " and waits for {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HeldLock {
+            mode,
+            owner,
+            label,
+            age,
+            ..
+        } = self;
+        let place = self.place();
+        write!(f, "{owner} {label} {mode} on {place} ({age:.1?} old)")
+    }
+}
+
+impl HeldLock {
+    /// What is locked, as a person would call it: `users`, `users/ann`, `users/end`.
+    pub fn place(&self) -> String {
+        self.name.in_table(&self.table)
+    }
+}
+
+impl fmt::Display for WaitingLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has waited {:.1?} for", self.lock, self.waited)?;
+        for (owner, label) in &self.blockers {
+            write!(f, " {owner} {label}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A cycle of waits that was found, and who gave way.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DeadlockReport {
+    /// When it was found.
+    pub at: SystemTime,
+    /// Each member waits for the next, the last for the first.
+    pub cycle: Vec<Member>,
+    tables: TableNames,
+}
+
+impl fmt::Display for DeadlockReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "a deadlock of {}:", self.cycle.len())?;
+        let call = |name| self.tables.call(name);
+        self.cycle
+            .iter()
+            .try_for_each(|member| writeln!(f, "  {}", member.with_names(&call)))
+    }
+}
+
+impl DeadlockReport {
+    /// Who waited for whom, to be drawn, with the cycle and who gave way.
+    pub fn graph(&self) -> WaitGraph {
+        WaitGraph::of_deadlock(&Deadlock {
+            at_micros: 0,
+            cycle: capture::cycle(&self.cycle, |name| self.tables.call(name)),
+        })
+    }
+}
+
+/// How much there was of everything since the database was opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Transactions that changed something and were committed.
+    pub commits: u64,
+    /// Transactions that changed nothing and were committed.
+    pub read_only_commits: u64,
+    /// Transactions that were rolled back, whoever wanted it.
+    pub rollbacks: u64,
+    /// Transactions that were ended because of a deadlock; counted as rolled back, too.
+    pub deadlocks: u64,
+    /// Times that `run` ran a transaction again.
+    pub reruns: u64,
+    /// Transactions that were ended because they did nothing for too long; counted as rolled back, too.
+    pub idle_ended: u64,
+    /// Transactions that a [`Canceller`](crate::Canceller) ended; counted as rolled back, too.
+    pub cancelled: u64,
+    /// Records of deleted keys that were removed.
+    pub ghosts_purged: u64,
+    /// Records of deleted keys that had to stay a while, since somebody had read next to them.
+    pub ghosts_left: u64,
+    /// The lock manager's own counts.
+    pub locks: LockStats,
+    /// The log's own counts.
+    pub log: LogStats,
+    /// The tables.
+    pub tables: Vec<TableStats>,
+    /// The secondary indexes.
+    pub indexes: Vec<IndexStats>,
+    /// Critical sections passed by transactions and other calls, by component and pattern; empty without
+    /// the feature `account`.
+    pub account: Account,
+    /// Critical sections passed by the engine's own threads (the flusher, the keeper, the maker of
+    /// checkpoints), and by who looks in as this does.
+    pub background_account: Account,
+    /// What came of eliding latches, by worker; all zero unless a latch that elides was chosen and the
+    /// processor can.
+    pub elisions: Vec<Elisions>,
+}
+
+/// One table.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// The name of its key type.
+    pub key_type: String,
+    /// The name of its value type.
+    pub value_type: String,
+    /// The [hash](crate::types::codec::TypeName::hash) of its key type's name, which may be longer than what
+    /// is kept of it.
+    pub key_hash: u64,
+    /// The hash of its value type's name.
+    pub value_hash: u64,
+    /// About how many keys it has.
+    pub keys: u64,
+}
+
+impl Database {
+    /// Who holds what. Each lock was held at some moment while this looked; nothing is stopped.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.set_label("restock");
+    /// tx.put(&T, &7, &1)?;
+    /// let locks = db.locks();
+    /// assert!(locks.iter().any(|lock| lock.label == "restock" && lock.table == "stock"));
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// Whom a lock belongs to, and what is locked how, can be kept:
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use foxton::Database;
+    /// use foxton::inspect::{Mode, Name, OwnerId};
+    ///
+    /// fn by_owner(db: &Database) -> HashMap<OwnerId, Vec<(Name, Mode)>> {
+    ///     let mut held: HashMap<_, Vec<_>> = HashMap::new();
+    ///     for lock in db.locks() {
+    ///         held.entry(lock.owner).or_default().push((lock.name, lock.mode));
+    ///     }
+    ///     held
+    /// }
+    /// # let db = Database::in_memory(foxton::Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// # tx.put(&foxton::Table::<u64, u64>::new("stock"), &7, &1)?;
+    /// assert_eq!(by_owner(&db).len(), 1);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn locks(&self) -> Vec<HeldLock> {
+        let snapshot = self.snapshot();
+        let held = |queue: &Queue| {
+            let describe = |entry: &Entry| self.describe(queue.name, entry);
+            queue.holders.iter().map(describe).collect::<Vec<_>>()
+        };
+        snapshot.queues.iter().flat_map(held).collect()
+    }
+
+    /// Who holds or awaits anything, and how much; the oldest first. A transaction that was forgotten, or that
+    /// its program does not end, stands out by its age, and with
+    /// [`Options::idle_timeout`](crate::Options::idle_timeout) by how long nothing was asked of it.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let mut tx = db.begin()?;
+    /// tx.set_label("restock");
+    /// tx.put(&T, &7, &1)?;
+    /// std::mem::forget(tx);
+    /// let open = db.transactions();
+    /// assert_eq!((open.len(), &*open[0].label), (1, "restock"));
+    /// assert!(open[0].locks > 0);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn transactions(&self) -> Vec<OpenTransaction> {
+        let snapshot = self.snapshot();
+        let engine = self.engine();
+        let mut open: HashMap<OwnerId, OpenTransaction> = HashMap::new();
+        for queue in &snapshot.queues {
+            for holder in &queue.holders {
+                let new = || OpenTransaction::new(holder);
+                open.entry(holder.owner).or_insert_with(new).locks += 1;
+            }
+            for waiter in &queue.waiters {
+                let new = || OpenTransaction::new(waiter);
+                let place = self.describe(queue.name, waiter).place();
+                open.entry(waiter.owner).or_insert_with(new).awaits = Some(place);
+            }
+        }
+        if engine.options.idle_timeout.is_some() {
+            let now = engine.workers.clock().now();
+            let idle: HashMap<OwnerId, _> = engine.idlers.all().into_iter().collect();
+            for (owner, open) in &mut open {
+                let since = idle.get(owner).copied().unwrap_or(now);
+                open.idle = Some(now.saturating_duration_since(since));
+            }
+        }
+        let mut open: Vec<OpenTransaction> = open.into_values().collect();
+        open.sort_by_key(|open| std::cmp::Reverse(open.age));
+        open
+    }
+
+    /// What goes on, all of it at once, as plain data of bounded size: of the names that are held
+    /// first those that somebody waits for, then as many others as there is room for.
+    ///
+    /// ```
+    /// # use foxton::{Database, Options, Table};
+    /// # const T: Table<u64, u64> = Table::new("stock");
+    /// # let db = Database::in_memory(Options::default())?;
+    /// # let mut tx = db.begin()?;
+    /// tx.put(&T, &7, &1)?;
+    /// let picture = db.picture();
+    /// assert!(picture.queues.iter().any(|queue| queue.name == "stock"));
+    /// assert!(picture.waiters().is_empty());
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    pub fn picture(&self) -> Picture {
+        capture::picture(self.engine())
+    }
+
+    /// Who waits for whom, to be drawn.
+    pub fn wait_graph(&self) -> WaitGraph {
+        WaitGraph::of_picture(&self.picture())
+    }
+
+    /// Who waits for what and for whom, the longest wait first.
+    pub fn waits(&self) -> Vec<WaitingLock> {
+        let snapshot = self.snapshot();
+        let mut labels: HashMap<OwnerId, &Label> = HashMap::new();
+        for queue in &snapshot.queues {
+            let entries = queue.holders.iter().chain(&queue.waiters);
+            labels.extend(entries.map(|entry| (entry.owner, &entry.label)));
+        }
+        let mut blockers: HashMap<OwnerId, BTreeSet<OwnerId>> = HashMap::new();
+        for edge in snapshot.edges() {
+            blockers
+                .entry(edge.waiter)
+                .or_default()
+                .insert(edge.blocker);
+        }
+        let label = |owner: &OwnerId| {
+            (
+                *owner,
+                labels.get(owner).copied().cloned().unwrap_or_default(),
+            )
+        };
+        let wait = |(name, waiter): (Name, &Entry)| WaitingLock {
+            lock: self.describe(name, waiter),
+            waited: waiter.waited,
+            blockers: blockers
+                .get(&waiter.owner)
+                .into_iter()
+                .flatten()
+                .map(label)
+                .collect(),
+        };
+        snapshot.waits().into_iter().map(wait).collect()
+    }
+
+    /// The most recent deadlocks, the latest last: who waited for whom, and who gave way.
+    pub fn deadlocks(&self) -> Vec<DeadlockReport> {
+        let engine = self.engine();
+        let report = |found: foxton_lock::inspect::DeadlockReport| DeadlockReport {
+            at: found.at,
+            tables: TableNames::of(found.cycle.iter().map(|member| member.awaited.0), |table| {
+                engine.catalog.name_of(table)
+            }),
+            cycle: found.cycle,
+        };
+        engine.locks.deadlocks().into_iter().map(report).collect()
+    }
+
+    /// How much there was of everything.
+    pub fn stats(&self) -> Stats {
+        let engine = self.engine();
+        let worker = engine.workers.background_worker();
+        let count = |count: Count| engine.counters.sum(count as usize);
+        let guard = worker.pin();
+        let table = |table: &crate::catalog::OpenTable| TableStats {
+            name: table.record.name.clone(),
+            key_type: table.record.key_type.0.clone(),
+            value_type: table.record.value_type.0.clone(),
+            key_hash: table.record.key_type.1,
+            value_hash: table.record.value_type.1,
+            keys: table.rows.len_estimate(&guard),
+        };
+        Stats {
+            commits: count(Count::Commits),
+            read_only_commits: count(Count::ReadOnlyCommits),
+            rollbacks: count(Count::Rollbacks),
+            deadlocks: count(Count::Deadlocks),
+            reruns: count(Count::Reruns),
+            idle_ended: count(Count::IdleEnded),
+            cancelled: count(Count::Cancelled),
+            ghosts_purged: count(Count::GhostsPurged),
+            ghosts_left: count(Count::GhostsLeft),
+            locks: engine.locks.stats(&worker),
+            log: engine.log.stats(&worker),
+            tables: engine
+                .catalog
+                .tables()
+                .iter()
+                .filter(|open| !is_index_table(&open.record.name))
+                .map(|open| table(open))
+                .collect(),
+            indexes: self.indexes(),
+            account: engine.workers.account(),
+            background_account: engine.workers.background_account(),
+            elisions: engine.workers.elisions_by_worker(),
+        }
+    }
+
+    /// Critical sections passed so far: by transactions and other calls, and by the engine's own threads
+    /// and who looks in. Both empty without the feature `account`. Looking here passes none, where
+    /// [`stats`](Self::stats) visits every part of the engine.
+    pub fn accounts(&self) -> (Account, Account) {
+        let workers = &self.engine().workers;
+        (workers.account(), workers.background_account())
+    }
+
+    /// Panics if an invariant of the locks or of a table is broken. Slow, and only while no
+    /// transaction runs; for tests.
+    pub fn verify(&self) {
+        let engine = self.engine();
+        let worker = engine.workers.background_worker();
+        engine.locks.verify(&worker);
+        let guard = worker.pin();
+        for table in engine.catalog.tables() {
+            table.rows.verify(&guard);
+        }
+        for index in engine.catalog.indexes() {
+            if let Some(open) = index.open {
+                open.entries.rows.verify(&guard);
+            }
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let engine = self.engine();
+        engine.locks.inspect(&engine.workers.background_worker())
+    }
+
+    fn describe(&self, name: Name, entry: &Entry) -> HeldLock {
+        let table = match name.class() {
+            Class::Advisory => String::new(),
+            _ => self.engine().catalog.name_of(name.space()),
+        };
+        let Entry {
+            owner,
+            label,
+            mode,
+            age,
+            ..
+        } = entry.clone();
+        HeldLock {
+            table,
+            name,
+            mode,
+            owner,
+            label,
+            age,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Administration: backups, checks, indexes and statistics.
+
+/// Backups of an open database.
+pub mod backup;
+
+/// Integrity checks.
+pub mod check;
+
+/// Administration of secondary indexes.
+pub(crate) mod indexes;
+
+/// Locks, waits, deadlocks and statistics of a database.
+pub mod inspect;

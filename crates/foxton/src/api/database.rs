@@ -1,0 +1,533 @@
+//! Databases: opening them, and beginning transactions in them.
+
+use std::fmt;
+use std::fs;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use foxton_lock::any::{self, Any};
+use foxton_lock::name::KeyHasher;
+use foxton_log::device::Device;
+use foxton_log::device::file::{FileDevice, LOCK_FILE};
+use foxton_log::device::memory::MemoryDevice;
+use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::{LogOptions, Pending};
+use foxton_sync::counter::Counters;
+use foxton_sync::shim::{AtomicBool, Mutex};
+use foxton_sync::worker::Workers;
+
+use crate::api::async_transaction::AsyncTransaction;
+use crate::api::index_build;
+use crate::api::transaction::Transaction;
+use crate::catalog::Catalog;
+use crate::checkpoint::{Checkpoint, CheckpointStats, Checkpoints, Trouble};
+use crate::engine::Engine;
+use crate::engine::background::Keeper;
+use crate::engine::checkpoint_thread::Checkpointer;
+use crate::engine::context_pool::Rack;
+use crate::engine::early_release::Early;
+use crate::engine::idle_registry::Idlers;
+use crate::engine::idle_timeout::IdleEnder;
+use crate::error::{Request, Result, Storage};
+use crate::observe::server::{self, Server};
+use crate::observe::wait_dump::Dumper;
+use crate::options::{Observe, Options};
+use crate::recovery::open_error::{
+    no_superblock, not_created, not_locked, not_one, not_opened, told,
+};
+use crate::recovery::restart::{Recovered, Refused, Restarted, restart};
+use crate::txn::state::State;
+use crate::types::limits::RESTORE_FILE;
+
+/// An open database. Cheap to clone; all clones are one database.
+///
+/// The directory is locked against other processes as long as a handle or a transaction lives. With the last of
+/// them the database is closed: what is not durable yet is synced, and that the log was closed is noted in it. If
+/// that fails, nobody can be told. Whoever commits with less than [`Durability::Sync`](crate::Durability::Sync) and
+/// wants to know calls [`sync`](Database::sync) when everything is committed, before the last handle goes: what
+/// it has answered for, no failure of closing takes away.
+///
+/// ```
+/// use foxton::{Database, Table};
+///
+/// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+///
+/// # let path = std::env::temp_dir().join(format!("foxton-doc-{}", std::process::id()));
+/// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+/// let db = Database::open(path)?; // cheap to clone, Send + Sync
+/// db.run(|tx| {
+///     // again on deadlock, with backoff
+///     let from = tx.get_for_update(&ACCOUNTS, &1)?.unwrap_or(0);
+///     let to = tx.get_for_update(&ACCOUNTS, &2)?.unwrap_or(0);
+///     tx.put(&ACCOUNTS, &1, &(from - 100))?;
+///     tx.put(&ACCOUNTS, &2, &(to + 100))?;
+///     Ok(())
+/// })?;
+/// # Ok(()) }
+/// # main_(&path)?;
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    door: Arc<Door>,
+}
+
+/// What all handles of a database share.
+struct Door {
+    engine: Arc<Engine>,
+    rack: Rack<State>,
+    recovered: Recovered,
+    watch: Watch,
+}
+
+/// The threads that tell what goes on, for those who asked for them, and the one that makes
+/// checkpoints.
+#[derive(Default)]
+struct Watch {
+    _server: Option<Server>,
+    _dumper: Option<Dumper>,
+    _checkpointer: Option<Checkpointer>,
+    _idle_ender: Option<IdleEnder>,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.watch = Watch::default();
+        // What lies in the rack keeps the engine alive.
+        self.rack.close();
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("options", &self.door.engine.options)
+            .field("log", &self.door.engine.log)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens the database in the directory `path`, with default options. A directory that is empty
+    /// or not there becomes a new database; its parent must exist.
+    ///
+    /// # Errors
+    /// A storage error that names what is in the way: see [`Storage`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); a request error if an option is out of its range.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let path = path.as_ref();
+        options.check()?;
+        check_directory(path)?;
+        let device = FileDevice::create(path).map_err(|error| not_created(path, error))?;
+        Database::open_on_at(Arc::new(device), path, Some(path), options)
+    }
+
+    /// A new database in memory: nothing of it remains when it is closed.
+    ///
+    /// # Errors
+    /// A request error if an option is out of its range.
+    pub fn in_memory(options: Options) -> Result<Database> {
+        options.check()?;
+        let device = Arc::new(MemoryDevice::new());
+        Database::open_on_at(device, Path::new("in memory"), None, options)
+    }
+
+    /// Opens the database on a device of your own, such as one that fails on purpose.
+    ///
+    /// # Errors
+    /// As for [`open_with`](Self::open_with).
+    pub fn open_on(device: Arc<dyn Device>, options: Options) -> Result<Database> {
+        options.check()?;
+        Database::open_on_at(device, Path::new("the device"), None, options)
+    }
+
+    fn open_on_at(
+        device: Arc<dyn Device>,
+        path: &Path,
+        directory: Option<&Path>,
+        options: Options,
+    ) -> Result<Database> {
+        if directory.is_none() && options.observe == Observe::Beside {
+            return Err(Request::Option(
+                "observe = Beside needs a directory, and this database has none: use At",
+            )
+            .into());
+        }
+        device.lock().map_err(|error| not_locked(path, error))?;
+        let superblock = read_or_create(&*device, path)?;
+        let workers = Workers::new();
+        let catalog = Catalog::new(workers.domain().clone());
+        let Restarted {
+            log,
+            maker,
+            recovered,
+        } = restart(
+            device.clone(),
+            superblock.identity,
+            &options,
+            log_options(&options, &workers),
+            &catalog,
+            &workers,
+        )
+        .map_err(|refused| match refused {
+            Refused::Log(error) => not_opened(path, error),
+            Refused::Checkpoint(trouble) => trouble.told(path),
+        })?;
+        let checkpoints =
+            Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
+        let locks = Arc::new(Any::new(&lock_options(&options)));
+        let engine = Engine {
+            keeper: Keeper::new(locks.clone(), workers.clone()),
+            locks,
+            log,
+            checkpoints: Arc::new(checkpoints),
+            hasher: KeyHasher::new(RandomState::new().hash_one(0)),
+            workers,
+            catalog,
+            counters: Counters::new(),
+            open: Mutex::new(false),
+            failed: AtomicBool::new(false),
+            early: Early::default(),
+            admission: options.admission.open(),
+            idlers: Idlers::default(),
+            options,
+            place: path.display().to_string(),
+            opened: Instant::now(),
+            device,
+            superblock,
+        };
+        let engine = Arc::new(engine);
+        index_build::recall(&engine)?;
+        let door = Door {
+            watch: Watch::start(&engine, directory)?,
+            engine,
+            rack: Rack::new(),
+            recovered,
+        };
+        let db = Database {
+            door: Arc::new(door),
+        };
+        for declared in &db.options().indexes.0 {
+            let mut tx = db.begin_busy()?;
+            index_build::create(&mut tx, declared, db.options().progress.as_ref())?;
+            tx.commit()?;
+        }
+        Ok(db)
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// A storage error if the log has failed; a request error if locking is off and another
+    /// transaction is open.
+    #[inline]
+    pub fn begin(&self) -> Result<Transaction> {
+        let mut state = State::take_out(&self.door.engine, &self.door.rack)?;
+        state.enter();
+        Ok(Transaction::new(state))
+    }
+
+    /// Begins a transaction whose operations are futures. Beginning itself never waits.
+    ///
+    /// # Errors
+    /// As for [`begin`](Self::begin).
+    pub fn begin_async(&self) -> Result<AsyncTransaction> {
+        State::take_out(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
+    }
+
+    /// Returns when everything that was committed before is durable, whatever its
+    /// [`Durability`](crate::Durability): no power cut takes it then. For who commits *buffered* or *none* and
+    /// needs a point up to which all is safe: before a message is acknowledged, or before the database is closed.
+    /// Costs one sync of the log, shared with whoever else waits for one, or nothing if all is durable.
+    ///
+    /// ```
+    /// use foxton::{Database, Durability, Options, Table};
+    ///
+    /// const READINGS: Table<u64, f64> = Table::new("readings");
+    ///
+    /// # let path = std::env::temp_dir().join(format!("foxton-sync-{}", std::process::id()));
+    /// # fn main_(path: &std::path::Path) -> foxton::Result<()> {
+    /// let mut options = Options::default();
+    /// options.durability = Durability::None;
+    /// let db = Database::open_with(path, options)?;
+    /// for minute in 0..60 {
+    ///     db.run(|tx| tx.put(&READINGS, &minute, &21.5))?;
+    /// }
+    /// db.sync()?; // the whole hour is safe, or we hear of it
+    /// # Ok(()) }
+    /// # main_(&path)?;
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A storage error, if the log has failed, now or before. It is final: what of the log is durable is not known
+    /// after a failed sync, so the database takes no more commits, and asking again gives the same error. What
+    /// an earlier call has answered for is safe. Opening the database again tells what is there.
+    pub fn sync(&self) -> Result<()> {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        let end = engine.log.end(&worker);
+        let synced = engine.log.wait_durable(&worker, end);
+        synced
+            .and_then(|()| engine.log.check())
+            .map_err(|error| engine.log_failed(error))
+    }
+
+    /// As [`sync`](Self::sync), for tasks: it yields while the device is at it.
+    ///
+    /// # Errors
+    /// As for [`sync`](Self::sync).
+    pub async fn sync_async(&self) -> Result<()> {
+        let engine = self.engine();
+        let worker = engine.workers.worker();
+        let end = engine.log.end(&worker);
+        let mut pending = Pending::default();
+        let synced =
+            poll_fn(move |context| engine.log.poll_durable(&worker, &mut pending, end, context));
+        synced
+            .await
+            .and_then(|()| engine.log.check())
+            .map_err(|error| engine.log_failed(error))
+    }
+
+    /// Makes a checkpoint of everything that is committed now, and removes the log before it; the
+    /// next restart is as short as it can be. Nobody else waits for it, but who meanwhile writes more than that many bytes of log. Checkpoints
+    /// also come by themselves, as [`Options::checkpoint_log_bytes`] says.
+    ///
+    /// ```
+    /// use foxton::{Database, Options, Table};
+    /// const USERS: Table<str, u32> = Table::new("users");
+    /// let db = Database::in_memory(Options::default())?;
+    /// db.run(|tx| tx.put(&USERS, "ada", &1815))?;
+    /// let made = db.checkpoint()?;
+    /// assert_eq!(made.layers, 1);
+    /// assert_eq!(db.checkpoints().made, 1);
+    /// # Ok::<(), foxton::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A storage error if the device fails or the log is damaged. The checkpoint before still
+    /// stands then; if the failed call was one of those that fix which checkpoint is the one, or
+    /// the log could not be synced, the database takes no more commits.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        let engine = self.engine();
+        let made = engine
+            .checkpoints
+            .make(&engine.log, &engine.workers.worker());
+        made.map_err(|trouble| match trouble {
+            Trouble::Failed(error) => engine.log_failed(error),
+            // The database goes on.
+            other => other.told(Path::new(&engine.place)).in_passing(),
+        })
+    }
+
+    /// What checkpoints have come to since the database was opened, and how far the one is that is
+    /// being made.
+    pub fn checkpoints(&self) -> CheckpointStats {
+        self.engine().checkpoints.stats()
+    }
+
+    /// What opening the database found in its log.
+    pub fn recovered(&self) -> &Recovered {
+        &self.door.recovered
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &Options {
+        &self.door.engine.options
+    }
+
+    /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
+    #[cfg(feature = "hooks")]
+    pub fn hooks(&self) -> &foxton_sync::hook::Hooks {
+        self.door.engine.workers.hooks()
+    }
+
+    /// The time by which intervals and the waits of tasks end. Waits of threads go by the real time.
+    #[cfg(feature = "hooks")]
+    pub fn clock(&self) -> &foxton_sync::clock::Clock {
+        self.door.engine.workers.clock()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.door.engine
+    }
+
+    /// Begins a transaction of the database's own, which is at it until it ends.
+    pub(crate) fn begin_busy(&self) -> Result<Transaction> {
+        self.take_out().map(Transaction::busy)
+    }
+
+    /// What a session works with.
+    pub(crate) fn take_out(&self) -> Result<Box<State>> {
+        State::take_out(&self.door.engine, &self.door.rack)
+    }
+}
+
+impl Watch {
+    fn start(engine: &Arc<Engine>, directory: Option<&Path>) -> Result<Watch> {
+        let mut watch = Watch::default();
+        let at = match &engine.options.observe {
+            Observe::Off => None,
+            Observe::Beside => Some(None),
+            Observe::At(path) => Some(Some(path.as_path())),
+        };
+        if let Some(at) = at {
+            watch.observe(engine, directory, at)?;
+        }
+        if let Some(bound) = engine.options.dump_waits_after {
+            let dumper = Dumper::start(engine, bound).map_err(|source| {
+                let doing = "open what dumps of waits go to".to_owned();
+                Storage::Io { doing, source }
+            })?;
+            watch._dumper = Some(dumper);
+        }
+        if let Some(timeout) = engine.options.idle_timeout {
+            let ender = IdleEnder::start(engine, timeout).map_err(|source| Storage::Io {
+                doing: "start the thread that ends idle transactions".to_owned(),
+                source,
+            })?;
+            watch._idle_ender = Some(ender);
+        }
+        if engine.options.checkpoint_log_bytes < u64::MAX {
+            let checkpointer = Checkpointer::start(engine).map_err(|source| Storage::Io {
+                doing: "start the thread that makes checkpoints".to_owned(),
+                source,
+            })?;
+            watch._checkpointer = Some(checkpointer);
+        }
+        Ok(watch)
+    }
+
+    fn observe(
+        &mut self,
+        engine: &Arc<Engine>,
+        directory: Option<&Path>,
+        at: Option<&Path>,
+    ) -> Result<()> {
+        let started = server::bind(directory, at).and_then(|bound| Server::start(engine, bound));
+        let server = started.map_err(|source| Storage::Io {
+            doing: "make the socket by which the database is observed".to_owned(),
+            source,
+        })?;
+        self._server = Some(server);
+        Ok(())
+    }
+}
+
+fn lock_options(options: &Options) -> any::Options {
+    let mut lock_options = any::Options::default();
+    lock_options.kind = options.lock_manager;
+    lock_options.inherit = options.lock_inheritance;
+    lock_options.latch = options.latch;
+    lock_options.bucket_count = options.lock_buckets.next_power_of_two();
+    lock_options.escalation = options.lock_escalation;
+    lock_options.owner_bytes = options.transaction_lock_bytes;
+    lock_options.total_bytes = options.lock_bytes;
+    lock_options.victim = options.victim;
+    lock_options.own_threads = options.lock_threads;
+    options.planted().plant_in_locks(&mut lock_options);
+    lock_options
+}
+
+fn log_options(options: &Options, workers: &Workers) -> LogOptions {
+    let mut log_options = LogOptions::default();
+    log_options.segment_bytes = options.log_segment_bytes;
+    log_options.buffer_bytes = options.log_buffer_bytes;
+    log_options.buffer = options.log_buffer;
+    log_options.sync_interval = options.sync_interval;
+    log_options.workers = Some(workers.clone());
+    log_options
+}
+
+/// Refuses a directory that holds other things, before anything in it is touched.
+fn check_directory(path: &Path) -> Result<()> {
+    use io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == NotADirectory && path.symlink_metadata().is_ok() => {
+            let found = "it is a file, and a database is a directory".to_owned();
+            return Err(not_one(path, found));
+        }
+        // Whoever makes it is told why it cannot be made.
+        Err(error)
+            if [InvalidFilename, InvalidInput, NotADirectory, NotFound].contains(&error.kind()) =>
+        {
+            return Ok(());
+        }
+        entries => entries.map_err(|error| told(path, "read", error))?,
+    };
+    let mut others = Vec::new();
+    for entry in entries {
+        let name = entry
+            .map_err(|error| told(path, "read", error))?
+            .file_name();
+        // Whether what is being restored there is somebody's at work, his lock says, and that is asked for first.
+        if name == superblock::FILE || name == RESTORE_FILE {
+            return Ok(());
+        }
+        // What a creation that was cut short leaves behind.
+        if name != LOCK_FILE && name != superblock::UNFINISHED {
+            others.push(name);
+        }
+    }
+    others.sort();
+    match others.first() {
+        _ if others
+            .iter()
+            .any(|name| name == crate::types::limits::BACKUP_FILE) =>
+        {
+            let found = "it is a backup, of which `foxton restore` makes a database".to_owned();
+            Err(not_one(path, found))
+        }
+        None => Ok(()),
+        Some(first) => {
+            let found = format!(
+                "it holds {} and no file {}",
+                first.display(),
+                superblock::FILE
+            );
+            Err(not_one(path, found))
+        }
+    }
+}
+
+fn read_or_create(device: &dyn Device, path: &Path) -> Result<Superblock> {
+    match Superblock::read(device) {
+        Err(SuperblockError::Missing) => {}
+        read => return read.map_err(|error| no_superblock(device, path, error)),
+    }
+    let names = device.list().map_err(|error| told(path, "list", error))?;
+    if names.iter().any(|name| name == RESTORE_FILE) {
+        let path = path.into();
+        return Err(Storage::NotRestored { path }.into());
+    }
+    if let Some(other) = names.iter().find(|&name| name != superblock::UNFINISHED) {
+        let found = format!("it holds {other} and no file {}", superblock::FILE);
+        return Err(not_one(path, found));
+    }
+    // Two halves from the operating system's randomness; unique is all it must be.
+    let identity = (
+        RandomState::new().hash_one(1),
+        RandomState::new().hash_one(2),
+    );
+    let identity = u128::from(identity.0) << 64 | u128::from(identity.1);
+    let mut superblock = Superblock::new(identity.to_be_bytes());
+    superblock.incompat = superblock::PATCHES;
+    superblock
+        .create(device)
+        .map_err(|error| no_superblock(device, path, error))?;
+    Ok(superblock)
+}

@@ -1,0 +1,236 @@
+//! Locks that outlive transactions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foxton_lock::request::Label;
+
+use crate::api::async_transaction::AsyncTransaction;
+use crate::api::database::Database;
+use crate::api::retry;
+use crate::api::transaction::Transaction;
+use crate::engine::Engine;
+use crate::engine::cancel_token::Canceller;
+use crate::engine::session_slot::{BERTH, Berth};
+use crate::error::{Request, Result};
+use crate::options::Locking;
+use crate::txn::explicit_lock;
+use crate::txn::state::State;
+use crate::types::lock_options::LockOptions;
+
+/// Advisory locks that stay from one transaction to the next, and the transactions among which they do.
+///
+/// Made by [`Database::session`]. A session locks numbers that mean something to the program alone, as
+/// [`Transaction::lock_advisory`] does, but holds them until it [lets go](Self::unlock_advisory) or is
+/// dropped, whatever becomes of its transactions. Nobody else, transaction or session, has them meanwhile in
+/// a mode that conflicts. [`Database::locks`] and [`Database::waits`] show them by its label.
+///
+/// *What waits in circles.* A session and its transaction are one in the wait-for graph: if the
+/// transaction waits for a row of somebody who waits for a number of the session, that is a deadlock, and is
+/// found. Transactions that others begin are other parties. A thread that waits in one of them, holding a
+/// session in its other hand, waits until [`Options::lock_wait`](crate::Options::lock_wait) ends it.
+///
+/// *How often.* Each time a number is locked counts, whatever the strength; it takes as many calls of
+/// [`unlock_advisory`](Self::unlock_advisory) until it is free. It is held as strongly as it was ever asked
+/// for since it was last free, also by a transaction of the session.
+///
+/// *One thing at a time.* While a transaction of it is open, the session refuses everything with
+/// `session_busy`. Dropped meanwhile, its locks go when the transaction ends. It keeps the database open.
+/// Its transactions wait for no seat where [`Options::admission`](crate::Options::admission) gives out seats: others could
+/// have all of them and wait for what the session holds.
+///
+/// ```
+/// use foxton::{Database, Lock, Options, Table};
+///
+/// const REPORTS: Table<u64, str> = Table::new("reports");
+/// const NIGHTLY: u64 = 1;
+///
+/// let db = Database::in_memory(Options::default())?;
+/// let mut session = db.session()?;
+/// session.set_label("nightly")?;
+/// session.lock_advisory(NIGHTLY, Lock::Exclusive)?;
+/// for part in 0..3 {
+///     // A transaction for each part, and nobody else makes the report in between.
+///     session.run(|tx| tx.put(&REPORTS, &part, "done"))?;
+///     let mut other = db.session()?;
+///     assert!(!other.lock_advisory(NIGHTLY, Lock::Exclusive.skip_locked())?);
+/// }
+/// assert!(session.unlock_advisory(NIGHTLY)?);
+/// assert!(db.locks().is_empty());
+/// # Ok::<(), foxton::Error>(())
+/// ```
+///
+/// It may move between threads:
+///
+/// ```
+/// fn assert_send<T: Send + 'static>() {}
+/// assert_send::<foxton::Session>();
+/// ```
+pub struct Session {
+    /// `None` while a transaction has it, or has brought it back to the berth.
+    state: Option<Box<State>>,
+    berth: Arc<Berth<State>>,
+    engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = self.state.as_ref().map(|state| state.owner.id());
+        f.debug_struct("Session")
+            .field("owner", &owner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens a session: see [`Session`].
+    ///
+    /// # Errors
+    /// `session_without_locks`, if locking is off; a storage error if the log has failed.
+    pub fn session(&self) -> Result<Session> {
+        if self.options().locking == Locking::Off {
+            return Err(Request::SessionWithoutLocks.into());
+        }
+        let mut state = self.take_out()?;
+        let berth = Arc::new(Berth::new());
+        state.join_session(berth.clone());
+        Ok(Session {
+            engine: state.engine.clone(),
+            state: Some(state),
+            berth,
+        })
+    }
+}
+
+impl Session {
+    /// What it works with, while no transaction does.
+    fn state_mut(&mut self) -> Result<&mut State> {
+        if self.state.is_none() {
+            self.state = self.berth.take();
+            if let Some(state) = &self.state {
+                state.worker.account().passed(&BERTH);
+            }
+        }
+        let state = self.state.as_deref_mut().ok_or(Request::SessionBusy)?;
+        // What was asked for before may have been forgotten while it waited.
+        state.withdraw();
+        Ok(state)
+    }
+
+    /// Names the session for people: what it holds and awaits is shown by this name, and so are its
+    /// transactions unless they have one of their own.
+    ///
+    /// # Errors
+    /// `session_busy`, while a transaction of it is open.
+    pub fn set_label(&mut self, label: impl Into<Label>) -> Result<()> {
+        self.state_mut()?.label_session(label.into());
+        Ok(())
+    }
+
+    /// Has `canceller` end what the session waits for, and its transactions unless they are given another one:
+    /// see [`Canceller`]. What the session holds it holds still, and can let go of.
+    ///
+    /// # Errors
+    /// `session_busy`, while a transaction of it is open.
+    pub fn set_canceller(&mut self, canceller: &Canceller) -> Result<()> {
+        self.state_mut()?.set_session_canceller(canceller);
+        Ok(())
+    }
+
+    /// Locks `number` until it is let go of as often as it was locked, and says whether it is locked: only
+    /// with [`Lock::skip_locked`](crate::Lock::skip_locked) it may not be. `nowait` and `timeout` do here what
+    /// they do for rows.
+    ///
+    /// # Errors
+    /// A conflict, if the lock was not to be had: what the session held before it holds still, also after
+    /// `session_deadlock`, which is the answer to one of those who wait in a circle. `session_busy`, while a
+    /// transaction of it is open.
+    pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
+        let wanted = explicit_lock::advisory(number, lock.into());
+        self.state_mut()?.block_for_session(wanted)
+    }
+
+    /// As [`lock_advisory`](Self::lock_advisory), for tasks. A future that is dropped leaves no trace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_advisory_async<'a, L: Into<LockOptions>>(
+        &'a mut self,
+        number: u64,
+        lock: L,
+    ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
+        let wanted = explicit_lock::advisory(number, lock.into());
+        let state = self.state_mut();
+        async move { state?.yield_for_session(wanted).await }
+    }
+
+    /// Takes back one [`lock_advisory`](Self::lock_advisory) of `number`, and lets go of it if that was the
+    /// last. `false`: the session has not locked it. What a transaction has locked goes at its end, and by
+    /// nothing else.
+    ///
+    /// # Errors
+    /// `session_busy`, while a transaction of it is open.
+    pub fn unlock_advisory(&mut self, number: u64) -> Result<bool> {
+        Ok(self.state_mut()?.unlock_number(number))
+    }
+
+    /// Lets go of every number, however often it was locked, and says which they were, in no order.
+    ///
+    /// # Errors
+    /// `session_busy`, while a transaction of it is open.
+    pub fn unlock_all(&mut self) -> Result<Vec<u64>> {
+        Ok(self.state_mut()?.unlock_numbers())
+    }
+
+    /// Begins a transaction of the session. When it ends, however that is, the session's locks stay.
+    ///
+    /// # Errors
+    /// `session_busy`, while another transaction of it is open; else as for [`Database::begin`].
+    pub fn begin(&mut self) -> Result<Transaction> {
+        self.begin_state().map(Transaction::new)
+    }
+
+    /// As [`begin`](Self::begin), for tasks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn begin_async(&mut self) -> Result<AsyncTransaction> {
+        self.begin_state().map(AsyncTransaction::new)
+    }
+
+    fn begin_state(&mut self) -> Result<Box<State>> {
+        self.engine.check()?;
+        self.state_mut()?.begin_in_session();
+        Ok(self.state.take().expect("looked at above"))
+    }
+
+    /// As [`Database::run`], in transactions of the session.
+    ///
+    /// # Errors
+    /// As there; `session_busy`, while a transaction of it is open.
+    pub fn run<T>(&mut self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        let attempts = self.engine.options.run_attempts;
+        retry::run(|| self.begin(), attempts, body)
+    }
+
+    /// As [`Database::run_async`], in transactions of the session.
+    ///
+    /// # Errors
+    /// As there; `session_busy`, while a transaction of it is open.
+    pub async fn run_async<T, F>(&mut self, body: impl FnMut(AsyncTransaction) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let engine = self.engine.clone();
+        retry::run_async(|| self.begin_async(), &engine, body).await
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let back = self.berth.close();
+        if let Some(state) = self.state.take().or(back) {
+            State::leave_session(state);
+        }
+    }
+}

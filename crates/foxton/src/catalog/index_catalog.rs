@@ -1,0 +1,161 @@
+//! The table that says which indexes exist: one row for each, in a table of the database's own.
+//!
+//! ```text
+//! table "foxton:indexes", of keys "foxton:index" and values "(str,(str,u64),bool,u32)"
+//! key     name of the index
+//! value   name of its table · type of its keys, and the hash u64 of the type's name · whether it is unique ·
+//!         version u32
+//! ```
+//!
+//! A row like any other: it comes and goes with a transaction, lies in the log and in checkpoints, and is
+//! copied by a backup. The entries of indexes are stored nowhere.
+
+use crate::error::IndexError;
+use crate::types::codec::{Encoded, Key, TypeName, Undecodable, Value};
+use crate::types::index_entry::EntryKind;
+use crate::types::table::Table;
+
+/// What the key of a row is: a name, of a type that only this table has.
+pub(crate) struct IndexName<'n>(pub(crate) &'n str);
+
+/// What the value of a row is.
+pub(crate) type Row = (String, (String, u64), bool, u32);
+
+/// See the [module](self).
+pub(crate) const INDEXES: Table<IndexName<'static>, Row> = Table::new("foxton:indexes");
+
+impl Key for IndexName<'_> {
+    type Owned = String;
+    const TYPE: TypeName = TypeName::new("foxton:index");
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        Key::encode(self.0, out);
+    }
+
+    fn encode_part(&self, out: &mut Vec<u8>) {
+        Key::encode_part(self.0, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<String, Undecodable> {
+        <str as Key>::decode(bytes)
+    }
+
+    fn decode_part(bytes: &mut &[u8]) -> Result<String, Undecodable> {
+        <str as Key>::decode_part(bytes)
+    }
+}
+
+/// Whether a table called `name` with keys of `key_type` would be this one in other hands.
+pub(crate) fn is_reserved(name: &str, key_type: &TypeName) -> bool {
+    name == INDEXES.name() && *key_type != IndexName::TYPE
+}
+
+/// Whether it is this one.
+pub(crate) fn is_index_table(name: &str) -> bool {
+    is_reserved(name, &<Encoded as Key>::TYPE)
+}
+
+/// What is remembered of an index, whether it is declared or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexRecord {
+    pub(crate) name: String,
+    pub(crate) table: String,
+    pub(crate) key_type: (String, u64),
+    pub(crate) kind: EntryKind,
+    pub(crate) version: u32,
+}
+
+impl IndexRecord {
+    /// From a row.
+    pub(crate) fn of_row(name: String, row: Row) -> IndexRecord {
+        let (table, key_type, is_unique, version) = row;
+        IndexRecord {
+            name,
+            table,
+            key_type,
+            kind: match is_unique {
+                true => EntryKind::Unique,
+                false => EntryKind::Shared,
+            },
+            version,
+        }
+    }
+
+    /// Whether each key belongs to at most one row.
+    pub(crate) fn is_unique(&self) -> bool {
+        self.kind == EntryKind::Unique
+    }
+
+    /// From the bytes of a row.
+    pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<IndexRecord, Undecodable> {
+        let (name, row) = (IndexName::decode(key)?, <Row as Value>::decode(value)?);
+        Ok(IndexRecord::of_row(name, row))
+    }
+
+    /// To a row.
+    pub(crate) fn to_row(&self) -> Row {
+        let is_unique = self.is_unique();
+        let IndexRecord {
+            table,
+            key_type,
+            version,
+            ..
+        } = self.clone();
+        (table, key_type, is_unique, version)
+    }
+
+    /// What is to be said when the index is `declared` otherwise.
+    pub(crate) fn differs_from(&self, declared: &IndexRecord) -> IndexError {
+        IndexError::Differs {
+            index: self.name.clone(),
+            stored: self.describe(),
+            declared: declared.describe(),
+        }
+    }
+
+    /// How it was declared, for people.
+    fn describe(&self) -> String {
+        let kind = match self.kind {
+            EntryKind::Unique => "unique",
+            EntryKind::Shared => "not unique",
+        };
+        format!(
+            "{kind}, on table \"{}\", with keys of type {} and version {}",
+            self.table, self.key_type.0, self.version
+        )
+    }
+
+    /// Whether the two say the same of one index. Of the type the hash counts: its name may be cut.
+    pub(crate) fn agrees(&self, other: &IndexRecord) -> bool {
+        let essence = |record: &IndexRecord| (record.kind, record.version, record.key_type.1);
+        self.table == other.table && essence(self) == essence(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_comes_back() {
+        let record = IndexRecord {
+            name: "by_name".into(),
+            table: "users".into(),
+            key_type: ("str".into(), 7),
+            kind: EntryKind::Unique,
+            version: 3,
+        };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        IndexName(&record.name).encode(&mut key);
+        Value::encode(&record.to_row(), &mut value);
+        assert_eq!(IndexRecord::decode(&key, &value), Ok(record));
+        assert!(IndexRecord::decode(&key, b"").is_err());
+    }
+
+    #[test]
+    fn the_name_is_taken() {
+        assert!(is_reserved("foxton:indexes", &<str as Key>::TYPE));
+        assert!(!is_reserved("foxton:indexes", &IndexName::TYPE));
+        assert!(is_index_table("foxton:indexes") && !is_index_table("users"));
+    }
+}

@@ -1,0 +1,316 @@
+//! What the log says since the last checkpoint, in the order of a layer.
+//!
+//! Committed changes are put aside as they stand in the log, and sorted at the end. Records that change
+//! one row stand in the log in the order of the changes (`redo::record`, I1), so what counts of a row is its last
+//! change; and if that is a patch, all patches since the last change that is none, made one with it.
+//!
+//! An entry has its row's place among all beside it (`sort_key`). What an entry stands for is asked for a little before it is
+//! looked at, since in the order of rows it lies anywhere.
+
+use std::cmp::Ordering;
+use std::mem;
+
+use foxton_log::Lsn;
+use foxton_sync::cache_line::prefetch;
+
+use super::compose::Fold;
+use super::error::Trouble;
+use super::sort_key::{Row, beginning};
+use crate::redo::record::{Change, next_change};
+use crate::types::codec::Undecodable;
+
+/// Committed changes.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// As they stand in the log, one after the other.
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Where in the bytes what a record says begins, and where in the log the record stands. By both.
+    records: Vec<(usize, Lsn)>,
+    /// Where in the bytes one made of several begins, and where the last of these. By the first.
+    made: Vec<(usize, usize)>,
+    /// Room to write in.
+    folded: Vec<u8>,
+    /// See [`left_bytes`](Self::left_bytes).
+    left_bytes: u64,
+}
+
+/// What will be looked at after so many others is asked for.
+const AHEAD: usize = 8;
+
+/// Where in the bytes a change lies. (Not a [`Row`] and the rest: that would be half as large again.)
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// See [`beginning`].
+    beginning: u128,
+    /// Where it begins.
+    begin: usize,
+    table: u32,
+    key_bytes: u16,
+    is_patch: bool,
+}
+
+impl Entry {
+    fn new(begin: usize, change: &Change<'_>) -> Entry {
+        Entry {
+            beginning: beginning(change.key),
+            begin,
+            table: change.table,
+            key_bytes: u16::try_from(change.key.len()).expect("it was read from a u16"),
+            is_patch: change.effect.is_patch(),
+        }
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            table: self.table,
+            beginning: self.beginning,
+            key_bytes: self.key_bytes,
+        }
+    }
+
+    #[inline]
+    fn order(&self, other: &Entry, bytes: &[u8]) -> Ordering {
+        self.row()
+            .order(&other.row(), || (self.key(bytes), other.key(bytes)))
+    }
+
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        // Behind the number of the table and the length of the key.
+        let key = self.begin + 6;
+        &bytes[key..key + usize::from(self.key_bytes)]
+    }
+
+    fn change<'b>(&self, bytes: &'b [u8]) -> Change<'b> {
+        next_change(&mut &bytes[self.begin..]).expect("it was read before it was put aside")
+    }
+}
+
+impl Gathered {
+    /// Forgets all of it, and keeps the memory for what comes next.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.records.clear();
+        self.made.clear();
+        self.left_bytes = 0;
+    }
+
+    /// Takes in the changes of the record at `lsn`.
+    pub(crate) fn add(&mut self, lsn: Lsn, changes: &[u8]) -> Result<(), Undecodable> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let base = self.bytes.len();
+        self.records.push((base, lsn));
+        self.bytes.extend_from_slice(changes);
+        let mut rest = changes;
+        while !rest.is_empty() {
+            let begin = base + changes.len() - rest.len();
+            let change = next_change(&mut rest)?;
+            self.entries.push(Entry::new(begin, &change));
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        let places = (self.records.len() + self.made.len()) * 2 * size_of::<usize>();
+        (self.bytes.len() + self.entries.len() * size_of::<Entry>() + places) as u64
+    }
+
+    /// Bytes of what is left of each row, once it is sorted, if all changes are of one length.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    /// Puts the rows in order and leaves one change of each.
+    pub(crate) fn sort(&mut self) -> Result<(), Trouble> {
+        let (all_bytes, all) = (self.bytes.len() as u64, self.entries.len().max(1) as u64);
+        let bytes = &self.bytes;
+        // Stable: of two changes of one row the later one comes behind.
+        self.entries.sort_by(|a, b| a.order(b, bytes));
+        let mut fold = Fold::default();
+        let mut kept = 0;
+        let mut from = 0;
+        while from < self.entries.len() {
+            let first = self.entries[from];
+            self.ask_for(from + AHEAD);
+            let same = self.entries[from..].iter();
+            let count = same
+                .take_while(|entry| entry.order(&first, &self.bytes).is_eq())
+                .count();
+            self.entries[kept] = self.one_of(from..from + count, &mut fold)?;
+            kept += 1;
+            from += count;
+        }
+        self.entries.truncate(kept);
+        self.left_bytes = all_bytes / all * kept as u64;
+        Ok(())
+    }
+
+    /// One change that does what all of them do, which are of one row.
+    fn one_of(&mut self, all: std::ops::Range<usize>, fold: &mut Fold) -> Result<Entry, Trouble> {
+        let all = &self.entries[all];
+        let last = all[all.len() - 1];
+        let base = all.iter().rposition(|entry| !entry.is_patch).unwrap_or(0);
+        if base == all.len() - 1 {
+            return Ok(last);
+        }
+        fold.begin(all[base].change(&self.bytes).effect);
+        for entry in &all[base + 1..] {
+            let folded = fold.add(entry.change(&self.bytes).effect);
+            folded.map_err(|error| Trouble::Senseless(self.lsn_at(entry.begin), error.into()))?;
+        }
+        let begin = self.bytes.len();
+        let effect = fold.effect();
+        let is_patch = effect.is_patch();
+        let mut bytes = mem::take(&mut self.folded);
+        bytes.clear();
+        Change {
+            effect,
+            ..last.change(&self.bytes)
+        }
+        .encode(&mut bytes);
+        self.bytes.extend_from_slice(&bytes);
+        self.folded = bytes;
+        self.made.push((begin, last.begin));
+        Ok(Entry {
+            begin,
+            is_patch,
+            ..last
+        })
+    }
+
+    /// Which record of the log what begins there comes from, the last if from several.
+    fn lsn_at(&self, begin: usize) -> Lsn {
+        let made = self.made.binary_search_by_key(&begin, |&(begin, _)| begin);
+        let begin = made.map_or(begin, |made| self.made[made].1);
+        let behind = self.records.partition_point(|&(at, _)| at <= begin);
+        self.records[behind - 1].1
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The row that number `index` is a change of.
+    pub(super) fn row(&self, index: usize) -> Option<Row> {
+        self.entries.get(index).map(Entry::row)
+    }
+
+    /// The change number `index`. For whoever goes through all in order.
+    pub(crate) fn get(&self, index: usize) -> Option<Change<'_>> {
+        let entry = self.entries.get(index)?;
+        self.ask_for(index + AHEAD);
+        Some(entry.change(&self.bytes))
+    }
+
+    fn ask_for(&self, index: usize) {
+        if let Some(ahead) = self.entries.get(index) {
+            prefetch(self.bytes[ahead.begin..].as_ptr());
+        }
+    }
+
+    /// Which record of the log the change number `index` comes from, the last if from several.
+    pub(crate) fn lsn(&self, index: usize) -> Lsn {
+        self.lsn_at(self.entries[index].begin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redo::record::Effect;
+
+    fn gather<'c>(script: impl IntoIterator<Item = Change<'c>>) -> Gathered {
+        let mut gathered = Gathered::default();
+        for (at, change) in script.into_iter().enumerate() {
+            let mut bytes = Vec::new();
+            change.encode(&mut bytes);
+            gathered.add(Lsn::new(8 * at as u64), &bytes).unwrap();
+        }
+        gathered
+    }
+
+    fn left(gathered: &Gathered) -> Vec<Change<'_>> {
+        (0..gathered.len())
+            .filter_map(|at| gathered.get(at))
+            .collect()
+    }
+
+    #[test]
+    fn the_last_change_of_each_row_is_left_in_order() {
+        let change = |table, key, effect| Change { table, key, effect };
+        let put = Effect::Put;
+        let script = [
+            change(1, &b"b"[..], put(b"1")),
+            change(0, b"z", put(b"2")),
+            change(1, b"a", put(b"3")),
+            change(1, b"b", Effect::Delete),
+            change(1, b"a", put(b"")),
+            change(0, b"", Effect::Delete),
+            change(1, b"b", put(b"4")),
+        ];
+        let mut gathered = gather(script);
+        gathered.sort().unwrap();
+        let expected = [
+            change(0, b"", Effect::Delete),
+            change(0, b"z", put(b"2")),
+            change(1, b"a", put(b"")),
+            change(1, b"b", put(b"4")),
+        ];
+        assert_eq!(left(&gathered), expected);
+        assert!(gathered.add(Lsn::ZERO, &[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn patches_of_a_row_become_one_or_go_into_its_value() {
+        let (one, mut two) = (vec![1; 100], vec![1; 100]);
+        two[50] = 2;
+        let mut three = two.clone();
+        three[60] = 3;
+        let patch = |old: &[u8], new: &[u8]| {
+            let mut patch = Vec::new();
+            assert!(crate::redo::patch::diff(old, new, &mut patch));
+            patch
+        };
+        let (first, second) = (patch(&one, &two), patch(&two, &three));
+        let change = |key, effect| Change {
+            table: 0,
+            key,
+            effect,
+        };
+        let mut gathered = gather([
+            change(&b"based"[..], Effect::Put(&one)),
+            change(b"loose", Effect::Patch(&first)),
+            change(b"based", Effect::Patch(&first)),
+            change(b"loose", Effect::Patch(&second)),
+            change(b"based", Effect::Patch(&second)),
+            change(b"single", Effect::Patch(&first)),
+        ]);
+        gathered.sort().unwrap();
+        let mut both = Vec::new();
+        crate::redo::patch::join(&first, &second, &mut both).unwrap();
+        let expected = [
+            change(b"based", Effect::Put(&three)),
+            change(b"loose", Effect::Patch(&both)),
+            change(b"single", Effect::Patch(&first)),
+        ];
+        assert_eq!(left(&gathered), expected);
+
+        // A patch of a row that is gone, or that was made for another value, names its record.
+        for effect in [Effect::Delete, Effect::Put(&three), Effect::Put(b"short")] {
+            let mut gathered = gather([
+                change(&b"key"[..], effect),
+                change(b"key", Effect::Patch(&first)),
+            ]);
+            let refused = gathered.sort().unwrap_err();
+            assert!(
+                matches!(refused, Trouble::Senseless(lsn, _) if lsn == Lsn::new(8)),
+                "{effect:?}: {refused}"
+            );
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Why the engine did not do what it was asked, told by what the caller can do next.
+//!
+//! | variant | what to do | examples of [`Error::code`] |
+//! |---|---|---|
+//! | [`Error::Conflict`] | roll back and run the transaction again, as [`Database::run`] does after a `deadlock` | `deadlock`, `lock_timeout`, `lock_busy` |
+//! | [`Error::Request`] | change the request | `key_exists`, `key_too_long`, `table_types` |
+//! | [`Error::Storage`] | repair what it names, then open the database again; or ask again for the copy or the check that failed | `in_use`, `damaged`, `poisoned` |
+//!
+//! Codes never change their meaning; new ones may appear. Messages are for people and may change.
+//!
+//! [`Database::run`]: crate::Database::run
+
+/// Conflicts between transactions.
+mod conflict;
+
+/// Errors of secondary indexes.
+mod index;
+
+/// Failures of storage.
+mod storage;
+
+use std::fmt;
+use std::io;
+
+use foxton_log::LogError;
+use foxton_store::TooLong;
+
+use crate::types::codec::Undecodable;
+use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_VALUE_BYTES};
+
+pub(crate) use conflict::TableNames;
+pub use conflict::{Conflict, ConflictReason};
+pub use foxton_lock::request::{Blocker, Reason as RefusalReason, Refusal};
+pub use index::{IndexError, KeyTaken};
+pub use storage::Storage;
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why the engine did not do what it was asked. See the [module](self) for how to react.
+///
+/// ```
+/// use foxton::{Database, Options, Table};
+/// const USERS: Table<str, u32> = Table::new("users");
+/// let db = Database::in_memory(Options::default())?;
+/// let mut tx = db.begin()?;
+/// tx.insert(&USERS, "ada", &1)?;
+/// let error = tx.insert(&USERS, "ada", &2).unwrap_err();
+/// assert_eq!(error.code(), "key_exists");
+/// assert!(!error.is_retryable());
+/// tx.commit()?; // the transaction goes on: only that one insert was refused
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction had to go first. Roll back and run this one again.
+    Conflict(Conflict),
+    /// The request cannot succeed as it stands. The transaction goes on.
+    Request(Request),
+    /// The device or the directory is not as it must be. Repair what is named and open again.
+    Storage(Box<Storage>),
+}
+
+// Errors travel through every hot function: three words.
+const _: () = assert!(size_of::<Error>() <= 24);
+
+impl Error {
+    /// A short stable name for programs: `"deadlock"`, `"key_exists"`, `"in_use"`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Conflict(conflict) => conflict.code(),
+            Error::Request(request) => request.code(),
+            Error::Storage(storage) => storage.code(),
+        }
+    }
+
+    /// Whether the same transaction, run again from its beginning, may well succeed.
+    /// [`Database::run`](crate::Database::run) runs those again that a deadlock ended, and leaves it to its caller
+    /// when to come back after a lock that was refused. One that was idle
+    /// for too long would be so again, unless its program does otherwise; one that was cancelled is not wanted.
+    pub fn is_retryable(&self) -> bool {
+        let for_good = [ConflictReason::Idle, ConflictReason::Cancelled];
+        matches!(self, Error::Conflict(conflict) if !for_good.contains(&conflict.reason()))
+    }
+
+    /// Whether a deadlock ended the transaction.
+    pub(crate) fn is_defeat(&self) -> bool {
+        let ended = [ConflictReason::Deadlock, ConflictReason::Ended];
+        matches!(self, Error::Conflict(conflict) if ended.contains(&conflict.reason()))
+    }
+
+    /// The same, of what a session asked for itself: it has not lost what it holds.
+    pub(crate) fn of_session(mut self) -> Error {
+        if let Error::Conflict(conflict) = &mut self {
+            conflict.now_of_session();
+        }
+        self
+    }
+
+    /// The same, of something that is no part of keeping a database open, and so does not ask for it to be opened again.
+    pub(crate) fn in_passing(self) -> Error {
+        match self {
+            Error::Storage(storage) => storage.in_passing().into(),
+            other => other,
+        }
+    }
+
+    /// Whether a lock was refused because somebody has it.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self, Error::Conflict(conflict) if conflict.reason() == ConflictReason::Busy)
+    }
+
+    /// Wraps an error of your own, so that a closure given to [`Database::run`] can end with it:
+    /// the transaction is rolled back, not run again, and the error comes out of `run`.
+    ///
+    /// ```
+    /// # use foxton::{Database, Error, Options};
+    /// # let db = Database::in_memory(Options::default())?;
+    /// let refused = db.run(|_tx| Err::<(), _>(Error::other("not enough money"))).unwrap_err();
+    /// assert_eq!(refused.code(), "other");
+    /// assert_eq!(refused.to_string(), "not enough money");
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// [`Database::run`]: crate::Database::run
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Request(Request::Other(Box::new(error.into())))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Conflict(conflict) => conflict.fmt(f),
+            Error::Request(request) => request.fmt(f),
+            Error::Storage(storage) => storage.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Request(Request::Other(error)) => Some(&***error),
+            Error::Storage(storage) => match &**storage {
+                Storage::Io { source, .. }
+                | Storage::NotCopied { source, .. }
+                | Storage::NotDone { source, .. } => Some(source),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The request cannot succeed as it stands.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Request {
+    /// An insert found its key already there.
+    KeyExists,
+    /// An encoded key is longer than tables take.
+    KeyTooLong {
+        /// Bytes of the key.
+        bytes: usize,
+    },
+    /// An encoded value is longer than tables take.
+    ValueTooLong {
+        /// Bytes of the value.
+        bytes: usize,
+    },
+    /// The table was made for other key or value types.
+    TableTypes(Box<TableTypes>),
+    /// A table name is empty or too long.
+    TableName {
+        /// Bytes of the name.
+        bytes: usize,
+    },
+    /// The database has as many tables as it takes.
+    TooManyTables,
+    /// Stored bytes are no encoding of the type asked for. The table was written through a raw
+    /// table, or the type changed its encoding but not its name.
+    Undecodable(Undecodable),
+    /// The savepoint is none of this transaction's, was released, or was taken after one that was gone
+    /// back to.
+    NoSuchSavepoint,
+    /// Locking is off and another transaction is open.
+    OneAtATime,
+    /// A transaction of the session is open, and a session does one thing at a time.
+    SessionBusy,
+    /// Locking is off, and a session has nothing to hold.
+    SessionWithoutLocks,
+    /// An index refuses a row, or is not as it is declared.
+    Index(Box<IndexError>),
+    /// An option is out of its range.
+    Option(&'static str),
+    /// The closure given to `run` ended with an error of its own.
+    Other(Box<Box<dyn std::error::Error + Send + Sync>>),
+}
+
+/// A table used with types it was not made for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct TableTypes {
+    /// The table.
+    pub table: String,
+    /// Its key and value type, as stored.
+    pub stored: (String, String),
+    /// The key and value type it was used with.
+    pub used: (String, String),
+}
+
+impl Request {
+    fn code(&self) -> &'static str {
+        match self {
+            Request::KeyExists => "key_exists",
+            Request::KeyTooLong { .. } => "key_too_long",
+            Request::ValueTooLong { .. } => "value_too_long",
+            Request::TableTypes(_) => "table_types",
+            Request::TableName { .. } => "table_name",
+            Request::TooManyTables => "too_many_tables",
+            Request::Undecodable(_) => "undecodable",
+            Request::NoSuchSavepoint => "no_such_savepoint",
+            Request::OneAtATime => "one_at_a_time",
+            Request::SessionBusy => "session_busy",
+            Request::SessionWithoutLocks => "session_without_locks",
+            Request::Index(error) => error.code(),
+            Request::Option(_) => "option",
+            Request::Other(_) => "other",
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Request::KeyExists => f.write_str(
+                "the key exists already; use put to replace its value, or choose another key",
+            ),
+            Request::KeyTooLong { bytes } => write!(
+                f,
+                "the key takes {bytes} bytes and a table takes at most {}; use a shorter key",
+                MAX_KEY_BYTES
+            ),
+            Request::ValueTooLong { bytes } => write!(
+                f,
+                "the value takes {bytes} bytes and a table takes at most {}; \
+                 split it over several keys",
+                MAX_VALUE_BYTES
+            ),
+            Request::TableTypes(types) => write!(
+                f,
+                "table \"{}\" maps {} to {} and was used as a map from {} to {}; \
+                 use the stored types, or another table name",
+                types.table, types.stored.0, types.stored.1, types.used.0, types.used.1
+            ),
+            Request::TableName { bytes } => write!(
+                f,
+                "a table name takes 1 to {} bytes and this one has {bytes}",
+                MAX_TABLE_NAME_BYTES
+            ),
+            Request::TooManyTables => write!(
+                f,
+                "the database has {} tables and takes no more; \
+                 put the kinds of things that share a table into its key",
+                MAX_TABLES
+            ),
+            Request::Undecodable(undecodable) => write!(
+                f,
+                "{undecodable}; read the table as raw bytes to see what is there"
+            ),
+            Request::NoSuchSavepoint => f.write_str(
+                "there is no such savepoint: it is of another transaction, was released, or was taken after \
+                 one that was gone back to; keep those that are to be gone back to",
+            ),
+            Request::OneAtATime => f.write_str(
+                "locking is off, so only one transaction may be open at a time; \
+                 end the other one first, or open the database with locking on",
+            ),
+            Request::SessionBusy => f.write_str(
+                "a transaction of this session is open, and a session does one thing at a time; end it \
+                 first, or open another session",
+            ),
+            Request::SessionWithoutLocks => f.write_str(
+                "locking is off, so there is nothing that a session could hold; open the database with \
+                 locking on",
+            ),
+            Request::Index(error) => error.fmt(f),
+            Request::Option(what) => f.write_str(what),
+            Request::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Conflict> for Error {
+    fn from(conflict: Conflict) -> Error {
+        Error::Conflict(conflict)
+    }
+}
+
+impl From<Request> for Error {
+    fn from(request: Request) -> Error {
+        Error::Request(request)
+    }
+}
+
+impl From<Storage> for Error {
+    fn from(storage: Storage) -> Error {
+        Error::Storage(Box::new(storage))
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        match &error {
+            LogError::TooLarge { bytes } => Request::ValueTooLong { bytes: *bytes }.into(),
+            LogError::Failed(failure) => match failure.source.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Storage::DeviceFull {
+                    doing: failure.to_string(),
+                }
+                .into(),
+                _ => Storage::Poisoned {
+                    why: failure.to_string(),
+                }
+                .into(),
+            },
+            _ => Storage::Poisoned {
+                why: error.to_string(),
+            }
+            .into(),
+        }
+    }
+}
+
+impl From<TooLong> for Error {
+    fn from(error: TooLong) -> Error {
+        match error {
+            TooLong::Key { bytes } => Request::KeyTooLong { bytes }.into(),
+            TooLong::Value { bytes } => Request::ValueTooLong { bytes }.into(),
+        }
+    }
+}
+
+impl From<Undecodable> for Error {
+    fn from(undecodable: Undecodable) -> Error {
+        Error::Request(Request::Undecodable(undecodable))
+    }
+}

@@ -1,0 +1,221 @@
+//! From an engine to a picture: one queue at a time, no more than so many holders and waiters.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use foxton_lock::inspect::{self, Snapshot};
+use foxton_lock::manager::LockManager;
+use foxton_lock::name::{Class, Name};
+
+use crate::engine::{Count, Engine};
+use crate::status::{
+    Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Picture, Queue, Transactions,
+    Usage,
+};
+
+/// Holders and waiters of a picture, about.
+const ENTRIES: usize = 4_000;
+/// Those in the way that are named for each waiter.
+const NAMED: usize = 8;
+/// Tables, labels and hot names of a picture.
+const LISTED: usize = 100;
+
+/// Tables by number, each looked up once.
+struct Names<'e> {
+    engine: &'e Engine,
+    known: HashMap<u32, String>,
+}
+
+impl Names<'_> {
+    fn call(&mut self, name: Name) -> String {
+        let engine = self.engine;
+        let table = self.known.entry(name.space());
+        name.in_table(table.or_insert_with(|| engine.catalog.name_of(name.space())))
+    }
+}
+
+/// What goes on.
+pub(crate) fn picture(engine: &Engine) -> Picture {
+    let worker = engine.workers.background_worker();
+    let stats = engine.locks.stats(&worker);
+    // Beside the counts, so that rates are right.
+    let open = engine.opened.elapsed();
+    let snapshot = engine.locks.look(&worker, ENTRIES);
+    let names = &mut Names {
+        engine,
+        known: HashMap::new(),
+    };
+    let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let count = |count: Count| engine.counters.sum(count as usize);
+    Picture {
+        process: std::process::id(),
+        database: engine.place.clone(),
+        lock_manager: format!(
+            "{} over {}",
+            engine.options.lock_manager, engine.options.latch
+        ),
+        at_micros: micros(since_1970(SystemTime::now())),
+        open,
+        transactions: Transactions {
+            commits: count(Count::Commits),
+            read_only_commits: count(Count::ReadOnlyCommits),
+            rollbacks: count(Count::Rollbacks),
+            deadlocks: count(Count::Deadlocks),
+            reruns: count(Count::Reruns),
+        },
+        locks: Locks {
+            acquisitions: stats.acquisitions,
+            re_asks: stats.re_asks,
+            waits: stats.waits,
+            waited: Duration::from_micros(stats.wait_micros),
+            half_within: stats.wait_quantile(0.5),
+            most_within: stats.wait_quantile(0.99),
+            busy: stats.busy,
+            timeouts: stats.timeouts,
+            deadlocks: stats.deadlocks,
+            cancelled: stats.cancelled,
+            memory_bytes: stats.memory_bytes as u64,
+        },
+        left_out: snapshot.left_out,
+        queues: queues(snapshot, names),
+        hot_names: stats
+            .hot_names
+            .iter()
+            .take(LISTED)
+            .map(|hot| HotName {
+                name: names.call(hot.name),
+                waits: hot.waits,
+                waited: hot.waited,
+            })
+            .collect(),
+        tables: stats
+            .tables
+            .iter()
+            .take(LISTED)
+            .map(|(table, told)| match table.class() {
+                Class::Advisory => usage("(advisory)".to_owned(), told),
+                _ => usage(names.call(*table), told),
+            })
+            .collect(),
+        labels: stats
+            .labels
+            .iter()
+            .take(LISTED)
+            .map(|(label, told)| usage(label.to_string(), told))
+            .collect(),
+        checkpoints: checkpoints(engine),
+        deadlocks: engine
+            .locks
+            .deadlocks()
+            .iter()
+            .map(|found| Deadlock {
+                at_micros: micros(since_1970(found.at)),
+                cycle: cycle(&found.cycle, |name| names.call(name)),
+            })
+            .collect(),
+    }
+}
+
+fn checkpoints(engine: &Engine) -> Checkpoints {
+    let stats = engine.checkpoints.stats();
+    let (done, total) = stats.progress.unwrap_or_default();
+    Checkpoints {
+        made: stats.made,
+        failed: stats.failed,
+        last_failure: stats.last_failure.unwrap_or_default(),
+        log_bytes: engine.log.written().since(stats.image),
+        done_bytes: done,
+        total_bytes: total,
+        waiting: stats.waiting,
+        waits: stats.throttled,
+        waited: stats.throttled_for,
+    }
+}
+
+/// Who of a cycle waits for what, with names as `call` calls them.
+pub(crate) fn cycle(
+    members: &[foxton_lock::request::Member],
+    mut call: impl FnMut(Name) -> String,
+) -> Vec<Member> {
+    let member = |member: &foxton_lock::request::Member| Member {
+        owner: member.owner.to_string(),
+        label: member.label.to_string(),
+        age: member.age,
+        lock_count: member.lock_count as u64,
+        name: call(member.awaited.0),
+        mode: member.awaited.1.to_string(),
+        behind_mode: member.behind.to_string(),
+        behind_holder: member.behind_holder,
+        victim: member.victim,
+    };
+    members.iter().map(member).collect()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn usage(name: String, told: &inspect::Usage) -> Usage {
+    Usage {
+        name,
+        waits: told.waits,
+        waited: told.waited,
+        longest_wait: told.longest_wait,
+        holds: told.holds,
+        held: told.held,
+        longest_hold: told.longest_hold,
+        timeouts: told.timeouts,
+        deadlocks: told.deadlocks,
+    }
+}
+
+fn queues(snapshot: Snapshot, names: &mut Names<'_>) -> Vec<Queue> {
+    let mut queues = snapshot.queues;
+    // The sort is stable: names without waiters stay in their order.
+    queues.sort_by_key(|queue| {
+        let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
+        std::cmp::Reverse(longest)
+    });
+    let queue = |queue: &inspect::Queue| Queue {
+        name: names.call(queue.name),
+        holders: queue
+            .holders
+            .iter()
+            .map(|holder| entry(holder, Vec::new()))
+            .collect(),
+        waiters: (0..queue.waiters.len())
+            .map(|at| entry(&queue.waiters[at], behind(queue, at)))
+            .collect(),
+    };
+    queues.iter().map(queue).collect()
+}
+
+fn entry(told: &inspect::Entry, behind: Vec<Behind>) -> Entry {
+    Entry {
+        owner: told.owner.to_string(),
+        label: told.label.to_string(),
+        mode: told.mode.to_string(),
+        // The age is coarse, the wait is not.
+        age: told.age.max(told.waited),
+        waited: told.waited,
+        behind,
+    }
+}
+
+/// Whom the waiter at `at` waits for: holders, then those ahead of it from the nearest on.
+fn behind(queue: &inspect::Queue, at: usize) -> Vec<Behind> {
+    let waiter = &queue.waiters[at];
+    let holders = queue.holders.iter().map(|holder| (holder, true));
+    let ahead = queue.waiters[..at].iter().rev();
+    let in_the_way = holders
+        .chain(ahead.map(|earlier| (earlier, false)))
+        .filter(|(other, _)| other.owner != waiter.owner && !other.mode.compatible(waiter.mode));
+    let told = in_the_way.map(|(other, holds)| Behind {
+        owner: other.owner.to_string(),
+        label: other.label.to_string(),
+        mode: other.mode.to_string(),
+        age: other.age,
+        holds,
+    });
+    told.take(NAMED).collect()
+}

@@ -1,0 +1,187 @@
+//! The other end: asks a running database for pictures.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::protocol::{ASK, Answer};
+use super::socket_path;
+use crate::status::Picture;
+
+/// How long the other end may take to let us in, and to go on with an answer: far more than it needs
+/// on a machine that has ten times too much to do.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any answer.
+const ANSWER_BYTES: u64 = 256 << 20;
+
+/// Looks into a database that another process, or this one, has open and lets be observed.
+///
+/// ```
+/// use foxton::{Database, Options, observe::Watcher, options::Observe};
+///
+/// # let path = std::env::temp_dir().join(format!("foxton-watch-{}", std::process::id()));
+/// # fn main_(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut options = Options::default();
+/// options.observe = Observe::Beside;
+/// let db = Database::open_with(path, options)?;
+///
+/// let mut watcher = Watcher::connect(path)?; // in another process, as a rule
+/// let picture = watcher.picture()?;
+/// println!("{} commits, {} wait", picture.all_commits(), picture.waiters().len());
+/// # drop(db); Ok(()) }
+/// # main_(&path).unwrap();
+/// # std::fs::remove_dir_all(&path).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Watcher {
+    place: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why nothing can be seen.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// There is nothing at that path.
+    Missing {
+        /// The path.
+        place: PathBuf,
+    },
+    /// There is no socket: no process has the database open, or the one that has did not opt in.
+    NotObserved {
+        /// The database's directory.
+        place: PathBuf,
+    },
+    /// There is a socket, but the process that made it is gone.
+    Gone {
+        /// The database's directory, or the socket.
+        place: PathBuf,
+    },
+    /// The database belongs to another user.
+    NotAllowed {
+        /// The database's directory, or the socket.
+        place: PathBuf,
+    },
+    /// The other end refused, or said what makes no sense here: it may be of another version.
+    Refused {
+        /// Its words.
+        what: String,
+    },
+    /// There is a process, but for half a minute it let nobody in, or did not go on with its answer: it
+    /// may be stopped.
+    Silent,
+    /// The connection failed.
+    Broken {
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for WatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WatchError::Missing { place } => write!(
+                f,
+                "there is no {}: name the directory of a database, or a socket",
+                place.display()
+            ),
+            WatchError::NotObserved { place } => write!(
+                f,
+                "nobody lets you look into {}: no process has it open, or the one that has did not \
+                 opt in. A program opts in with `options.observe = Observe::Beside`, `foxton bench` \
+                 with `--observe DIR`, `foxton shell` with `--observe`",
+                place.display()
+            ),
+            WatchError::Gone { place } => write!(
+                f,
+                "the process that had {} open is gone; what it left is replaced when the database \
+                 is opened again",
+                place.display()
+            ),
+            WatchError::NotAllowed { place } => write!(
+                f,
+                "{} belongs to another user: look as the user whose process has it open",
+                place.display()
+            ),
+            WatchError::Refused { what } => write!(f, "the observed process refused: {what}"),
+            WatchError::Silent => write!(
+                f,
+                "the observed process does not answer, for {} seconds now: it may be stopped, or the \
+                 machine far too busy. Try again",
+                PATIENCE.as_secs()
+            ),
+            WatchError::Broken { source } => {
+                write!(f, "the connection to the observed process failed: {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WatchError::Broken { source } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Watcher {
+    /// Connects to whoever has the database in the directory `place` open; `place` may also be the
+    /// socket itself.
+    ///
+    /// # Errors
+    /// Says what is in the way, and what to do about it.
+    pub fn connect(place: impl AsRef<Path>) -> Result<Watcher, WatchError> {
+        let place = place.as_ref();
+        let here = || place.to_owned();
+        let stream = socket_path::connect(place, PATIENCE).map_err(|error| match error.kind() {
+            ErrorKind::NotFound if !place.exists() => WatchError::Missing { place: here() },
+            ErrorKind::NotFound => WatchError::NotObserved { place: here() },
+            ErrorKind::ConnectionRefused => WatchError::Gone { place: here() },
+            ErrorKind::PermissionDenied => WatchError::NotAllowed { place: here() },
+            ErrorKind::WouldBlock => WatchError::Silent,
+            _ => WatchError::Broken { source: error },
+        })?;
+        Ok(Watcher {
+            place: here(),
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// What goes on now.
+    ///
+    /// # Errors
+    /// After an error the connection is of no use any more: connect again.
+    pub fn picture(&mut self) -> Result<Picture, WatchError> {
+        let line = self.ask().map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                WatchError::Gone {
+                    place: self.place.clone(),
+                }
+            }
+            ErrorKind::WouldBlock => WatchError::Silent,
+            _ => WatchError::Broken { source: error },
+        })?;
+        let nonsense = |error| WatchError::Refused {
+            what: format!("its answer cannot be read ({error})"),
+        };
+        let answer: Answer = serde_json::from_slice(&line).map_err(nonsense)?;
+        answer.picture.ok_or_else(|| WatchError::Refused {
+            what: answer.error.unwrap_or_else(|| "no picture".to_owned()),
+        })
+    }
+
+    fn ask(&mut self) -> io::Result<Vec<u8>> {
+        self.stream.get_mut().write_all(ASK)?;
+        let mut line = Vec::new();
+        let mut most = (&mut self.stream).take(ANSWER_BYTES);
+        most.read_until(b'\n', &mut line)?;
+        match line.last() {
+            Some(b'\n') => Ok(line),
+            _ => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

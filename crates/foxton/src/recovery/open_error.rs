@@ -1,0 +1,145 @@
+//! Why a directory is not opened, or read, in the words of those who named it.
+
+use std::io;
+use std::path::Path;
+
+use foxton_log::OpenError;
+use foxton_log::device::{Device, LockError};
+use foxton_log::superblock::{self, SuperblockError};
+
+use crate::error::{Error, Storage};
+use crate::redo::replay::Senseless;
+use crate::types::limits::RESTORE_FILE;
+
+/// What is said of a directory that was to be opened.
+const TO_OPEN: &str = "an empty or a new directory to create one there";
+
+/// What is said of a directory that was to be read.
+pub(crate) const TO_READ: &str = "the directory of a database";
+
+/// There is no database where one was to be opened.
+pub(crate) fn not_one(path: &Path, found: String) -> Error {
+    let (path, name) = (path.into(), TO_OPEN);
+    Storage::NotADatabase { path, found, name }.into()
+}
+
+/// A call to the device failed.
+pub(crate) fn told(path: &Path, doing: &str, error: io::Error) -> Error {
+    Storage::from_io(path, format!("{doing} {}", path.display()), error).into()
+}
+
+/// There is no directory, and none can be made.
+pub(crate) fn not_created(path: &Path, error: io::Error) -> Error {
+    let why = match (error.kind(), path.parent()) {
+        (io::ErrorKind::NotFound, _) if path.is_symlink() => {
+            "a link lies there that leads nowhere".to_owned()
+        }
+        (io::ErrorKind::NotFound, Some(parent)) if parent.is_dir() => {
+            format!("{} takes no new directory", parent.display())
+        }
+        (io::ErrorKind::NotFound, Some(parent)) => format!("{} is not there", parent.display()),
+        (io::ErrorKind::NotADirectory, _) => "a file lies on the way there".to_owned(),
+        (io::ErrorKind::InvalidFilename, _) => {
+            "a name in it is too long for the file system".to_owned()
+        }
+        (io::ErrorKind::NotFound | io::ErrorKind::InvalidInput, _) => error.to_string(),
+        _ => return told(path, "open", error),
+    };
+    let path = path.into();
+    Storage::NotCreated { path, why }.into()
+}
+
+/// The directory cannot be had alone.
+pub(crate) fn not_locked(path: &Path, error: LockError) -> Error {
+    match error {
+        LockError::Held { pid, .. } => {
+            let holder = match pid {
+                Some(pid) if pid == std::process::id() => "in this process".to_owned(),
+                Some(pid) => format!("in process {pid}"),
+                None => "elsewhere".to_owned(),
+            };
+            Storage::InUse {
+                path: path.into(),
+                holder,
+            }
+            .into()
+        }
+        LockError::Device(error) => told(path, "lock", error),
+        other => Storage::InUse {
+            path: path.into(),
+            holder: other.to_string(),
+        }
+        .into(),
+    }
+}
+
+/// What makes the directory at `path`, which is `device`, a database cannot be read.
+pub(crate) fn no_superblock(device: &dyn Device, path: &Path, error: SuperblockError) -> Error {
+    let names = device.list().unwrap_or_default();
+    match error {
+        SuperblockError::Missing if names.iter().any(|name| name == RESTORE_FILE) => {
+            Storage::NotRestored { path: path.into() }
+        }
+        SuperblockError::Missing => {
+            let found = format!("it has no file {}", superblock::FILE);
+            Storage::NotADatabase {
+                path: path.into(),
+                found,
+                name: TO_READ,
+            }
+        }
+        SuperblockError::Damaged(what) => Storage::Damaged {
+            place: path.join(superblock::FILE).display().to_string(),
+            what: what.to_owned(),
+        },
+        SuperblockError::Unknown(what) => Storage::FutureFormat { found: what },
+        SuperblockError::Device(error) => {
+            return told(path, "read or write the superblock of", error);
+        }
+        other => Storage::Damaged {
+            place: path.display().to_string(),
+            what: other.to_string(),
+        },
+    }
+    .into()
+}
+
+/// The log cannot be opened.
+pub(crate) fn not_opened(path: &Path, error: OpenError<Senseless>) -> Error {
+    match error {
+        OpenError::Locked(error) => not_locked(path, error),
+        OpenError::Device(failure) => {
+            let doing = format!(
+                "{} {}",
+                failure.operation,
+                path.join(&failure.file).display()
+            );
+            Storage::from_io(path, doing, failure.source).into()
+        }
+        OpenError::Corrupt(corruption) => {
+            let place = format!("{}", path.join(&corruption.file).display());
+            Storage::Damaged {
+                place,
+                what: corruption.to_string(),
+            }
+            .into()
+        }
+        OpenError::Newer { file, version } => {
+            let found = format!("log file {file} has format {version}");
+            Storage::FutureFormat { found }.into()
+        }
+        OpenError::Foreign { file } => {
+            let file = path.join(file);
+            Storage::Foreign { file }.into()
+        }
+        OpenError::Visit { lsn, error } => error.at(lsn),
+        other => {
+            let place = path.display().to_string();
+            Storage::Damaged {
+                place,
+                what: other.to_string(),
+            }
+            .into()
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! From the files to the tables: what was committed, in the order it was committed, and nothing else.
+//!
+//! Restart loads the checkpoint, if there is one, and then reads the log once, from where the
+//! checkpoint says. Nobody else uses the tables yet, so nothing is locked.
+//!
+//! One thread reads the log. If it is long, others apply what it reads: each row belongs to one of
+//! them, by a hash of its key, and each gets its changes in the order of the log. So changes of one row
+//! happen in the order of their commits, and what order changes of different rows happen in does not
+//! matter, since nobody looks before all are done.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use foxton_log::device::Device;
+use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, reader, segment};
+use foxton_store::memory::{NewRecord, Next};
+use foxton_sync::worker::{Worker, Workers};
+
+use crate::catalog::{Catalog, OpenTable};
+use crate::checkpoint::manifest::Manifest;
+use crate::checkpoint::{Maker, Trouble, load};
+use crate::options::Options;
+use crate::options::progress::{Meter, OpenPhase};
+use crate::redo::patch;
+use crate::redo::record::{Change, Effect, next_change};
+use crate::redo::replay::{Replay, Senseless, Told};
+use crate::types::codec::Value;
+use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+
+/// Bytes of changes that are applied by whoever reads them; more is given to others.
+const INLINE_BYTES: u64 = 64 << 10;
+/// Bytes of changes handed over at once.
+const BATCH_BYTES: usize = 32 << 10;
+/// Batches that wait for one thread. More, and whoever reads waits.
+const BATCHES: usize = 8;
+
+/// What opening a database found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Rows that were loaded from the checkpoint; 0 if there was none.
+    pub checkpoint_rows: u64,
+    /// Bytes of the checkpoint.
+    pub checkpoint_bytes: u64,
+    /// How long loading them took.
+    pub checkpoint_time: Duration,
+    /// Transactions of the log behind the checkpoint that were committed.
+    pub transactions: u64,
+    /// Changes they made.
+    pub changes: u64,
+    /// Bytes of log that were read.
+    pub log_bytes: u64,
+    /// How long that took.
+    pub log_time: Duration,
+    /// Where the log ends, in bytes.
+    pub log_end: Lsn,
+    /// How the log ended, and what was done about it, for people.
+    pub log: String,
+}
+
+/// A database whose tables are as they were.
+pub(crate) struct Restarted {
+    pub(crate) log: Log,
+    pub(crate) maker: Maker,
+    pub(crate) recovered: Recovered,
+}
+
+/// Why the tables could not be brought back.
+pub(crate) enum Refused {
+    Log(OpenError<Senseless>),
+    Checkpoint(Trouble),
+}
+
+impl From<Trouble> for Refused {
+    fn from(trouble: Trouble) -> Refused {
+        Refused::Checkpoint(trouble)
+    }
+}
+
+/// Brings back the tables of the database `identity`, into a catalog that is empty.
+pub(crate) fn restart(
+    device: Arc<dyn Device>,
+    identity: [u8; 16],
+    options: &Options,
+    log_options: LogOptions,
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<Restarted, Refused> {
+    let call = options.progress.as_ref();
+    let threads = options.threads_for_restart();
+    let manifest = Manifest::read(&*device, &identity)?;
+    for table in &manifest.tables {
+        if !catalog.restore(table.clone()) {
+            let what = "it holds two tables with one number or name";
+            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+        }
+    }
+    let begun = Instant::now();
+    let meter = Meter::new(call, OpenPhase::Checkpoint, manifest.bytes());
+    let rows = load::load(
+        &*device, &identity, &manifest, catalog, workers, threads, &meter,
+    )?;
+    meter.end();
+    let checkpoint_time = begun.elapsed();
+
+    let begun = Instant::now();
+    let log_bytes = match call {
+        Some(_) => segment::room(&*device).since(manifest.redo_from),
+        None => 0,
+    };
+    let meter = Meter::new(call, OpenPhase::Log, log_bytes);
+    let start = Start {
+        from: manifest.redo_from,
+        durable: manifest.image,
+    };
+    let (log, opened, counts) = thread::scope(|scope| {
+        let redo = Redo::new(scope, catalog, workers, threads, manifest.image);
+        let redo = RefCell::new(redo);
+        let (log, opened) = Log::open_from(
+            device.clone(),
+            log_options,
+            identity,
+            start,
+            &mut |record| {
+                meter.advance(record.end.since(record.lsn));
+                redo.borrow_mut().visit(record)
+            },
+            &mut || redo.borrow_mut().finish(),
+        )
+        .map_err(|error| redo.borrow_mut().finish().err().unwrap_or(error))?;
+        Ok((log, opened, redo.into_inner().counts))
+    })
+    .map_err(Refused::Log)?;
+    meter.end();
+    let recovered = Recovered {
+        checkpoint_rows: rows,
+        checkpoint_bytes: manifest.bytes(),
+        checkpoint_time,
+        transactions: counts.transactions,
+        changes: counts.changes,
+        log_bytes: opened.summary.end.since(start.from),
+        log_time: begun.elapsed(),
+        log_end: opened.summary.end,
+        log: opened.to_string(),
+    };
+    let maker = Maker::new(device, identity, manifest, opened.summary.end);
+    Ok(Restarted {
+        log,
+        maker,
+        recovered,
+    })
+}
+
+/// Brings back the tables and changes nothing, for whoever only looks.
+pub(crate) fn look(
+    device: &dyn Device,
+    identity: &[u8; 16],
+    catalog: &Catalog,
+    workers: &Workers,
+) -> Result<(), Refused> {
+    let manifest = Manifest::read(device, identity)?;
+    for table in &manifest.tables {
+        if !catalog.restore(table.clone()) {
+            let what = "it holds two tables with one number or name";
+            return Err(Trouble::damaged(crate::checkpoint::manifest::FILE, 0, what).into());
+        }
+    }
+    let meter = Meter::new(None, OpenPhase::Checkpoint, 0);
+    load::load(device, identity, &manifest, catalog, workers, 1, &meter)?;
+    let start = Start {
+        from: manifest.redo_from,
+        durable: manifest.image,
+    };
+    thread::scope(|scope| {
+        let mut redo = Redo::new(scope, catalog, workers, 1, manifest.image);
+        let read = reader::read(device, identity, start, &mut |record| redo.visit(record));
+        redo.finish().and(read)
+    })
+    .map(|_| ())
+    .map_err(Refused::Log)
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    transactions: u64,
+    changes: u64,
+}
+
+/// Replays the log.
+struct Redo<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    catalog: &'env Catalog,
+    workers: &'env Workers,
+    hand: Hand,
+    threads: usize,
+    replay: Replay,
+    tables: Vec<Arc<OpenTable>>,
+    counts: Counts,
+    /// Bytes of changes so far.
+    bytes: u64,
+    appliers: Vec<Applier<'scope>>,
+}
+
+/// A thread that applies the changes of its rows. A batch is of changes, each behind the LSN of its
+/// record.
+struct Applier<'scope> {
+    batch: Vec<u8>,
+    batches: SyncSender<Vec<u8>>,
+    thread: ScopedJoinHandle<'scope, Result<(), Unfit>>,
+}
+
+/// A change that does not fit the row it is for, and its record in the log.
+type Unfit = OpenError<Senseless>;
+
+impl<'scope, 'env> Redo<'scope, 'env> {
+    fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        catalog: &'env Catalog,
+        workers: &'env Workers,
+        threads: usize,
+        image: Lsn,
+    ) -> Redo<'scope, 'env> {
+        Redo {
+            scope,
+            catalog,
+            workers,
+            hand: Hand::new(workers),
+            threads,
+            replay: Replay::new(image),
+            tables: catalog.tables(),
+            counts: Counts::default(),
+            bytes: 0,
+            appliers: Vec::new(),
+        }
+    }
+
+    /// Takes in one record.
+    fn visit(&mut self, record: RecordView<'_>) -> Result<(), Senseless> {
+        match self.replay.take(record)? {
+            Told::Nothing => Ok(()),
+            Told::Table(table) => {
+                if !self.catalog.restore(table) {
+                    return Err(Senseless("a table with a number and a name of its own"));
+                }
+                self.tables = self.catalog.tables();
+                Ok(())
+            }
+            Told::Committed(parts, changes) => {
+                self.counts.transactions += 1;
+                self.apply(record.lsn, &parts)?;
+                self.apply(record.lsn, changes)
+            }
+        }
+    }
+
+    fn apply(&mut self, lsn: Lsn, mut changes: &[u8]) -> Result<(), Senseless> {
+        self.bytes += changes.len() as u64;
+        if self.threads > 1 && self.appliers.is_empty() && self.bytes > INLINE_BYTES {
+            self.start_appliers();
+        }
+        while !changes.is_empty() {
+            let change = next_change(&mut changes)?;
+            let Some(table) = self.tables.get(change.table as usize) else {
+                return Err(Senseless("a change to a table that is known"));
+            };
+            let value_bytes = match change.effect {
+                Effect::Put(value) => value.len(),
+                // What comes of a patch is looked at when it is known.
+                Effect::Delete | Effect::Patch(_) => 0,
+            };
+            if change.key.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
+                return Err(Senseless("a key and a value within their limits"));
+            }
+            self.counts.changes += 1;
+            if self.appliers.is_empty() {
+                self.hand.redo(table, change)?;
+                continue;
+            }
+            let hash = crc32c::crc32c_append(change.table, change.key);
+            let count = self.appliers.len();
+            let applier = &mut self.appliers[hash as usize % count];
+            applier.batch.extend_from_slice(&lsn.bytes().to_le_bytes());
+            change.encode(&mut applier.batch);
+            if applier.batch.len() >= BATCH_BYTES && !applier.hand_over() {
+                // `finish` says what it was.
+                return Err(Senseless("changes that could be applied"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was applied before is in the tables, so nothing overtakes it.
+    fn start_appliers(&mut self) {
+        for _ in 0..self.threads {
+            let (batches, receiver) = sync_channel(BATCHES);
+            let (catalog, hand) = (self.catalog, Hand::new(self.workers));
+            let spawned = thread::Builder::new()
+                .name("foxton-redo".to_owned())
+                .spawn_scoped(self.scope, move || apply_all(&receiver, catalog, hand));
+            // Without threads, whoever reads applies.
+            let Ok(thread) = spawned else {
+                return;
+            };
+            self.appliers.push(Applier {
+                batch: Vec::with_capacity(2 * BATCH_BYTES),
+                batches,
+                thread,
+            });
+        }
+    }
+
+    /// Waits until everything is applied. An error is of a record before those that `visit` may have
+    /// stumbled over.
+    fn finish(&mut self) -> Result<(), Unfit> {
+        let mut outcome = Ok(());
+        for mut applier in self.appliers.drain(..) {
+            applier.hand_over();
+            drop(applier.batches);
+            let applied = applier.thread.join().expect("redo does not panic");
+            outcome = outcome.and(applied);
+        }
+        outcome
+    }
+}
+
+impl Applier<'_> {
+    /// False, if nobody takes it: the thread has ended, and `finish` says why.
+    fn hand_over(&mut self) -> bool {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH_BYTES));
+        self.batches.send(batch).is_ok()
+    }
+}
+
+fn apply_all(batches: &Receiver<Vec<u8>>, catalog: &Catalog, mut hand: Hand) -> Result<(), Unfit> {
+    let mut tables = catalog.tables();
+    for batch in batches {
+        let mut changes = &batch[..];
+        while let Ok(lsn) = u64::decode_part(&mut changes) {
+            let change = next_change(&mut changes).expect("it was read before it was handed over");
+            if change.table as usize >= tables.len() {
+                tables = catalog.tables();
+            }
+            let redone = hand.redo(&tables[change.table as usize], change);
+            redone.map_err(|error| OpenError::Visit {
+                lsn: Lsn::new(lsn),
+                error,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What changes are made with.
+struct Hand {
+    worker: Worker,
+    /// What came of a patch.
+    value: Vec<u8>,
+}
+
+impl Hand {
+    fn new(workers: &Workers) -> Hand {
+        Hand {
+            worker: workers.worker(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Makes a change, whose key and value are within their limits.
+    fn redo(&mut self, table: &OpenTable, change: Change<'_>) -> Result<(), Senseless> {
+        const WITHIN: &str = "it was checked when it was read";
+        let Hand { worker, value } = self;
+        let guard = worker.pin();
+        let rows = &table.rows;
+        let found = rows.get(&guard, change.key);
+        let mut hazard = guard.hazard();
+        let new = match change.effect {
+            Effect::Delete => None,
+            Effect::Put(new) => Some(new),
+            Effect::Patch(patch) => {
+                let old = found.and_then(|record| record.value(&mut hazard));
+                let old = old.ok_or(Senseless("a patch for a row that is there"))?;
+                value.clear();
+                patch::apply(patch, old, value)?;
+                Some(&value[..])
+            }
+        };
+        let Some(record) = found else {
+            if new.is_some() {
+                let record = NewRecord::new(change.key, new).expect(WITHIN);
+                let inserted = rows.insert(&guard, record, Next::Any);
+                assert!(
+                    inserted.is_ok(),
+                    "nobody else uses the row, and the key is not there"
+                );
+            }
+            return Ok(());
+        };
+        // Nothing is ever put back.
+        let now = guard.participant().seen();
+        let old = match new {
+            Some(new) => record.put(new, &guard, now).expect(WITHIN),
+            None => record.swap(None, &guard),
+        };
+        if let Some(old) = old {
+            old.retire(guard.participant());
+        }
+        if new.is_none() {
+            let removed = rows.remove(&guard, record, Next::Any);
+            assert!(
+                removed.is_ok(),
+                "nobody else uses the row, and the record is a ghost"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Restarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restarted")
+            .field("recovered", &self.recovered)
+            .finish_non_exhaustive()
+    }
+}

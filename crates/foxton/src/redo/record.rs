@@ -1,0 +1,232 @@
+//! What a transaction leaves in the log: its changes, whole or in parts, and the tables' names.
+//!
+//! ```text
+//! record      kind  content
+//! TABLE       1     id u32 · name · key type, its hash u64 · value type, its hash u64
+//!                   (a name or a type: length u32, bytes)
+//! COMMIT      2     changes                                   a whole transaction
+//! PART        3     first part u64 · changes                  of one that may yet commit
+//! LAST        4     first part u64 · changes                  the parts before are committed too
+//! ABANDONED   5     first part u64                            the parts before never happened
+//!
+//! change      table u32 · key length u16, its bytes · 1, value length u32, its bytes   put
+//!             table u32 · key length u16, its bytes · 2, patch length u32, its bytes   patch
+//!             table u32 · key length u16, its bytes · 0                                delete
+//! ```
+//!
+//! Numbers are little-endian. A first part names itself 0, later ones name it by the LSN at which
+//! its record ends. So no counter numbers transactions, and no two ever share a name.
+//!
+//! # Invariants
+//!
+//! * I1  Records that change one key stand in the log in the order in which the changes happened:
+//!   a transaction still holds its locks when it hands over its last record, and restart applies
+//!   parts only when it meets that.
+//! * I2  A patch was made for the value that the changes before it, of this transaction and of those
+//!   whose records stand before its own, left in the row: the transaction held the row exclusively from
+//!   before it looked at the value until its record had its place. So who has made all of those finds that
+//!   value, and who finds another has found damage.
+
+use crate::redo::patch;
+use crate::types::codec::{Undecodable, Value, take};
+
+/// Kinds of log records.
+pub(crate) const TABLE: u8 = 1;
+pub(crate) const COMMIT: u8 = 2;
+pub(crate) const PART: u8 = 3;
+pub(crate) const LAST: u8 = 4;
+pub(crate) const ABANDONED: u8 = 5;
+
+const DELETE: u8 = 0;
+const PUT: u8 = 1;
+const PATCH: u8 = 2;
+
+/// What becomes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect<'a> {
+    /// It goes.
+    Delete,
+    /// It has this value.
+    Put(&'a [u8]),
+    /// It has a value already, of which this [`patch`](crate::redo::patch) makes another.
+    Patch(&'a [u8]),
+}
+
+impl<'a> Effect<'a> {
+    pub(crate) fn is_patch(&self) -> bool {
+        matches!(self, Effect::Patch(_))
+    }
+
+    /// The mark, and the bytes behind it.
+    fn parts(&self) -> (u8, Option<&'a [u8]>) {
+        match self {
+            Effect::Delete => (DELETE, None),
+            Effect::Put(bytes) => (PUT, Some(bytes)),
+            Effect::Patch(bytes) => (PATCH, Some(bytes)),
+        }
+    }
+}
+
+/// One change, as it stands in a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change<'a> {
+    pub(crate) table: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) effect: Effect<'a>,
+}
+
+impl Change<'_> {
+    /// Appends the change to a record. The key and the value are within the tables' limits.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let key_size = u16::try_from(self.key.len()).expect("keys are at most MAX_KEY_BYTES long");
+        out.extend_from_slice(&self.table.to_le_bytes());
+        out.extend_from_slice(&key_size.to_le_bytes());
+        out.extend_from_slice(self.key);
+        let (mark, bytes) = self.effect.parts();
+        out.push(mark);
+        if let Some(bytes) = bytes {
+            let size = u32::try_from(bytes.len()).expect("it was read from u32s or is a value");
+            out.extend_from_slice(&size.to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    /// Appends the change from `old` to `new`, which a key within the limits gets: a patch, if `patches`
+    /// may be and one is much shorter.
+    pub(crate) fn encode_update(
+        (table, key): (u32, &[u8]),
+        (old, new): (Option<&[u8]>, &[u8]),
+        patches: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let begin = out.len();
+        if let Some(old) = old.filter(|_| patches) {
+            let effect = Effect::Patch(&[]);
+            Change { table, key, effect }.encode(out);
+            let patch_at = out.len();
+            if patch::diff(old, new, out) {
+                let size = u32::try_from(out.len() - patch_at).expect("it is shorter than a value");
+                out[patch_at - 4..patch_at].copy_from_slice(&size.to_le_bytes());
+                return;
+            }
+            out.truncate(begin);
+        }
+        let effect = Effect::Put(new);
+        Change { table, key, effect }.encode(out);
+    }
+}
+
+/// Takes one change off the front of a record's content.
+pub(crate) fn next_change<'a>(bytes: &mut &'a [u8]) -> Result<Change<'a>, Undecodable> {
+    const EXPECTED: &str = "the changes of a transaction";
+    let table = u32::decode_part(bytes)?;
+    let key_size = u16::decode_part(bytes)?;
+    let key = take(bytes, usize::from(key_size), EXPECTED)?;
+    let mark = u8::decode_part(bytes)?;
+    let mut sized = || {
+        let size = u32::decode_part(bytes)?;
+        take(bytes, usize::try_from(size).unwrap_or(usize::MAX), EXPECTED)
+    };
+    let effect = match mark {
+        DELETE => Effect::Delete,
+        PUT => Effect::Put(sized()?),
+        PATCH => Effect::Patch(sized()?),
+        _ => return Err(Undecodable { expected: EXPECTED }),
+    };
+    Ok(Change { table, key, effect })
+}
+
+/// A table, as it stands in a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableRecord {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) key_type: (String, u64),
+    pub(crate) value_type: (String, u64),
+}
+
+type Fields = (u32, String, (String, u64), (String, u64));
+
+impl TableRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let TableRecord {
+            id,
+            name,
+            key_type,
+            value_type,
+        } = self.clone();
+        let fields: Fields = (id, name, key_type, value_type);
+        fields.encode_part(&mut bytes);
+        bytes
+    }
+
+    pub(crate) fn decode(mut bytes: &[u8]) -> Result<TableRecord, Undecodable> {
+        let (id, name, key_type, value_type) = Fields::decode_part(&mut bytes)?;
+        crate::types::codec::all_taken(bytes, "the record of a table")?;
+        Ok(TableRecord {
+            id,
+            name,
+            key_type,
+            value_type,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_come_back_in_order_and_cut_ones_are_refused() {
+        let changes = [
+            Change {
+                table: 1,
+                key: b"",
+                effect: Effect::Put(b""),
+            },
+            Change {
+                table: u32::MAX,
+                key: &[7; 1024],
+                effect: Effect::Put(&[1; 3000]),
+            },
+            Change {
+                table: 2,
+                key: b"k",
+                effect: Effect::Delete,
+            },
+            Change {
+                table: 2,
+                key: b"k",
+                effect: Effect::Patch(&[5; 30]),
+            },
+        ];
+        let mut bytes = Vec::new();
+        changes.iter().for_each(|change| change.encode(&mut bytes));
+        let rest = &mut &bytes[..];
+        for change in changes {
+            assert_eq!(next_change(rest), Ok(change));
+        }
+        assert!(rest.is_empty());
+        for cut in 1..bytes.len() {
+            let rest = &mut &bytes[..cut];
+            while !rest.is_empty() && next_change(rest).is_ok() {}
+        }
+        assert!(next_change(&mut &[0, 0, 0, 0, 0, 0, 9][..]).is_err());
+    }
+
+    #[test]
+    fn tables_come_back() {
+        let table = TableRecord {
+            id: 7,
+            name: "accounts".into(),
+            key_type: ("u64".into(), 1),
+            value_type: ("i64".into(), 2),
+        };
+        let bytes = table.encode();
+        assert_eq!(TableRecord::decode(&bytes), Ok(table));
+        for cut in 0..bytes.len() {
+            assert!(TableRecord::decode(&bytes[..cut]).is_err());
+        }
+    }
+}

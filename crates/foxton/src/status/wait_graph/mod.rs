@@ -1,0 +1,382 @@
+//! The wait-for graph as data, and drawn: as DOT for Graphviz, as SVG that needs nothing else.
+//!
+//! A node is a transaction that waits or that somebody waits for. An edge goes from who waits to who
+//! is in the way, because it holds the name (*hard*) or waits for it earlier (*soft*). Since a
+//! transaction waits for one thing at a time, what it waits for stands in its node.
+//!
+//! # Invariants
+//!
+//! * I1  An edge is marked as part of a cycle exactly if there is a way back along the edges.
+//! * I2  Edges that others imply are left out: who is behind the last of a line is behind all of
+//!   it. No cycle is lost by that.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use crate::status::{Deadlock, Entry, Picture, called};
+
+/// Layered layout of a graph.
+mod layers;
+
+/// Placement of the parts of a graph.
+mod pack;
+
+/// Drawing as SVG.
+mod svg;
+
+/// Who waits for whom.
+///
+/// ```
+/// use foxton::{Database, Options, Table};
+///
+/// const T: Table<u64, u64> = Table::new("stock");
+/// let db = Database::in_memory(Options::default())?;
+/// let graph = db.wait_graph();
+/// assert!(graph.nodes.is_empty());
+/// assert!(graph.to_dot().starts_with("digraph waits {"));
+/// assert!(graph.to_svg().starts_with("<svg "));
+/// # Ok::<(), foxton::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitGraph {
+    /// The transactions.
+    pub nodes: Vec<Node>,
+    /// Who waits for whom.
+    pub edges: Vec<Edge>,
+}
+
+/// A transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Node {
+    /// Which one.
+    pub owner: String,
+    /// What people call it.
+    pub label: String,
+    /// How old it is.
+    pub age: Duration,
+    /// What it waits for: the mode, the name, and how long it has waited.
+    pub awaits: Option<(String, String, Duration)>,
+    /// Whether it was chosen to give way.
+    pub victim: bool,
+    /// Whether it is part of a cycle.
+    pub in_cycle: bool,
+}
+
+/// Somebody waits for somebody; numbers are places in the list of nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Edge {
+    /// Who waits.
+    pub waiter: usize,
+    /// For whom.
+    pub blocker: usize,
+    /// What the blocker holds, or waits for earlier.
+    pub mode: String,
+    /// Whether it holds the name.
+    pub holds: bool,
+    /// Whether there is a way back (I1).
+    pub in_cycle: bool,
+}
+
+/// Nodes by owner, while a graph is made.
+#[derive(Default)]
+struct Maker {
+    graph: WaitGraph,
+    places: HashMap<String, usize>,
+}
+
+impl Maker {
+    fn node(&mut self, owner: &str, label: &str, age: Duration) -> usize {
+        let nodes = &mut self.graph.nodes;
+        let at = self.places.entry(owner.to_owned()).or_insert_with(|| {
+            nodes.push(Node {
+                owner: owner.to_owned(),
+                label: label.to_owned(),
+                age,
+                ..Node::default()
+            });
+            nodes.len() - 1
+        });
+        *at
+    }
+
+    fn edge(&mut self, waiter: usize, blocker: usize, mode: &str, holds: bool) {
+        self.graph.edges.push(Edge {
+            waiter,
+            blocker,
+            mode: mode.to_owned(),
+            holds,
+            in_cycle: false,
+        });
+    }
+
+    fn done(mut self) -> WaitGraph {
+        self.graph.mark_cycles();
+        self.graph
+    }
+}
+
+impl WaitGraph {
+    /// Of everybody in `picture` who waits.
+    pub fn of_picture(picture: &Picture) -> WaitGraph {
+        let mut maker = Maker::default();
+        for (queue, entry) in picture.waiters() {
+            let waiter = maker.node(&entry.owner, &entry.label, entry.age);
+            maker.graph.nodes[waiter].awaits =
+                Some((entry.mode.clone(), queue.name.clone(), entry.waited));
+            for other in needed(entry, &queue.waiters) {
+                let behind = &entry.behind[other];
+                let blocker = maker.node(&behind.owner, &behind.label, behind.age);
+                maker.edge(waiter, blocker, &behind.mode, behind.holds);
+            }
+        }
+        maker.done()
+    }
+
+    /// Of one deadlock, as it was when it was found.
+    pub fn of_deadlock(deadlock: &Deadlock) -> WaitGraph {
+        let mut maker = Maker::default();
+        for member in &deadlock.cycle {
+            let at = maker.node(&member.owner, &member.label, member.age);
+            let node = &mut maker.graph.nodes[at];
+            node.awaits = Some((member.mode.clone(), member.name.clone(), Duration::ZERO));
+            node.victim = member.victim;
+        }
+        let count = maker.graph.nodes.len();
+        for (at, member) in deadlock.cycle.iter().enumerate().take(count) {
+            let (mode, holds) = (&member.behind_mode, member.behind_holder);
+            maker.edge(at, (at + 1) % count, mode, holds);
+        }
+        maker.done()
+    }
+
+    /// Whether there is a cycle.
+    pub fn has_cycle(&self) -> bool {
+        self.edges.iter().any(|edge| edge.in_cycle)
+    }
+
+    /// For Graphviz: `dot -Tsvg`.
+    pub fn to_dot(&self) -> String {
+        let mut text = String::new();
+        self.write_dot(&mut text)
+            .expect("a string takes everything");
+        text
+    }
+
+    fn write_dot(&self, text: &mut String) -> fmt::Result {
+        writeln!(text, "digraph waits {{")?;
+        writeln!(text, "  rankdir=BT;")?;
+        writeln!(text, "  node [shape=box, fontname=\"sans-serif\"];")?;
+        for (at, node) in self.nodes.iter().enumerate() {
+            let lines = node.lines().map(|line| quoted(&line)).join("\\n");
+            let style = match (node.victim, node.in_cycle) {
+                (true, _) => ", color=red, style=filled, fillcolor=mistyrose",
+                (false, true) => ", color=red",
+                (false, false) => "",
+            };
+            writeln!(text, "  n{at} [label=\"{lines}\"{style}];")?;
+        }
+        for edge in &self.edges {
+            let color = if edge.in_cycle { ", color=red" } else { "" };
+            let style = if edge.holds { "" } else { ", style=dashed" };
+            let mode = quoted(&edge.mode);
+            let (from, to) = (edge.waiter, edge.blocker);
+            writeln!(text, "  n{from} -> n{to} [label=\"{mode}\"{color}{style}];")?;
+        }
+        writeln!(text, "}}")
+    }
+
+    /// As a picture that a browser shows, with nothing it must load.
+    pub fn to_svg(&self) -> String {
+        svg::draw(self)
+    }
+
+    /// Marks what is in a cycle (I1): two nodes are in one if each can be reached from the other.
+    fn mark_cycles(&mut self) {
+        let component = self.components();
+        for edge in &mut self.edges {
+            edge.in_cycle = component[edge.waiter] == component[edge.blocker];
+            self.nodes[edge.waiter].in_cycle |= edge.in_cycle;
+            self.nodes[edge.blocker].in_cycle |= edge.in_cycle;
+        }
+    }
+
+    /// For each node the number of its strongly connected component: Kosaraju's two passes, without
+    /// recursion, since a line of waiters may be long.
+    fn components(&self) -> Vec<usize> {
+        let count = self.nodes.len();
+        let (mut out, mut into) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for edge in &self.edges {
+            out[edge.waiter].push(edge.blocker);
+            into[edge.blocker].push(edge.waiter);
+        }
+        let mut seen = vec![false; count];
+        let mut finished = Vec::with_capacity(count);
+        for start in 0..count {
+            let fresh = !std::mem::replace(&mut seen[start], true);
+            let mut way: Vec<(usize, usize)> = fresh.then_some((start, 0)).into_iter().collect();
+            while let Some((node, next)) = way.last_mut() {
+                match out[*node].get(*next) {
+                    Some(&other) => {
+                        *next += 1;
+                        if !std::mem::replace(&mut seen[other], true) {
+                            way.push((other, 0));
+                        }
+                    }
+                    None => {
+                        finished.push(*node);
+                        way.pop();
+                    }
+                }
+            }
+        }
+        let mut component = vec![usize::MAX; count];
+        for &start in finished.iter().rev() {
+            let mut open = vec![start];
+            while let Some(node) = open.pop() {
+                if component[node] == usize::MAX {
+                    component[node] = start;
+                    open.extend(&into[node]);
+                }
+            }
+        }
+        component
+    }
+}
+
+impl Node {
+    /// The two lines of its box: who, and what it does.
+    fn lines(&self) -> [String; 2] {
+        let second = match &self.awaits {
+            None if self.age.is_zero() => "runs".to_owned(),
+            None => format!("runs, {} old", short(self.age)),
+            Some((mode, name, waited)) if waited.is_zero() => format!("awaits {mode} on {name}"),
+            Some((mode, name, waited)) => {
+                format!("awaits {mode} on {name}, {}", short(*waited))
+            }
+        };
+        let victim = if self.victim { ", gave way" } else { "" };
+        let who = called(&self.owner, &self.label);
+        [format!("{who}{victim}"), second]
+    }
+}
+
+/// Which of those in the way of `entry` must be drawn (I2): not those that the nearest waiter ahead
+/// of it waits for as well.
+fn needed(entry: &Entry, waiters: &[Entry]) -> Vec<usize> {
+    let nearest = entry.behind.iter().find(|other| !other.holds);
+    let nearest = nearest.and_then(|near| waiters.iter().find(|other| other.owner == near.owner));
+    let implied = |owner: &str| {
+        nearest.is_some_and(|near| near.behind.iter().any(|other| other.owner == owner))
+    };
+    let all = 0..entry.behind.len();
+    all.filter(|&at| !implied(&entry.behind[at].owner))
+        .collect()
+}
+
+fn short(duration: Duration) -> String {
+    format!("{duration:.1?}")
+}
+
+/// `text` inside a quoted string of DOT.
+fn quoted(text: &str) -> String {
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let escaped: String = plain.collect();
+    escaped.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Behind, Member, Queue};
+
+    fn behind(owner: &str, holds: bool) -> Behind {
+        let mut behind = Behind::default();
+        (behind.owner, behind.mode, behind.holds) = (owner.into(), "X".into(), holds);
+        behind
+    }
+
+    fn waiter(owner: &str, others: &[Behind]) -> Entry {
+        let mut entry = Entry::default();
+        (entry.owner, entry.label) = (owner.into(), format!("job {owner}"));
+        (entry.mode, entry.waited) = ("X".into(), Duration::from_millis(2));
+        entry.behind = others.to_vec();
+        entry
+    }
+
+    fn picture(queues: Vec<Vec<Entry>>) -> Picture {
+        let mut picture = Picture::default();
+        for (number, waiters) in queues.into_iter().enumerate() {
+            let mut queue = Queue::default();
+            (queue.name, queue.waiters) = (format!("t/{number}"), waiters);
+            picture.queues.push(queue);
+        }
+        picture
+    }
+
+    /// Fifty wait for one name, each behind the one before.
+    pub(super) fn a_line(count: usize) -> WaitGraph {
+        let waiters = (1..=count).map(|at| {
+            let ahead = (at > 1).then(|| behind(&(at - 1).to_string(), false));
+            let others: Vec<Behind> = [behind("0", true)].into_iter().chain(ahead).collect();
+            waiter(&at.to_string(), &others)
+        });
+        WaitGraph::of_picture(&picture(vec![waiters.collect()]))
+    }
+
+    /// Each of `count` waits for the next, and the second gives way.
+    pub(super) fn a_cycle(count: usize) -> WaitGraph {
+        let mut deadlock = Deadlock::default();
+        for at in 0..count {
+            let mut member = Member::default();
+            (member.owner, member.label) = (at.to_string(), format!("<job {at}>"));
+            (member.name, member.mode) = (format!("t/\"{at}\""), "X".into());
+            (member.behind_mode, member.behind_holder) = ("S".into(), true);
+            member.victim = at == 1;
+            deadlock.cycle.push(member);
+        }
+        WaitGraph::of_deadlock(&deadlock)
+    }
+
+    #[test]
+    fn in_a_line_each_is_drawn_behind_the_one_before_it() {
+        let graph = a_line(50);
+        assert_eq!((graph.nodes.len(), graph.edges.len()), (51, 50));
+        assert!(!graph.has_cycle());
+        let hard = graph.edges.iter().filter(|edge| edge.holds).count();
+        assert_eq!(hard, 1);
+    }
+
+    #[test]
+    fn a_cycle_is_marked_and_what_leads_into_it_is_not() {
+        let graph = WaitGraph::of_picture(&picture(vec![
+            vec![waiter("a", &[behind("b", true)])],
+            vec![
+                waiter("b", &[behind("a", true)]),
+                waiter("c", &[behind("b", false)]),
+            ],
+        ]));
+        assert!(graph.has_cycle());
+        let marked = |owner: &str| {
+            let node = graph.nodes.iter().find(|node| node.owner == owner);
+            node.expect("it is there").in_cycle
+        };
+        assert!(marked("a") && marked("b") && !marked("c"));
+        let marked = graph.edges.iter().filter(|edge| edge.in_cycle).count();
+        assert_eq!((graph.edges.len(), marked), (3, 2));
+    }
+
+    #[test]
+    fn dot_names_everybody_and_quotes_what_must_be_quoted() {
+        let dot = a_cycle(3).to_dot();
+        assert!(dot.contains(r#"awaits X on t/\"1\""#), "{dot}");
+        assert!(dot.contains("n2 -> n0"), "{dot}");
+        assert!(
+            dot.contains("gave way\\nawaits") && dot.contains("color=red"),
+            "{dot}"
+        );
+    }
+}

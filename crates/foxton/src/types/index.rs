@@ -1,0 +1,297 @@
+//! Secondary indexes as constants: a name, a table, and how a row's keys are read off it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::types::codec::{Key, TypeName, Undecodable, Value};
+use crate::types::index_entry::{EntryKind, Extracted};
+use crate::types::table::Table;
+
+/// A second order of a table's rows: an index from keys of type `I` to the rows of a table that maps
+/// `K` to `V`.
+///
+/// A constant, usually, like the table's. A function reads the index's keys off a row; it gives each to
+/// [`Keys::add`]. A row may have none, and is not found by the index then, or several.
+///
+/// ```
+/// use foxton::{Database, Index, Options, Table};
+///
+/// // Name, city
+/// const CUSTOMERS: Table<u64, (String, String)> = Table::new("customers");
+/// const BY_NAME: Index<str, u64, (String, String)> =
+///     Index::unique("customers_by_name", &CUSTOMERS, |_, (name, _), keys| keys.add(name));
+/// const BY_CITY: Index<str, u64, (String, String)> =
+///     Index::new("customers_by_city", &CUSTOMERS, |_, (_, city), keys| keys.add(city));
+///
+/// let mut options = Options::default();
+/// options.indexes.add(&BY_NAME).add(&BY_CITY);
+/// let db = Database::in_memory(options)?;
+/// db.run(|tx| {
+///     tx.put(&CUSTOMERS, &1, &("Ada".into(), "London".into()))?;
+///     tx.put(&CUSTOMERS, &2, &("Grace".into(), "New York".into()))?;
+///     tx.put(&CUSTOMERS, &3, &("Alan".into(), "London".into()))
+/// })?;
+///
+/// let mut tx = db.begin()?;
+/// let (id, (_, city)) = tx.get_by(&BY_NAME, "Grace")?.expect("she is there");
+/// assert_eq!((id, &*city), (2, "New York"));
+/// let mut london = Vec::new();
+/// tx.all_by(&BY_CITY, "London").for_each(|_, id, _| london.push(id))?;
+/// assert_eq!(london, [1, 3]);
+///
+/// // A second Ada is refused, and the transaction goes on.
+/// let refused = tx.put(&CUSTOMERS, &4, &("Ada".into(), "Paris".into())).unwrap_err();
+/// assert_eq!(refused.code(), "index_key_exists");
+/// assert_eq!(tx.get(&CUSTOMERS, &4)?, None);
+/// # Ok::<(), foxton::Error>(())
+/// ```
+///
+/// # What the database does
+///
+/// Every write to the table keeps its indexes, in the same transaction: they are undone, locked and
+/// made durable together. A [unique](Index::unique) index refuses a second row with one of its keys.
+/// Reading by an index is as serializable as reading the table: what was not there, in a range of
+/// index keys, does not appear.
+///
+/// # Declaring it
+///
+/// The database must be told of an index before it is used: in
+/// [`Options::indexes`](crate::Options::indexes) when it is opened, or by
+/// [`Database::create_index`](crate::Database::create_index). That the index exists is remembered, and
+/// that an index of the same name is declared otherwise is an error. Its entries are not stored: they
+/// are read off the rows whenever it is declared, so the function may change from one opening to the
+/// next. What was declared once and is not again is not kept: reading by it is an error, and writing to
+/// the table is one if the index is unique. [`Database::drop_index`](crate::Database::drop_index)
+/// forgets it.
+///
+/// The function is called with the row as it is stored, decoded; it must give the same keys for the
+/// same row every time. If it panics, the write that it was called for is undone with its transaction.
+pub struct Index<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> {
+    name: &'static str,
+    table: &'static str,
+    is_unique: bool,
+    version: u32,
+    extract: fn(&K::Owned, &V::Owned, &Keys<I>),
+}
+
+impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
+    /// The index called `name` (1 to 255 bytes) on `table`; several rows may have one key.
+    pub const fn new(
+        name: &'static str,
+        table: &Table<K, V>,
+        extract: fn(&K::Owned, &V::Owned, &Keys<I>),
+    ) -> Index<I, K, V> {
+        Index {
+            name,
+            table: table.name(),
+            is_unique: false,
+            version: 0,
+            extract,
+        }
+    }
+
+    /// The index called `name` on `table`, in which each key belongs to at most one row.
+    pub const fn unique(
+        name: &'static str,
+        table: &Table<K, V>,
+        extract: fn(&K::Owned, &V::Owned, &Keys<I>),
+    ) -> Index<I, K, V> {
+        let mut index = Index::new(name, table, extract);
+        index.is_unique = true;
+        index
+    }
+
+    /// The same with a version of your own, 0 if nothing is said. A database that knows the index with
+    /// another version refuses it: so a program notices that another one means something else by
+    /// the same name.
+    #[must_use]
+    pub const fn version(mut self, version: u32) -> Index<I, K, V> {
+        self.version = version;
+        self
+    }
+}
+
+impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The name of the table whose rows it finds.
+    pub const fn table(&self) -> &'static str {
+        self.table
+    }
+
+    /// Whether each key belongs to at most one row.
+    pub const fn is_unique(&self) -> bool {
+        self.is_unique
+    }
+}
+
+impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> Clone for Index<I, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> Copy for Index<I, K, V> {}
+
+impl<I: ?Sized, K: Key + ?Sized, V: Value + ?Sized> fmt::Debug for Index<I, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index")
+            .field("name", &self.name)
+            .field("table", &self.table)
+            .field("is_unique", &self.is_unique)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the keys of one row in an index.
+///
+/// A key may be given in any form that is stored as an `I` is, such as a `&String` for a `str`:
+///
+/// ```
+/// use foxton::{Index, Table};
+///
+/// const USERS: Table<u64, (String, Option<String>)> = Table::new("users");
+/// /// Only users who have a mail address are in it.
+/// const BY_MAIL: Index<str, u64, (String, Option<String>)> =
+///     Index::unique("users_by_mail", &USERS, |_, (_, mail), keys| {
+///         if let Some(mail) = mail {
+///             keys.add(&mail.to_lowercase());
+///         }
+///     });
+/// ```
+///
+/// ```compile_fail
+/// use foxton::{Database, Index, Options, Table};
+/// const USERS: Table<u64, u64> = Table::new("users");
+/// // Keys of the index are said to be u32, and are u64.
+/// const BY_AGE: Index<u32, u64, u64> = Index::new("by_age", &USERS, |_, age, keys| keys.add(age));
+/// let mut options = Options::default();
+/// options.indexes.add(&BY_AGE);
+/// ```
+pub struct Keys<I: ?Sized> {
+    kind: EntryKind,
+    taken: RefCell<Extracted>,
+    // Contravariant: it takes an `I`. So an index is covariant in it, like a table in its key.
+    types: PhantomData<fn(*const I)>,
+    // Stays with the row at hand.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl<I: ?Sized> fmt::Debug for Keys<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+impl<I: Key + ?Sized> Keys<I> {
+    /// The row is to be found by `key`. The same key given twice counts once.
+    pub fn add<Q: Key + ?Sized>(&self, key: &Q) {
+        const {
+            assert!(
+                Q::TYPE.hash() == I::TYPE.hash(),
+                "the key is not of the type that the index is declared with"
+            );
+        }
+        let mut taken = self.taken.borrow_mut();
+        taken.add(|bytes| match self.kind {
+            EntryKind::Unique => key.encode(bytes),
+            EntryKind::Shared => key.encode_part(bytes),
+        });
+    }
+}
+
+/// Reads the index's keys off the bytes of a row: its key, its value, and where they go.
+pub(crate) type Extract =
+    dyn Fn(&[u8], &[u8], &mut Extracted) -> Result<(), Undecodable> + Send + Sync;
+
+/// An index as a program declares it, without its types.
+#[derive(Clone)]
+pub(crate) struct Declared {
+    pub(crate) name: &'static str,
+    pub(crate) table: &'static str,
+    pub(crate) table_types: (TypeName, TypeName),
+    pub(crate) key_type: TypeName,
+    pub(crate) kind: EntryKind,
+    pub(crate) version: u32,
+    pub(crate) extract: Arc<Extract>,
+}
+
+impl fmt::Debug for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> Index<I, K, V> {
+    /// What the entries look like.
+    pub(crate) fn kind(&self) -> EntryKind {
+        match self.is_unique {
+            true => EntryKind::Unique,
+            false => EntryKind::Shared,
+        }
+    }
+
+    pub(crate) fn own_version(&self) -> u32 {
+        self.version
+    }
+}
+
+impl<I, K, V> Index<I, K, V>
+where
+    I: Key + ?Sized + 'static,
+    K: Key + ?Sized + 'static,
+    V: Value + ?Sized + 'static,
+{
+    pub(crate) fn declared(&self) -> Declared {
+        let (kind, extract) = (self.kind(), self.extract);
+        let read = move |key: &[u8], value: &[u8], into: &mut Extracted| {
+            let (key, value) = (K::decode(key)?, V::decode(value)?);
+            let keys = Keys {
+                kind,
+                taken: RefCell::new(std::mem::take(into)),
+                types: PhantomData,
+                not_sync: PhantomData,
+            };
+            extract(&key, &value, &keys);
+            *into = keys.taken.into_inner();
+            Ok(())
+        };
+        Declared {
+            name: self.name,
+            table: self.table,
+            table_types: (K::TYPE, V::TYPE),
+            key_type: I::TYPE,
+            kind,
+            version: self.version,
+            extract: Arc::new(read),
+        }
+    }
+}
+
+/// The indexes that a program declares when it opens a database.
+#[derive(Clone, Default)]
+pub struct Indexes(pub(crate) Vec<Declared>);
+
+impl fmt::Debug for Indexes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Indexes {
+    /// `index` as well.
+    pub fn add<I, K, V>(&mut self, index: &Index<I, K, V>) -> &mut Indexes
+    where
+        I: Key + ?Sized + 'static,
+        K: Key + ?Sized + 'static,
+        V: Value + ?Sized + 'static,
+    {
+        self.0.push(index.declared());
+        self
+    }
+}

@@ -1,0 +1,28 @@
+//! Types of tables, keys, values, indexes and locks: plain data that no database is needed for.
+
+/// Typed keys and values.
+pub mod codec;
+
+/// Limits of tables, keys and values.
+pub(crate) mod limits;
+
+/// Storage devices.
+pub mod device;
+
+/// Tables as constants.
+pub(crate) mod table;
+
+/// Entries of secondary indexes.
+pub(crate) mod index_entry;
+
+/// Secondary indexes as constants.
+pub(crate) mod index;
+
+/// Options of one lock request.
+pub(crate) mod lock_options;
+
+/// Isolation levels.
+pub(crate) mod isolation;
+
+/// Savepoints of a transaction.
+pub(crate) mod savepoint;
