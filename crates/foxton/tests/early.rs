@@ -11,7 +11,7 @@ use foxton_log::device::{
     disk::Damage,
     fault::{Call, FaultDevice, Times},
 };
-use foxton_sync::hook::Stop;
+use foxton_sync::failpoint::Stop;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
 
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 use foxton_sync::ring::Taker;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};

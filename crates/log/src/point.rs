@@ -1,6 +1,6 @@
-//! Where tests can step in; see [`foxton_sync::hook`].
+//! Where tests can step in; see [`foxton_sync::failpoint`].
 
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 
 /// Before a record gets its place in the buffer.
 pub const INSERT: Point = Point::failing("log/insert");

@@ -12,7 +12,7 @@ use foxton_sim::{
     ledger::{Expectations, Scale, check, is_abandoned},
     load,
 };
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::{io, thread};

@@ -1,6 +1,6 @@
-//! Where tests can step in; see [`foxton_sync::hook`].
+//! Where tests can step in; see [`foxton_sync::failpoint`].
 
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 
 /// The leaf of a new record was found, and is not yet latched.
 pub const INSERT: Point = Point::passing("index/insert");

@@ -10,13 +10,13 @@
 //! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
 //! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
 //! them and comes back to it past the line. After its tenure it hands the seat to
-//! the first of the line, or to one of the next who ran on the same processor (`line`), and stands behind; if it comes back too late, the first
+//! the first of the line, or to one of the next who ran on the same processor (`queue`), and stands behind; if it comes back too late, the first
 //! has the seat, since who joins the line, and who watches, gives it what is free and still is a moment later: what is free for
 //! less is between two transactions. A seat that is come back to is in nobody
-//! else's hands: each has a cache line of its own (`seats`), where one count of
+//! else's hands: each has a cache line of its own (`slots`), where one count of
 //! all would go from processor to processor twice in each transaction.
 //!
-//! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `crowd`.
+//! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `load`.
 //!
 //! # State
 //!
@@ -27,7 +27,7 @@
 //!
 //! # Invariants
 //!
-//! * I1  Free seats and taken seats are as many as there are seats, in each lane (`seats`). Who takes one, or is handed one, notes
+//! * I1  Free seats and taken seats are as many as there are seats, in each lane (`slots`). Who takes one, or is handed one, notes
 //!   it and its lane in its claim; who leaves one hands it on or leaves it free.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
@@ -73,13 +73,14 @@ use crate::clock;
 use crate::shim::{self, Arc, AtomicUsize, Mutex, MutexGuard, Ordering, hint, thread};
 use crate::site::{Component, Pattern, Site};
 
-mod crowd;
-mod line;
-mod seats;
+mod policy;
+mod load;
+mod queue;
+mod slots;
 
-use crowd::{Crowd, Own};
-use line::{Line, Place};
-use seats::Seats;
+use load::{Crowd, Own};
+use queue::{Line, Place};
+use slots::Seats;
 
 /// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
 /// [`Admission::leave`] counts it.
@@ -335,7 +336,7 @@ impl Admission {
     /// Gives a seat that was left to the next of the line.
     #[cold]
     fn hand_on(&self, lane: u32) {
-        let here = line::processor();
+        let here = queue::processor();
         let line = shim::lock(&self.line);
         let index = line.nearest(here);
         self.give(line, index, lane);

@@ -48,7 +48,7 @@
 //!
 //! # Orderings
 //!
-//! O1 to O8; each is defined in the file that carries it: `slot`, `domain`, `participant`, `pile` or `hazard`.
+//! O1 to O8; each is defined in the file that carries it: `slot`, `domain`, `participant`, `retired` or `hazard`.
 //!
 //! # Differences from crossbeam-epoch
 //!
@@ -68,7 +68,7 @@ mod bag;
 mod slot;
 
 /// Sealed bags of everybody, until they are due.
-mod pile;
+mod retired;
 
 /// One thing that is looked at, named for all to see.
 mod hazard;

@@ -56,15 +56,15 @@
 
 mod abort;
 mod instructions;
-mod trial;
-mod tally;
-pub(crate) mod engine;
+mod adaptive;
+mod stats;
+pub(crate) mod backend;
 
 pub use abort::{Abort, Cause};
-pub use tally::{Elisions, ticks};
+pub use stats::{Elisions, ticks};
 
-pub(crate) use tally::{Tally, Watch, Way};
-pub(crate) use trial::{SITES, Trials, Turns};
+pub(crate) use adaptive::{SITES, Trials, Turns};
+pub(crate) use stats::{Tally, Watch, Way};
 
 use crate::shim::AtomicU8;
 use std::ffi::OsStr;

@@ -24,7 +24,7 @@
 pub mod shim;
 
 /// Choices that people make by name.
-pub mod named;
+pub mod named_enum;
 
 /// A fence that costs one side nothing.
 pub mod asymmetric;
@@ -39,7 +39,7 @@ pub mod htm;
 pub mod checksum;
 
 /// Large pages for memory that has filled up.
-pub mod pages;
+pub mod huge_pages;
 
 /// Waiting without burning a time slice.
 pub mod backoff;
@@ -57,7 +57,7 @@ pub mod site;
 pub mod admission;
 
 /// Points where a test can step in.
-pub mod hook;
+pub mod failpoint;
 
 /// Sleeping and waking: a thread or an async task, exactly once.
 pub mod park;
@@ -78,4 +78,4 @@ pub mod latch;
 pub mod ring;
 
 /// Threads that want a place at the same time ask for it together.
-pub mod group;
+pub mod consolidation;

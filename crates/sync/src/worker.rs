@@ -8,7 +8,7 @@
 use crate::cache_line::CachePadded;
 use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
-use crate::hook::Hooks;
+use crate::failpoint::Hooks;
 use crate::htm::{Elisions, Tally, Trials, Turns, Watch};
 use crate::shim::{Arc, Mutex, lock};
 use crate::site::{Account, Component, Pattern, Site, Summary};

@@ -1,7 +1,7 @@
 //! Points: what a test asks for happens there, in one database and not in another.
 #![cfg(feature = "hooks")]
 
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 use foxton_sync::shim::{Arc, AtomicU64, Ordering::SeqCst};
 use foxton_sync::worker::Workers;
 use std::{io, thread};

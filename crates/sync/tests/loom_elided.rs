@@ -1,5 +1,5 @@
 //! Elided latches over transactions that are made of one latch around each: what the processor promises (H1
-//! to H4 of `htm/engine.rs`), and no more. The value lies in a cell of the model checker, which panics when
+//! to H4 of `htm/backend.rs`), and no more. The value lies in a cell of the model checker, which panics when
 //! two threads reach it and neither knows that the other is done.
 #![cfg(loom)]
 

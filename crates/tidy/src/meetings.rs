@@ -56,7 +56,7 @@ const APART: &[(&str, &str)] = &[
         "what stands for a log when the model checker looks at its parts",
     ),
     (
-        "crates/sync/src/hook.rs",
+        "crates/sync/src/failpoint.rs",
         "where tests step in; not there without the feature `hooks`",
     ),
     (
@@ -110,7 +110,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"epoch advance\", once for all that a full bag takes, and once for a lot of ticks; making a domain is nobody's",
     ),
     (
-        "crates/sync/src/epoch/pile.rs",
+        "crates/sync/src/epoch/retired.rs",
         5,
         "\"epoch advance\", once for all that a full bag takes",
     ),
@@ -120,7 +120,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"worker registry\": a slot is taken and given back with its worker",
     ),
     (
-        "crates/sync/src/group.rs",
+        "crates/sync/src/consolidation.rs",
         5,
         "\"log buffer, group\", once for all that joining and leaving a group takes",
     ),
@@ -211,12 +211,12 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"admission\", as often as its callers are told; letting in ends a crowd, once in a second",
     ),
     (
-        "crates/sync/src/admission/crowd.rs",
+        "crates/sync/src/admission/load.rs",
         6,
         "\"blocked transactions\", by who blocks and goes on; the rule is nobody's who finds it taken; who is there, ten times a second",
     ),
     (
-        "crates/sync/src/admission/seats.rs",
+        "crates/sync/src/admission/slots.rs",
         3,
         "\"admission\", as often as the admission tells its callers",
     ),

@@ -352,7 +352,7 @@ impl Database {
 
     /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
     #[cfg(feature = "hooks")]
-    pub fn hooks(&self) -> &foxton_sync::hook::Hooks {
+    pub fn hooks(&self) -> &foxton_sync::failpoint::Hooks {
         self.door.engine.workers.hooks()
     }
 

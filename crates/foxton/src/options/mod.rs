@@ -29,7 +29,7 @@ pub use foxton_lock::any::Kind as LockManagerKind;
 pub use foxton_lock::waits::VictimPolicy;
 pub use foxton_log::BufferKind as LogBufferKind;
 pub use foxton_sync::latch::Kind as LatchKind;
-pub use foxton_sync::named::Unknown as UnknownChoice;
+pub use foxton_sync::named_enum::Unknown as UnknownChoice;
 
 /// How an open database behaves. Start from [`Options::default`] and change fields.
 ///

@@ -1,6 +1,6 @@
-//! Where tests can step in; see [`foxton_sync::hook`].
+//! Where tests can step in; see [`foxton_sync::failpoint`].
 
-use foxton_sync::hook::Point;
+use foxton_sync::failpoint::Point;
 
 /// An insert has looked up its right neighbour and locked the gap, and has not inserted.
 pub const INSERTING: Point = Point::passing("txn/inserting");

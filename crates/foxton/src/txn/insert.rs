@@ -6,7 +6,7 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::{InsertRefused, NewRecord, Next};
 use foxton_sync::epoch::Guard;
-use foxton_sync::pages::{self, Filling};
+use foxton_sync::huge_pages::{self, Filling};
 use foxton_sync::worker::Worker;
 
 use super::attempt::{Step, done};
@@ -71,7 +71,7 @@ impl Inserter<'_> {
                 if let Some(page) = self.filling.note(address, bytes) {
                     self.worker.account().passed(&background::DESK);
                     engine.keeper.hand_over(Box::new(move || {
-                        pages::gather(page);
+                        huge_pages::gather(page);
                     }));
                 }
                 Ok(Step::Done(true))

@@ -23,7 +23,7 @@ use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Patience, Refusal, Reply};
 use foxton_log::Lsn;
 use foxton_sync::admission::Claim;
-use foxton_sync::pages::Filling;
+use foxton_sync::huge_pages::Filling;
 use foxton_sync::worker::Worker;
 
 use super::attempt::Step;

@@ -7,7 +7,7 @@
 //! # State
 //!
 //! A [`Turn`](super::turn::Turn) behind a latch of the kind in the options, the
-//! [`Groups`](foxton_sync::group::Groups), and a ring whose completion is delegated, since members of
+//! [`Groups`](foxton_sync::consolidation::Groups), and a ring whose completion is delegated, since members of
 //! a group finish in any order.
 //!
 //! # Invariants
@@ -20,7 +20,7 @@
 //! None of its own: the latch orders allocations, the group (O1) the members behind its first, the ring
 //! (O1, O2) inserters and taker.
 
-use foxton_sync::group::{Groups, Reason, Seat};
+use foxton_sync::consolidation::{Groups, Reason, Seat};
 use foxton_sync::latch::Kind;
 use foxton_sync::ring::{Front, Gap, Ring};
 use foxton_sync::shim::Arc;

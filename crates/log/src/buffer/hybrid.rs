@@ -31,8 +31,8 @@
 
 use foxton_sync::backoff::Backoff;
 use foxton_sync::cache_line::CachePadded;
+use foxton_sync::consolidation::{Groups, Seat};
 use foxton_sync::counter::Counters;
-use foxton_sync::group::{Groups, Seat};
 use foxton_sync::ring::{Denied, Front, Gap, Place, Ring, SharedFront};
 use foxton_sync::shim::{Arc, AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};

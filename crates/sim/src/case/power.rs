@@ -20,7 +20,7 @@ use super::play::{Session, Stage, rows};
 use super::script::{Case, Step};
 use foxton::{Database, Durability, Isolation, Options};
 use foxton_log::device::{disk::Damage, fault::FaultDevice};
-use foxton_sync::hook::{Point, Stop};
+use foxton_sync::failpoint::{Point, Stop};
 use std::{sync::Arc, thread, time::Duration};
 
 /// How transactions were answered in a play.

@@ -18,7 +18,7 @@
 //! * O7  writing a hazard (Release, in `hazard`) to reading all (Acquire).
 
 use super::bag::Bag;
-use super::pile::{self, Pile};
+use super::retired::{self, Pile};
 use super::slot::Slots;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
@@ -184,8 +184,8 @@ impl Domain {
             ticks: CachePadded::new(AtomicU64::new(0)),
             epoch: CachePadded::new(AtomicU64::new(0)),
             slots: Slots::new(),
-            pile: Pile::new(pile::OF_THE_EPOCH),
-            behind_hazards: Pile::new(pile::BEHIND_HAZARDS),
+            pile: Pile::new(retired::OF_THE_EPOCH),
+            behind_hazards: Pile::new(retired::BEHIND_HAZARDS),
             fence: Asymmetric::new(),
         }))
     }

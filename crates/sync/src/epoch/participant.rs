@@ -18,7 +18,7 @@ use super::bag::{Bag, Deferred};
 use super::domain::{Domain, Stamp};
 use super::hazard::{Hazard, Hazards};
 use super::slot::Slot;
-use crate::hook::Hooks;
+use crate::failpoint::Hooks;
 use crate::shim::{Arc, Ordering, fence};
 use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};

@@ -67,7 +67,7 @@ use super::parking::Parking;
 use super::queue::Node;
 use super::spin::Spin;
 use crate::backoff::Backoff;
-use crate::htm::engine::{BUSY, Engine};
+use crate::htm::backend::{BUSY, Engine};
 use crate::htm::{SITES, Watch, Way};
 #[cfg(all(test, not(loom)))]
 use crate::shim::Mutex;

@@ -9,7 +9,7 @@ use super::{Node, follow, publish, untagged};
 use crate::memory::probe;
 use crate::memory::record::{self, NewRecord, Pointer};
 use foxton_sync::epoch::{Domain, Guard};
-use foxton_sync::hook::Hooks;
+use foxton_sync::failpoint::Hooks;
 use foxton_sync::latch::Version;
 use foxton_sync::shim::AtomicPtr;
 use foxton_sync::site::{Component, Pattern, Site};

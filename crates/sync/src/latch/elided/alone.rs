@@ -2,7 +2,7 @@
 //! the other.
 
 use crate::htm::Abort;
-use crate::htm::engine::BUSY;
+use crate::htm::backend::BUSY;
 use crate::latch::Latch;
 use crate::latch::parking::Parking;
 use crate::latch::queue::Node;

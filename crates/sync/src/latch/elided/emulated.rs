@@ -11,7 +11,7 @@
 //! every policy and whatever is built on it, and nothing of what threads do beside each other in real transactions.
 
 use super::alone::Alone;
-use crate::htm::engine::Engine;
+use crate::htm::backend::Engine;
 use crate::htm::{Abort, Cause};
 use crate::shim::{AtomicU32, Ordering};
 

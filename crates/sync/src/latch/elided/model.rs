@@ -11,7 +11,7 @@
 
 use super::{Elided, Policy, alone::Alone};
 use crate::htm::Abort;
-use crate::htm::engine::Engine;
+use crate::htm::backend::Engine;
 use crate::latch::Kind;
 use crate::latch::parking::Parking;
 use crate::latch::queue::Node;

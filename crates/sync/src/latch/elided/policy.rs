@@ -1,6 +1,6 @@
 //! After which aborts to try again, and when not to try at all.
 
-use crate::htm::{Abort, engine::BUSY};
+use crate::htm::{Abort, backend::BUSY};
 use crate::latch::Kind;
 
 /// Passes that take a latch that adapts after one that gave up.

@@ -5,7 +5,7 @@
 use super::Elided;
 use super::model::{Modelled, Script, World};
 use super::policy::{Next, Policy, REST, Why};
-use crate::htm::engine::{BUSY, Engine, SECOND};
+use crate::htm::backend::{BUSY, Engine, SECOND};
 use crate::htm::{Abort, Cause, Elisions};
 use crate::latch::Kind;
 use crate::latch::parking::Parking;

@@ -7,7 +7,7 @@
 //! wait for people or for the network: then the processors are idle, and whoever could run has to be let in. And they
 //! do harm where those who block are few beside those who do not: a line is a switch between threads, too. All
 //! these look alike from within, so it is *tried*: while many are blocked, or many are there, and the processors busy,
-//! commits are counted without seats and with them, in turn, and the seats stay for a term if they have done more ([`rule`]).
+//! commits are counted without seats and with them, in turn, and the seats stay for a term if they have done more ([`policy`](super::policy)).
 //!
 //! How many are *there* is known without a word that every transaction writes: time is cut into windows, whose number stands
 //! beside what everybody reads anyway, and a client that meets a number for the first time adds one to those of that window.
@@ -23,13 +23,11 @@
 //! * I2  `word` is written under the rule's mutex only. Others read it as a hint: who goes by an old value waits for
 //!   a seat, or does not, for one transaction, or counts a few commits, or itself, to the wrong side.
 
-mod rule;
-
 use std::time::{Duration, Instant};
 
+use super::policy::{Look, Rule, Stage, Usage};
 use crate::cache_line::CachePadded;
 use crate::shim::{self, AtomicU32, AtomicU64, Mutex, Ordering};
-use rule::{Look, Rule, Stage, Usage};
 
 /// So many for each processor, blocked or there, are no crowd yet.
 const FEW: u32 = 8;

@@ -49,7 +49,7 @@ mod system {
 /// before, and much of the page before was filled, that page is full, as far as this thread can know.
 ///
 /// ```
-/// use foxton_sync::pages::{Filling, LARGE, page_of};
+/// use foxton_sync::huge_pages::{Filling, LARGE, page_of};
 ///
 /// let mut filling = Filling::default();
 /// let start = 7 * LARGE;

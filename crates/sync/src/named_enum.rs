@@ -51,11 +51,11 @@ macro_rules! named {
         }
 
         impl ::std::str::FromStr for $type {
-            type Err = $crate::named::Unknown;
+            type Err = $crate::named_enum::Unknown;
 
             fn from_str(name: &str) -> ::std::result::Result<Self, Self::Err> {
                 let found = Self::ALL.into_iter().find(|member| member.name() == name);
-                found.ok_or_else(|| $crate::named::Unknown::new($what, name, &[$($name),+]))
+                found.ok_or_else(|| $crate::named_enum::Unknown::new($what, name, &[$($name),+]))
             }
         }
     };

@@ -14,7 +14,7 @@
 //! clock that is read inside could abort it. That is two looks at the clock of the processor for an attempt, some ten
 //! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
 
-use super::{Cause, trial::SITES};
+use super::{Cause, adaptive::SITES};
 use crate::shim::untold::AtomicI32;
 use crate::shim::{AtomicU64, Ordering};
 use std::marker::PhantomData;

@@ -76,7 +76,7 @@ unsafe impl Sync for Slot {}
 /// The slots in which threads meet, for the places of one ring.
 ///
 /// ```
-/// use foxton_sync::group::Groups;
+/// use foxton_sync::consolidation::Groups;
 /// use foxton_sync::ring::{Completion, Ring};
 ///
 /// let (ring, mut front, mut taker) = Ring::new(1024, 0, Completion::Delegated);

@@ -2,7 +2,7 @@
 //! touch of a group's outcome and of the ring's bytes.
 #![cfg(loom)]
 
-use foxton_sync::group::{Groups, Seat};
+use foxton_sync::consolidation::{Groups, Seat};
 use foxton_sync::ring::{Completion, Ring, SharedFront};
 use foxton_sync::shim::Arc;
 
