@@ -187,7 +187,7 @@ fn an_insert_whose_neighbour_was_purged_asks_for_the_next_gap() {
 #[test]
 fn a_writer_stopped_inside_the_index_holds_up_no_reader() {
     let db = with(&[1, 10]);
-    let stop = db.hooks().stop(&foxton_store::point::INSERT);
+    let stop = db.hooks().stop(&foxton_store::failpoint::INSERT);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.put(&ROWS, &5, &0)))

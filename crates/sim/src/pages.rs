@@ -1,6 +1,6 @@
 //! Pages that are larger than memory, as small as they can be, to be cut off at every moment.
 //!
-//! What recovery ([`foxton_store::recovery`]) promises is tried on an owner of pages that does everything it may: a
+//! What recovery ([`foxton_store::paged::recovery`]) promises is tried on an owner of pages that does everything it may: a
 //! pool of few frames writes pages of uncommitted transactions whenever it likes and syncs them whenever it likes,
 //! pages are torn, things move from page to page within nested top actions, and are taken back where
 //! they have moved to. Transactions run interleaved, roll back, wholly and to savepoints, and commit; checkpoints are

@@ -10,7 +10,7 @@ use foxton_sim::ledger::mix;
 use foxton_sim::pages::engine::{Contents, Done, Engine, Random, Setting, open, open_with};
 use foxton_sim::pages::page::{Back, Change};
 use foxton_sim::pages::pool::{Pool, PoolError};
-use foxton_store::recovery::{
+use foxton_store::paged::recovery::{
     self, PageId, Recovered, Recovery, RestartCall, RestartOptions, RestartPhase, Transaction, Undo,
 };
 use foxton_sync::worker::{Worker, Workers};

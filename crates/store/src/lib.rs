@@ -9,14 +9,13 @@
 use std::fmt;
 
 /// Where tests can step in.
-pub mod point;
+pub mod failpoint;
 
 /// Tables that live in memory.
 pub mod memory;
 
-/// Restart for pages that are larger than memory.
-#[cfg(not(loom))]
-pub mod recovery;
+/// Tables in pages: only their recovery is here today.
+pub mod paged;
 
 /// The most bytes a key may have. The least is none: the empty key is a key like others.
 pub const MAX_KEY_BYTES: usize = 1024;

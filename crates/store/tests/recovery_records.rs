@@ -9,12 +9,12 @@ use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::fetch::Fetcher;
 use foxton_log::{Log, LogOptions, Lsn, RecordView, segment};
-use foxton_store::recovery::PageId;
-use foxton_store::recovery::record::{
+use foxton_store::paged::recovery::PageId;
+use foxton_store::paged::recovery::record::{
     Compensation, FIRST_KIND, LAST_KIND, Link, Malformed, Nested, Record, Update,
     compensation_bytes,
 };
-use foxton_store::recovery::tables::{Entry, State, Tables};
+use foxton_store::paged::recovery::tables::{Entry, State, Tables};
 use foxton_sync::worker::Workers;
 
 const AT: Lsn = Lsn::new(10_000);

@@ -86,7 +86,7 @@ const APART: &[(&str, &str)] = &[
         "before the database is open",
     ),
     (
-        "crates/store/src/recovery/",
+        "crates/store/src/paged/recovery/",
         "restart of pages, before the database is open",
     ),
     (

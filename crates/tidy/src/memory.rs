@@ -33,7 +33,7 @@ const UNSAFE: [&str; 13] = [
     "crates/store/src/memory/value.rs",
     "crates/store/src/memory/record.rs",
     "crates/store/src/memory/record/new.rs",
-    "crates/store/src/memory/room/models.rs",
+    "crates/store/src/memory/inline_slot/models.rs",
     "crates/store/src/memory/node.rs",
     "crates/store/src/memory/node/tree.rs",
     "crates/lock/tests/stress/pair.rs",

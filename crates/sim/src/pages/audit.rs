@@ -3,7 +3,7 @@
 use super::engine::{IDENTITY, Trouble};
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::{Lsn, Start, reader};
-use foxton_store::recovery::record::{Malformed, Record};
+use foxton_store::paged::recovery::record::{Malformed, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was counted in a log.

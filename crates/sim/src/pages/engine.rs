@@ -6,7 +6,7 @@ use super::pool::{Pool, PoolError};
 use crate::ledger::mix;
 use foxton_log::device::{Device, fault::FaultDevice};
 use foxton_log::{Log, LogOptions, Lsn, segment};
-use foxton_store::recovery::{
+use foxton_store::paged::recovery::{
     Analysis, PageId, Place, Recovered, RecoveryError, RestartCall, RestartOptions, Transaction,
     Undo, restart::restart,
 };
@@ -186,7 +186,7 @@ impl Engine {
         let recovery = &self.recovered.recovery;
         self.pool.change(page, change, |redo| {
             let undo = Some(undo);
-            let change = foxton_store::recovery::Change { redo, undo };
+            let change = foxton_store::paged::recovery::Change { redo, undo };
             Ok(recovery.update(&self.worker, transaction, page, change)?)
         })
     }

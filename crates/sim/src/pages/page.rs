@@ -11,7 +11,7 @@
 //! ```
 
 use foxton_log::Lsn;
-use foxton_store::recovery::PageId;
+use foxton_store::paged::recovery::PageId;
 use std::collections::BTreeMap;
 
 /// The number of a thing that lies in some page.

@@ -15,7 +15,7 @@ use super::page::{Back, Change, Found, Page, Thing};
 use crate::ledger::mix;
 use foxton_log::device::{Device, DeviceFile, disk::SECTOR_BYTES};
 use foxton_log::{Log, LogError, Lsn};
-use foxton_store::recovery::{Compensate, PageId, Pages, Place, WriteError};
+use foxton_store::paged::recovery::{Compensate, PageId, Pages, Place, WriteError};
 use foxton_sync::worker::{Worker, Workers};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

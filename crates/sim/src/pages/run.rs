@@ -17,7 +17,7 @@ use super::pool::PoolError;
 use super::wrong::wrong_rollback;
 use foxton_log::Lsn;
 use foxton_log::device::fault::{FaultDevice, Recording};
-use foxton_store::recovery::{PageId, Place, Savepoint, Transaction};
+use foxton_store::paged::recovery::{PageId, Place, Savepoint, Transaction};
 
 /// One who runs transactions.
 #[derive(Debug, Default)]

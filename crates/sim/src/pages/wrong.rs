@@ -5,8 +5,8 @@ use super::engine::{Engine, IDENTITY, Trouble, open_log};
 use super::page::Back;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::{Lsn, Start, reader};
-use foxton_store::recovery::record::{Compensation, Link, Malformed, Record};
-use foxton_store::recovery::{PageId, Place};
+use foxton_store::paged::recovery::record::{Compensation, Link, Malformed, Record};
+use foxton_store::paged::recovery::{PageId, Place};
 use foxton_sync::worker::Workers;
 use std::collections::BTreeMap;
 

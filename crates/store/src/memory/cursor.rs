@@ -12,8 +12,8 @@
 use super::index::descend::{self, Target};
 use super::index::walk::{self, Direction, Place, Token};
 use super::node::{Node, Pinned};
-use super::probe::Probe;
 use super::record::{Pointer, Record};
+use super::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::Version;
 use std::fmt;

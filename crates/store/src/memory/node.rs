@@ -48,8 +48,8 @@
 //! * O1  `publish` (Release) to `follow` (Acquire): who finds a pointer sees the record or node as it
 //!   was made. The latch alone would not do: pointers are followed before the version is validated.
 
-use super::probe::{self, LONG, Probe};
 use super::record::{self, Pointer};
+use super::search_key::{self, LONG, Probe};
 use foxton_sync::cache_line;
 use foxton_sync::latch::VersionLatch;
 use foxton_sync::shim::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -78,7 +78,7 @@ pub(super) struct Node<const N: usize> {
     low: Box<[u8]>,
     next: AtomicPtr<Node<N>>,
     prev: AtomicPtr<Node<N>>,
-    prefix_words: [AtomicU64; prefix::MOST / probe::HEAD_BYTES],
+    prefix_words: [AtomicU64; prefix::MOST / search_key::HEAD_BYTES],
     heads: Lines<[AtomicU64; N]>,
     slots: [AtomicPtr<u8>; N],
 }
@@ -203,7 +203,7 @@ impl<const N: usize> Node<N> {
             return tag.cmp(&rest.tag);
         }
         // While the prefix changes, what is found here may be a key that is shorter.
-        let there = self.long_key(slot).get(prefix + probe::HEAD_BYTES..);
+        let there = self.long_key(slot).get(prefix + search_key::HEAD_BYTES..);
         there.unwrap_or_default().cmp(rest.rest())
     }
 
@@ -316,7 +316,11 @@ impl<const N: usize> Node<N> {
             self.copy_slot(from, from + 1);
         }
         let rest = self.behind_prefix(key);
-        self.set_slot(index, probe::head(rest), tagged(address, probe::tag(rest)));
+        self.set_slot(
+            index,
+            search_key::head(rest),
+            tagged(address, search_key::tag(rest)),
+        );
         self.set_count(count + 1);
     }
 

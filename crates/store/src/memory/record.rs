@@ -16,7 +16,7 @@
 //!
 //! The first value lies behind the key, so that reading a loaded row touches adjacent cache lines
 //! and costs one allocation. The next one lies elsewhere, since readers may still be there; then the room behind the
-//! key is used again (`room.rs`). It goes when the record goes.
+//! key is used again (`inline_slot.rs`). It goes when the record goes.
 //!
 //! # Invariants
 //!
@@ -58,7 +58,7 @@
 //!   out comes after its making, and so knows what it frees. (Putting it back would not need that:
 //!   every change after the first is an exchange, and exchanges continue each other's release.)
 
-use super::room::Room;
+use super::inline_slot::Room;
 use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, outside};
 use crate::TooLong;
 use foxton_sync::cache_line;
@@ -116,7 +116,7 @@ pub struct Record {
     tail: UnsafeCell<[u8]>,
 }
 
-// SAFETY: of its tail the key never changes (I1), and the block only while nobody else can look (`room.rs`); all else is `Sync`.
+// SAFETY: of its tail the key never changes (I1), and the block only while nobody else can look (`inline_slot.rs`); all else is `Sync`.
 unsafe impl Sync for Record {}
 
 const _: () = assert!(align_of::<Header>() <= ALIGN);
@@ -240,7 +240,7 @@ impl Record {
             .filter(|_| self.header.room.claim(guard.participant(), kept_since));
         let new = match room {
             Some(block) => {
-                // SAFETY: the room is ours (I6 of `room.rs`) and nobody looks (I8); there is a block, and it has room.
+                // SAFETY: the room is ours (I6 of `inline_slot.rs`) and nobody looks (I8); there is a block, and it has room.
                 unsafe { value::write(block, bytes) };
                 block.as_ptr()
             }

@@ -8,7 +8,7 @@
 //! inside the node, and the version tells.
 
 use super::node::Node;
-use super::probe::Probe;
+use super::search_key::Probe;
 use std::cmp::Ordering::{Equal, Less};
 
 /// Heads in a cache line.

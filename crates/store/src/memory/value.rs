@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A block lies in an allocation of its own, or inside its record (see `record.rs`), where it may be written anew once nobody looks
-//! (`room.rs`).
+//! (`inline_slot.rs`).
 //!
 //! # Invariants
 //!
@@ -25,7 +25,7 @@
 //! wasteful. The block inside a record is not memory of its own: its `ValueBlock` owns nothing but
 //! the right to put it back, for as long as the record lets it be, and may be dropped.
 
-use super::room::Left;
+use super::inline_slot::Left;
 use crate::{MAX_VALUE_BYTES, TooLong};
 use foxton_sync::epoch::Participant;
 use foxton_sync::shim::{AtomicU32, Ordering};

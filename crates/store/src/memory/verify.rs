@@ -1,7 +1,7 @@
 //! Whether a tree is what it should be.
 
 use super::node::{Node, Pinned};
-use super::probe;
+use super::search_key;
 use std::ptr;
 
 /// A node, and the range that its parents give it: from the first key on, up to the second.
@@ -58,10 +58,14 @@ fn children<'g, const N: usize>((node, from, to): Ranged<'g, N>) -> Vec<Ranged<'
         let rest = behind_prefix(node, key);
         assert_eq!(
             node.head(slot),
-            probe::head(rest),
+            search_key::head(rest),
             "the head of a separator"
         );
-        assert_eq!(node.tag(slot), probe::tag(rest), "the tag of a separator");
+        assert_eq!(
+            node.tag(slot),
+            search_key::tag(rest),
+            "the tag of a separator"
+        );
         assert!(low(slot - 1) < key, "separators rise");
         assert!(
             to.is_none_or(|to| key < to),
@@ -91,8 +95,12 @@ fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>
         assert!(record.is_linked(), "a record in the tree is linked");
         record.verify();
         let rest = behind_prefix(leaf, key);
-        assert_eq!(leaf.head(slot), probe::head(rest), "the head of a record");
-        assert_eq!(leaf.tag(slot), probe::tag(rest), "the tag of a record");
+        assert_eq!(
+            leaf.head(slot),
+            search_key::head(rest),
+            "the head of a record"
+        );
+        assert_eq!(leaf.tag(slot), search_key::tag(rest), "the tag of a record");
         assert!(before.is_none_or(|before| before < key), "keys rise");
         assert!(
             from <= key && to.is_none_or(|to| key < to),
@@ -103,7 +111,7 @@ fn verify_records<const N: usize>(leaf: &Node<N>, from: &[u8], to: Option<&[u8]>
 }
 
 fn behind_prefix<'k, const N: usize>(node: &Node<N>, key: &'k [u8]) -> &'k [u8] {
-    let rest = node.prefix().strip(&probe::Probe::new(key));
+    let rest = node.prefix().strip(&search_key::Probe::new(key));
     rest.expect("keys begin with their node's prefix").bytes
 }
 

@@ -1,7 +1,7 @@
 //! From the root to a leaf.
 
 use crate::memory::node::{Node, Pinned};
-use crate::memory::probe::Probe;
+use crate::memory::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::Version;
 

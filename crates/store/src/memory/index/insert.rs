@@ -2,10 +2,10 @@
 
 use super::descend::{Target, try_descend};
 use super::{split, walk};
+use crate::failpoint;
 use crate::memory::node::{Hold, Pinned};
-use crate::memory::probe::Probe;
 use crate::memory::record::{NewRecord, Record};
-use crate::point;
+use crate::memory::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -67,7 +67,7 @@ pub(crate) fn insert<'g, const N: usize>(
             Attempt::Again(back) => record = back,
             Attempt::Full(back) => {
                 record = back;
-                tree.hooks().pass(&point::SPLIT);
+                tree.hooks().pass(&failpoint::SPLIT);
                 split::make_room(tree, &Probe::new(record.key()));
                 continue;
             }
@@ -105,7 +105,7 @@ fn attempt<'g, const N: usize>(
     if leaf.is_full() {
         return Attempt::Full(record);
     }
-    tree.hooks().pass(&point::INSERT);
+    tree.hooks().pass(&failpoint::INSERT);
     let Some(mut hold) = tree.hold(leaf, step.version) else {
         return Attempt::Again(record);
     };

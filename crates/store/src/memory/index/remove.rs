@@ -3,10 +3,10 @@
 use super::descend::{Target, try_descend};
 use super::insert::{Next, is_next};
 use super::shrink;
+use crate::failpoint;
 use crate::memory::node::Pinned;
-use crate::memory::probe::Probe;
 use crate::memory::record::Record;
-use crate::point;
+use crate::memory::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 use std::fmt;
 
@@ -43,7 +43,7 @@ pub(crate) fn remove<const N: usize>(
     loop {
         match attempt(tree, record, next) {
             Some(Ok(Left::Empty)) => {
-                tree.hooks().pass(&point::SHRINK);
+                tree.hooks().pass(&failpoint::SHRINK);
                 shrink::shrink(tree, record.key());
                 return Ok(());
             }
@@ -74,7 +74,7 @@ fn attempt<const N: usize>(
         let sure = leaf.latch().unchanged_since(step.version);
         return sure.then_some(Err(RemoveRefused::NotLinked));
     }
-    tree.hooks().pass(&point::REMOVE);
+    tree.hooks().pass(&failpoint::REMOVE);
     let mut hold = tree.hold(leaf, step.version)?;
     if !record.is_ghost() {
         return Some(Err(RemoveRefused::NotGhost));

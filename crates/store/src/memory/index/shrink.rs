@@ -10,7 +10,7 @@
 
 use super::descend::{Step, Target, try_path};
 use crate::memory::node::{Hold, Pinned};
-use crate::memory::probe::Probe;
+use crate::memory::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 
 /// Attempts before an empty leaf is left where it is. Others were busy there each time; an empty leaf

@@ -9,7 +9,7 @@
 
 use super::descend::{Step, Target, try_path};
 use crate::memory::node::Pinned;
-use crate::memory::probe::Probe;
+use crate::memory::search_key::Probe;
 
 /// Makes room in the leaf of `probe`, or comes one split closer. Does nothing if somebody was in
 /// the way.

@@ -54,8 +54,8 @@
 
 use super::descend::{self, Target};
 use crate::memory::node::{Node, Pinned};
-use crate::memory::probe::Probe;
 use crate::memory::record::{Pointer, Record};
+use crate::memory::search_key::Probe;
 use foxton_sync::backoff::Backoff;
 use foxton_sync::latch::{Version, VersionLatch};
 use foxton_sync::shim::{Ordering, fence};

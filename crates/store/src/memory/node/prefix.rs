@@ -19,7 +19,7 @@
 //!   becomes shorter. So between two splits the slots are written anew as often as the prefix is long, at most.
 
 use super::Node;
-use crate::memory::probe::{HEAD_BYTES, LONG, Probe, head, tag};
+use crate::memory::search_key::{HEAD_BYTES, LONG, Probe, head, tag};
 use foxton_sync::shim::Ordering::Relaxed;
 use std::cmp::Ordering;
 

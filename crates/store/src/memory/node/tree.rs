@@ -6,8 +6,8 @@
 //! broken in between. Nothing outside this file takes memory out of use.
 
 use super::{Node, follow, publish, untagged};
-use crate::memory::probe;
 use crate::memory::record::{self, NewRecord, Pointer};
+use crate::memory::search_key;
 use foxton_sync::epoch::{Domain, Guard};
 use foxton_sync::failpoint::Hooks;
 use foxton_sync::latch::Version;
@@ -226,7 +226,7 @@ impl<'g, const N: usize> Hold<'g, N> {
         );
         assert!(!parent.is_full(), "a split needs room in the parent");
         let right = match left.level {
-            0 => Node::new(0, probe::separator(left.key(at - 1), left.key(at))),
+            0 => Node::new(0, search_key::separator(left.key(at - 1), left.key(at))),
             level => Node::new(level, left.key(at)),
         };
         right.set_prefix(left.prefix());

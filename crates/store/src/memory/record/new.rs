@@ -1,7 +1,7 @@
 //! Making a record.
 
 use super::{Header, Record, as_record, free, inside_offset, layout};
-use crate::memory::room::Room;
+use crate::memory::inline_slot::Room;
 use crate::memory::value;
 use crate::{MAX_KEY_BYTES, MAX_VALUE_BYTES, TooLong};
 use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering};

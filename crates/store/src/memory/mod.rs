@@ -9,15 +9,15 @@
 //! | file | what is argued there |
 //! | --- | --- |
 //! | `value`, `record` | why no value is freed while somebody reads it, whatever callers do |
-//! | `room` | nor overwritten, and how none is lost that is wanted back |
+//! | `inline_slot` | nor overwritten, and how none is lost that is wanted back |
 //! | `node` | why every pointer found may be followed |
 //! | `index/descend` | why the leaf found is the right one |
 //! | `index/walk` | what a token proves, and why nothing slips into a locked gap |
 //!
 //! The order of the modules below is the ladder.
 
-mod probe;
-mod room;
+mod search_key;
+mod inline_slot;
 mod value;
 mod record;
 mod node;

@@ -7,7 +7,7 @@
 //!
 //! Tables that live in memory need none of this: nothing of them goes out before it is committed, and restart
 //! only makes committed changes again. This is for pages, and there are none in this crate yet: whoever owns pages keeps
-//! the contract [`Pages`](crate::recovery::Pages), and `foxton-sim` has an owner that is made to be cut off.
+//! the contract [`Pages`](crate::paged::recovery::Pages), and `foxton-sim` has an owner that is made to be cut off.
 //!
 //! # Why here
 //!
@@ -17,10 +17,10 @@
 //!
 //! # How it is used
 //!
-//! 1. [`Analysis::begin`](crate::recovery::Analysis::begin) reads the last checkpoint.
-//! 2. Opening the log from [`Analysis::start`](crate::recovery::Analysis::start) shows each record to [`Analysis::take`](crate::recovery::Analysis::take), which passes over
+//! 1. [`Analysis::begin`](crate::paged::recovery::Analysis::begin) reads the last checkpoint.
+//! 2. Opening the log from [`Analysis::start`](crate::paged::recovery::Analysis::start) shows each record to [`Analysis::take`](crate::paged::recovery::Analysis::take), which passes over
 //!    those of others: one log may have changes of pages and of memory-resident tables.
-//! 3. [`restart`](crate::recovery::restart::restart) does the rest and hands out a [`Recovery`](crate::recovery::Recovery) for transactions and a [`Checkpointer`](crate::recovery::Checkpointer).
+//! 3. [`restart`](crate::paged::recovery::restart::restart) does the rest and hands out a [`Recovery`](crate::paged::recovery::Recovery) for transactions and a [`Checkpointer`](crate::paged::recovery::Checkpointer).
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
