@@ -450,7 +450,7 @@ fn a_backup_that_went_bad_is_not_restored() {
     let last_segment = made.files().pop().map(|(name, _)| name);
     for (name, contents) in made.files() {
         // What it says, the log says, too, as long as it is whole.
-        if name == foxton_log::mark::FILE {
+        if name == foxton_log::format::clean_shutdown::FILE {
             continue;
         }
         // Damage to the record that says the log was closed takes nothing away.

@@ -214,7 +214,7 @@ fn what_is_missing_swapped_or_foreign_is_named() {
         device.remove(name).unwrap();
         let findings = checked(&*device).findings;
         // The mark of the close says nothing that a whole log does not.
-        let is_mark = *name == foxton_log::mark::FILE;
+        let is_mark = *name == foxton_log::format::clean_shutdown::FILE;
         assert_eq!(findings.is_empty(), is_mark, "{name}: {findings:?}");
     }
     let (device, other) = (filled(), filled());

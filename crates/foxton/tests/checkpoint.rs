@@ -11,7 +11,7 @@ use foxton_log::device::Device;
 use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::{Call, FaultDevice};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::segment;
+use foxton_log::format::segment;
 
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 const TEXTS: Table<str, [u8]> = Table::new("texts");

@@ -219,7 +219,7 @@ fn damage_in_the_middle_of_the_log_is_noticed_and_named() {
 fn a_damaged_superblock_and_one_from_the_future_are_told_apart() {
     let directory = Directory::new("superblock");
     drop(Database::open(&directory.0).unwrap());
-    let file = directory.0.join(foxton_log::superblock::FILE);
+    let file = directory.0.join(foxton_log::format::superblock::FILE);
     let good = fs::read(&file).unwrap();
     let mut bad = good.clone();
     bad[60] ^= 1;

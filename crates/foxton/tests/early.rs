@@ -82,7 +82,7 @@ fn buffered(
 
 /// A *buffered* commit of row 9 that is stopped while it writes the log.
 fn writes(db: &Database) -> (Stop, Writing) {
-    let stop = db.hooks().stop(&foxton_log::point::WRITE);
+    let stop = db.hooks().stop(&foxton_log::failpoint::WRITE);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(buffered(9, 1)))
@@ -108,7 +108,7 @@ impl Scene {
         let db = Database::open_on(Arc::new(device.clone()), Options::tiny()).unwrap();
         db.run(|tx| (1..10).try_for_each(|key| tx.put(&ROWS, &key, &0)))
             .unwrap();
-        let stop = db.hooks().stop(&foxton_log::point::SYNC);
+        let stop = db.hooks().stop(&foxton_log::failpoint::SYNC);
         let writing = lets_go(&db, || stop.reached(), write);
         Scene {
             device,
@@ -342,7 +342,7 @@ fn switched_off_locks_are_held_until_it_is_durable() {
     options.early_release = false;
     let db = Database::in_memory(options).unwrap();
     db.run(|tx| tx.put(&ROWS, &1, &0)).unwrap();
-    let stop = db.hooks().stop(&foxton_log::point::SYNC);
+    let stop = db.hooks().stop(&foxton_log::failpoint::SYNC);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.put(&ROWS, &1, &7)))
@@ -385,7 +385,7 @@ fn who_reads_what_is_buffered_waits_for_no_disk() {
     assert_eq!(now(tx.get(&ROWS, &1)).unwrap(), Some(7));
     let mut commit: Commit = Box::pin(tx.commit());
     assert!(poll(&mut commit).is_pending());
-    let syncs = scene.db.hooks().stop(&foxton_log::point::SYNC);
+    let syncs = scene.db.hooks().stop(&foxton_log::failpoint::SYNC);
     scene.stop.release();
     wait(commit).unwrap();
     scene.writing.join().unwrap().unwrap();

@@ -17,7 +17,7 @@ use foxton_log::device::disk::Damage;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::file::FileDevice;
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::superblock::Superblock;
+use foxton_log::format::superblock::Superblock;
 use foxton_log::{Log, LogOptions, Lsn};
 use foxton_sync::worker::Workers;
 

@@ -6,7 +6,7 @@
 //!
 //! The log may be written meanwhile, by somebody who knows nothing of this: what is not whole yet is
 //! where the copy ends. Nobody waits for it. What it must have, the caller says, and so does the
-//! [`mark`] of the last close: a log that has lost its end is no log to be copied.
+//! [`clean_shutdown`](crate::format::clean_shutdown) of the last close: a log that has lost its end is no log to be copied.
 //!
 //! # Invariants
 //!
@@ -19,13 +19,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::error::{Damage, Failure, LogError, OpenError};
-use crate::lsn::Lsn;
-use crate::mark;
-use crate::output::{Halt, Output, create};
-use crate::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
-use crate::segment;
-use crate::stream::{Rest, Stream, damaged};
+use crate::format::clean_shutdown;
+use crate::format::error::{Damage, Failure, LogError, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
+use crate::format::segment;
+use crate::read::stream::{Rest, Stream, damaged};
+use crate::write::segment_writer::{Halt, Output, create};
 
 /// Bytes handed to the target at once.
 const CHUNK: usize = 256 << 10;
@@ -98,7 +98,8 @@ impl From<Failure> for CopyError {
 /// use std::sync::Arc;
 /// use foxton_log::copy::{Span, copy};
 /// use foxton_log::device::{Device, memory::MemoryDevice};
-/// use foxton_log::{Log, LogOptions, Lsn, reader};
+/// use foxton_log::read::reader;
+/// use foxton_log::{Log, LogOptions, Lsn};
 /// use foxton_sync::worker::Workers;
 ///
 /// let (source, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
@@ -126,7 +127,7 @@ pub fn copy(
     advance: &mut dyn FnMut(u64),
 ) -> Result<Copied, CopyError> {
     // Before the log is looked at: whoever has it open may close it at any time.
-    let closed = mark::read(source, identity)?;
+    let closed = clean_shutdown::read(source, identity)?;
     let span = Span {
         at_least: span.at_least.max(closed),
         ..span

@@ -10,83 +10,39 @@
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
-/// Places in the log.
-pub mod lsn;
-
 /// What the log is written to.
 pub mod device;
 
-/// How one record lies in the stream.
-pub mod record;
+/// Bytes of a log.
+pub mod format;
 
-/// What can go wrong.
-pub mod error;
-
-/// The first file of a database.
-pub mod superblock;
-
-/// The files that the stream is cut into.
-pub mod segment;
-
-/// The segments as one stream.
-mod stream;
-
-/// Where the log ended when it was closed.
-pub mod mark;
-
-/// Reading a log, and saying how it ends.
-pub mod reader;
+/// Reading a log.
+pub mod read;
 
 /// Memory in which records wait to be written.
 mod buffer;
-
-/// Reading what is durable while the log goes on.
-pub mod follow;
-
-/// Single records, by their places.
-pub mod fetch;
 
 /// How an open log behaves.
 pub mod options;
 
 /// Where tests can step in.
-pub mod point;
+pub mod failpoint;
 
-/// The end of the log that lies in files.
-mod output;
+/// Writing a log.
+mod write;
 
 /// Copying a log to another directory.
 pub mod copy;
-
-/// Everything that is wrong with a log.
-pub mod audit;
-
-/// Making the end of a log fit to be written on.
-mod restart;
-
-/// Who waits for the log to get somewhere.
-mod waiters;
-
-/// What the thread that syncs is asked for.
-mod desk;
-
-/// The way out of the buffer.
-mod outlet;
-
-/// The waiters and the buffers, for the model checker.
-#[cfg(loom)]
-pub mod model;
-
-/// Group commit.
-mod flush;
 
 /// The log as its users see it.
 mod log;
 
 pub use buffer::BufferKind;
-pub use error::{Corruption, Damage, Failure, LogError, OpenError};
+pub use format::error::{Corruption, Damage, Failure, LogError, OpenError};
+pub use format::lsn::Lsn;
+pub use format::record::{MAX_PAYLOAD, RecordView};
 pub use log::{Log, LogStats, Opened, Pending, Untold};
-pub use lsn::Lsn;
 pub use options::LogOptions;
-pub use reader::{Ended, Start, Summary};
-pub use record::{MAX_PAYLOAD, RecordView};
+pub use read::reader::{Ended, Start, Summary};
+#[cfg(loom)]
+pub use write::model;

@@ -11,15 +11,15 @@ use foxton_sync::worker::{Worker, Workers};
 
 use crate::buffer::Draft;
 use crate::device::Device;
-use crate::error::{Failure, LogError, OpenError};
-use crate::flush::Core;
-use crate::lsn::Lsn;
+use crate::format::error::{Failure, LogError, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
 use crate::options::LogOptions;
-use crate::outlet::{self, Owner, outcome};
-use crate::reader::{self, Start, Summary};
-use crate::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
-use crate::restart;
-use crate::waiters::{REACHED, Reach};
+use crate::read::reader::{self, Start, Summary};
+use crate::write::group_commit::Core;
+use crate::write::tail_repair;
+use crate::write::waiters::{REACHED, Reach};
+use crate::write::writer_lock::{self, Owner, outcome};
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Log {
         taken_in()?;
         let summary = found.summary.clone();
         let (output, rewritten_bytes) =
-            restart::prepare(device, identity, options.segment_capacity(), found)?;
+            tail_repair::prepare(device, identity, options.segment_capacity(), found)?;
         let workers = options.workers.clone().unwrap_or_default();
         let core = Arc::new(Core::new(options, &identity, output));
         let flusher = {
@@ -395,7 +395,7 @@ impl Drop for Log {
 /// That those who wait are still to be told: see [`Log::try_written`].
 #[derive(Debug)]
 #[must_use = "others may wait for long"]
-pub struct Untold(outlet::Untold);
+pub struct Untold(writer_lock::Untold);
 
 /// A wait of an async task for the log. Dropping it withdraws the wait.
 #[derive(Debug, Default)]

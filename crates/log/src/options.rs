@@ -6,7 +6,7 @@ use foxton_sync::latch;
 use foxton_sync::worker::Workers;
 
 use crate::buffer::BufferKind;
-use crate::segment::{HEADER_BYTES, MAX_BYTES};
+use crate::format::segment::{HEADER_BYTES, MAX_BYTES};
 
 /// How an open log behaves. Each segment says its own size, so none of this need be the same the
 /// next time.

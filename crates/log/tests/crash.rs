@@ -16,7 +16,7 @@ use foxton_log::device::Device;
 use foxton_log::device::disk::{Damage, Disk};
 use foxton_log::device::fault::{FaultDevice, Recording};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::superblock::{Superblock, SuperblockError};
+use foxton_log::format::superblock::{Superblock, SuperblockError};
 use foxton_log::{Log, Lsn, OpenError};
 use foxton_sync::worker::{Worker, Workers};
 

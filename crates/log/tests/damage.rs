@@ -9,7 +9,8 @@ mod support;
 use std::sync::Arc;
 
 use foxton_log::device::memory::{Contents, MemoryDevice};
-use foxton_log::{Damage, Ended, Log, LogOptions, OpenError, mark};
+use foxton_log::format::clean_shutdown;
+use foxton_log::{Damage, Ended, Log, LogOptions, OpenError};
 use foxton_sync::worker::Workers;
 
 use support::{Entry, IDENTITY, Random, Refused, open, open_as, read};
@@ -58,7 +59,7 @@ fn files(device: &MemoryDevice) -> Files {
         .into_iter()
         .map(|(name, contents)| (name, bytes(contents)))
         .collect();
-    files.sort_by_key(|(name, _)| name == mark::FILE);
+    files.sort_by_key(|(name, _)| name == clean_shutdown::FILE);
     files
 }
 
@@ -68,7 +69,7 @@ fn device(files: Files) -> MemoryDevice {
 
 /// Without the mark that closing left.
 fn segments(mut files: Files) -> Files {
-    assert_eq!(files.pop().unwrap().0, mark::FILE);
+    assert_eq!(files.pop().unwrap().0, clean_shutdown::FILE);
     files
 }
 

@@ -96,7 +96,7 @@ fn unclosed(lost: u64) -> (FaultDevice, u64) {
     }
     let image = FaultDevice::holding(&device.crash(Damage::KeepAll, 0));
     // Segments begin with a header; all of this lies in the first.
-    (image, kept + foxton_log::segment::HEADER_BYTES)
+    (image, kept + foxton_log::format::segment::HEADER_BYTES)
 }
 
 #[test]

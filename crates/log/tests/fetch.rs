@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::fetch::Fetcher;
-use foxton_log::record::framed_bytes;
-use foxton_log::{Log, LogOptions, Lsn, segment};
+use foxton_log::format::record::framed_bytes;
+use foxton_log::format::segment;
+use foxton_log::read::record_reader::Fetcher;
+use foxton_log::{Log, LogOptions, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
 const IDENTITY: [u8; 16] = [7; 16];

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use foxton_log::device::fault::{Call, FaultDevice, Times};
-use foxton_log::{BufferKind, Log, LogError, Lsn, Pending, point};
+use foxton_log::failpoint;
+use foxton_log::{BufferKind, Log, LogError, Lsn, Pending};
 use foxton_sync::worker::{Worker, Workers};
 
 use support::{IDENTITY, open_as};
@@ -54,7 +55,7 @@ fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
         let worker = workers.worker();
         let end = log.insert(&worker, 1, &[b"lost"]).unwrap();
         device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
-        let stop = worker.hooks().stop(&point::FAILED);
+        let stop = worker.hooks().stop(&failpoint::FAILED);
         log.flush_to(&worker, end);
         stop.reached();
         thread::scope(|scope| {
@@ -97,9 +98,9 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     }
     // Whatever it was about to do.
     thread::sleep(Duration::from_millis(50));
-    let written = worker.hooks().passed(&point::WRITE);
+    let written = worker.hooks().passed(&failpoint::WRITE);
     thread::sleep(Duration::from_millis(50));
-    assert_eq!(worker.hooks().passed(&point::WRITE), written);
+    assert_eq!(worker.hooks().passed(&failpoint::WRITE), written);
 }
 
 /// Nor is it asked for ever after.

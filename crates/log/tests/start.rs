@@ -9,9 +9,10 @@ use foxton_log::device::Device;
 use foxton_log::device::disk::Damage as PowerCut;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::follow::Follower;
-use foxton_log::reader;
-use foxton_log::{Damage, Ended, Log, Lsn, OpenError, Start, segment};
+use foxton_log::format::segment;
+use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::reader;
+use foxton_log::{Damage, Ended, Log, Lsn, OpenError, Start};
 use foxton_sync::worker::{Worker, Workers};
 
 use support::{Entry, IDENTITY, Refused, open, options, read};

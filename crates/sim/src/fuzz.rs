@@ -15,11 +15,12 @@ use foxton::{
     Database, Durability, Table, backup::restore_between, check::check_on, graph::WaitGraph,
     picture::Picture,
 };
+use foxton_log::format::segment;
+use foxton_log::read::audit::audit;
+use foxton_log::read::reader;
 use foxton_log::{
     Lsn, Start,
-    audit::audit,
     device::{Device, memory::MemoryDevice},
-    reader, segment,
 };
 use std::{convert::Infallible, sync::Arc};
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::fetch::Fetcher;
-use foxton_log::{Log, LogOptions, Lsn, RecordView, segment};
+use foxton_log::format::segment;
+use foxton_log::read::record_reader::Fetcher;
+use foxton_log::{Log, LogOptions, Lsn, RecordView};
 use foxton_store::paged::recovery::PageId;
 use foxton_store::paged::recovery::record::{
     Compensation, FIRST_KIND, LAST_KIND, Link, Malformed, Nested, Record, Update,

@@ -52,7 +52,7 @@ const APART: &[(&str, &str)] = &[
         "a latch is counted by `Latched` and its kin, with the site it was given",
     ),
     (
-        "crates/log/src/model.rs",
+        "crates/log/src/write/model.rs",
         "what stands for a log when the model checker looks at its parts",
     ),
     (
@@ -236,7 +236,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "why nothing more is taken: once the log is over",
     ),
     (
-        "crates/log/src/flush.rs",
+        "crates/log/src/write/group_commit.rs",
         2,
         "how often there was a sync, asked by who looks in; whether there was a failure, asked once there was one",
     ),

@@ -20,10 +20,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use foxton_log::audit::audit;
 use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
-use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::format::superblock::{self, Superblock, SuperblockError};
+use foxton_log::read::audit::audit;
 use foxton_log::{Failure, OpenError, Start};
 use foxton_sync::worker::Workers;
 

@@ -14,7 +14,7 @@ use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
-use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, Pending};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};

@@ -31,9 +31,10 @@
 
 use std::sync::Arc;
 
+use foxton_log::Lsn;
 use foxton_log::device::Device;
-use foxton_log::follow::Follower;
-use foxton_log::{Lsn, segment};
+use foxton_log::format::segment;
+use foxton_log::read::durable_reader::Follower;
 
 use super::change_buffer::Gathered;
 use super::error::{Trouble, failed};

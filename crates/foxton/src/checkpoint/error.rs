@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use foxton_log::follow::FollowError;
+use foxton_log::read::durable_reader::FollowError;
 use foxton_log::{Failure, LogError, Lsn, OpenError};
 
 use crate::error::{Error, Storage};

@@ -38,7 +38,7 @@ use std::time::Instant;
 use foxton_lock::any::Any;
 use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
-use foxton_log::superblock::{self, Superblock};
+use foxton_log::format::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
 use foxton_sync::admission::Admission;
 use foxton_sync::counter::Counters;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_lock::any::DEFAULT_BUCKET_COUNT;
-use foxton_log::segment;
+use foxton_log::format::segment;
 
 use crate::error::{Request, Result};
 use crate::options::admission::Admission;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use foxton_log::OpenError;
 use foxton_log::device::{Device, LockError};
-use foxton_log::superblock::{self, SuperblockError};
+use foxton_log::format::superblock::{self, SuperblockError};
 
 use crate::error::{Error, Storage};
 use crate::redo::replay::Senseless;

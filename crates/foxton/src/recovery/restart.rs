@@ -16,7 +16,9 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
-use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start, reader, segment};
+use foxton_log::format::segment;
+use foxton_log::read::reader;
+use foxton_log::{Log, LogOptions, Lsn, OpenError, RecordView, Start};
 use foxton_store::memory::{NewRecord, Next};
 use foxton_sync::worker::{Worker, Workers};
 

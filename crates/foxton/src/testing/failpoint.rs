@@ -46,7 +46,7 @@ pub const ALL: [Point; 10] = [
 
 /// Every point that a database passes: its own, the index's and the log's.
 pub fn everywhere() -> impl Iterator<Item = Point> {
-    let log = foxton_log::point::ALL.into_iter();
+    let log = foxton_log::failpoint::ALL.into_iter();
     ALL.into_iter()
         .chain(foxton_store::failpoint::ALL)
         .chain(log)

@@ -11,10 +11,10 @@
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration, time::Instant};
 
 use foxton::LogBufferKind;
+use foxton_log::read::reader;
 use foxton_log::{
     Log, LogOptions,
     device::{Device, memory::MemoryDevice, null::NullDevice},
-    reader,
 };
 use foxton_sync::{
     latch,
@@ -289,7 +289,7 @@ impl Inserting {
     fn framed(&self) -> u64 {
         let lengths = (0..self.batch() as usize).map(|nth| self.length.of(nth));
         lengths
-            .map(|bytes| foxton_log::record::framed_bytes(bytes as usize))
+            .map(|bytes| foxton_log::format::record::framed_bytes(bytes as usize))
             .sum()
     }
 }

@@ -356,7 +356,11 @@ mod tests {
     #[test]
     fn what_a_checkpoint_calls_is_the_checkpoints() {
         let maker = "/w/crates/foxton/src/checkpoint/builder.rs";
-        let reads = ["memcpy()", "/w/crates/log/src/follow.rs", maker];
+        let reads = [
+            "memcpy()",
+            "/w/crates/log/src/read/durable_reader.rs",
+            maker,
+        ];
         assert_eq!(told(&reads), (Part::Checkpoint, false));
         let syncs = ["fsync()", "/w/crates/log/src/device/disk.rs", maker];
         assert_eq!(told(&syncs), (Part::Checkpoint, true));
@@ -404,7 +408,7 @@ mod tests {
         ] {
             profile.count(stack(frames).into_iter());
         }
-        profile.count(stack(&["write()", "/w/crates/log/src/flush.rs"]).into_iter());
+        profile.count(stack(&["write()", "/w/crates/log/src/write/group_commit.rs"]).into_iter());
         assert_eq!(profile.share(Part::Lock), 0.5);
         let sum = |share: fn(&Profile, Part) -> f64| -> f64 {
             Part::ALL.iter().map(|&part| share(&profile, part)).sum()

@@ -5,7 +5,7 @@
 //!
 //! # State
 //!
-//! A [`Turn`](super::turn::Turn) behind a latch of the kind in the options, and a ring whose places are
+//! A [`Turn`](super::latched_allocator::Turn) behind a latch of the kind in the options, and a ring whose places are
 //! completed in turn.
 //!
 //! # Invariants
@@ -22,10 +22,10 @@ use foxton_sync::ring::{Front, Gap};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::turn::Turns;
+use super::latched_allocator::Turns;
 use super::{Draft, Insert, Paper, Placed};
-use crate::error::LogError;
-use crate::lsn::Lsn;
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
 
 static SITE: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer");
 

@@ -6,7 +6,7 @@
 //!
 //! # State
 //!
-//! A [`Turn`](super::turn::Turn) behind a latch of the kind in the options, the
+//! A [`Turn`](super::latched_allocator::Turn) behind a latch of the kind in the options, the
 //! [`Groups`](foxton_sync::consolidation::Groups), and a ring whose completion is delegated, since members of
 //! a group finish in any order.
 //!
@@ -27,10 +27,10 @@ use foxton_sync::shim::Arc;
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::turn::{Turn, Turns};
+use super::latched_allocator::{Turn, Turns};
 use super::{Draft, Insert, Paper, Placed};
-use crate::error::LogError;
-use crate::lsn::Lsn;
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
 
 static SITE: Site = Site::new(
     Component::Log,

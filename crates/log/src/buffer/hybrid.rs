@@ -39,11 +39,11 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::consolidated::{FULL, REFUSED};
-use super::patience::{Advice, Patience};
-use super::turn::keep_first_failure;
+use super::contention::{Advice, Patience};
+use super::latched_allocator::keep_first_failure;
 use super::{Draft, Insert, Paper, Placed};
-use crate::error::LogError;
-use crate::lsn::Lsn;
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
 
 static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log buffer, one word");
 static GROUP: Site = Site::new(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_log::device::Device;
-use foxton_log::reader::{self, Summary};
+use foxton_log::read::reader::{self, Summary};
 use foxton_log::{Log, LogOptions, Lsn, OpenError, Opened, Start};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"the log of tests";

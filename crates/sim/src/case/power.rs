@@ -46,8 +46,8 @@ pub fn play_over_power_cuts(
     options.checkpoint_log_bytes = u64::MAX;
     options.sync_interval = Duration::from_hours(1);
     let (point, damage) = match options.durability {
-        Durability::Buffered => (&foxton_log::point::WRITE, Damage::KeepAll),
-        _ => (&foxton_log::point::SYNC, Damage::DropAll),
+        Durability::Buffered => (&foxton_log::failpoint::WRITE, Damage::KeepAll),
+        _ => (&foxton_log::failpoint::SYNC, Damage::DropAll),
     };
     let told = |error: foxton::Error| error.to_string();
     let device = FaultDevice::new();

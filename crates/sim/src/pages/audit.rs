@@ -2,7 +2,8 @@
 
 use super::engine::{IDENTITY, Trouble};
 use foxton_log::device::fault::FaultDevice;
-use foxton_log::{Lsn, Start, reader};
+use foxton_log::read::reader;
+use foxton_log::{Lsn, Start};
 use foxton_store::paged::recovery::record::{Malformed, Record};
 use std::collections::{BTreeMap, BTreeSet};
 

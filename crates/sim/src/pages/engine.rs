@@ -5,7 +5,8 @@ use super::page::{Back, Change, Thing};
 use super::pool::{Pool, PoolError};
 use crate::ledger::mix;
 use foxton_log::device::{Device, fault::FaultDevice};
-use foxton_log::{Log, LogOptions, Lsn, segment};
+use foxton_log::format::segment;
+use foxton_log::{Log, LogOptions, Lsn};
 use foxton_store::paged::recovery::{
     Analysis, PageId, Place, Recovered, RecoveryError, RestartCall, RestartOptions, Transaction,
     Undo, restart::restart,

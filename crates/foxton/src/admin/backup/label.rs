@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use foxton_log::Lsn;
 use foxton_log::device::Device;
-use foxton_log::superblock;
+use foxton_log::format::superblock;
 
 use super::error::Failed;
 use crate::checkpoint::manifest::Manifest;

@@ -50,7 +50,7 @@ use std::time::{Duration, SystemTime};
 use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::device::file::FileDevice;
-use foxton_log::superblock::{self, Superblock, SuperblockError};
+use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 
 use crate::api::database::Database;
 use crate::checkpoint::manifest::Manifest;
@@ -364,7 +364,7 @@ fn labelled(path: &Path) -> Result<(FileDevice, Label)> {
 fn unlabelled(device: &dyn Device) -> String {
     let names = device.list().unwrap_or_default();
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
-    if has(foxton_log::superblock::FILE) {
+    if has(foxton_log::format::superblock::FILE) {
         "it is a database itself, which can be opened as it is"
     } else if has(RESTORE_FILE) {
         "a restore into it has not come to its end"

@@ -24,7 +24,9 @@ use std::sync::Arc;
 
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
-use foxton_log::{mark, segment, superblock};
+use foxton_log::format::clean_shutdown;
+use foxton_log::format::segment;
+use foxton_log::format::superblock;
 
 use super::error::Failed;
 use super::label;
@@ -167,7 +169,7 @@ fn is_of_a_restore(name: &str) -> bool {
 }
 
 fn is_copied(name: &str) -> bool {
-    [manifest::FILE, mark::FILE].contains(&name)
+    [manifest::FILE, clean_shutdown::FILE].contains(&name)
         || segment::first_of(name).is_some()
         || layer::number_of(name).is_some()
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use foxton_log::copy::{Copied, CopyError, Span, copy};
 use foxton_log::device::Device;
-use foxton_log::{Ended, Lsn, OpenError, Start, reader};
+use foxton_log::read::reader;
+use foxton_log::{Ended, Lsn, OpenError, Start};
 
 use super::Told;
 use super::error::Failed;

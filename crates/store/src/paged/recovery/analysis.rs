@@ -12,8 +12,9 @@
 use std::collections::hash_map;
 
 use foxton_log::device::Device;
-use foxton_log::fetch::Fetcher;
-use foxton_log::{Lsn, RecordView, Start, segment};
+use foxton_log::format::segment;
+use foxton_log::read::record_reader::Fetcher;
+use foxton_log::{Lsn, RecordView, Start};
 
 use super::anchor::Anchor;
 use super::error::RecoveryError;

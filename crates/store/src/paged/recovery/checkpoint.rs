@@ -20,7 +20,7 @@
 //! log tells that they were written. Here the tables are exact at the mark, and whoever makes the checkpoint asks.
 
 use foxton_log::Lsn;
-use foxton_log::follow::Follower;
+use foxton_log::read::durable_reader::Follower;
 use foxton_sync::worker::Worker;
 
 use super::analysis;

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::io;
 
-use foxton_log::follow::FollowError;
+use foxton_log::read::durable_reader::FollowError;
 use foxton_log::{LogError, Lsn};
 
 use super::record::Malformed;

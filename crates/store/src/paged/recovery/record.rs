@@ -33,7 +33,7 @@
 
 use std::fmt;
 
-use foxton_log::record::framed_bytes;
+use foxton_log::format::record::framed_bytes;
 use foxton_log::{Log, LogError, Lsn, RecordView};
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;

@@ -15,7 +15,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use foxton_log::follow::Follower;
+use foxton_log::read::durable_reader::Follower;
 
 use super::error::RecoveryError;
 use super::pages::Pages;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
-use foxton_log::fetch::Fetcher;
-use foxton_log::follow::Follower;
+use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::record_reader::Fetcher;
 use foxton_log::{Log, Lsn};
 use foxton_sync::worker::Worker;
 

@@ -22,7 +22,7 @@ use super::space::Space;
 use super::tables::{Entry, PageId, State};
 
 /// Bytes of log that BEGIN takes.
-const BEGIN_BYTES: u64 = foxton_log::record::framed_bytes(0);
+const BEGIN_BYTES: u64 = foxton_log::format::record::framed_bytes(0);
 
 /// A log in which changes to pages are made so that they can be taken back.
 ///
@@ -375,5 +375,5 @@ pub(super) const ROLLED_BACK: &str = "a transaction that is being rolled back do
 
 /// Bytes of log that NESTED takes.
 fn nested_bytes() -> u64 {
-    foxton_log::record::framed_bytes(32)
+    foxton_log::format::record::framed_bytes(32)
 }

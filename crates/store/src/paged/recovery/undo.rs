@@ -11,7 +11,7 @@
 //! * I2 Taking back never wants for room: what it writes was set aside (`space`, I1).
 
 use foxton_log::Lsn;
-use foxton_log::fetch::Fetcher;
+use foxton_log::read::record_reader::Fetcher;
 use foxton_sync::worker::Worker;
 
 use super::error::RecoveryError;

@@ -27,8 +27,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::device::{Device, DeviceFile};
-use crate::lsn::Lsn;
-use crate::record::{ALIGNMENT, u32_at, u64_at};
+use crate::format::lsn::Lsn;
+use crate::format::record::{ALIGNMENT, u32_at, u64_at};
 
 /// Bytes in front of the stream in every segment file.
 pub const HEADER_BYTES: u64 = 4096;

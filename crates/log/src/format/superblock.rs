@@ -21,7 +21,7 @@ use std::fmt;
 use std::io;
 
 use crate::device::Device;
-use crate::record::{u32_at, u64_at};
+use crate::format::record::{u32_at, u64_at};
 
 /// The file that makes a directory a database.
 pub const FILE: &str = "foxton";

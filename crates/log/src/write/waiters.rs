@@ -25,7 +25,7 @@ use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::lsn::Lsn;
+use crate::format::lsn::Lsn;
 
 static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log waiters");
 

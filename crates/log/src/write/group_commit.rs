@@ -11,7 +11,7 @@
 //!
 //! How far the log is written and durable is kept with those who wait for it (`waiters`); durable is
 //! at most written, and written at most the end of the buffer. What the flusher is to do next lies on its
-//! [desk](crate::desk).
+//! [desk](crate::write::flush_requests).
 //!
 //! # Invariants
 //!
@@ -22,7 +22,7 @@
 //! * I3 After any failed call nothing more is written or synced, no wait ends well, and every
 //!   insert is refused. The failure is kept and told to everybody.
 //! * I4 The order is: `output`, then `syncing`, then a latch; the latch of those who wait, then `failure`, then
-//!   what the buffer gives places by. Who gives the output back looks at who waits once it has let go ([`outlet`](crate::outlet)). The flusher does not hold `output` while it syncs, except when a segment ends.
+//!   what the buffer gives places by. Who gives the output back looks at who waits once it has let go ([`outlet`](crate::write::writer_lock)). The flusher does not hold `output` while it syncs, except when a segment ends.
 //! * I5 The buffer refuses before `failure` can be read: who has been told of the failure inserts nothing after it.
 //!
 //! # Orderings
@@ -39,18 +39,18 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::buffer::room::Room;
+use crate::buffer::space_waiters::Room;
 use crate::buffer::{Buffer, Draft, Placed};
-use crate::desk::{DEMAND, Desk, Task};
-use crate::error::{Failure, LogError};
-use crate::lsn::Lsn;
+use crate::failpoint;
+use crate::format::error::{Failure, LogError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{Seal, padding};
+use crate::format::segment::{self, Segment};
 use crate::options::LogOptions;
-use crate::outlet::{Outlet, Owner, Turn};
-use crate::output::{Halt, Output};
-use crate::point;
-use crate::record::{Seal, padding};
-use crate::segment::{self, Segment};
-use crate::waiters::{Reach, Waiters};
+use crate::write::flush_requests::{DEMAND, Desk, Task};
+use crate::write::segment_writer::{Halt, Output};
+use crate::write::waiters::{Reach, Waiters};
+use crate::write::writer_lock::{Outlet, Owner, Turn};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 
@@ -188,7 +188,7 @@ impl Core {
 
     /// Gives the record a place in the log, waiting for room in the buffer if there is none.
     pub(crate) fn insert(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
-        self.pass(worker, &point::INSERT)?;
+        self.pass(worker, &failpoint::INSERT)?;
         if !self.buffer.fits(draft.framed) {
             return self.insert_large(worker, draft);
         }
@@ -295,7 +295,7 @@ impl Core {
             // Only a panic in the device can write bytes and not let go of them.
             return Err(self.fail(worker, panicked()));
         }
-        self.pass(worker, &point::WRITE)?;
+        self.pass(worker, &failpoint::WRITE)?;
         loop {
             let parts = taker.bytes(self.buffer.part());
             let length = parts.iter().map(|part| part.len() as u64).sum();
@@ -313,9 +313,9 @@ impl Core {
         for part in parts {
             let written = output.write(part, &mut |full, end| {
                 self.reached(worker);
-                self.pass(worker, &point::SEGMENT_FULL)?;
+                self.pass(worker, &failpoint::SEGMENT_FULL)?;
                 self.sync_to(worker, full, end)?;
-                self.pass(worker, &point::SEGMENT_NEXT)
+                self.pass(worker, &failpoint::SEGMENT_NEXT)
             });
             written.map_err(|halt| self.halted(worker, halt))?;
         }
@@ -356,7 +356,7 @@ impl Core {
         if self.durable() >= end {
             return Ok(());
         }
-        self.pass(worker, &point::SYNC)?;
+        self.pass(worker, &failpoint::SYNC)?;
         *syncs += 1;
         let name = || segment::name(segment.first);
         segment.file.sync().map_err(|error| {
@@ -369,7 +369,7 @@ impl Core {
                 },
             )
         })?;
-        worker.hooks().pass(&point::SYNCED);
+        worker.hooks().pass(&failpoint::SYNCED);
         self.waiters.advance(Reach::Durable, end);
         drop(syncs);
         // Those who wait for more have asked the flusher.
@@ -404,7 +404,7 @@ impl Core {
             let mut kept = lock(&self.failure);
             let failure = kept.get_or_insert_with(|| StdArc::new(failure));
             let error = LogError::Failed(failure.clone());
-            worker.hooks().pass(&point::FAILED);
+            worker.hooks().pass(&failpoint::FAILED);
             // Before anybody can be told (I5).
             self.buffer.refuse(worker, error.clone());
             error

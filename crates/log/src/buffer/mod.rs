@@ -45,12 +45,12 @@ use foxton_sync::ring::{Completion, Gap, Place, Ring, Taker};
 use foxton_sync::shim::Arc;
 use foxton_sync::worker::Worker;
 
-use crate::error::LogError;
-use crate::lsn::Lsn;
-use crate::record::{Header, Seal, padding};
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
+use crate::format::record::{Header, Seal, padding};
 
 /// One latch, and what is behind it.
-mod turn;
+mod latched_allocator;
 
 /// One latch around allocate and copy.
 mod baseline;
@@ -62,13 +62,13 @@ mod consolidated;
 mod decoupled;
 
 /// Whether two at one word take turns.
-mod patience;
+mod contention;
 
 /// One word, and groups where it is contended; copied outside.
 mod hybrid;
 
 /// Who waits for room.
-pub(crate) mod room;
+pub(crate) mod space_waiters;
 
 /// The buffers to choose from.
 ///

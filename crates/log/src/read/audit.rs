@@ -1,6 +1,6 @@
 //! Looking at all of a log, and naming everything that is wrong with it.
 //!
-//! A [reader](crate::reader) stops at the first thing that is damaged, since nobody may build on what
+//! A [reader](crate::read::reader) stops at the first thing that is damaged, since nobody may build on what
 //! lies behind. This goes on: behind a bad place it looks for the next good record and reads from
 //! there, so that whoever must decide what to do knows how much is lost, and where.
 //!
@@ -13,12 +13,12 @@
 use std::convert::Infallible;
 
 use crate::device::Device;
-use crate::error::{Corruption, Damage, Failure, OpenError};
-use crate::lsn::Lsn;
-use crate::reader::{self, Start, Summary};
-use crate::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, RecordView, Seal};
-use crate::segment::{self, Extent, HeaderFlaw};
-use crate::stream::Stream;
+use crate::format::error::{Corruption, Damage, Failure, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, RecordView, Seal};
+use crate::format::segment::{self, Extent, HeaderFlaw};
+use crate::read::reader::{self, Start, Summary};
+use crate::read::stream::Stream;
 
 /// Findings after which the rest is not told one by one.
 const MOST: usize = 1_000;
@@ -67,7 +67,9 @@ pub struct Audit {
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
 /// use foxton_log::device::{Device, memory::MemoryDevice};
-/// use foxton_log::{Log, LogOptions, Lsn, Start, audit::audit, segment};
+/// use foxton_log::read::audit::audit;
+/// use foxton_log::format::segment;
+/// use foxton_log::{Log, LogOptions, Lsn, Start};
 /// use foxton_sync::worker::Workers;
 ///
 /// let (device, worker) = (Arc::new(MemoryDevice::new()), Workers::new().worker());
@@ -278,8 +280,8 @@ fn next_good(
 mod tests {
     use super::*;
     use crate::device::memory::MemoryDevice;
-    use crate::record::{HEADER_BYTES, Header, payload_check};
-    use crate::segment::Segment;
+    use crate::format::record::{HEADER_BYTES, Header, payload_check};
+    use crate::format::segment::Segment;
 
     /// So many headers that check, of records that reach to the end and do not, and then a good record.
     fn findings(headers: u64) -> Vec<Finding> {

@@ -9,11 +9,11 @@
 //! * I2 Every record before `until` was written whole, so one that is not good is damage.
 
 use crate::device::Device;
-use crate::error::Damage;
-use crate::follow::FollowError;
-use crate::lsn::Lsn;
-use crate::record::{HEADER_BYTES, RecordView, Seal};
-use crate::stream::{self, Stream};
+use crate::format::error::Damage;
+use crate::format::lsn::Lsn;
+use crate::format::record::{HEADER_BYTES, RecordView, Seal};
+use crate::read::durable_reader::FollowError;
+use crate::read::stream::{self, Stream};
 
 /// Bytes read before the record that was asked for.
 const BEFORE: u64 = 48 << 10;
@@ -24,7 +24,7 @@ const BEFORE: u64 = 48 << 10;
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
 /// use foxton_log::device::memory::MemoryDevice;
-/// use foxton_log::fetch::Fetcher;
+/// use foxton_log::read::record_reader::Fetcher;
 /// use foxton_log::{Log, LogOptions, Lsn};
 /// use foxton_sync::worker::Workers;
 ///

@@ -11,10 +11,12 @@ use std::io;
 use foxton_sync::checksum::crc32c;
 
 use crate::device::Device;
-use crate::error::{Corruption, Damage, Failure, OpenError};
-use crate::lsn::Lsn;
-use crate::record::{ALIGNMENT, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes};
-use crate::segment::{self, Extent, HeaderFlaw, Segment};
+use crate::format::error::{Corruption, Damage, Failure, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{
+    ALIGNMENT, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes,
+};
+use crate::format::segment::{self, Extent, HeaderFlaw, Segment};
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;

@@ -40,13 +40,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::error::Failure;
-use crate::lsn::Lsn;
-use crate::mark;
-use crate::output::{Output, closed, create, tell};
-use crate::reader::Found;
-use crate::record::Seal;
-use crate::segment::{self, Extent, Segment};
+use crate::format::clean_shutdown;
+use crate::format::error::Failure;
+use crate::format::lsn::Lsn;
+use crate::format::record::Seal;
+use crate::format::segment::{self, Extent, Segment};
+use crate::read::reader::Found;
+use crate::write::segment_writer::{Output, closed, create, tell};
 
 /// Bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -60,7 +60,7 @@ pub(crate) fn prepare(
 ) -> Result<(Output, u64), Failure> {
     let (from, end) = (found.from, found.summary.end);
     let last = remove_behind(&*device, found.segments, &found.leftovers, end)?;
-    mark::create(&*device)?;
+    clean_shutdown::create(&*device)?;
     let (segment, rewritten) = match (last, found.closed_at) {
         (None, _) => (create(&*device, &identity, Lsn::ZERO, capacity)?, 0),
         (Some(last), Some(lsn)) if lsn >= last.first => {

@@ -20,8 +20,8 @@ use foxton_sync::shim::{Condvar, Mutex, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::lsn::Lsn;
-use crate::waiters::Reach;
+use crate::format::lsn::Lsn;
+use crate::write::waiters::Reach;
 
 /// Whoever asks for something, and who looks whether it has been asked for.
 pub(crate) static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");

@@ -26,9 +26,9 @@
 use std::{io, sync::Arc};
 
 use crate::device::{Device, DeviceFile};
-use crate::error::Failure;
-use crate::lsn::Lsn;
-use crate::record::{u32_at, u64_at};
+use crate::format::error::Failure;
+use crate::format::lsn::Lsn;
+use crate::format::record::{u32_at, u64_at};
 
 /// The file.
 pub const FILE: &str = "closed";

@@ -35,9 +35,9 @@ use foxton_sync::shim::{Mutex, MutexGuard, hint, lock, try_lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::error::LogError;
-use crate::lsn::Lsn;
-use crate::waiters::{REACHED, Reach, Waiters};
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
+use crate::write::waiters::{REACHED, Reach, Waiters};
 
 static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 

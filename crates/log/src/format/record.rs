@@ -17,7 +17,7 @@
 //! * `payload` is the CRC-32C of the payload. It is covered by `check`, so it needs no identity,
 //!   and whoever inserts can compute it before it is known where the record will lie.
 //! * `durable` is how far the log was known to be durable when the record was inserted. This is
-//!   what lets a reader tell a torn end from damage; see [`reader`](crate::reader).
+//!   what lets a reader tell a torn end from damage; see [`reader`](crate::read::reader).
 //!
 //! # Invariants
 //!
@@ -29,7 +29,7 @@ use std::fmt;
 
 use foxton_sync::checksum::crc32c;
 
-use crate::lsn::Lsn;
+use crate::format::lsn::Lsn;
 
 /// Bytes in front of every payload.
 pub const HEADER_BYTES: usize = 24;

@@ -7,11 +7,11 @@ use foxton_sync::shim::{AtomicBool, AtomicU64, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::worker::Worker;
 
 use crate::buffer::{Buffer, BufferKind, Draft, Placed};
-use crate::error::LogError;
-use crate::lsn::Lsn;
-use crate::outlet::{Outlet, Owner};
-use crate::record::{FIRST_OWN_KIND, HEADER_BYTES, Seal, framed_bytes, payload_check};
-use crate::waiters::{Reach, Waiters};
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
+use crate::format::record::{FIRST_OWN_KIND, HEADER_BYTES, Seal, framed_bytes, payload_check};
+use crate::write::waiters::{Reach, Waiters};
+use crate::write::writer_lock::{Outlet, Owner};
 
 /// How far a log without a device is durable.
 #[derive(Debug)]

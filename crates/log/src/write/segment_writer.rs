@@ -11,11 +11,11 @@ use std::io;
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::error::{Failure, LogError};
-use crate::lsn::Lsn;
-use crate::mark;
-use crate::record::{CLOSED, HEADER_BYTES, Header, Seal};
-use crate::segment::{self, Segment};
+use crate::format::clean_shutdown;
+use crate::format::error::{Failure, LogError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{CLOSED, HEADER_BYTES, Header, Seal};
+use crate::format::segment::{self, Segment};
 
 /// Makes the log durable up to an LSN that lies in a segment or at its limit.
 pub(crate) type Sync<'a> = &'a mut dyn FnMut(&Segment, Lsn) -> Result<(), LogError>;
@@ -103,7 +103,7 @@ impl Output {
     }
 
     /// Writes the record that says the log was closed, unless the one that it was opened with is still its
-    /// last; cuts off the space that was reserved behind it, and syncs; then leaves the [`mark`]. Everything
+    /// last; cuts off the space that was reserved behind it, and syncs; then leaves the [`clean_shutdown`](crate::format::clean_shutdown). Everything
     /// before must be durable.
     pub(crate) fn write_closed(&mut self, seal: Seal, sync: Sync<'_>) -> Result<(), Halt> {
         let durable = match self.closed_at {
@@ -120,7 +120,11 @@ impl Output {
             .map_err(Failure::of("shorten", &segment::name(self.segment.first)))?;
         sync(&self.segment, self.at).map_err(Halt::Told)?;
         // Not behind the record itself: that is written again when the log is opened.
-        Ok(mark::write(&*self.device, &self.identity, durable)?)
+        Ok(clean_shutdown::write(
+            &*self.device,
+            &self.identity,
+            durable,
+        )?)
     }
 }
 

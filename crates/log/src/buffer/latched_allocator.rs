@@ -11,8 +11,8 @@ use foxton_sync::site::Site;
 use foxton_sync::worker::Worker;
 
 use super::Placed;
-use crate::error::LogError;
-use crate::lsn::Lsn;
+use crate::format::error::LogError;
+use crate::format::lsn::Lsn;
 
 /// What is behind the latch.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 //!   that to be durable: damage;
 //! * the bad record lies in a segment that has a successor: damage (`segment`, I1);
 //! * a checkpoint was made of the log beyond it, and so of durable bytes: damage;
-//! * the log was closed beyond it, as the [`mark`] says: damage;
+//! * the log was closed beyond it, as the [`clean_shutdown`](crate::format::clean_shutdown) says: damage;
 //! * anything else may have been on its way when the power went: a torn end. A good record
 //!   behind `x` is not enough for damage, since a device may write a later sector first.
 //!
@@ -31,12 +31,12 @@
 use std::fmt;
 
 use crate::device::Device;
-use crate::error::{Damage, Failure, OpenError};
-use crate::lsn::Lsn;
-use crate::mark;
-use crate::record::{CLOSED, FIRST_OWN_KIND, Flaw, RecordView, Seal};
-use crate::segment::Extent;
-use crate::stream::{Rest, Stream, catalogue, damaged};
+use crate::format::clean_shutdown;
+use crate::format::error::{Damage, Failure, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, RecordView, Seal};
+use crate::format::segment::Extent;
+use crate::read::stream::{Rest, Stream, catalogue, damaged};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,7 @@ pub(crate) fn find<E>(
     start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
 ) -> Result<Found, OpenError<E>> {
-    let durable = start.durable.max(mark::read(device, identity)?);
+    let durable = start.durable.max(clean_shutdown::read(device, identity)?);
     let (segments, leftovers) = catalogue(device, identity, start.from)?;
     if segments.is_empty() && durable > start.from {
         return Err(damaged(start.from, Damage::Missing));

@@ -18,8 +18,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::device::LockError;
-use crate::lsn::Lsn;
-use crate::record::{FIRST_OWN_KIND, Flaw, MAX_PAYLOAD};
+use crate::format::lsn::Lsn;
+use crate::format::record::{FIRST_OWN_KIND, Flaw, MAX_PAYLOAD};
 
 /// A call to the device that failed, with the file it was about.
 #[derive(Debug)]

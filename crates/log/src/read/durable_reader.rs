@@ -12,10 +12,10 @@
 use std::convert::Infallible;
 
 use crate::device::Device;
-use crate::error::{Damage, OpenError};
-use crate::lsn::Lsn;
-use crate::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, RecordView, Seal};
-use crate::stream::{self, Stream};
+use crate::format::error::{Damage, OpenError};
+use crate::format::lsn::Lsn;
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, RecordView, Seal};
+use crate::read::stream::{self, Stream};
 
 /// What can go wrong while a log is followed.
 pub type FollowError = OpenError<Infallible>;
@@ -26,7 +26,7 @@ pub type FollowError = OpenError<Infallible>;
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
 /// use foxton_log::device::memory::MemoryDevice;
-/// use foxton_log::follow::Follower;
+/// use foxton_log::read::durable_reader::Follower;
 /// use foxton_log::{Log, LogOptions, Lsn};
 /// use foxton_sync::worker::Workers;
 ///
