@@ -1,6 +1,6 @@
 ------------------------------- MODULE Direct -------------------------------
 (* Weak locks that are only remembered, until somebody asks for a strong one: the protocol of
-   `crates/lock/src/managers/direct.rs`, with its steps D1 to D11, over the lists of `remembered`. One
+   `crates/lock/src/managers/direct/mod.rs`, with its steps D1 to D11, over the lists of `remembered`. One
    granule with several names in it.
 
    The store buffer of each owner's processor is explicit: what it stores goes into the buffer, it reads

@@ -1,6 +1,6 @@
 -------------------------------- MODULE Tails --------------------------------
 (* The document's own form of the lock manager `staged` (`staged:paper`): chains that grow at the tail in two
-   steps, an exchange and a link (`crates/lock/src/managers/staged/tail.rs`), and the same lines of those who
+   steps, an exchange and a link (`crates/lock/src/managers/staged/chain_tail.rs`), and the same lines of those who
    wait behind a latch. One chain, one name. S1..S7 are the points of the document. Every action is one
    atomic step on shared memory; a walk goes from request to request.
 

@@ -1,14 +1,13 @@
 //! What a person or a monitor may ask a lock manager: who holds and awaits what, and how much there
 //! was of everything.
 
-pub use crate::registry::WAIT_BUCKETS;
-pub use crate::usage::{HotName, Usage};
+pub use crate::owner::owner_table::WAIT_BUCKETS;
+pub use crate::owner::wait_stats::{HotName, Usage};
 use crate::{
     mode::Mode,
     name::Name,
-    registry::Registry,
+    owner::{owner_table::Registry, wait_stats::Totals},
     request::{Label, Member, OwnerId, Reason},
-    usage::Totals,
 };
 use foxton_sync::shim::{Ordering, lock};
 

@@ -130,58 +130,34 @@
 //!
 //! # Where to read on
 //!
-//! `tests/scripts` tells what a lock manager does in some sixty small histories; [`reference`](mod@reference)
-//! does it in the plainest code; [`waits`] argues why no deadlock is missed and none has two victims.
+//! `tests/scripts` tells what a lock manager does in some sixty small histories; [`reference`](managers::reference)
+//! does it in the plainest code; [`deadlock`] argues why no deadlock is missed and none has two victims.
 //!
 //! The order of the modules below is the ladder: a module uses only modules listed above it.
 
-/// What can be locked: 24 bytes, with a parent and an order.
+/// Lock names: 24 bytes, with a parent and an order.
 pub mod name;
 
-/// How something is held: compatibility, supremum and parent modes as tables.
+/// Lock modes: compatibility, supremum and parent modes as tables.
 pub mod mode;
 
-/// Asking for a lock, and the answers.
+/// Lock requests and the answers to them.
 pub mod request;
 
-/// What waiting cost, by table, by label and by name.
-mod usage;
-
-/// What one owner holds.
-mod held;
-
-/// What a place keeps between two transactions.
-mod estate;
-
-/// Locks that an owner only remembers.
-mod remembered;
-
-/// What an owner knows of the locks that it remembers.
-mod notes;
-
-/// How much room locks may take.
-mod room;
-
-/// What others may read of an owner, and where it sleeps.
-mod registry;
-
-/// What is kept for one transaction.
+/// Lock owners: a transaction as the lock manager sees it.
 pub mod owner;
 
-/// What a person or a monitor may ask.
+/// Snapshots, statistics and deadlock reports, for people and monitors.
 pub mod inspect;
 
-/// Deadlocks: the walk and the victim.
-pub mod waits;
+/// Deadlock detection: the search for cycles and the choice of the victim.
+pub mod deadlock;
 
-/// The contract.
+/// The contract of a lock manager.
 pub mod manager;
 
-/// Whole tables in the place of many keys.
-mod escalate;
-
-/// The contract in its plainest form.
-pub mod reference;
+/// Lock escalation: one table lock replaces many key locks.
+mod escalation;
 
 /// Implementations of the contract.
 pub mod managers;

@@ -5,12 +5,12 @@
 
 use foxton_lock::{
     any::{Any, Inheritance, Kind, Options},
+    deadlock::VictimPolicy,
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
     request::{Outcome, Patience, Reason, Refusal, Reply},
-    waits::VictimPolicy,
 };
 use foxton_sync::{
     latch,

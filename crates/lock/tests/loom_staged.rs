@@ -24,8 +24,8 @@ use modelled::{
 mod modelled;
 
 #[allow(dead_code, unreachable_pub, reason = "a part of the crate, by itself")]
-#[path = "../src/managers/staged/flags.rs"]
-mod flags;
+#[path = "../src/managers/staged/free_flags.rs"]
+mod free_flags;
 
 const BOTH: [Kind; 2] = [Kind::Staged, Kind::StagedPaper];
 
@@ -357,7 +357,7 @@ fn o5_what_was_unlinked_from_a_tail_is_not_met_again() {
 fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
     for words in [[0, 0], [0, 1]] {
         model(move || {
-            let flags = Arc::new(flags::Flags::new());
+            let flags = Arc::new(free_flags::Flags::new());
             flags.fill();
             let cells = [Cell::new(), Cell::new()];
             let bytes = if words[0] == words[1] { [0, 1] } else { [0, 0] };
@@ -367,7 +367,7 @@ fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
                     assert!(!flags.flip(word, done(byte)));
                 }
             }
-            let work = move |at: usize, flags: &flags::Flags, cells: &[Arc<Cell>; 2]| {
+            let work = move |at: usize, flags: &free_flags::Flags, cells: &[Arc<Cell>; 2]| {
                 cells[at].write();
                 let is_last = flags.flip(words[at], done(bytes[at]));
                 if is_last {
@@ -385,8 +385,8 @@ fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
     }
 }
 
-fn done(byte: u32) -> flags::Done {
-    let mut done = flags::Done::default();
+fn done(byte: u32) -> free_flags::Done {
+    let mut done = free_flags::Done::default();
     done.add(byte);
     done
 }

@@ -15,13 +15,13 @@
 
 use foxton_lock::{
     any::{Any, Fences, Inheritance, Kind, Options},
+    deadlock::VictimPolicy,
     inspect::Snapshot,
     manager::LockManager,
     mode::Mode,
     name::{Class, KeyHasher, Name},
     owner::{Owner, OwnerId, Savepoint, Scan},
     request::{Outcome, Patience, Reason, Refusal, Reply},
-    waits::VictimPolicy,
 };
 use foxton_sync::{
     latch,

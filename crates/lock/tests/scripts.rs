@@ -6,12 +6,12 @@
 
 use foxton_lock::{
     any::{Any, Inheritance, Kind, Options},
+    deadlock::VictimPolicy,
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
     owner::{Owner, Savepoint},
     request::{Member, Outcome, Patience, Reason, Refusal, Reply},
-    waits::VictimPolicy,
 };
 use foxton_sync::{
     latch,

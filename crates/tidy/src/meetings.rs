@@ -140,18 +140,22 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"log buffer, one word\"",
     ),
     (
-        "crates/lock/src/registry.rs",
+        "crates/lock/src/owner/owner_table.rs",
         16,
         "\"lock wait\" for the wait, who waits for whom, and what it cost; an owner's place is taken and given back with its worker (\"worker registry\"); labels are for people",
     ),
-    ("crates/lock/src/remembered.rs", 9, "\"remembered locks\""),
     (
-        "crates/lock/src/remembered/entry.rs",
+        "crates/lock/src/owner/remembered/mod.rs",
+        9,
+        "\"remembered locks\"",
+    ),
+    (
+        "crates/lock/src/owner/remembered/entry.rs",
         2,
         "none: its `lock` says what an entry locks",
     ),
     (
-        "crates/lock/src/waits.rs",
+        "crates/lock/src/deadlock/mod.rs",
         2,
         "reports of deadlocks: \"lock detection\" was passed on the way",
     ),
@@ -161,7 +165,7 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"inherited locks\": when an owner is made, and by `verify`",
     ),
     (
-        "crates/lock/src/managers/direct.rs",
+        "crates/lock/src/managers/direct/mod.rs",
         2,
         "what revoking has cost: \"lock revocation\"",
     ),
@@ -171,17 +175,17 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"lock granule\", and \"lock revocation\" for what a walk sets; a granule becomes biased again once for each time it was revoked",
     ),
     (
-        "crates/lock/src/managers/sharded/detect.rs",
+        "crates/lock/src/managers/sharded/detector.rs",
         3,
         "\"lock detector\" by who rings; the thread that hears is the other side",
     ),
     (
-        "crates/lock/src/managers/staged/flags.rs",
+        "crates/lock/src/managers/staged/free_flags.rs",
         1,
         "\"lock chain\"",
     ),
     (
-        "crates/lock/src/managers/staged/index.rs",
+        "crates/lock/src/managers/staged/lock_index.rs",
         8,
         "\"lock segments\"",
     ),
@@ -191,12 +195,12 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"lock wait\" and \"lock chain\"; \"lock segments\" for a segment that nobody has had",
     ),
     (
-        "crates/lock/src/managers/staged/leaving.rs",
+        "crates/lock/src/managers/staged/unlink.rs",
         2,
         "\"lock chain\", with the release",
     ),
     (
-        "crates/lock/src/managers/staged/word.rs",
+        "crates/lock/src/managers/staged/chain_word.rs",
         1,
         "\"lock chain\", with the request or the release",
     ),
@@ -221,12 +225,12 @@ const COUNTED_ELSEWHERE: &[(&str, usize, &str)] = &[
         "\"admission\", as often as the admission tells its callers",
     ),
     (
-        "crates/lock/src/managers/staged/stack.rs",
+        "crates/lock/src/managers/staged/chain_stack.rs",
         2,
         "\"lock chain\", once for a request and once for its release",
     ),
     (
-        "crates/lock/src/managers/staged/tail.rs",
+        "crates/lock/src/managers/staged/chain_tail.rs",
         5,
         "\"lock chain\", once for a request and once for its release",
     ),

@@ -328,7 +328,7 @@ mod tests {
     const IN_A_LATCH: [&str; 4] = [
         "/rustc/library/core/src/sync/atomic.rs",
         "/w/crates/sync/src/latch/spin.rs",
-        "/w/crates/lock/src/managers/bucket.rs",
+        "/w/crates/lock/src/managers/latched/bucket.rs",
         "/w/crates/foxton/src/txn/read.rs",
     ];
 

@@ -5,11 +5,10 @@
 
 use super::{Any, Inheritance, Kind, Options};
 use crate::{
-    held::LAST_ORDER,
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
-    owner::{Owner, Savepoint},
+    owner::{Owner, Savepoint, lock_list::LAST_ORDER},
     request::Reason,
 };
 use foxton_sync::worker::{Worker, Workers};

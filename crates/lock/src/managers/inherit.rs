@@ -43,13 +43,15 @@
 //! `PASSED_OVER` transactions, for a lock that lies idle costs nobody anything.
 
 use crate::{
-    held::Entry,
     inspect::{self, Snapshot, Stats},
     manager::{LockManager, forward},
     mode::{Mode, Set},
     name::{Class, Name},
-    owner::{Owner, Savepoint, Scan},
-    registry::{Record, Registry, add},
+    owner::{
+        Owner, Savepoint, Scan,
+        lock_list::Entry,
+        owner_table::{Record, Registry, add},
+    },
     request::{Patience, Reply},
 };
 use foxton_sync::{

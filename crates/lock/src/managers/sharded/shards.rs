@@ -9,12 +9,9 @@
 //!   others have one at a time. So nobody waits in a circle for latches.
 
 use crate::{
-    held,
-    managers::{
-        heads::Heads,
-        queued::{Buckets, assert_suits},
-    },
+    managers::latched::{Buckets, assert_suits, bucket_entries::Heads},
     name::{Class, Name},
+    owner::lock_list,
 };
 use foxton_sync::{
     cache_line::{CachePadded, prefetch_to_write},
@@ -348,8 +345,8 @@ impl<W: World> Buckets for Shards<W> {
     fn with_each<'l>(
         &self,
         worker: &Worker,
-        mut locks: impl Iterator<Item = &'l held::Entry>,
-        mut body: impl FnMut(&'l held::Entry, &mut Heads),
+        mut locks: impl Iterator<Item = &'l lock_list::Entry>,
+        mut body: impl FnMut(&'l lock_list::Entry, &mut Heads),
     ) {
         let mut next = locks.next();
         while next.is_some() {

@@ -28,18 +28,17 @@
 //! releases learns by C4 that somebody waits, and who leaves the line is under its latch (L4).
 
 use super::{
-    chains::{Chains, Holder},
-    index::{Index, Rule},
-    line::{Lines, Obstacle},
+    chain::{Chains, Holder},
+    lock_index::{Index, Rule},
+    wait_queue::{Lines, Obstacle},
 };
 use crate::{
-    escalate,
+    deadlock::{Detector, VictimPolicy},
+    escalation,
     mode::{Mode, Set},
     name::Name,
-    owner::Owner,
-    registry::Registry,
+    owner::{Owner, owner_table::Registry},
     request::{Blocker, OwnerId, Reply},
-    waits::{Detector, VictimPolicy},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -142,7 +141,7 @@ impl<C: Chains> Staged<C> {
         name: Name,
         mode: Mode,
     ) -> Reply {
-        owner.refuse_for_room(name, mode, escalate::holders_of_most(self, worker))
+        owner.refuse_for_room(name, mode, escalation::holders_of_most(self, worker))
     }
 
     /// Who has the place of `owner` now. A lock that is inherited outlives the transaction that took it.

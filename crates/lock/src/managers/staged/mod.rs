@@ -80,50 +80,50 @@
 //! its older rule of reclaiming memory, under which one stalled transaction makes memory grow.
 
 /// Flags in bytes, one level above the other.
-mod flags;
+mod free_flags;
 
 /// A request, and the segments that requests come in.
 mod request;
 
 /// Where requests come from, and where they go.
-mod index;
+mod lock_index;
 
 /// What the two forms of chains have in common.
-mod chains;
+mod chain;
 
 /// All that decides whether a request is granted at once.
-mod word;
+mod chain_word;
 
 /// Who waits in front of a chain.
-mod line;
+mod wait_queue;
 
 /// How requests leave a chain that grows at the front.
-mod leaving;
+mod unlink;
 
 /// Chains that grow at the front, by one step.
-mod stack;
+mod chain_stack;
 
 /// Chains that grow at the tail, by two steps: the document's form.
-mod tail;
+mod chain_tail;
 
 /// The parts of the manager, over either form.
 mod manager;
 
 /// The end of a lock or of a wait, and who is let through by it.
-mod ending;
+mod wakeup;
 
 /// Asking for a lock that is not simply granted.
-mod asking;
+mod acquire;
 
 /// Holders and waiters, for people.
-mod seeing;
+mod snapshot;
 
 /// The contract, over all of these.
-mod calls;
+mod contract;
 
+pub use chain_stack::Stacks;
+pub use chain_tail::Tails;
 pub use manager::Staged;
-pub use stack::Stacks;
-pub use tail::Tails;
 
-pub(crate) use index::Rule;
+pub(crate) use lock_index::Rule;
 pub(crate) use request::MOST_REQUESTS;

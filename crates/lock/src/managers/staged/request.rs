@@ -22,7 +22,7 @@
 //! * I2  A segment is taken anew only when all its requests have been unlinked, and whoever might
 //!   still look at one of them has unpinned since.
 
-use super::flags::{Flags, WIDTH};
+use super::free_flags::{Flags, WIDTH};
 use crate::{
     mode::{Mode, Set},
     name::Name,

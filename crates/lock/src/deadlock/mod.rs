@@ -1,0 +1,526 @@
+//! Deadlocks: found when a wait begins, ended by one victim.
+//!
+//! A waiter waits for every holder of an incompatible mode (a *hard* edge) and for every earlier
+//! waiter of one (a *soft* edge: first come, first served). Every edge starts at somebody who waits,
+//! and the only moment at which an edge between two waiting owners appears is when one of them
+//! enters a queue. So a new cycle passes through whoever just entered, and each walks the graph from
+//! itself, once, after entering. Of the members of a cycle the last to enter sees all the others
+//! waiting: no cycle is missed.
+//!
+//! # The walk
+//!
+//! One queue at a time, under its latch; nothing is held from one queue to the next, so threads
+//! outside the cycle go on. What was seen may be outdated when the next queue is seen. Therefore a
+//! cycle that was found is checked again, edge by edge in its order, with the same wait tickets:
+//!
+//! * An owner that waits neither gains nor loses locks, but for one that is lent to it (I3 of `queued`): while it has
+//!   that nobody is in its way, and who takes it away was running. If its ticket was seen before the check
+//!   began and is still in the queue when its turn comes, it waited all along, and an edge to it
+//!   that was there during the check was there when the check began.
+//! * So when the check passes, all edges existed together, at the moment the check began.
+//!
+//! # One victim
+//!
+//! Two members may find one cycle at once. Both choose by the same properties of the same waits,
+//! so they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
+//! a victim other than the walker itself, the walk is repeated: one wait may close two cycles.
+
+mod wait_edges;
+
+use crate::{
+    inspect::DeadlockReport,
+    mode::Mode,
+    owner::owner_table::{Registry, WaitTicket, Waiting},
+    request::Member,
+};
+use foxton_sync::{
+    shim::{Mutex, lock},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use smallvec::SmallVec;
+use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
+
+pub(crate) use wait_edges::{Reach, Via};
+
+/// Who of a cycle gives way.
+///
+/// What gave way and is run again should not give way for ever. So its owner may be told how often that
+/// was ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and the first two policies count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum VictimPolicy {
+    /// Who holds the fewest locks, counted double for each time that it gave way before; of those the
+    /// youngest. So a small transaction gives way to one a thousand times its size ten times at most.
+    #[default]
+    LeastWork,
+    /// Who gave way least often before; of those, whose transaction began last.
+    Youngest,
+    /// Whose wait began last, and so closed the cycle, however often it gave way before.
+    Requester,
+}
+
+impl VictimPolicy {
+    /// Which of `cycle` gives way. Depends on nothing but the waits themselves, so that everybody
+    /// who finds the cycle chooses alike.
+    pub(crate) fn choose(self, cycle: &[Waiting]) -> usize {
+        let index = match self {
+            Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
+                let wait = &cycle[at];
+                (wait.worth(), Reverse(wait.begun), Reverse(wait.id))
+            }),
+            Self::Youngest => (0..cycle.len()).min_by_key(|&at| {
+                let wait = &cycle[at];
+                (wait.defeats, Reverse(wait.begun), Reverse(wait.id))
+            }),
+            Self::Requester => (0..cycle.len()).max_by_key(|&at| (cycle[at].since, cycle[at].id)),
+        };
+        index.expect("a cycle has members")
+    }
+}
+
+foxton_sync::named! {
+    VictimPolicy, "victim policy":
+    LeastWork = "least-work",
+    Youngest = "youngest",
+    Requester = "requester",
+}
+
+/// How one owner stands in the way of another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) mode: Mode,
+    pub(crate) holds: bool,
+}
+
+/// A lock table, as the walk sees it. Each method takes one latch.
+pub(crate) trait Graph {
+    fn registry(&self) -> &Registry;
+
+    /// For whom `waiting` waits; `None` if it stands in its queue no longer. `target` is looked for
+    /// among the earlier waiters.
+    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach>;
+
+    /// How `blocker` stands in the way of `waiting`, if both are still as they were.
+    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way>;
+
+    /// Ends the wait of a victim, and says whether it was this call that ended it.
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool;
+
+    /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim might be the first to
+    /// ask for it again, and would close the same cycle once more.
+    fn let_none_pass(&self, _worker: &Worker, _waiting: &Waiting) {}
+}
+
+/// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
+static WALK: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detection");
+
+/// Finds deadlocks and remembers the last of them.
+#[derive(Debug, Default)]
+pub(crate) struct Detector {
+    policy: VictimPolicy,
+    recent: Mutex<VecDeque<DeadlockReport>>,
+}
+
+/// How many reports are kept.
+const RECENT: usize = 64;
+
+/// One owner met on the walk, and in whose way it stands.
+struct Visit {
+    waiting: Waiting,
+    parent: usize,
+}
+
+impl Detector {
+    pub(crate) fn new(policy: VictimPolicy) -> Self {
+        Self {
+            policy,
+            recent: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> VictimPolicy {
+        self.policy
+    }
+
+    pub(crate) fn recent(&self) -> Vec<DeadlockReport> {
+        lock(&self.recent).iter().cloned().collect()
+    }
+
+    pub(crate) fn remember(&self, cycle: Vec<Member>) {
+        let mut recent = lock(&self.recent);
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(DeadlockReport {
+            at: SystemTime::now(),
+            cycle,
+        });
+    }
+
+    /// Ends every deadlock that `start`, which just entered its queue and found `first` there, has
+    /// closed.
+    #[inline]
+    pub(crate) fn check(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+        if first.may_lead_back(graph.registry()) {
+            self.walk(graph, worker, start, first);
+        }
+    }
+
+    #[cold]
+    fn walk(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+        each_cycle(graph, worker, start, first, |cycle| {
+            let Some(ways) = confirm(graph, worker, cycle) else {
+                return;
+            };
+            let victim = self.policy.choose(cycle);
+            let members = describe(graph.registry(), cycle, &ways, victim);
+            // Before: the victim may be back before we are.
+            let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
+            others.for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
+            if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
+                self.remember(members);
+            }
+        });
+    }
+}
+
+/// Has `end` look again at every cycle that goes through `start`, where `first` was found, and end it if it is there.
+pub(crate) fn each_cycle(
+    graph: &impl Graph,
+    worker: &Worker,
+    start: &Waiting,
+    first: Reach,
+    mut end: impl FnMut(&[Waiting]),
+) {
+    let mut reach = Some(first);
+    while let Some(first) = reach {
+        let Some(cycle) = find_cycle(graph, worker, start, first) else {
+            return;
+        };
+        end(&cycle);
+        // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
+        // the look failed somebody went on, so this ends. `None`: `start` waits no longer.
+        reach = graph.reach(worker, start, start.id.place());
+    }
+}
+
+/// A path from `start` back to itself: each waits for the next, the last for the first.
+fn find_cycle(
+    graph: &impl Graph,
+    worker: &Worker,
+    start: &Waiting,
+    first: Reach,
+) -> Option<Vec<Waiting>> {
+    let registry = graph.registry();
+    let target = start.id.place();
+    let mut seen = Places::new(registry.place_count());
+    seen.insert(target);
+    let mut visits = vec![Visit {
+        waiting: start.clone(),
+        parent: 0,
+    }];
+    let mut open: Vec<usize> = Vec::new();
+    let mut next = Some((0, first));
+    loop {
+        worker.account().passed(&WALK);
+        let mut again = None;
+        if let Some((at, reach)) = next.take() {
+            match absorb(
+                registry,
+                &mut visits,
+                &mut open,
+                &mut seen,
+                target,
+                at,
+                reach,
+            ) {
+                Absorbed::Closed(last) => return Some(path_to(&visits, last)),
+                Absorbed::Whole => {}
+                Absorbed::Outdated => again = Some(at),
+            }
+        }
+        let at = match again {
+            Some(at) => at,
+            None => open.pop()?,
+        };
+        let reach = graph.reach(worker, &visits[at].waiting, target);
+        next = reach.map(|reach| (at, reach));
+    }
+}
+
+/// What came of adding one queue to the walk.
+enum Absorbed {
+    /// A cycle closes, and this is its last visit.
+    Closed(usize),
+    /// No cycle closes here.
+    Whole,
+    /// A step has ended meanwhile. Who stands in its way may stand in the way of others, too, and was
+    /// named once: the queue has to be asked again. It ends, for each time a wait has ended.
+    Outdated,
+}
+
+/// Adds what one queue said to the walk.
+fn absorb(
+    registry: &Registry,
+    visits: &mut Vec<Visit>,
+    open: &mut Vec<usize>,
+    seen: &mut Places,
+    target: u32,
+    at: usize,
+    reach: Reach,
+) -> Absorbed {
+    // Where each step stands among the visits.
+    let mut places: SmallVec<[usize; 8]> = SmallVec::new();
+    for step in &reach.steps {
+        let parent = match step.via {
+            Via::Start => at,
+            Via::Step(index) => places[index],
+        };
+        let waiting = registry.record(step.wait.place).waiting();
+        let Some(waiting) = waiting.filter(|waiting| waiting.ticket == step.wait.ticket) else {
+            return Absorbed::Outdated;
+        };
+        visits.push(Visit { waiting, parent });
+        places.push(visits.len() - 1);
+    }
+    let visit_of = |via: Via| match via {
+        Via::Start => at,
+        Via::Step(index) => places[index],
+    };
+    if let Some(via) = reach.target {
+        return Absorbed::Closed(visit_of(via));
+    }
+    for &(place, via) in &reach.holders {
+        let parent = visit_of(via);
+        // What a place keeps is about to be taken away: nobody waits for the place's transaction.
+        let record = registry.record(place);
+        if record.keeps(visits[parent].waiting.name) {
+            continue;
+        }
+        if place == target {
+            return Absorbed::Closed(parent);
+        }
+        if let Some(waiting) = record.waiting()
+            && seen.insert(place)
+        {
+            visits.push(Visit { waiting, parent });
+            open.push(visits.len() - 1);
+        }
+    }
+    Absorbed::Whole
+}
+
+fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
+    let mut path = vec![visits[last].waiting.clone()];
+    let mut at = last;
+    while at != 0 {
+        at = visits[at].parent;
+        path.push(visits[at].waiting.clone());
+    }
+    path.reverse();
+    path
+}
+
+/// Whether all edges of `cycle` still exist, and what they are.
+fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[Waiting]) -> Option<Vec<Way>> {
+    if is_kept(graph.registry(), cycle) {
+        return None;
+    }
+    let way = |(waiting, blocker): (&Waiting, &Waiting)| {
+        graph.in_the_way(worker, waiting, blocker.id.place())
+    };
+    edges(cycle).map(way).collect()
+}
+
+/// Each of a cycle, and for whom it waits.
+pub(crate) fn edges(cycle: &[Waiting]) -> impl Iterator<Item = (&Waiting, &Waiting)> {
+    cycle.iter().zip(cycle.iter().cycle().skip(1))
+}
+
+/// Whether somebody of `cycle` waits only for what a place keeps: that is about to be taken away. Not under a latch
+/// (I3 of `registry`).
+///
+/// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs to the transaction that waits there:
+/// it keeps nothing new while it waits, and what is taken away from a place is gone from its queue before it is kept no more.
+pub(crate) fn is_kept(registry: &Registry, cycle: &[Waiting]) -> bool {
+    edges(cycle).any(|(waiting, blocker)| {
+        let record = registry.record(blocker.id.place());
+        record.keeps(waiting.name)
+    })
+}
+
+/// The cycle for people.
+pub(crate) fn describe(
+    registry: &Registry,
+    cycle: &[Waiting],
+    ways: &[Way],
+    victim: usize,
+) -> Vec<Member> {
+    let now = registry.now();
+    let members = cycle.iter().zip(ways).enumerate();
+    members
+        .map(|(at, (waiting, way))| Member {
+            owner: waiting.id,
+            label: registry.record(waiting.id.place()).label_of(waiting.id),
+            age: now.saturating_sub(waiting.begun),
+            lock_count: waiting.lock_count,
+            awaited: (waiting.name, waiting.mode),
+            behind: way.mode,
+            behind_holder: way.holds,
+            victim: at == victim,
+        })
+        .collect()
+}
+
+/// A set of places.
+struct Places(SmallVec<[u64; 16]>);
+
+impl Places {
+    fn new(count: u32) -> Self {
+        Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
+    }
+
+    /// Whether `place` was not in the set.
+    fn insert(&mut self, place: u32) -> bool {
+        let (word, bit) = (place as usize / 64, 1 << (place % 64));
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wait_edges::Step;
+    use super::*;
+    use crate::name::Name;
+    use crate::request::OwnerId;
+    use foxton_sync::{
+        clock::now,
+        park::Ticket,
+        shim::{AtomicU64, Ordering},
+    };
+    use std::time::Duration;
+
+    fn waiting(place: u32, lock_count: usize, begun: u64) -> Waiting {
+        Waiting {
+            id: OwnerId::new(place, 1),
+            ticket: Ticket::from_sequence(1),
+            name: Name::table(1),
+            mode: Mode::X,
+            since: now(),
+            lock_count,
+            begun: Duration::from_nanos(begun),
+            defeats: 0,
+        }
+    }
+
+    fn defeated(defeats: u32, waiting: Waiting) -> Waiting {
+        Waiting { defeats, ..waiting }
+    }
+
+    #[test]
+    fn least_work_prefers_few_locks_then_the_youngest_then_the_larger_id() {
+        let choose = |cycle: &[Waiting]| VictimPolicy::LeastWork.choose(cycle);
+        assert_eq!(
+            choose(&[waiting(0, 3, 9), waiting(1, 2, 1), waiting(2, 4, 9)]),
+            1
+        );
+        assert_eq!(
+            choose(&[waiting(0, 2, 5), waiting(1, 2, 7), waiting(2, 2, 6)]),
+            1
+        );
+        assert_eq!(
+            choose(&[waiting(5, 2, 7), waiting(9, 2, 7), waiting(7, 2, 7)]),
+            1
+        );
+    }
+
+    #[test]
+    fn who_gave_way_often_gives_way_no_more() {
+        let large = waiting(0, 1000, 1);
+        let lost = |defeats| {
+            let cycle = [large.clone(), defeated(defeats, waiting(1, 1, 9))];
+            VictimPolicy::LeastWork.choose(&cycle) == 1
+        };
+        assert_eq!((0..100).take_while(|&defeats| lost(defeats)).count(), 9);
+        assert!(!lost(u32::MAX));
+
+        let young_again = defeated(1, waiting(1, 1, 9));
+        assert_eq!(VictimPolicy::Youngest.choose(&[large, young_again]), 0);
+    }
+
+    /// Place 0 has just begun to wait behind 1, which is about to go, and for 2, which waits for 0.
+    struct StepEnds {
+        registry: Registry,
+        condemned: AtomicU64,
+    }
+
+    impl Graph for StepEnds {
+        fn registry(&self) -> &Registry {
+            &self.registry
+        }
+
+        fn reach(&self, _: &Worker, waiting: &Waiting, _: u32) -> Option<Reach> {
+            let way = if waiting.id.place() == 0 { 2 } else { 0 };
+            let mut reach = Reach::default();
+            reach.holders.push((way, Via::Start));
+            // The victim waits no longer.
+            (self.condemned.load(Ordering::Relaxed) == 0).then_some(reach)
+        }
+
+        fn in_the_way(&self, _: &Worker, _: &Waiting, _: u32) -> Option<Way> {
+            let mode = Mode::X;
+            Some(Way { mode, holds: true })
+        }
+
+        fn condemn(&self, _: &Worker, _: WaitTicket, _: Vec<Member>) -> bool {
+            self.condemned.fetch_add(1, Ordering::Relaxed) == 0
+        }
+    }
+
+    #[test]
+    fn who_was_named_for_a_step_that_has_ended_is_not_lost() {
+        let graph = StepEnds {
+            registry: Registry::new(),
+            condemned: AtomicU64::new(0),
+        };
+        for place in 0..3 {
+            assert_eq!(graph.registry.claim(), place);
+        }
+        let start = waiting(0, 1, 1);
+        graph.registry.record(0).publish(start.clone());
+        graph.registry.record(2).publish(waiting(2, 1, 1));
+        // What the queue said while 1 still stood there: 2 is in its way, and so not named again.
+        let mut first = Reach::default();
+        let wait = waiting(1, 1, 1).wait_ticket();
+        first.steps.push(Step {
+            wait,
+            via: Via::Start,
+        });
+        first.holders.push((2, Via::Step(0)));
+        let detector = Detector::new(VictimPolicy::default());
+        let worker = foxton_sync::worker::Workers::new().worker();
+        detector.check(&graph, &worker, &start, first);
+        assert_eq!(graph.condemned.into_inner(), 1);
+    }
+
+    #[test]
+    fn everybody_who_finds_a_cycle_chooses_the_same_member() {
+        let cycle: Vec<Waiting> = (0..5).map(|i| waiting(i, (i % 2) as usize, 7)).collect();
+        for policy in VictimPolicy::ALL {
+            let chosen: Vec<OwnerId> = (0..cycle.len())
+                .map(|turn| {
+                    let mut cycle = cycle.clone();
+                    cycle.rotate_left(turn);
+                    cycle[policy.choose(&cycle)].id
+                })
+                .collect();
+            assert!(chosen.windows(2).all(|pair| pair[0] == pair[1]), "{policy}");
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+    }
+}

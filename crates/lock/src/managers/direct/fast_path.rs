@@ -1,0 +1,101 @@
+//! The shortest ways: D1, D2 and D12 for the most frequent requests. What they leave is for `ask`.
+
+use super::{Direct, granule::Granule};
+use crate::{
+    mode::Mode,
+    name::{Block, Class, Name},
+    owner::{
+        Owner,
+        remembered::{Bits, Shared},
+    },
+};
+
+/// What came of the shortest way.
+pub(super) enum AtOnce<'m> {
+    /// The owner has it already.
+    Held,
+    /// An entry says so now (D2, D12), and this is the granule to look at for D3.
+    Noted(&'m Granule),
+}
+
+/// D12 for a key whose block is that of the latest entry: what is asked for after its neighbour.
+#[inline(never)]
+fn share_neighbour(owner: &mut Owner, block: Block, bit: u64) -> Option<Shared> {
+    let (list, notes) = owner.list_and_notes();
+    // A key that may be held by itself is asked for by itself (I2 of `notes`).
+    if notes.may_have_single(block.hash()) {
+        return None;
+    }
+    let shared = list.share_in_latest(block, bit);
+    if shared == Some(Shared::Now) {
+        notes.count();
+    }
+    shared
+}
+
+/// The shortest ways: nothing on them calls anything, but where a key is not the first of its block.
+impl Direct {
+    /// D1 and D2 for the most frequent requests: a short key, shared, in a granule that is biased, whose block
+    /// is new to the owner or was the last to be new; and an intention on a table. `None`: nothing was done.
+    #[inline(always)]
+    pub(super) fn remember_at_once(
+        &self,
+        owner: &mut Owner,
+        name: &Name,
+        mode: Mode,
+    ) -> Option<AtOnce<'_>> {
+        match name.block_bit() {
+            Some((block, bit)) if mode == Mode::S => self.share_at_once(owner, block, bit),
+            None if name.class() == Class::Table => self.intend_at_once(owner, name, mode),
+            _ => None,
+        }
+    }
+
+    /// The key of `block` with this bit.
+    #[inline(always)]
+    fn share_at_once(&self, owner: &mut Owner, block: Block, bit: u64) -> Option<AtOnce<'_>> {
+        if !owner.notes.is_open_to(self.home) {
+            return None;
+        }
+        let hash = block.hash();
+        let granule = self.key_granule(hash);
+        if !granule.is_biased() {
+            return None;
+        }
+        if !owner.notes.meet(hash) {
+            return match share_neighbour(owner, block, bit)? {
+                Shared::Now => Some(AtOnce::Noted(granule)),
+                Shared::Already => Some(AtOnce::Held),
+            };
+        }
+        let (list, notes) = owner.list_and_notes();
+        if !list.append_at_once(block, Bits { keys: bit, gaps: 0 }) {
+            return None;
+        }
+        notes.count();
+        Some(AtOnce::Noted(granule))
+    }
+
+    /// An intention on a table, which is new to the owner or among those asked for last.
+    #[inline(always)]
+    fn intend_at_once(&self, owner: &mut Owner, name: &Name, mode: Mode) -> Option<AtOnce<'_>> {
+        if !owner.notes.is_open_to(self.home) || !mode.is_weak(Class::Table) {
+            return None;
+        }
+        if owner.notes.is_table_held(name, mode) {
+            // Not if it is time to ask for all of it (D14).
+            return (!owner.is_to_look()).then_some(AtOnce::Held);
+        }
+        let hash = name.hash() as u32;
+        let granule = self.table_granule(hash);
+        let (list, notes) = owner.list_and_notes();
+        let noted =
+            granule.is_biased() && notes.meet(hash) && list.append_lock_at_once(*name, hash, mode);
+        if !noted {
+            return None;
+        }
+        notes.count();
+        notes.note_table(*name, mode); // Forgotten if the entry is taken back.
+        Some(AtOnce::Noted(granule))
+    }
+}

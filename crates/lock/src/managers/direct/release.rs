@@ -1,0 +1,189 @@
+//! Giving back: D10 and D11, single names, and what a wait that came to nothing was counted for.
+//!
+//! # Orderings
+//!
+//! * O1  lowering the mark (Release, in [`direct`](super)) to reading it at the end of a transaction
+//!   (Acquire): who finds it lowered sees what was touched.
+
+use super::granule::Granule;
+use super::{Direct, LIST};
+use crate::{
+    mode::Mode,
+    name::Name,
+    owner::{
+        Owner, Pending, lock_list,
+        owner_table::Wakes,
+        remembered::{Converted, Remembered},
+        remembered_index::Found,
+    },
+};
+use foxton_sync::{shim::Ordering, worker::Worker};
+
+impl Direct {
+    /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
+    pub(super) fn counted(&self, owner: &Owner) -> Option<&Granule> {
+        let Pending {
+            name,
+            hash,
+            mode,
+            converts,
+            ..
+        } = owner.pending?;
+        let was_strong = converts.is_some_and(|at| !owner.held.at(at).mode.is_weak(name.class()));
+        let counts = !was_strong && !mode.is_weak(name.class());
+        counts.then(|| self.granule(&name, hash))
+    }
+
+    pub(super) fn discount(&self, worker: &Worker, granule: Option<&Granule>) {
+        if let Some(granule) = granule {
+            self.leave(worker, granule);
+        }
+    }
+
+    /// Gives back a real lock that is no longer among those held.
+    pub(super) fn give_back<'m>(
+        &'m self,
+        worker: &Worker,
+        entry: &lock_list::Entry,
+        wakes: &mut Wakes<'m>,
+    ) {
+        self.real.give_back(worker, entry, wakes);
+        if !entry.mode.is_weak(entry.name.class()) {
+            self.leave(worker, self.granule(&entry.name, entry.hash));
+        }
+    }
+
+    /// Gives back a lock that was remembered and has become real.
+    fn give_back_converted<'m>(
+        &'m self,
+        worker: &Worker,
+        (name, slot, mode): (Name, u32, Mode),
+        wakes: &mut Wakes<'m>,
+    ) {
+        let entry = lock_list::Entry::loose(name, name.hash() as u32, slot, mode);
+        self.real.give_back(worker, &entry, wakes);
+    }
+
+    /// Gives back a name that is remembered, if it is.
+    pub(super) fn release_remembered(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        name: Name,
+    ) -> bool {
+        let hash = name.near_hash();
+        let Found::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
+            return false;
+        };
+        owner.count_in_time();
+        if let Some(slot) = self.take_back(worker, owner, (index, hash), name) {
+            let mut wakes = Wakes::new();
+            self.give_back_converted(worker, (name, slot, mode), &mut wakes);
+        }
+        true
+    }
+
+    /// Gives back what is remembered since the savepoint of this order.
+    pub(super) fn release_remembered_since<'m>(
+        &'m self,
+        worker: &Worker,
+        owner: &mut Owner,
+        since: u32,
+        wakes: &mut Wakes<'m>,
+    ) {
+        let (list, notes) = owner.list_and_notes();
+        while let Some(last) = list.len().checked_sub(1)
+            && notes.order_of(last) >= since
+        {
+            worker.account().passed(&LIST);
+            let hash = list.hash_of(last);
+            for converted in list.take_all(last) {
+                self.give_back_converted(worker, converted, wakes);
+            }
+            notes.drop_dead(list, last, hash);
+        }
+    }
+
+    /// D10 where the shortest way is closed, or something is real.
+    #[inline(never)]
+    pub(super) fn release_otherwise(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(&self.real.registry);
+        let revoked = owner.remembered().is_some_and(|list| {
+            list.forget();
+            self.fence.light();
+            self.is_revoked(list)
+        }); // Who stands in for another has no list.
+        self.release_real(worker, owner, revoked);
+    }
+
+    /// Whether something in `list`, of which all was forgotten, may have been converted.
+    #[inline(always)]
+    pub(super) fn is_revoked(&self, list: &Remembered) -> bool {
+        self.mark.load(Ordering::Acquire) != 0 || list.is_touched() // O1
+    }
+
+    /// D11, and everything that is real.
+    #[inline(never)]
+    pub(super) fn release_real(&self, worker: &Worker, owner: &mut Owner, revoked: bool) {
+        let mut wakes = Wakes::new();
+        if revoked {
+            worker.account().passed(&LIST);
+            let converted: Converted = owner.list().collect();
+            for (name, (slot, mode)) in converted {
+                self.give_back_converted(worker, (name, slot, mode), &mut wakes);
+            }
+        }
+        for entry in owner.held.iter().rev() {
+            self.give_back(worker, entry, &mut wakes);
+        }
+        owner.forget_held();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::{Fences, Granules};
+    use super::*;
+    use crate::{deadlock::VictimPolicy, manager::LockManager, owner::Owner};
+    use foxton_sync::{latch, worker::Workers};
+    use std::time::Duration;
+
+    const TABLE: Name = Name::table(1);
+
+    #[test]
+    fn while_somebody_has_a_whole_table_intentions_of_others_on_it_are_real() {
+        let workers = Workers::new();
+        let worker = workers.worker();
+        let granules = Granules {
+            count: 4,
+            hold_off: Duration::ZERO,
+            tables: true,
+            fences: Fences::Found,
+        };
+        let kind = latch::Kind::default();
+        let direct = Direct::new(kind, 4, VictimPolicy::default(), granules);
+        let (mut early, mut whole, mut late) = (direct.owner(), direct.owner(), direct.owner());
+        let is_held =
+            |owner: &mut Owner, mode| direct.try_lock(&worker, owner, TABLE, mode).is_held();
+        let in_real = |owner: &Owner| {
+            let queues = direct.real.queues(&worker);
+            let mut holders = queues.iter().flat_map(|queue| &queue.holders);
+            holders.any(|holder| holder.owner == owner.id())
+        };
+        assert!(is_held(&mut early, Mode::IS));
+        assert!(!in_real(&early), "it is only remembered");
+        assert!(is_held(&mut whole, Mode::S));
+        assert!(in_real(&early) && in_real(&whole), "and was made real");
+        assert!(is_held(&mut late, Mode::IS));
+        assert!(in_real(&late) && late.list().is_empty());
+        assert!(!is_held(&mut late, Mode::IX));
+        direct.verify(&worker);
+        for owner in [&mut early, &mut whole, &mut late] {
+            direct.release_all(&worker, owner);
+        }
+        std::thread::sleep(Duration::from_millis(10)); // Longer than a moment.
+        assert!(is_held(&mut late, Mode::IX));
+        assert!(!in_real(&late), "nobody has the whole table now");
+        direct.release_all(&worker, &mut late);
+    }
+}

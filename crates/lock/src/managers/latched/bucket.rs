@@ -1,0 +1,79 @@
+//! A latch for each hash bucket: one call takes one latch, and calls for different names rarely the
+//! same.
+//!
+//! The manager of Ren, Thomson and Abadi's section 3.1 and the baseline of Johnson, Pandis and
+//! Ailamaki's section 4.2. What they keep in pools of heads and requests stands in the bucket itself,
+//! under the latch that the call has taken anyway: a lock that nobody shares touches one cache line, and
+//! allocation is rare.
+
+use super::{Buckets, Queued, assert_suits, bucket_entries::Heads};
+use crate::{deadlock::VictimPolicy, name::Name};
+use foxton_sync::{
+    cache_line::prefetch_to_write,
+    latch::{Kind, Latched},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use std::ptr;
+
+static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
+
+/// A manager with a latch for each bucket.
+pub type Bucket = Queued<Latches<OneLine>>;
+
+/// Buckets, each behind a latch of its own.
+#[derive(Debug)]
+pub struct Latches<L>(Box<[L]>);
+
+/// A bucket on a line of its own. Not on a pair of lines, as other things that threads fight for: there
+/// are thousands, and hardly ever two neighbours that are hot.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct OneLine(Latched<Heads>);
+
+// With passages counted the site comes on top, and where latches are emulated, what does that.
+#[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
+const _: () = assert!(size_of::<OneLine>() == 64);
+
+impl AsRef<Latched<Heads>> for OneLine {
+    #[inline(always)]
+    fn as_ref(&self) -> &Latched<Heads> {
+        &self.0
+    }
+}
+
+impl Bucket {
+    /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
+    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        let bucket = || OneLine(Latched::new(kind, &BUCKET, Heads::default()));
+        Self::over(Latches::new(buckets, bucket), policy)
+    }
+}
+
+impl<L> Latches<L> {
+    pub(super) fn new(count: usize, bucket: impl Fn() -> L) -> Self {
+        assert_suits(count);
+        Self((0..count).map(|_| bucket()).collect())
+    }
+}
+
+impl<L: AsRef<Latched<Heads>> + Send + Sync> Buckets for Latches<L> {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn expect(&self, _name: &Name, hash: u32) {
+        let bucket = &self.0[hash as usize & (self.0.len() - 1)];
+        prefetch_to_write(ptr::from_ref(bucket).cast());
+    }
+
+    #[inline]
+    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.0[index].as_ref().with(worker, body)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of_val(&self.0[..])
+    }
+}

@@ -1,0 +1,82 @@
+//! One latch over the whole hash table: the traditional manager, the baseline that collapses.
+//!
+//! It is written as well as one latch allows: the same queues as `bucket`, nothing allocated and
+//! nobody woken under the latch, what an owner holds already never asked twice, and what it gives back at
+//! the end given back under one hold of the latch.
+
+use super::{Buckets, Queued, assert_suits, bucket_entries::Heads};
+use crate::{deadlock::VictimPolicy, owner::lock_list};
+use foxton_sync::{
+    cache_line::CachePadded,
+    latch::{Kind, Latched},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+
+static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
+
+/// A manager with one latch.
+pub type Global = Queued<OneLatch<Heads, 64>>;
+
+/// All buckets behind one latch, of which up to `TOGETHER` locks are given back under one hold.
+#[derive(Debug)]
+pub struct OneLatch<B, const TOGETHER: usize> {
+    count: usize,
+    table: CachePadded<Latched<Box<[B]>>>,
+}
+
+impl Global {
+    /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
+    pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
+        let table = OneLatch::new(kind, &TABLE, buckets, Heads::default);
+        Self::over(table, policy)
+    }
+}
+
+impl<B, const TOGETHER: usize> OneLatch<B, TOGETHER> {
+    pub(super) fn new(kind: Kind, site: &'static Site, count: usize, bucket: fn() -> B) -> Self {
+        assert_suits(count);
+        let table = (0..count).map(|_| bucket()).collect();
+        Self {
+            count,
+            table: CachePadded::new(Latched::new(kind, site, table)),
+        }
+    }
+}
+
+impl<B: AsMut<Heads> + Send, const TOGETHER: usize> Buckets for OneLatch<B, TOGETHER> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+        self.table.with(worker, |table| body(table[index].as_mut()))
+    }
+
+    /// One hold of the latch for many locks. It ends now and then, for others wait.
+    #[inline]
+    fn with_each<'l>(
+        &self,
+        worker: &Worker,
+        mut locks: impl Iterator<Item = &'l lock_list::Entry>,
+        mut body: impl FnMut(&'l lock_list::Entry, &mut Heads),
+    ) {
+        let mut next = locks.next();
+        while next.is_some() {
+            self.table.with(worker, |table| {
+                let mut left = TOGETHER;
+                while let Some(lock) = next.take_if(|_| left > 0) {
+                    let bucket = &mut table[lock.hash as usize & (self.count - 1)];
+                    body(lock, bucket.as_mut());
+                    left -= 1;
+                    next = locks.next();
+                }
+            });
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.count * size_of::<B>()
+    }
+}

@@ -1,0 +1,561 @@
+//! A lock head: one name, who holds it, who waits for it. Plain data, changed under the latch of
+//! its bucket.
+//!
+//! # State
+//!
+//! Requests stand in slots that do not move, so an owner remembers its slot and finds its request
+//! in a name held by hundreds at once. A request is *granted* (its mode is not empty) or *new* (it
+//! waits for its first mode). Who waits also stands in the line, with the mode it would hold; a
+//! conversion is a granted request that stands in the line as well.
+//!
+//! ```text
+//! requests   0: t1 S    1: free    2: t2 S    3: t5 -
+//! line       t1 -> X (conversion)  |  t5 -> S
+//! granted    S, counted 2          awaited    X and S
+//! ```
+//!
+//! # Invariants
+//!
+//! * I1  `counts` says for each component how many granted requests have it, and `granted` is the
+//!   set of those with a count above zero.
+//! * I2  `awaited` is the union of the modes in the line; empty exactly if nobody waits.
+//! * I3  The first `conversions` in the line are conversions, in the order they came; the others are
+//!   new requests, in the order they came but for what `rearrange` did.
+//! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
+//!   stands before it in the line, or with somebody else's granted mode.
+//! * I5  Free slots are chained from `free`.
+//! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it, and nobody has tried
+//!   to end its wait since. If that grant can still be taken back, its request is in its slot and holds what it waited for.
+
+mod barging;
+mod conflicts;
+
+pub(crate) use barging::{Millis, PASSED_ASLEEP, Passing};
+
+use crate::{
+    mode::{COMPONENTS, Mode, Set},
+    name::Name,
+    owner::owner_table::WaitTicket,
+};
+use foxton_sync::park::Ticket;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// No slot: the end of the chain of free ones.
+const NO_SLOT: u32 = u32::MAX;
+/// How often one waiter is put behind others who came later, at most; or as often as others stood before it when it came,
+/// up to 255, if these were more: so a wait is twice as many turns as in the order of arrival, or eight more.
+pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
+/// Slots above this many are given back when a name is vacated.
+const KEPT_SLOTS: usize = 1024;
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    /// Whose; for a free slot, the next free one.
+    place: u32,
+    /// What it holds; empty for a new request and for a free slot.
+    granted: Set,
+    used: bool,
+}
+
+impl Request {
+    fn free(next: u32) -> Self {
+        Self {
+            place: next,
+            granted: Set::NONE,
+            used: false,
+        }
+    }
+}
+
+// Two requests need no more than the pointer and length of those that do not fit.
+const _: () = assert!(size_of::<Request>() == 8);
+
+/// Somebody in the line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) place: u32,
+    pub(crate) slot: u32,
+    pub(crate) ticket: Ticket,
+    /// What it would hold if granted.
+    pub(crate) mode: Mode,
+    /// How many who came later have been put before it, or have passed it in its sleep.
+    pub(crate) overtaken: u8,
+    /// How many may be put before it.
+    patience: u8,
+    /// How many others waited for it, when it came or was last counted.
+    pub(crate) weight: u32,
+    /// When it was passed in its sleep for the first time, if it was.
+    passed_since: Millis,
+}
+
+impl Waiter {
+    pub(crate) fn wait(&self) -> WaitTicket {
+        let Self { place, ticket, .. } = *self;
+        WaitTicket { place, ticket }
+    }
+
+    /// Whether somebody who came later may be put before it.
+    pub(crate) fn may_be_overtaken(&self) -> bool {
+        self.overtaken < self.patience
+    }
+}
+
+/// Who waits, first come first.
+#[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
+struct Line {
+    waiters: VecDeque<Waiter>,
+    conversions: usize,
+    counts: [u32; COMPONENTS],
+    /// Who was granted last, and may not know it yet (I6).
+    given: Option<Waiter>,
+}
+
+impl Line {
+    /// Puts the new request at `from` before those of less weight that may be overtaken, and says whether it moved.
+    fn put_forward(&mut self, from: usize) -> bool {
+        let waiter = self.waiters[from];
+        let ahead = self.waiters.range(self.conversions..from).rev();
+        let passed = ahead
+            .take_while(|other| other.may_be_overtaken() && other.weight < waiter.weight)
+            .count();
+        if passed == 0 {
+            return false;
+        }
+        self.waiters.remove(from);
+        self.waiters.insert(from - passed, waiter);
+        let overtaken = self.waiters.range_mut(from - passed + 1..=from);
+        overtaken.for_each(|other| other.overtaken += 1);
+        true
+    }
+}
+
+/// One name with its requests.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(crate) struct Head {
+    name: Name,
+    counts: [u32; COMPONENTS],
+    requests: SmallVec<[Request; 2]>,
+    line: Option<Box<Line>>,
+    free: u32,
+    granted: Set,
+    awaited: Set,
+}
+
+// A bucket with one head and its latch fit the pair of cache lines that the processor fetches.
+const _: () = assert!(size_of::<Head>() <= 96);
+
+/// Who stands in the way of a request: place, mode, and whether it only waits itself.
+pub(crate) type Obstacle = (u32, Mode, bool);
+
+impl Head {
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            counts: [0; COMPONENTS],
+            requests: SmallVec::new(),
+            line: None,
+            free: NO_SLOT,
+            granted: Set::NONE,
+            awaited: Set::NONE,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Whether nobody holds or awaits the name.
+    #[inline]
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.granted.union(self.awaited).is_empty()
+    }
+
+    /// Gives a vacant head to another name, with all its storage.
+    #[inline]
+    pub(crate) fn rename(&mut self, name: Name) {
+        debug_assert!(self.is_vacant());
+        self.name = name;
+    }
+
+    /// Forgets the slots of a vacant head, if there are many, and gives back storage beyond the
+    /// ordinary. A few free slots are as good for the next name as none.
+    #[inline]
+    pub(crate) fn reset(&mut self) {
+        debug_assert!(self.is_vacant());
+        if self.requests.spilled() {
+            self.forget_slots();
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn forget_slots(&mut self) {
+        if self.requests.len() > KEPT_SLOTS {
+            self.requests = SmallVec::new();
+        }
+        self.requests.clear();
+        self.free = NO_SLOT;
+    }
+
+    /// Grants a new request, if nobody who came earlier is in its way.
+    #[inline]
+    pub(crate) fn acquire(&mut self, place: u32, mode: Mode) -> Option<u32> {
+        if mode.conflicts().meets(self.granted.union(self.awaited)) {
+            return None;
+        }
+        self.count_granted(mode.set());
+        Some(self.take_slot(place, mode.set()))
+    }
+
+    /// Gives the request in `slot` the mode `target`, which covers what it has, if nobody else's
+    /// granted mode and no earlier conversion is in its way.
+    #[inline]
+    pub(crate) fn convert(&mut self, slot: u32, target: Mode) -> bool {
+        let own = self.requests[slot as usize].granted;
+        let ahead = self.converting();
+        if target
+            .conflicts()
+            .meets(self.granted_besides(own).union(ahead))
+        {
+            return false;
+        }
+        self.set_granted(slot, target.set());
+        true
+    }
+
+    /// Puts a request at the end of the line, or behind the last conversion if it is one.
+    pub(crate) fn enqueue(
+        &mut self,
+        place: u32,
+        ticket: Ticket,
+        mode: Mode,
+        converts: Option<u32>,
+    ) -> Waiter {
+        let slot = converts.unwrap_or_else(|| self.take_slot(place, Set::NONE));
+        let ahead = u8::try_from(self.line_length()).unwrap_or(u8::MAX);
+        let patience = OVERTAKEN_AT_MOST.max(ahead);
+        let waiter = Waiter {
+            place,
+            slot,
+            ticket,
+            mode,
+            overtaken: 0,
+            patience,
+            weight: 0,
+            passed_since: 0,
+        };
+        let line = self.line.get_or_insert_default();
+        if converts.is_some() {
+            line.waiters.insert(line.conversions, waiter);
+            line.conversions += 1;
+        } else {
+            line.waiters.push_back(waiter);
+        }
+        self.count_awaited(mode.set());
+        waiter
+    }
+
+    /// Ends the granted request in `slot`. Those it kept waiting are granted by `regrant`.
+    #[inline]
+    pub(crate) fn release(&mut self, slot: u32) {
+        let free = Request::free(self.free);
+        let request = std::mem::replace(&mut self.requests[slot as usize], free);
+        self.free = slot;
+        self.discount_granted(request.granted);
+    }
+
+    /// Gives the granted request in `slot` the weaker mode that it had before.
+    pub(crate) fn revert(&mut self, slot: u32, former: Mode) {
+        self.set_granted(slot, former.set());
+    }
+
+    /// Takes a waiter out of the line. `false` if it is not there: its wait has ended. Those behind
+    /// it are granted by `regrant`.
+    pub(crate) fn withdraw(&mut self, wait: WaitTicket) -> bool {
+        let Some(position) = self.position(wait) else {
+            return false;
+        };
+        let waiter = self.waiter_at(position).expect("it is in the line");
+        self.leave(position);
+        if self.requests[waiter.slot as usize].granted.is_empty() {
+            self.free_slot(waiter.slot);
+        }
+        true
+    }
+
+    /// Whether anybody waits, so that something may have to be granted after a release.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    /// Grants all in the line who now can be, first come first (I4).
+    pub(crate) fn regrant(&mut self, mut granted: impl FnMut(Waiter)) {
+        let mut ahead = Set::NONE;
+        let mut position = 0;
+        while let Some(waiter) = self.waiter_at(position) {
+            let own = self.requests[waiter.slot as usize].granted;
+            if waiter
+                .mode
+                .conflicts()
+                .meets(self.granted_besides(own).union(ahead))
+            {
+                ahead = ahead.union(waiter.mode.set());
+                position += 1;
+                if self.rest_is_blocked(position, ahead) {
+                    break;
+                }
+            } else {
+                self.leave(position).given = own.is_empty().then_some(waiter);
+                self.set_granted(waiter.slot, waiter.mode.set());
+                granted(waiter);
+            }
+        }
+    }
+
+    /// Puts new requests of more weight before those of less, and says who moved to the front: if anybody did,
+    /// `regrant`. Nobody is overtaken more often than it bears, and those of equal
+    /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).
+    ///
+    /// Grants look at whoever stands ahead in the line and ask nothing of how it got there, so no
+    /// order can let two in that should be apart.
+    pub(crate) fn rearrange(
+        &mut self,
+        weight: impl Fn(&Waiter) -> u32,
+    ) -> SmallVec<[WaitTicket; 4]> {
+        let mut moved = SmallVec::new();
+        let Some(line) = self.line.as_mut() else {
+            return moved;
+        };
+        for waiter in line.waiters.range_mut(line.conversions..) {
+            waiter.weight = weight(waiter);
+        }
+        for from in line.conversions + 1..line.waiters.len() {
+            let waiter = line.waiters[from];
+            if line.put_forward(from) {
+                moved.push(waiter.wait());
+            }
+        }
+        moved
+    }
+
+    /// Gives a waiter so much weight, and puts it before those of less, in the same way, unless it converts. If it
+    /// moved, `regrant`.
+    pub(crate) fn put_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
+        let Some(position) = self.position(wait) else {
+            return false;
+        };
+        let line = self.line.as_mut().expect("somebody is in the line");
+        line.waiters[position].weight = weight;
+        position >= line.conversions && line.put_forward(position)
+    }
+
+    /// Whether everybody from `position` on is a new request and conflicts with what is granted or
+    /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
+    fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
+        let past_conversions = self
+            .line
+            .as_ref()
+            .is_none_or(|line| position >= line.conversions);
+        let blocked = self.granted.union(ahead).conflicts();
+        past_conversions && self.awaited.minus(blocked).is_empty()
+    }
+
+    fn waiter_at(&self, position: usize) -> Option<Waiter> {
+        self.line.as_ref()?.waiters.get(position).copied()
+    }
+
+    fn waiters(&self) -> impl DoubleEndedIterator<Item = &Waiter> + ExactSizeIterator {
+        const NONE: &VecDeque<Waiter> = &VecDeque::new();
+        self.line.as_ref().map_or(NONE, |line| &line.waiters).iter()
+    }
+
+    pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
+        self.waiters().position(|waiter| waiter.wait() == wait)
+    }
+
+    fn leave(&mut self, position: usize) -> &mut Line {
+        let line = self.line.as_mut().expect("somebody is in the line");
+        let waiter = line
+            .waiters
+            .remove(position)
+            .expect("somebody is at the position");
+        if position < line.conversions {
+            line.conversions -= 1;
+        }
+        for component in waiter.mode.set().indices() {
+            line.counts[component] -= 1;
+            if line.counts[component] == 0 {
+                self.awaited = self.awaited.minus(Set::one(component));
+            }
+        }
+        line
+    }
+
+    /// Counts a new request in the line that has just been put there.
+    fn count_awaited(&mut self, mode: Set) {
+        let line = self.line.as_mut().expect("somebody is in the line");
+        mode.indices()
+            .for_each(|component| line.counts[component] += 1);
+        self.awaited = self.awaited.union(mode);
+    }
+
+    /// The modes that waiting conversions are to have.
+    fn converting(&self) -> Set {
+        let Some(line) = self.line.as_ref().filter(|_| self.is_awaited()) else {
+            return Set::NONE;
+        };
+        let conversions = line.waiters.iter().take(line.conversions);
+        conversions.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
+    }
+
+    /// What others than a holder of `own` hold.
+    #[inline]
+    fn granted_besides(&self, own: Set) -> Set {
+        let alone = own
+            .indices()
+            .filter(|&component| self.counts[component] == 1);
+        alone.fold(self.granted, |besides, component| {
+            besides.minus(Set::one(component))
+        })
+    }
+
+    #[inline]
+    fn count_granted(&mut self, mode: Set) {
+        for component in mode.indices() {
+            self.counts[component] += 1;
+        }
+        self.granted = self.granted.union(mode);
+    }
+
+    #[inline]
+    fn discount_granted(&mut self, mode: Set) {
+        for component in mode.indices() {
+            self.counts[component] -= 1;
+            if self.counts[component] == 0 {
+                self.granted = self.granted.minus(Set::one(component));
+            }
+        }
+    }
+
+    fn set_granted(&mut self, slot: u32, mode: Set) {
+        self.discount_granted(self.requests[slot as usize].granted);
+        self.count_granted(mode);
+        self.requests[slot as usize].granted = mode;
+    }
+
+    #[inline]
+    fn take_slot(&mut self, place: u32, granted: Set) -> u32 {
+        let request = Request {
+            place,
+            granted,
+            used: true,
+        };
+        let slot = self.free;
+        if slot == NO_SLOT {
+            return self.add_slot(request);
+        }
+        let free = std::mem::replace(&mut self.requests[slot as usize], request);
+        self.free = free.place;
+        slot
+    }
+
+    #[inline(never)]
+    fn add_slot(&mut self, request: Request) -> u32 {
+        self.requests.push(request);
+        self.requests.len() as u32 - 1
+    }
+
+    fn free_slot(&mut self, slot: u32) {
+        self.requests[slot as usize] = Request::free(self.free);
+        self.free = slot;
+    }
+
+    /// Holders: place and mode.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (u32, Mode)> {
+        let granted = self
+            .requests
+            .iter()
+            .filter(|request| !request.granted.is_empty());
+        granted.map(|request| (request.place, Mode::of(request.granted)))
+    }
+
+    /// Waiters, first come first.
+    pub(crate) fn line(&self) -> impl Iterator<Item = Waiter> {
+        self.waiters().copied()
+    }
+
+    /// How many wait.
+    pub(crate) fn line_length(&self) -> usize {
+        self.waiters().len()
+    }
+
+    /// How many of the line are conversions.
+    pub(crate) fn conversions(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.conversions)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let slots = if self.requests.spilled() {
+            self.requests.capacity()
+        } else {
+            0
+        };
+        let line = self.line.as_ref().map_or(0, |line| {
+            size_of::<Line>() + line.waiters.capacity() * size_of::<Waiter>()
+        });
+        slots * size_of::<Request>() + line
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn verify(&self) {
+        let mut counts = [0; COMPONENTS];
+        for (_, mode) in self.holders() {
+            mode.set()
+                .indices()
+                .for_each(|component| counts[component] += 1);
+        }
+        assert_eq!(counts, self.counts, "I1 of {}", self.name);
+        for (component, &count) in counts.iter().enumerate() {
+            let set = self.granted.meets(Set::one(component));
+            assert_eq!(set, count > 0, "I1 of {}", self.name);
+        }
+        let awaited = self
+            .waiters()
+            .fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()));
+        assert_eq!(awaited, self.awaited, "I2 of {}", self.name);
+        let conversions = self.line.as_ref().map_or(0, |line| line.conversions);
+        for (position, waiter) in self.waiters().enumerate() {
+            let request = self.requests[waiter.slot as usize];
+            assert_eq!(request.place, waiter.place, "{}", self.name);
+            let converts = !request.granted.is_empty();
+            assert_eq!(converts, position < conversions, "I3 of {}", self.name);
+            let obstacles = self.obstacles(waiter.place, waiter.mode, position);
+            assert!(
+                obstacles.count() > 0,
+                "I4: somebody could be granted {}",
+                self.name
+            );
+        }
+        let free = std::iter::successors(Some(self.free), |&slot| {
+            Some(self.requests.get(slot as usize)?.place)
+        });
+        let free = free.take_while(|&slot| slot != NO_SLOT).count();
+        let used = self.requests.iter().filter(|request| request.used).count();
+        assert_eq!(free + used, self.requests.len(), "I5 of {}", self.name);
+        let holders: Vec<(u32, Mode)> = self.holders().collect();
+        for (at, &(place, mode)) in holders.iter().enumerate() {
+            for &(other, held) in &holders[..at] {
+                assert!(
+                    mode.compatible(held),
+                    "L1: {mode} and {held} on {}",
+                    self.name
+                );
+                assert_ne!(place, other, "two requests of one owner on {}", self.name);
+            }
+        }
+    }
+}

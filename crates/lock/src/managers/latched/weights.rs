@@ -1,0 +1,80 @@
+//! Weights at hand: for whom others wait goes before those for whom fewer do, from the moment on that it begins to wait.
+//!
+//! How many wait for an owner is counted in its record: one more when somebody comes to wait for what it holds, the
+//! whole line when it is granted what others wait for. That is not exact: those who wait for these are not counted, nor
+//! is it noticed when somebody gives up. But it is known when it is needed. Who gives back one lock has fewer waiting
+//! for it, and nobody who ends, or goes back to a savepoint of the locks.
+
+use super::{Asked, Buckets, Queued};
+use crate::{
+    managers::latched::head::Head,
+    mode::Mode,
+    owner::{
+        Owner,
+        owner_table::{Waiting, Wakes},
+    },
+};
+use foxton_sync::worker::Worker;
+
+#[expect(private_bounds, reason = "as for the rest of it")]
+impl<B: Buckets> Queued<B> {
+    /// The same, but who begins to wait goes before those for whom fewer wait.
+    pub(in crate::managers) fn weighing(self) -> Self {
+        Self {
+            weighs: true,
+            ..self
+        }
+    }
+
+    /// Who has just been put into the line is counted with those for whom it waits.
+    pub(super) fn weigh(&self, head: &Head, asked: &Asked<'_>) {
+        let place = asked.owner.id().place();
+        let holders = head
+            .holders()
+            .filter(|&(other, mode)| other != place && !mode.compatible(asked.mode));
+        holders.for_each(|(other, _)| self.registry.record(other).is_awaited_by(1));
+    }
+
+    /// Puts a waiter as far to the front as its own weight brings it, and says whether that was anywhere. Then it has to
+    /// be searched from, if it waits yet: others wait for it who did not.
+    pub(in crate::managers) fn put_forward(&self, worker: &Worker, waiting: &Waiting) -> bool {
+        let wait = waiting.wait_ticket();
+        let weight = self.registry.record(wait.place).awaited_by();
+        if !self.weighs || weight == 0 {
+            return false;
+        }
+        let mut wakes = Wakes::new();
+        let (name, hash) = (&waiting.name, waiting.name.hash() as u32);
+        self.with(worker, name, hash, |heads| {
+            let is_there = heads
+                .get(name)
+                .is_some_and(|head| head.position(wait).is_some());
+            is_there
+                && heads.change(name, |head| {
+                    let moved = head.put_forward(wait, weight);
+                    if moved {
+                        self.regrant(worker, head, &mut wakes);
+                    }
+                    moved
+                })
+        })
+    }
+
+    /// How many of those who wait there do so for what is held in `mode`.
+    pub(super) fn waiting_for(&self, head: &Head, mode: Mode) -> usize {
+        match self.weighs {
+            true => head
+                .line()
+                .filter(|waiter| !waiter.mode.compatible(mode))
+                .count(),
+            false => 0,
+        }
+    }
+
+    /// A transaction has ended, or given back all since a savepoint.
+    pub(in crate::managers) fn forget_weight(&self, owner: &Owner) {
+        if self.weighs {
+            owner.record().is_awaited_no_more();
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Ends deadlocks, and puts lines in order.
+//!
+//! A search and a copy both look at one queue after the other, so a cycle that they find may never have been.
+//! Therefore the queues of the cycle
+//! are held still, all at once, for as long as it takes to look at its edges again. They stand at one
+//! moment or they do not; if they do, one of the cycle gives way before anything else happens there.
+//! Whoever has to do with other shards goes on meanwhile.
+//!
+//! A search begins again until it finds nothing. A copy is followed by another, until one shows nothing to do. Each round but the
+//! last has ended a wait, put somebody before somebody else, which happens to a waiter so many times
+//! only, or found that somebody had gone on meanwhile.
+
+use super::{
+    Inner, Order,
+    shards::{Shards, Still, World},
+    wait_graph::Snapshot,
+};
+use crate::{
+    deadlock::{Graph, Reach, Way, describe, each_cycle, edges, is_kept},
+    managers::latched::Queued,
+    name::Name,
+    owner::owner_table::{Waiting, Wakes},
+    request::Reason,
+};
+use foxton_sync::{
+    clock::now,
+    shim::{
+        Condvar, Mutex, lock,
+        thread::{self, JoinHandle},
+    },
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use std::time::Duration;
+
+/// After a copy the thread rests for so many times as long as that took: an order is worth an eighth of a processor.
+const RESTS: u32 = 7;
+/// And no longer than this, for a manager that goes waits for it.
+const LONGEST_REST: Duration = Duration::from_millis(10);
+
+/// Several shards, latched together.
+static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
+
+/// The bell: who begins to wait rings it.
+pub(super) static BELL: Site = Site::new(Component::Message, Pattern::Unbounded, "lock detector");
+
+/// Between those who begin to wait and the thread that looks after them.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    state: Mutex<State>,
+    heard: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rung: bool,
+    stopped: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bell {
+    /// Has the thread look; the first time, `start`s it.
+    pub(super) fn ring(&self, start: impl FnOnce() -> JoinHandle<()>) {
+        let mut state = lock(&self.state);
+        if state.thread.is_none() {
+            state.thread = Some(start());
+        }
+        let first = !std::mem::replace(&mut state.rung, true);
+        drop(state);
+        if first {
+            self.heard.notify_one();
+        }
+    }
+
+    /// Sleeps until somebody rings. `false`: it is over.
+    pub(super) fn wait(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.rung && !state.stopped {
+            let slept = self.heard.wait(state);
+            state = slept.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        state.rung = false;
+        !state.stopped
+    }
+
+    /// Ends the thread, and gives it back if there is one.
+    pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
+        let mut state = lock(&self.state);
+        state.stopped = true;
+        self.heard.notify_one();
+        state.thread.take()
+    }
+}
+
+impl<W: World> Inner<W> {
+    /// Ends every deadlock that `start`, who stands in its queue and found `first` there, is part of.
+    #[cold]
+    pub(super) fn search(&self, worker: &Worker, start: &Waiting, first: Reach) {
+        each_cycle(&self.locks, worker, start, first, |cycle| {
+            self.end(worker, cycle);
+        });
+    }
+
+    /// What the thread does: looks when somebody has rung, and rests after it.
+    pub(super) fn attend(&self, worker: &Worker) {
+        while self.bell.wait() {
+            loop {
+                let began = now();
+                let more = self.look_once(worker);
+                if !W::STOPS {
+                    let rest = began.elapsed() * RESTS;
+                    thread::park_timeout(rest.min(LONGEST_REST));
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Looks after everybody who waits.
+    pub(super) fn look(&self, worker: &Worker) {
+        while self.look_once(worker) {}
+    }
+
+    /// Whether anything was found to do.
+    pub(super) fn look_once(&self, worker: &Worker) -> bool {
+        let locks = &self.locks;
+        let snapshot = Snapshot::take(locks, worker);
+        if W::STOPS {
+            let cycles = snapshot.cycles(locks.detector.policy());
+            cycles.iter().for_each(|cycle| self.end(worker, cycle));
+            if !cycles.is_empty() {
+                return true;
+            }
+        }
+        let lines = match self.order {
+            Order::Contention => snapshot.lines_out_of_order(),
+            Order::Arrival => Vec::new(),
+        };
+        for name in &lines {
+            self.rearrange(worker, &snapshot, name);
+        }
+        !lines.is_empty()
+    }
+
+    /// Ends the wait of one of `cycle`, if the cycle is there.
+    fn end(&self, worker: &Worker, cycle: &[Waiting]) {
+        let locks = &self.locks;
+        if is_kept(&locks.registry, cycle) {
+            return;
+        }
+        worker.account().passed(&CYCLE);
+        let mut wakes = Wakes::new();
+        let names = cycle.iter().map(|waiting| &waiting.name);
+        locks.buckets.still(worker, names, |still| {
+            end_deadlock(locks, worker, still, cycle, &mut wakes);
+        });
+    }
+
+    /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
+    fn rearrange(&self, worker: &Worker, snapshot: &Snapshot, name: &Name) {
+        let locks = &self.locks;
+        let mut wakes = Wakes::new();
+        let moved = locks.with(worker, name, name.hash() as u32, |heads| {
+            heads.get(name)?;
+            heads.change(name, |head| {
+                let moved = head.rearrange(|waiter| snapshot.weight(waiter));
+                if !moved.is_empty() {
+                    locks.regrant(worker, head, &mut wakes);
+                }
+                Some(moved)
+            })
+        });
+        drop(wakes);
+        if W::STOPS {
+            return; // The next copy shows it.
+        }
+        for wait in moved.into_iter().flatten() {
+            if let Some(waiting) = locks.registry.waiting(wait) {
+                self.search_anew(worker, &waiting);
+            }
+        }
+    }
+
+    /// Puts who has begun to wait where its weight belongs.
+    pub(super) fn put_forward(&self, worker: &Worker, waiting: &Waiting) {
+        if self.locks.put_forward(worker, waiting) {
+            self.search_anew(worker, waiting);
+        }
+    }
+
+    fn search_anew(&self, worker: &Worker, waiting: &Waiting) {
+        if let Some(reach) = self.locks.reach(worker, waiting, waiting.id.place()) {
+            self.search(worker, waiting, reach);
+        }
+    }
+}
+
+/// Ends the wait of one of `cycle`, if the cycle is there.
+fn end_deadlock<'m, W: World>(
+    locks: &'m Queued<Shards<W>>,
+    worker: &Worker,
+    still: &mut Still<'_>,
+    cycle: &[Waiting],
+    wakes: &mut Wakes<'m>,
+) {
+    let ways: Option<Vec<Way>> = edges(cycle)
+        .map(|(waiting, blocker)| {
+            let heads = still.bucket(&waiting.name);
+            let head = heads.get(&waiting.name)?;
+            head.in_the_way(waiting.wait_ticket(), blocker.id.place())
+        })
+        .collect();
+    let Some(ways) = ways else {
+        return;
+    };
+    let victim = locks.detector.policy().choose(cycle);
+    let members = describe(&locks.registry, cycle, &ways, victim);
+    let waiting = &cycle[victim];
+    let heads = still.bucket(&waiting.name);
+    let ended = locks.refuse_in(
+        worker,
+        heads,
+        waiting,
+        Reason::Deadlock,
+        members.clone(),
+        wakes,
+    );
+    debug_assert!(ended, "it was in the line a moment ago");
+    locks.detector.remember(members);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::{Open, Sharded};
+    use super::*;
+    use crate::{deadlock::VictimPolicy, manager::LockManager, mode::Mode, request::Patience};
+    use foxton_sync::{latch, worker::Workers};
+
+    /// A search may have seen the lock while a transaction had it that has ended, and left it to its place.
+    #[test]
+    fn what_a_place_keeps_closes_no_circle() {
+        let policy = VictimPolicy::default();
+        let locks = Sharded::<Open>::new(latch::Kind::default(), 1, policy, Order::Arrival, false);
+        let worker = Workers::with_seed(1).worker();
+        let (mut heir, mut writer) = (locks.owner(), locks.owner());
+        let (kept, other) = (Name::table(1), Name::table(2));
+        assert!(locks.try_lock(&worker, &mut heir, kept, Mode::IS).is_held());
+        let entry = heir.held.remove(0);
+        lock(&heir.record().estate).keep(entry);
+        assert!(
+            locks
+                .try_lock(&worker, &mut writer, other, Mode::X)
+                .is_held()
+        );
+        let _ = locks.request(&worker, &mut heir, other, Mode::X, Patience::Wait);
+        let _ = locks.request(&worker, &mut writer, kept, Mode::X, Patience::Wait);
+        let waits = |owner: &crate::owner::Owner| owner.record().waiting().expect("it waits");
+        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        assert!(locks.deadlocks().is_empty());
+        // As soon as it is the transaction's, it does.
+        let taken = lock(&heir.record().estate).take(kept);
+        assert!(taken.is_some());
+        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        assert_eq!(locks.deadlocks().len(), 1);
+    }
+}

@@ -1,0 +1,444 @@
+//! A copy of all queues that somebody waits in: who waits for whom, and who keeps how many waiting.
+//!
+//! Each queue is copied under its latch and so is whole; two queues may be a moment apart. What is
+//! read here is therefore a hint, checked again before anything is done about it, with one exception:
+//! owners who stood in a cycle when the copy was begun and go on standing in it are all found.
+//!
+//! # What counts as weight
+//!
+//! The weight of a waiter is the number of others that would not wait if it were not there: those who
+//! wait for a name that it holds, those who wait for names that these hold, and so on, each counted
+//! once. Places in a line do not count, since they are what the weights are for. A waiter that is
+//! behind a holder who waits itself could not go on from the front of the line either, and has no
+//! weight.
+
+use super::shards::{Shards, World};
+use crate::{
+    deadlock::VictimPolicy,
+    managers::latched::{Queued, head::Waiter},
+    mode::Mode,
+    name::Name,
+    owner::owner_table::{WaitTicket, Waiting},
+};
+use foxton_sync::worker::Worker;
+
+/// Nobody.
+const NONE: usize = usize::MAX;
+
+/// One name that is awaited.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Holders who wait for something, here or elsewhere: nodes and modes.
+    holders: Vec<(usize, Mode)>,
+    line: Vec<Waiter>,
+    conversions: usize,
+}
+
+/// One owner who waits.
+#[derive(Debug)]
+struct Node {
+    waiting: Waiting,
+    /// Which queue, and where in its line.
+    queue: usize,
+    position: usize,
+    weight: u32,
+}
+
+/// All queues that somebody waits in.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    nodes: Vec<Node>,
+    names: Vec<Name>,
+    queues: Vec<Queue>,
+    /// Which node has a place.
+    node_at: Vec<usize>,
+}
+
+impl Snapshot {
+    pub(super) fn take<W: World>(locks: &Queued<Shards<W>>, worker: &Worker) -> Self {
+        let registry = &locks.registry;
+        let mut waits = registry.waits_unsorted();
+        waits.sort_unstable_by_key(|waiting| waiting.name);
+        let mut snapshot = Self {
+            node_at: vec![NONE; registry.place_count() as usize],
+            ..Self::default()
+        };
+        for waiting in waits {
+            if snapshot.names.last() != Some(&waiting.name) {
+                snapshot.names.push(waiting.name);
+            }
+            snapshot.add(waiting);
+        }
+        for (at, name) in snapshot.names.iter().enumerate() {
+            let hash = name.hash() as u32;
+            let queue = locks.with(worker, name, hash, |heads| {
+                let head = heads.get(name)?;
+                let waits = |(place, mode): (u32, Mode)| {
+                    let node = snapshot.node_at.get(place as usize).copied()?;
+                    (node != NONE).then_some((node, mode))
+                };
+                Some(Queue {
+                    holders: head.holders().filter_map(waits).collect(),
+                    line: head.line().collect(),
+                    conversions: head.conversions(),
+                })
+            });
+            let mut queue = queue.unwrap_or_default();
+            // What a place keeps for its next transaction is in nobody's way for long. After the latch (I3 of `registry`).
+            queue.holders.retain(|&(node, _)| {
+                let place = snapshot.nodes[node].waiting.id.place();
+                !registry.record(place).keeps(*name)
+            });
+            for (position, waiter) in queue.line.iter().enumerate() {
+                let node = snapshot.node_at.get(waiter.place as usize).copied();
+                let node = node.and_then(|node| snapshot.nodes.get_mut(node));
+                if let Some(node) = node.filter(|node| node.waiting.ticket == waiter.ticket) {
+                    (node.queue, node.position) = (at, position);
+                }
+            }
+            snapshot.queues.push(queue);
+        }
+        snapshot.weigh();
+        snapshot
+    }
+
+    fn add(&mut self, waiting: Waiting) {
+        let place = waiting.id.place() as usize;
+        if place >= self.node_at.len() {
+            self.node_at.resize(place + 1, NONE);
+        }
+        self.node_at[place] = self.nodes.len();
+        self.nodes.push(Node {
+            waiting,
+            queue: NONE,
+            position: 0,
+            weight: 0,
+        });
+    }
+
+    fn node_of(&self, wait: WaitTicket) -> Option<usize> {
+        let node = *self.node_at.get(wait.place as usize)?;
+        let found = self.nodes.get(node)?;
+        (found.waiting.ticket == wait.ticket).then_some(node)
+    }
+
+    /// Holders who wait themselves and in whose way they stand: `from`, the first edge that is looked
+    /// at, and the next after the one returned.
+    fn hard_edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+        let Node { waiting, queue, .. } = &self.nodes[node];
+        let holders = &self.queues.get(*queue)?.holders;
+        (from..holders.len()).find_map(|at| {
+            let (other, mode) = holders[at];
+            let in_the_way = other != node && !mode.compatible(waiting.mode);
+            in_the_way.then_some((other, at + 1))
+        })
+    }
+
+    /// The same for holders and for those ahead in the line, but for so many of these.
+    fn edge(&self, node: usize, from: usize, passed: usize) -> Option<(usize, usize)> {
+        let Node {
+            waiting,
+            queue,
+            position,
+            ..
+        } = &self.nodes[node];
+        let queue = self.queues.get(*queue)?;
+        if let Some(found) = self.hard_edge(node, from) {
+            return Some(found);
+        }
+        let holders = queue.holders.len();
+        (from.max(holders + passed)..holders + position).find_map(|at| {
+            let ahead = &queue.line[at - holders];
+            let in_the_way =
+                ahead.place != waiting.id.place() && !ahead.mode.compatible(waiting.mode);
+            match in_the_way {
+                true => Some((self.node_of(ahead.wait())?, at + 1)),
+                false => None,
+            }
+        })
+    }
+
+    /// Every cycle, given that of each found before one has left by `policy`.
+    pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<Waiting>> {
+        let mut cycles = Vec::new();
+        let mut search = Search {
+            snapshot: self,
+            seen: vec![Seen::Not; self.nodes.len()],
+            passed: vec![0; self.queues.len()],
+        };
+        for start in 0..self.nodes.len() {
+            while let Some(cycle) = search.cycle(start) {
+                let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
+                let mut waits: Vec<Waiting> = waits.collect();
+                search.is_done(cycle[policy.choose(&waits)]);
+                // Told from the wait that closed it.
+                let closed_it = VictimPolicy::Requester.choose(&waits);
+                waits.rotate_left(closed_it);
+                cycles.push(waits);
+            }
+        }
+        cycles
+    }
+
+    /// How much `waiter` weighs. Who came after the copy keeps the weight that it came with.
+    pub(super) fn weight(&self, waiter: &Waiter) -> u32 {
+        let node = self.node_of(waiter.wait());
+        node.map_or(waiter.weight, |node| self.nodes[node].weight)
+    }
+
+    /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
+    pub(super) fn lines_out_of_order(&self) -> Vec<Name> {
+        let out_of_order = |queue: &Queue| {
+            let pairs = queue.line[queue.conversions..].windows(2);
+            pairs.into_iter().any(|pair| {
+                pair[0].may_be_overtaken() && self.weight(&pair[0]) < self.weight(&pair[1])
+            })
+        };
+        let named = self.names.iter().zip(&self.queues);
+        let found = named.filter(|(_, queue)| out_of_order(queue));
+        found.map(|(name, _)| *name).collect()
+    }
+
+    /// Counts for each node who waits for it.
+    fn weigh(&mut self) {
+        let several = |queue: &Queue| queue.line.len() > queue.conversions + 1;
+        if !self.queues.iter().any(several) {
+            return; // No line to put in order.
+        }
+        let order = self.waiters_before_awaited();
+        let weights = match self.is_forest() {
+            true => self.weights_of_trees(&order),
+            false => self.weights(&order),
+        };
+        for (node, weight) in weights.into_iter().enumerate() {
+            self.nodes[node].weight = if self.could_go_on(node) { weight } else { 0 };
+        }
+    }
+
+    /// Whether nobody waits for two others at once: so it is where all want to write.
+    fn is_forest(&self) -> bool {
+        let second = |node| self.hard_edge(node, self.hard_edge(node, 0)?.1);
+        (0..self.nodes.len()).all(|node| second(node).is_none())
+    }
+
+    /// Who waits for somebody does so on one way only, and is counted once by adding up.
+    fn weights_of_trees(&self, order: &[usize]) -> Vec<u32> {
+        let mut weights = vec![0; self.nodes.len()];
+        for &node in order {
+            if let Some((other, _)) = self.hard_edge(node, 0) {
+                weights[other] += weights[node] + 1;
+            }
+        }
+        weights
+    }
+
+    /// Counts 64 of those who wait at a time: a bit for each goes along the edges.
+    fn weights(&self, order: &[usize]) -> Vec<u32> {
+        let mut weights = vec![0; self.nodes.len()];
+        let mut waiting: Vec<u64> = Vec::new();
+        for first in (0..self.nodes.len()).step_by(64) {
+            waiting.clear();
+            waiting.resize(self.nodes.len(), 0);
+            for &node in order {
+                weights[node] += waiting[node].count_ones();
+                let own = node.checked_sub(first).filter(|&bit| bit < 64);
+                let bits = waiting[node] | own.map_or(0, |bit| 1 << bit);
+                let mut from = 0;
+                while let Some((other, next)) = self.hard_edge(node, from) {
+                    waiting[other] |= bits;
+                    from = next;
+                }
+            }
+        }
+        weights
+    }
+
+    /// Whether all holders in the way of `node` run, or will once they have looked.
+    fn could_go_on(&self, node: usize) -> bool {
+        let edges = std::iter::successors(self.hard_edge(node, 0), |&(_, next)| {
+            self.hard_edge(node, next)
+        });
+        edges
+            .into_iter()
+            .all(|(other, _)| self.nodes[other].queue == NONE)
+    }
+
+    /// All nodes, each before those whom it waits for, as far as there is no cycle.
+    fn waiters_before_awaited(&self) -> Vec<usize> {
+        let mut seen = vec![false; self.nodes.len()];
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.nodes.len() {
+            if !std::mem::replace(&mut seen[start], true) {
+                path.push((start, 0));
+            }
+            while let Some((node, from)) = path.pop() {
+                match self.hard_edge(node, from) {
+                    None => order.push(node),
+                    Some((other, next)) => {
+                        path.push((node, next));
+                        if !std::mem::replace(&mut seen[other], true) {
+                            path.push((other, 0));
+                        }
+                    }
+                }
+            }
+        }
+        order.reverse();
+        order
+    }
+}
+
+/// The search for cycles: who has left is as good as done, and who is done reaches no cycle, whoever leaves.
+struct Search<'s> {
+    snapshot: &'s Snapshot,
+    seen: Vec<Seen>,
+    /// How many at the head of each line are done: each line is gone through about once, and not by each who is in it.
+    passed: Vec<usize>,
+}
+
+/// How far the search has come with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Not,
+    OnPath,
+    Done,
+}
+
+impl Search<'_> {
+    /// Some cycle that is to be reached from `start`: each waits for the next, the last for the first.
+    fn cycle(&mut self, start: usize) -> Option<Vec<usize>> {
+        if self.seen[start] == Seen::Done {
+            return None;
+        }
+        self.seen[start] = Seen::OnPath;
+        let mut path: Vec<(usize, usize)> = vec![(start, 0)];
+        while let Some((node, from)) = path.last_mut() {
+            let Some((other, next)) = self.edge(*node, *from) else {
+                self.is_done(*node);
+                path.pop();
+                continue;
+            };
+            *from = next;
+            match self.seen[other] {
+                Seen::Done => {}
+                Seen::Not => {
+                    self.seen[other] = Seen::OnPath;
+                    path.push((other, 0));
+                }
+                Seen::OnPath => {
+                    let nodes = path.iter().map(|&(node, _)| node);
+                    nodes.clone().for_each(|node| self.seen[node] = Seen::Not);
+                    return Some(nodes.skip_while(|&node| node != other).collect());
+                }
+            }
+        }
+        None
+    }
+
+    fn edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
+        let queue = self.snapshot.nodes[node].queue;
+        let passed = self.passed.get(queue).copied().unwrap_or_default();
+        self.snapshot.edge(node, from, passed)
+    }
+
+    fn is_done(&mut self, node: usize) {
+        self.seen[node] = Seen::Done;
+        let queue = self.snapshot.nodes[node].queue;
+        let Some(passed) = self.passed.get_mut(queue) else {
+            return;
+        };
+        // Who came after the copy is in no cycle of it.
+        let line = &self.snapshot.queues[queue].line[*passed..];
+        let is_done = |waiter: &&Waiter| {
+            let node = self.snapshot.node_of(waiter.wait());
+            node.is_none_or(|node| self.seen[node] == Seen::Done)
+        };
+        *passed += line.iter().take_while(is_done).count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{managers::latched::head::Head, request::OwnerId};
+    use foxton_sync::{clock::now, park::Ticket, worker::Workers};
+    use std::time::Duration;
+
+    /// Each waits for a name of its own, which `holders` of it hold; who is named later waits for who is named earlier.
+    fn snapshot(holders: &[Vec<usize>]) -> Snapshot {
+        let node = |at: usize| Node {
+            waiting: Waiting {
+                id: OwnerId::new(at as u32, 1),
+                ticket: Ticket::from_sequence(1),
+                name: Name::advisory(at as u64),
+                mode: Mode::X,
+                since: now(),
+                lock_count: 1,
+                begun: Duration::ZERO,
+                defeats: 0,
+            },
+            queue: at,
+            position: 0,
+            weight: 0,
+        };
+        let queue = |of: &Vec<usize>| Queue {
+            holders: of.iter().map(|&node| (node, Mode::S)).collect(),
+            ..Queue::default()
+        };
+        Snapshot {
+            nodes: (0..holders.len()).map(node).collect(),
+            names: (0..holders.len() as u64).map(Name::advisory).collect(),
+            queues: holders.iter().map(queue).collect(),
+            node_at: (0..holders.len()).collect(),
+        }
+    }
+
+    #[test]
+    fn where_each_waits_for_one_adding_up_counts_each_once() {
+        let worker = Workers::with_seed(3).worker();
+        for _ in 0..20 {
+            let awaited = |at: u64| match worker.random_below(4) {
+                0 => Vec::new(),
+                _ if at == 0 => Vec::new(),
+                _ => vec![worker.random_below(at) as usize],
+            };
+            let holders: Vec<Vec<usize>> = (0..200).map(awaited).collect();
+            let snapshot = snapshot(&holders);
+            assert!(snapshot.is_forest());
+            let order = snapshot.waiters_before_awaited();
+            let weights = snapshot.weights_of_trees(&order);
+            assert_eq!(weights, snapshot.weights(&order));
+            assert!(weights.iter().any(|&weight| weight > 1), "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn who_came_after_the_copy_keeps_the_weight_that_it_came_with() {
+        let snapshot = snapshot(&[vec![]]);
+        let mut head = Head::new(Name::advisory(3));
+        let later = head.enqueue(7, Ticket::from_sequence(1), Mode::X, None);
+        head.put_forward(later.wait(), 5);
+        let later = head.line().next().expect("it waits");
+        assert_eq!(snapshot.weight(&later), 5);
+    }
+
+    #[test]
+    fn who_waits_for_two_is_counted_once_by_whom_both_wait_for() {
+        let diamond = [vec![], vec![0], vec![0], vec![1, 2]];
+        let mut snapshot = snapshot(&diamond);
+        assert!(!snapshot.is_forest());
+        // A line to put in order: without one nobody is weighed.
+        let mut head = Head::new(Name::advisory(3));
+        let mut waiter = |node| head.enqueue(node, Ticket::from_sequence(1), Mode::X, None);
+        snapshot.queues[3].line = vec![waiter(3), waiter(4)];
+        snapshot.weigh();
+        let weights: Vec<u32> = snapshot.nodes.iter().map(|node| node.weight).collect();
+        assert_eq!(
+            snapshot.weights(&snapshot.waiters_before_awaited()),
+            [3, 1, 1, 0]
+        );
+        // All but the first are behind somebody who waits.
+        assert_eq!(weights, [3, 0, 0, 0]);
+    }
+}

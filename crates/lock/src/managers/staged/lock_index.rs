@@ -1,0 +1,573 @@
+//! The lock index: where requests come from, and where they go.
+//!
+//! # State
+//!
+//! ```text
+//!            take                   all flags clear
+//! ready ring -----> in use, by 64s ----------------> dead stack
+//!   ^                                                     |
+//!   |  flags set                                          v
+//!   +---------------- nobody looks any more <-------- cellar, oldest first
+//!   +---------------- made new
+//! ```
+//!
+//! The *ready ring* is an array of words, each a segment or 0; `head` and `newest` say where the next
+//! goes in and where the next comes out. A *dead stack* is pushed by whoever clears a segment's last
+//! flag. A *cellar* keeps the dead in order until their epoch has passed. There is a stack and a cellar
+//! for each of [`LANES`] lanes; the number of a segment says which is its.
+//!
+//! Work is done in bulk and in turn: whoever takes a segment and leaves fewer than [`LOW_WATER`] behind
+//! fills the ring again, from the cellars that nobody is in. Nobody waits for anybody: who finds too
+//! little makes a segment. There are lanes because a thread that loses its processor in a cellar keeps all
+//! others from using anything out of it again until its next turn. A thread of its own would be one more
+//! thing to start, to stop and to wait for; what it would save is one stroll through a cellar for some
+//! hundreds of locks.
+//!
+//! # How much waits
+//!
+//! What is dead can be used again two epochs later, and the epoch cannot pass somebody who lost its
+//! processor while it looked at a chain. Three things keep what waits small:
+//!
+//! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), so that nobody is pinned
+//!   there for as long as it reads rows; and who finds nobody in its way looks at no chain.
+//! * The epoch is tried as soon as a [`BATCH`] of segments is dead.
+//! * Where more than [`PLENTY`] are dead and none can be had, somebody sleeps in a walk. Whoever needs a
+//!   segment then yields its processor, a few times, before it makes one: all who run come by here every
+//!   64 locks, so that the sleeper's turn comes soon. Nobody waits for it for good.
+//!
+//! Beyond that there is room for so many requests, and who finds none left is refused
+//! ([`Reason::Full`](crate::request::Reason::Full)).
+//!
+//! # Invariants
+//!
+//! * I1  A segment is in one place: in use, on its stack, in its cellar or in the ring.
+//! * I2  A segment leaves the cellar only when nobody can look at its requests: its epoch, taken after
+//!   the last of them was unlinked, has passed.
+//! * I3  All who look at requests of one manager pin in one domain, that of short walks.
+//!
+//! # Orderings
+//!
+//! * O1  `put` (Release) to `take_ready` (Acquire): who takes a segment finds its flags set.
+//! * O2  `push_dead` (Release) to `take_dead` (Acquire): who finds a segment on the stack finds its
+//!   epoch, and what lies below it. Pushes are read-modify-writes, so those below come along.
+//! * O3  `install` (Release) to `take_shared` (Acquire): who takes a request of the shared segment finds
+//!   the segment's flags set.
+//!
+//! # Differences from the paper
+//!
+//! Segments in use do not stand in the ring, so it needs no more places than the water marks ask for,
+//! and a stalled transaction does not stop it up. The pre-allocator is whoever comes by. The paper
+//! gives one lock at a time from a shared counter: that is `take_shared`. Otherwise an owner
+//! takes a segment for itself, and the next 64 of its locks touch nothing shared to get a request.
+//!
+//! The older rule (*oldest*) lets a segment go only when every transaction that runs has begun after the
+//! segment died. Epochs are kept as well, so it is only more patient, never less safe. A transaction runs
+//! from its first request until it neither awaits nor holds anything of its own: who was refused all that it
+//! asked for runs no more, and what a session keeps between its transactions (`Owner::keep`) is nobody's who
+//! runs. A lock that is held needs no transaction to keep its request from being used again: its flag is
+//! set, so its segment has not died.
+
+use super::{
+    free_flags::Done,
+    request::{FIRST_CHUNK as FIRST, Request, SEGMENT, Segment, Slab, first_of, flag_of},
+};
+use crate::owner::owner_table::{Registry, Spare};
+use foxton_sync::{
+    cache_line::CachePadded,
+    epoch::{Domain, Guard, Stamp},
+    shim::{Arc, AtomicU32, AtomicU64, Mutex, Ordering, thread, try_lock},
+    site::{Component, Pattern, Site},
+    worker::Worker,
+};
+use std::{collections::VecDeque, sync::OnceLock};
+
+/// The ring, the dead stack, and the cellar: once for each segment.
+static SEGMENTS: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock segments");
+/// The shared segment: once for each lock.
+static SHARED: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock identifier");
+
+/// Places of the ring.
+const RING: usize = if cfg!(loom) { 2 } else { 16 };
+/// With fewer segments ready, the ring is filled again.
+const LOW_WATER: u64 = if cfg!(loom) { 1 } else { 4 };
+/// To how many, if the cellar has them.
+const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
+/// Dead segments that are worth trying the epoch, which looks at every worker.
+const BATCH: u32 = 64;
+/// How many times the ring is filled before the epoch is tried again that would not advance.
+const PATIENCE: u32 = 8;
+/// With more dead segments than this that nobody may use yet, somebody is given time to leave a walk.
+const PLENTY: u32 = 256;
+/// How often, for one segment.
+const YIELDS: u32 = 32;
+/// Places where the dead lie. More than there are threads that lose their processor in one at a time.
+const LANES: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// When a dead segment may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// When its epoch has passed.
+    Epoch,
+    /// When in addition every running transaction has begun since it died.
+    Oldest,
+}
+
+/// Dead segments: those whose numbers leave the same remainder.
+#[derive(Debug, Default)]
+struct Lane {
+    stack: AtomicU32,
+    cellar: Mutex<VecDeque<u32>>,
+}
+
+/// All requests of one manager.
+#[derive(Debug)]
+pub(crate) struct Index {
+    slab: Slab,
+    ring: [AtomicU32; RING],
+    head: CachePadded<AtomicU64>,
+    newest: CachePadded<AtomicU64>,
+    lanes: [CachePadded<Lane>; LANES],
+    /// How many segments are on the stacks and in the cellars.
+    buried: CachePadded<AtomicU32>,
+    /// How many times the ring is filled before the epoch is tried again.
+    patience: AtomicU32,
+    /// Nothing in the cellars died in an earlier epoch: until this one has passed, nothing there can be used.
+    died_first: AtomicU64,
+    /// Segment and requests used of it, where all take from one.
+    shared: CachePadded<AtomicU64>,
+    rule: Rule,
+    /// Counts dead segments: the clock of the older rule.
+    moment: AtomicU64,
+    registry: Arc<Registry>,
+    domain: OnceLock<Domain>,
+}
+
+impl Index {
+    /// No requests yet, and room for `limit`.
+    pub(crate) fn new(rule: Rule, limit: u32, registry: Arc<Registry>) -> Self {
+        Self {
+            slab: Slab::new(limit),
+            ring: std::array::from_fn(|_| AtomicU32::new(0)),
+            head: CachePadded::new(AtomicU64::new(0)),
+            newest: CachePadded::new(AtomicU64::new(0)),
+            lanes: std::array::from_fn(|_| CachePadded::default()),
+            buried: CachePadded::new(AtomicU32::new(0)),
+            patience: AtomicU32::new(0),
+            died_first: AtomicU64::new(0),
+            shared: CachePadded::new(AtomicU64::new(0)),
+            rule,
+            moment: AtomicU64::new(0),
+            registry,
+            domain: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn request(&self, number: u32) -> &Request {
+        self.slab.request(number)
+    }
+
+    /// Whether the older rule holds, which wants to know since when transactions run.
+    #[inline]
+    pub(crate) fn asks_who_runs(&self) -> bool {
+        self.rule == Rule::Oldest
+    }
+
+    /// This moment, for the older rule.
+    pub(crate) fn moment(&self) -> u64 {
+        // Relaxed: what keeps anybody from harm is the epoch.
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    /// Pins, so that no request that is found is used again for something else.
+    ///
+    /// # Panics
+    ///
+    /// If the manager's other workers reclaim in another domain (I3).
+    #[inline]
+    pub(crate) fn pin<'w>(&self, worker: &'w Worker) -> Guard<'w> {
+        let guard = worker.walker().pin();
+        self.assert_domain(worker);
+        guard
+    }
+
+    #[inline]
+    fn assert_domain(&self, worker: &Worker) {
+        let domain = self.domain.get_or_init(|| worker.workers().walks().clone());
+        assert!(
+            domain == worker.workers().walks(),
+            "the workers of one manager are of one family"
+        );
+    }
+
+    /// A request out of those set aside for an owner; a segment more for it if there is none left.
+    #[inline]
+    pub(crate) fn take(&self, worker: &Worker, spare: &mut Spare) -> Option<u32> {
+        if spare.next == spare.end {
+            self.set_aside(worker, spare)?;
+        }
+        let request = spare.next;
+        spare.next += 1;
+        Some(request)
+    }
+
+    /// Sees to it that `count` requests, of one segment at most, can be taken for an owner.
+    pub(crate) fn reserve(&self, worker: &Worker, spare: &mut Spare, count: u32) -> Option<()> {
+        if spare.end - spare.next < count {
+            let left = *spare;
+            self.set_aside(worker, spare)?;
+            let mut retired = self.retire(worker);
+            (left.next..left.end).for_each(|request| retired.add(request));
+        }
+        Some(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_aside(&self, worker: &Worker, spare: &mut Spare) -> Option<()> {
+        let first = first_of(self.take_segment(worker)?);
+        *spare = Spare {
+            next: first,
+            end: first + SEGMENT,
+        };
+        Some(())
+    }
+
+    /// A request out of those that all take from, one after the other.
+    pub(crate) fn take_shared(&self, worker: &Worker) -> Option<u32> {
+        loop {
+            worker.account().passed(&SHARED);
+            let taken = self.shared.fetch_add(1, Ordering::Acquire); // O3
+            let (segment, used) = ((taken >> 32) as u32, taken as u32);
+            if segment != 0 && used < SEGMENT {
+                // Checked by the model alone: others may have cleared theirs.
+                let flags = &self.slab.segment(segment).flags;
+                assert!(!cfg!(loom) || !flags.is_clear(), "O3");
+                return Some(first_of(segment) + used);
+            }
+            if let Some(request) = self.install(worker, segment)? {
+                return Some(request);
+            }
+        }
+    }
+
+    /// Puts a segment in the place of the one used up, and takes its first request. `Some(None)`:
+    /// somebody else was first. `None`: there is no segment.
+    #[cold]
+    fn install(&self, worker: &Worker, used_up: u32) -> Option<Option<u32>> {
+        let segment = self.take_segment(worker)?;
+        let mut shared = self.shared.load(Ordering::Relaxed);
+        while (shared >> 32) as u32 == used_up {
+            let installed = self.shared.compare_exchange(
+                shared,
+                u64::from(segment) << 32 | 1,
+                Ordering::Release, // O3
+                Ordering::Relaxed,
+            );
+            match installed {
+                Ok(_) => return Some(Some(first_of(segment))),
+                Err(other) => shared = other,
+            }
+        }
+        if !self.put(segment) {
+            // No place in the ring: as if all its requests had been used.
+            let mut retired = self.retire(worker);
+            (first_of(segment)..first_of(segment) + SEGMENT)
+                .for_each(|request| retired.add(request));
+        }
+        Some(None)
+    }
+
+    /// A segment for the caller alone, with all flags set. `None`: there are as many as there may be.
+    fn take_segment(&self, worker: &Worker) -> Option<u32> {
+        worker.account().passed(&SEGMENTS);
+        if let Some(segment) = self.take_ready() {
+            assert!(self.slab.segment(segment).flags.is_full(), "O1");
+            if self.ready() < LOW_WATER {
+                self.fill_ring(worker);
+            }
+            return Some(segment);
+        }
+        let mut yields = 0;
+        loop {
+            self.fill_ring(worker);
+            // Nothing there even now: somebody else fills, or others were quicker, or all wait.
+            if let Some(segment) = self.take_ready() {
+                return Some(segment);
+            }
+            let is_patient = yields < YIELDS;
+            if (!is_patient || !self.is_held_up())
+                && let Some(segment) = self.make()
+            {
+                return Some(segment);
+            }
+            if !is_patient {
+                return None;
+            }
+            thread::yield_now();
+            yields += 1;
+        }
+    }
+
+    fn make(&self) -> Option<u32> {
+        let segment = self.slab.add()?;
+        self.slab.segment(segment).flags.fill();
+        Some(segment)
+    }
+
+    /// Whether much is dead. Who finds nothing ready, even so, is held up by somebody in a walk.
+    fn is_held_up(&self) -> bool {
+        // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends; and a
+        // model has no plenty.
+        !cfg!(loom) && self.rule == Rule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
+    }
+
+    /// About how many segments are ready.
+    fn ready(&self) -> u64 {
+        // Relaxed, here and in the ring: where to look first, and when to fill. The words decide.
+        let newest = self.newest.load(Ordering::Relaxed);
+        self.head.load(Ordering::Relaxed).saturating_sub(newest)
+    }
+
+    fn take_ready(&self) -> Option<u32> {
+        let newest = self.newest.load(Ordering::Relaxed) as usize;
+        let places = (newest..newest + RING).map(|at| &self.ring[at % RING]);
+        for place in places {
+            if place.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let segment = place.swap(0, Ordering::Acquire); // O1
+            if segment != 0 {
+                self.newest.fetch_add(1, Ordering::Relaxed);
+                return Some(segment);
+            }
+        }
+        None
+    }
+
+    /// Puts a segment into the ring. `false` if there is no place.
+    fn put(&self, segment: u32) -> bool {
+        let head = self.head.load(Ordering::Relaxed) as usize;
+        let mut places = (head..head + RING).map(|at| &self.ring[at % RING]);
+        let found = places.any(|place| {
+            let put = place.compare_exchange(0, segment, Ordering::Release, Ordering::Relaxed); // O1
+            put.is_ok()
+        });
+        if found {
+            self.head.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Fills the ring from the cellars that nobody else is in.
+    fn fill_ring(&self, worker: &Worker) {
+        self.fill_from_cellars(worker);
+        if self.ready() < LOW_WATER && self.is_worth_advancing() {
+            // Twice: what is unlinked in one epoch is free two epochs later.
+            worker.walker().advance();
+            worker.walker().advance();
+            self.fill_from_cellars(worker);
+            let failed = self.ready() < LOW_WATER;
+            self.patience
+                .store(if failed { PATIENCE } else { 0 }, Ordering::Relaxed);
+        }
+        while self.ready() < LOW_WATER && !self.is_held_up() {
+            match self.make() {
+                Some(segment) if self.put(segment) => {}
+                Some(segment) => {
+                    self.slab.segment(segment).flags.empty();
+                    return self.bury(worker, segment);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Advancing looks at every worker. It should bring some segments, and not fail each time.
+    fn is_worth_advancing(&self) -> bool {
+        if self.is_held_up() {
+            return true;
+        }
+        // Relaxed: when to try, and no more. Two who come at once may lose a step.
+        let patience = self.patience.load(Ordering::Relaxed).saturating_sub(1);
+        self.patience.store(patience, Ordering::Relaxed);
+        let dead = self.buried.load(Ordering::Relaxed);
+        let is_much = dead >= BATCH || dead >= self.slab.used() / 4;
+        patience == 0 && is_much && u64::from(dead) >= LOW_WATER
+    }
+
+    fn fill_from_cellars(&self, worker: &Worker) {
+        let oldest = match self.rule {
+            Rule::Epoch => u64::MAX,
+            Rule::Oldest => self.oldest_running(),
+        };
+        let walker = worker.walker();
+        // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
+        let died_first = Stamp::from_epoch(self.died_first.load(Ordering::Relaxed));
+        if !walker.has_passed(died_first) {
+            return;
+        }
+        // What dies from here on dies in this epoch or later.
+        let mut died_first = walker.stamp().epoch();
+        // Relaxed: where to look first.
+        let first = self.head.load(Ordering::Relaxed);
+        // Few segments lie in few lanes: they are numbered as they are made.
+        let lanes = LANES.min(self.slab.used() as usize);
+        for at in 0..lanes {
+            if self.ready() >= HIGH_WATER {
+                return;
+            }
+            let number = FIRST as usize + (first as usize + at) % lanes;
+            let lane = &self.lanes[number % LANES];
+            match try_lock(&lane.cellar) {
+                Some(mut cellar) => {
+                    self.take_dead(lane, &mut cellar);
+                    died_first = died_first.min(self.fill_from(worker, &mut cellar, oldest));
+                }
+                None => died_first = 0,
+            }
+        }
+        self.died_first.store(died_first, Ordering::Relaxed);
+    }
+
+    /// Puts into the ring what can be used of a cellar. The epoch in which the first of the rest died.
+    fn fill_from(&self, worker: &Worker, cellar: &mut VecDeque<u32>, oldest: u64) -> u64 {
+        while let Some(&number) = cellar.front() {
+            let segment = self.slab.segment(number);
+            // Relaxed: they came with the segment (O2).
+            let epoch = segment.epoch.load(Ordering::Relaxed);
+            let moment = segment.moment.load(Ordering::Relaxed);
+            let has_passed = worker.walker().has_passed(Stamp::from_epoch(epoch));
+            if self.ready() >= HIGH_WATER || !has_passed || moment >= oldest {
+                return epoch; // I2
+            }
+            cellar.pop_front();
+            segment.flags.fill();
+            if !self.put(number) {
+                // Others put one back meanwhile. The cellar takes no filled ones.
+                segment.flags.empty();
+                cellar.push_front(number);
+                return epoch;
+            }
+            // Relaxed: see `is_worth_advancing`.
+            self.buried.fetch_sub(1, Ordering::Relaxed);
+        }
+        u64::MAX
+    }
+
+    /// When the oldest transaction that runs began.
+    fn oldest_running(&self) -> u64 {
+        let since = self.registry.records().map(|record| record.active_since());
+        since.min().unwrap_or(u64::MAX)
+    }
+
+    /// Collects requests that have been unlinked, or were never linked.
+    pub(crate) fn retire<'i>(&'i self, worker: &'i Worker) -> Retired<'i> {
+        Retired {
+            index: self,
+            worker,
+            word: 0,
+            done: Done::default(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn bury(&self, worker: &Worker, number: u32) {
+        self.assert_domain(worker);
+        worker.account().passed(&SEGMENTS);
+        let segment = self.slab.segment(number);
+        // All requests were unlinked before their flags were cleared, and all flags are (I2).
+        let stamp = worker.walker().stamp();
+        segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
+        if self.asks_who_runs() {
+            let moment = self.moment.fetch_add(1, Ordering::Relaxed);
+            segment.moment.store(moment, Ordering::Relaxed);
+        }
+        self.push_dead(number, segment);
+    }
+
+    fn push_dead(&self, number: u32, segment: &Segment) {
+        // Relaxed: see `is_worth_advancing`. Before it can be taken, so that it never falls below 0.
+        self.buried.fetch_add(1, Ordering::Relaxed);
+        let stack = &self.lanes[number as usize % LANES].stack;
+        let mut top = stack.load(Ordering::Relaxed);
+        loop {
+            segment.below.store(top, Ordering::Relaxed);
+            let pushed = stack.compare_exchange(
+                top,
+                number,
+                Ordering::Release, // O2
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return,
+                Err(other) => top = other,
+            }
+        }
+    }
+
+    /// Moves all of a dead stack into its cellar, those that died first in front.
+    fn take_dead(&self, lane: &Lane, cellar: &mut VecDeque<u32>) {
+        // Relaxed: who finds it empty has nothing to take.
+        if lane.stack.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // All at once, so that no number can come back between looking and taking.
+        let mut number = lane.stack.swap(0, Ordering::Acquire); // O2
+        let first = cellar.len();
+        while number != 0 {
+            cellar.push_back(number);
+            assert!(self.slab.segment(number).flags.is_clear(), "O2");
+            number = self.slab.segment(number).below.load(Ordering::Relaxed);
+        }
+        cellar.make_contiguous()[first..].reverse();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slab.memory_bytes()
+    }
+}
+
+/// Requests that one call is done with. Their flags are cleared a word at a time, the last when this
+/// is dropped.
+#[derive(Debug)]
+pub(crate) struct Retired<'i> {
+    index: &'i Index,
+    worker: &'i Worker,
+    word: u32,
+    done: Done,
+}
+
+impl Retired<'_> {
+    /// Adds a request that cannot be found any more.
+    #[inline]
+    pub(crate) fn add(&mut self, request: u32) {
+        let (_, _, byte) = flag_of(request);
+        let word = request - byte;
+        if word != self.word {
+            self.flip();
+            self.word = word;
+        }
+        self.done.add(byte);
+    }
+
+    #[inline]
+    fn flip(&mut self) {
+        if self.word == 0 {
+            return;
+        }
+        let (number, leaf, _) = flag_of(self.word);
+        let done = std::mem::take(&mut self.done);
+        if self.index.slab.segment(number).flags.flip(leaf, done) {
+            self.index.bury(self.worker, number);
+        }
+    }
+}
+
+impl Drop for Retired<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.flip();
+    }
+}

@@ -1,0 +1,81 @@
+//! What holders and waiters there are, for people: one chain after the other, and nobody stopped.
+
+use super::{chain::Chains, manager::Staged, wait_queue::Obstacle};
+use crate::{
+    inspect::{Entry, Queue, Snapshot},
+    name::Name,
+};
+use foxton_sync::worker::Worker;
+use std::{collections::BTreeMap, time::Duration};
+
+#[expect(
+    private_bounds,
+    reason = "what chains look like is not for outsiders to choose"
+)]
+impl<C: Chains> Staged<C> {
+    /// The queues of these chains, one after the other, until they have so many holders and waiters.
+    pub(super) fn see(
+        &self,
+        worker: &Worker,
+        chains: impl Iterator<Item = usize>,
+        most: usize,
+    ) -> Snapshot {
+        let (mut queues, mut entries, mut left_out): (Vec<Queue>, _, _) = (Vec::new(), 0, false);
+        for at in chains.filter(|&at| !self.chains.is_empty(at)) {
+            left_out = entries >= most;
+            if left_out {
+                break;
+            }
+            let found = self.queues(worker, at);
+            queues.extend(found.into_iter().map(|(name, holders, waiters)| {
+                let entry = |(owner, mode, waits): Obstacle| {
+                    let owner = self.present(owner);
+                    let record = self.registry.record(owner.place());
+                    let waiting = record.waiting().filter(|_| waits);
+                    let waited = waiting.filter(|waiting| waiting.id == owner);
+                    let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
+                    Entry::new(&self.registry, owner, mode, waited)
+                };
+                let (holders, waiters) = (holders.into_iter(), waiters.into_iter());
+                let queue = Queue {
+                    name,
+                    holders: holders.map(entry).collect(),
+                    waiters: waiters.map(entry).collect(),
+                };
+                entries += queue.holders.len() + queue.waiters.len();
+                queue
+            }));
+        }
+        let mut snapshot = Snapshot::new(queues);
+        snapshot.left_out = left_out;
+        snapshot
+    }
+
+    pub(super) fn queues(
+        &self,
+        worker: &Worker,
+        at: usize,
+    ) -> Vec<(Name, Vec<Obstacle>, Vec<Obstacle>)> {
+        let mut queues: BTreeMap<Name, (Vec<Obstacle>, Vec<Obstacle>)> = BTreeMap::new();
+        self.with(worker, at as u32, |lines| {
+            self.chains.all(&self.index, at, &mut |name, holder| {
+                let holders = &mut queues.entry(*name).or_default().0;
+                if holders.iter().all(|(owner, ..)| *owner != holder.owner) {
+                    holders.push((holder.owner, holder.mode, false));
+                }
+            });
+            let mask = self.chains.count() - 1;
+            for line in lines
+                .iter()
+                .filter(|line| line.hash() as usize & mask == at)
+            {
+                let waiters = line.iter().map(|waiter| (waiter.owner, waiter.mode, true));
+                queues.entry(line.name()).or_default().1.extend(waiters);
+            }
+        });
+        let queues = queues.into_iter();
+        queues
+            .map(|(name, (holders, waiters))| (name, holders, waiters))
+            .collect()
+    }
+}

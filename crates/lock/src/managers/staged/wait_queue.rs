@@ -1,0 +1,295 @@
+//! Who waits in front of a chain. Plain data, changed under a latch.
+//!
+//! Holders are in the chains; a line has only those who wait, name by name. It is touched by those who
+//! must wait and by those who release what is awaited, and by nobody else.
+//!
+//! # Invariants
+//!
+//! * I1  A name has a line exactly while somebody waits for it.
+//! * I2  The first `conversions` of a line are conversions, in the order they came; the others are new
+//!   requests, in the order they came.
+//! * I3  `counts` says for each component how many in the line want it.
+
+use super::chain::{Asked, Holder};
+use crate::{
+    deadlock::{Reach, Way},
+    mode::{COMPONENTS, Mode, Set},
+    name::Name,
+    owner::owner_table::WaitTicket,
+    request::OwnerId,
+};
+use foxton_sync::park::Ticket;
+use std::collections::VecDeque;
+
+/// Somebody in a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) owner: OwnerId,
+    pub(crate) ticket: Ticket,
+    /// What it would hold if granted.
+    pub(crate) mode: Mode,
+    /// The request it waits with.
+    pub(crate) request: u32,
+    /// For a conversion, the request that holds the weaker mode.
+    pub(crate) replaces: Option<u32>,
+}
+
+impl Waiter {
+    pub(crate) fn wait_ticket(&self) -> WaitTicket {
+        WaitTicket {
+            place: self.owner.place(),
+            ticket: self.ticket,
+        }
+    }
+}
+
+/// Who stands in the way of a request: owner, mode, and whether it only waits itself.
+pub(crate) type Obstacle = (OwnerId, Mode, bool);
+
+/// Who waits for one name.
+#[derive(Debug)]
+pub(crate) struct Line {
+    name: Name,
+    hash: u32,
+    waiters: VecDeque<Waiter>,
+    conversions: usize,
+    counts: [u32; COMPONENTS],
+    awaited: Set,
+}
+
+/// The lines of all chains that share a latch.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Vec<Line>);
+
+impl Lines {
+    pub(crate) fn get(&self, name: &Name) -> Option<&Line> {
+        self.0.iter().find(|line| line.name == *name)
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut Line> {
+        self.0.iter_mut().find(|line| line.name == *name)
+    }
+
+    /// Puts a waiter at the end of its line, or behind the last conversion if it is one.
+    pub(crate) fn enqueue(&mut self, asked: &Asked, request: u32, ticket: Ticket) -> &Line {
+        let at = self.0.iter().position(|line| line.name == asked.name);
+        let at = at.unwrap_or_else(|| {
+            self.0.push(Line::new(asked.name, asked.hash));
+            self.0.len() - 1
+        });
+        let line = &mut self.0[at];
+        line.enqueue(Waiter {
+            owner: asked.owner,
+            ticket,
+            mode: asked.mode,
+            request,
+            replaces: asked.replaces,
+        });
+        line
+    }
+
+    /// Forgets the line of `name` if nobody is in it (I1).
+    pub(crate) fn tidy(&mut self, name: &Name) {
+        self.0
+            .retain(|line| line.name != *name || !line.waiters.is_empty());
+    }
+
+    /// What is awaited in front of the chains for which `is_chain` holds.
+    pub(crate) fn awaited(&self, is_chain: impl Fn(u32) -> bool) -> Set {
+        let lines = self.0.iter().filter(|line| is_chain(line.hash));
+        lines.fold(Set::NONE, |all, line| all.union(line.awaited))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line> {
+        self.0.iter()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let waiters: usize = self.0.iter().map(|line| line.waiters.capacity()).sum();
+        self.0.capacity() * size_of::<Line>() + waiters * size_of::<Waiter>()
+    }
+}
+
+impl Line {
+    fn new(name: Name, hash: u32) -> Self {
+        Self {
+            name,
+            hash,
+            waiters: VecDeque::new(),
+            conversions: 0,
+            counts: [0; COMPONENTS],
+            awaited: Set::NONE,
+        }
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
+    }
+
+    fn enqueue(&mut self, waiter: Waiter) {
+        if waiter.replaces.is_some() {
+            self.waiters.insert(self.conversions, waiter);
+            self.conversions += 1;
+        } else {
+            self.waiters.push_back(waiter);
+        }
+        for component in waiter.mode.set().indices() {
+            self.counts[component] += 1;
+        }
+        self.awaited = self.awaited.union(waiter.mode.set());
+    }
+
+    pub(crate) fn leave(&mut self, position: usize) -> Waiter {
+        let waiter = self
+            .waiters
+            .remove(position)
+            .expect("somebody is at the position");
+        if position < self.conversions {
+            self.conversions -= 1;
+        }
+        for component in waiter.mode.set().indices() {
+            self.counts[component] -= 1;
+            if self.counts[component] == 0 {
+                self.awaited = self.awaited.minus(Set::one(component));
+            }
+        }
+        waiter
+    }
+
+    pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
+        self.waiters
+            .iter()
+            .position(|waiter| waiter.wait_ticket() == wait)
+    }
+
+    pub(crate) fn at(&self, position: usize) -> Option<Waiter> {
+        self.waiters.get(position).copied()
+    }
+
+    /// Waiters, first come first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiters.iter()
+    }
+
+    /// Where a request that comes now stands.
+    pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
+        if is_conversion {
+            self.conversions
+        } else {
+            self.waiters.len()
+        }
+    }
+
+    /// What those want who stand ahead of a request that comes now.
+    pub(crate) fn ahead_of_next(&self, is_conversion: bool) -> Set {
+        let ahead = self
+            .waiters
+            .iter()
+            .take(self.position_of_next(is_conversion));
+        if is_conversion {
+            ahead.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
+        } else {
+            self.awaited
+        }
+    }
+
+    /// Whether everybody from `position` on is a new request and conflicts with what is granted or
+    /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
+    pub(crate) fn rest_is_blocked(&self, position: usize, granted: Set, ahead: Set) -> bool {
+        let blocked = granted.union(ahead).conflicts();
+        position >= self.conversions && self.awaited.minus(blocked).is_empty()
+    }
+
+    /// Who stands in the way of a request of `owner` for `mode` at `position`: see [`obstacles`].
+    pub(crate) fn obstacles(
+        &self,
+        holders: &[Holder],
+        owner: OwnerId,
+        mode: Mode,
+        position: usize,
+    ) -> Vec<Obstacle> {
+        let mut found = obstacles(holders, owner, mode);
+        let ahead = self.waiters.iter().take(position);
+        let conflicting = ahead
+            .filter(|waiter| waiter.owner != owner && !waiter.mode.compatible(mode))
+            .map(|waiter| (waiter.owner, waiter.mode, true));
+        found.extend(conflicting);
+        found
+    }
+
+    /// How `blocker` stands in the way of `wait`, if it still waits.
+    pub(crate) fn in_the_way(
+        &self,
+        holders: &[Holder],
+        wait: WaitTicket,
+        blocker: u32,
+    ) -> Option<Way> {
+        let position = self.position(wait)?;
+        let waiter = self.waiters[position];
+        let obstacles = self.obstacles(holders, waiter.owner, waiter.mode, position);
+        let found = obstacles
+            .into_iter()
+            .find(|(owner, ..)| owner.place() == blocker);
+        found.map(|(_, mode, waits)| Way {
+            mode,
+            holds: !waits,
+        })
+    }
+
+    /// For whom the waiter at `position` waits, directly or through others of this line.
+    pub(crate) fn reach(&self, holders: &[Holder], position: usize, target: u32) -> Reach {
+        let start = self.waiters[position];
+        let ahead = self.waiters.iter().take(position).rev();
+        let granted = holders
+            .iter()
+            .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
+        Reach::walk(
+            (start.owner.place(), start.mode),
+            ahead.map(|waiter| (waiter.wait_ticket(), waiter.mode)),
+            granted,
+            holders
+                .iter()
+                .map(|holder| (holder.owner.place(), holder.mode)),
+            target,
+        )
+    }
+
+    /// Panics if an invariant is broken.
+    pub(crate) fn verify(&self) {
+        assert!(!self.waiters.is_empty(), "I1 of {}", self.name);
+        let mut counts = [0; COMPONENTS];
+        for waiter in &self.waiters {
+            waiter
+                .mode
+                .set()
+                .indices()
+                .for_each(|component| counts[component] += 1);
+        }
+        assert_eq!(counts, self.counts, "I3 of {}", self.name);
+        for (component, &count) in counts.iter().enumerate() {
+            let set = self.awaited.meets(Set::one(component));
+            assert_eq!(set, count > 0, "I3 of {}", self.name);
+        }
+        for (position, waiter) in self.waiters.iter().enumerate() {
+            let converts = waiter.replaces.is_some();
+            assert_eq!(converts, position < self.conversions, "I2 of {}", self.name);
+        }
+    }
+}
+
+/// The holders that stand in the way of a request of `owner` for `mode`, each owner once.
+pub(crate) fn obstacles(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<Obstacle> {
+    let mut found: Vec<Obstacle> = Vec::new();
+    for holder in holders {
+        let place = holder.owner.place();
+        let conflicts = place != owner.place() && !holder.mode.compatible(mode);
+        if conflicts && found.iter().all(|(other, ..)| other.place() != place) {
+            found.push((holder.owner, holder.mode, false));
+        }
+    }
+    found
+}

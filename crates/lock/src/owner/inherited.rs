@@ -1,0 +1,86 @@
+//! What a place keeps between two of its transactions: locks that the last one left behind and the
+//! next one may take over.
+//!
+//! Such a lock stands in its queue as granted to the place, and belongs to no transaction. Its entry
+//! lies here instead of among the owner's held ones, where others reach it: whoever takes the entry
+//! out, under the mutex, has the lock. The place's own transaction takes it over; anybody else gives
+//! it back. So nobody has to wait for a worker that sleeps.
+//!
+//! # Invariants
+//!
+//! * I1  An entry here is in no list of held locks, and a name has at most one entry of a place in
+//!   both together.
+
+use crate::{
+    mode::{Mode, Set},
+    name::Name,
+    owner::lock_list::Entry,
+};
+
+/// A lock that nobody's transaction holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    pub(crate) entry: Entry,
+    /// Transactions of the place that ended without asking for it.
+    pub(crate) passed_over: u32,
+}
+
+/// The locks that one place keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Estate {
+    kept: Vec<Kept>,
+    /// How many were taken away by others.
+    pub(crate) revoked: u64,
+}
+
+impl Estate {
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.kept.iter()
+    }
+
+    pub(crate) fn keeps(&self, name: Name) -> bool {
+        self.kept.iter().any(|kept| kept.entry.name == name)
+    }
+
+    pub(crate) fn keep(&mut self, entry: Entry) {
+        debug_assert!(!self.keeps(entry.name), "I1");
+        self.kept.push(Kept {
+            entry,
+            passed_over: 0,
+        });
+    }
+
+    /// For its own place: the lock on `name`, to use it or to give it back.
+    pub(crate) fn take(&mut self, name: Name) -> Option<Entry> {
+        let at = self.kept.iter().position(|kept| kept.entry.name == name)?;
+        Some(self.kept.swap_remove(at).entry)
+    }
+
+    /// For somebody else: the lock on `name`, to give it back, if it is in the way of `mode`.
+    pub(crate) fn revoke(&mut self, name: Name, mode: Mode) -> Option<Entry> {
+        let in_the_way = |kept: &Kept| kept.entry.name == name && !kept.entry.mode.compatible(mode);
+        let at = self.kept.iter().position(in_the_way)?;
+        self.revoked += 1;
+        Some(self.kept.swap_remove(at).entry)
+    }
+
+    /// Counts one more transaction that asked for none of these, and takes out what was passed over
+    /// more than `limit` times.
+    pub(crate) fn pass_over(&mut self, limit: u32) -> impl Iterator<Item = Entry> {
+        self.kept.iter_mut().for_each(|kept| kept.passed_over += 1);
+        let given_up = self
+            .kept
+            .extract_if(.., move |kept| kept.passed_over > limit);
+        given_up.map(|kept| kept.entry)
+    }
+
+    /// The modes of what is kept of the names that `among` chooses.
+    pub(crate) fn modes(&self, among: impl Fn(Name) -> bool) -> Set {
+        let chosen = self.kept.iter().filter(|kept| among(kept.entry.name));
+        chosen.fold(Set::NONE, |all, kept| all.union(kept.entry.mode.set()))
+    }
+}

@@ -1,0 +1,540 @@
+//! A transaction as the lock manager sees it: what is kept for it, and by whom.
+//!
+//! The list of held locks, the wait in progress and the counts are the owner's alone: asking again
+//! for what is held touches no shared memory. What others must see of it stands in its record
+//! (`registry`).
+//!
+//! # Invariants
+//!
+//! * I1  While a wait is in progress nothing is requested, released or begun; `settle` or a
+//!   cancellation ends it first.
+
+/// Wait statistics by table, by label and by name.
+pub(crate) mod wait_stats;
+
+/// The list of locks that one owner holds.
+pub(crate) mod lock_list;
+
+/// Locks that a worker keeps between two transactions.
+pub(crate) mod inherited;
+
+/// Locks that an owner only remembers.
+pub(crate) mod remembered;
+
+/// An owner's index of the locks that it remembers.
+pub(crate) mod remembered_index;
+
+/// Limits on the memory that locks may take.
+pub(crate) mod memory_limits;
+
+/// The table of owners: what other threads may read of an owner, and where it sleeps.
+pub(crate) mod owner_table;
+
+/// How much it holds, and whole tables in the place of that.
+mod escalation_state;
+
+/// What is kept, and since when.
+mod lock_order;
+
+use crate::{
+    mode::Mode,
+    name::{Block, Name},
+    owner::{
+        lock_list::{Entry, Held},
+        memory_limits::Limits,
+        owner_table::{GRANTED, Record, Registry, Spare, Waiting, add},
+        remembered::{Mark, Remembered},
+        remembered_index::Notes,
+    },
+    request::{Blocker, Label, Outcome, Reason, Refusal, Reply},
+};
+use foxton_sync::{
+    cache_line::CachePadded,
+    clock::now,
+    park::{Ticket, Verdict},
+    shim::Arc,
+};
+use std::{fmt, time::Instant};
+
+use escalation_state::Escalated;
+
+pub use crate::owner::owner_table::WaitTicket;
+pub use crate::request::OwnerId;
+
+/// A request that stands in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    pub(crate) name: Name,
+    pub(crate) hash: u32,
+    pub(crate) slot: u32,
+    pub(crate) ticket: Ticket,
+    pub(crate) mode: Mode,
+    /// For a conversion, where the lock stands in the list of held ones.
+    pub(crate) converts: Option<usize>,
+    pub(crate) since: Instant,
+}
+
+/// A moment in a transaction, to go back to with `release_since`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Savepoint(u32);
+
+impl Savepoint {
+    /// Before the first lock.
+    pub const START: Self = Self(0);
+
+    pub(crate) const fn order(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a scan keeps from one key to the next, so that asking for the next is cheap: see
+/// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any time.
+#[derive(Debug, Clone)]
+pub struct Scan {
+    pub(crate) mark: Mark,
+    /// The hash of the block.
+    pub(crate) hash: u32,
+}
+
+impl Default for Scan {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scan {
+    /// A scan that has not begun.
+    pub const fn new() -> Self {
+        Self {
+            mark: Mark::NONE,
+            hash: 0,
+        }
+    }
+
+    /// Has come to a block, which stands at `index` in the list.
+    pub(crate) fn enter(&mut self, index: u32, block: Block, hash: u32) {
+        self.mark = Mark { index, block };
+        self.hash = hash;
+    }
+}
+
+/// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for one
+/// transaction after the other; it may move between threads.
+///
+/// An owner that is dropped while it holds or awaits something keeps holding it, for nobody can
+/// release without a worker: call `release_all` first.
+///
+/// ```
+/// fn assert_send<T: Send>() {}
+/// assert_send::<foxton_lock::owner::Owner>();
+/// ```
+pub struct Owner {
+    registry: Arc<Registry>,
+    record: Arc<CachePadded<Record>>,
+    id: OwnerId,
+    pub(crate) held: Held,
+    pub(crate) pending: Option<Pending>,
+    pub(crate) re_asks: u64,
+    /// How many locks it left to its next transaction; others may have taken some of them.
+    pub(crate) left_behind: u32,
+    /// A cell of the manager in which it is counted as somebody who had to wait.
+    pub(crate) wanting: Option<u32>,
+    /// Whether it only gives back what another at its place left behind.
+    stands_in: bool,
+    defeats: u32,
+    /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever stands.
+    list: Arc<Remembered>,
+    remembers: bool,
+    /// Requests set aside for this place, by managers that hand them out in bulk.
+    pub(crate) spare: Spare,
+    /// What it alone knows of that list.
+    pub(crate) notes: Notes,
+    /// What came of trying to have whole tables.
+    escalated: Escalated,
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner")
+            .field("id", &self.id)
+            .field("held", &self.held.len())
+            .field("waiting", &self.pending.map(|pending| pending.name))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Owner {
+    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+        let place = registry.claim();
+        let record = registry.shared_record(place).clone();
+        let id = record.id().next();
+        registry.begin(&record, id);
+        let spare = record.take_spare();
+        Self {
+            registry: registry.clone(),
+            record,
+            id,
+            held: Held::default(),
+            pending: None,
+            re_asks: 0,
+            left_behind: 0,
+            wanting: None,
+            stands_in: false,
+            defeats: 0,
+            list: registry.blank_list(),
+            remembers: false,
+            spare,
+            notes: Notes::default(),
+            escalated: Escalated::none(id, registry.limits()),
+        }
+    }
+
+    /// Somebody at the place of `id` who holds `entry` and nothing else: to give back a lock for an
+    /// owner that is elsewhere.
+    pub(crate) fn stand_in(registry: &Arc<Registry>, id: OwnerId, entry: Entry) -> Self {
+        let mut held = Held::default();
+        held.push(entry.name, entry.hash, entry.slot, entry.mode);
+        Self {
+            registry: registry.clone(),
+            record: registry.shared_record(id.place()).clone(),
+            id,
+            held,
+            pending: None,
+            re_asks: 0,
+            left_behind: 0,
+            wanting: None,
+            stands_in: true,
+            defeats: 0,
+            list: registry.blank_list(),
+            remembers: false,
+            spare: Spare::default(),
+            notes: Notes::default(),
+            escalated: Escalated::none(id, &Limits::NONE),
+        }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// An owner of a manager that remembers locks; `at_once` if there is a shortest way.
+    pub(crate) fn remembering(registry: &Arc<Registry>, at_once: bool) -> Self {
+        let mut owner = Self::new(registry);
+        owner.list = owner.record().remember();
+        owner.remembers = true;
+        if at_once {
+            owner.notes.open_to(Registry::address(registry));
+        }
+        owner
+    }
+
+    /// Begins the next transaction: a new id, age zero, no label, no defeats.
+    ///
+    /// # Panics
+    ///
+    /// If something is held or awaited.
+    #[inline]
+    pub fn begin(&mut self) -> OwnerId {
+        self.assert_idle();
+        assert!(
+            self.holds_nothing(),
+            "begin with locks held: release_all comes first"
+        );
+        self.defeats = 0;
+        self.escalated.begin();
+        self.id = self.id.next();
+        self.registry.begin(&self.record, self.id);
+        self.id
+    }
+
+    /// Who this is, until the next `begin`.
+    #[inline]
+    pub fn id(&self) -> OwnerId {
+        self.id
+    }
+
+    /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended before is
+    /// counted under the name that it had then.
+    pub fn set_label(&mut self, label: impl Into<Label>) {
+        if self.held.has_ended() {
+            self.count_ended_holds();
+        }
+        self.record().set_label(self.id, label.into());
+    }
+
+    /// Says how often this transaction's work gave way before, as the victim of a deadlock. The more
+    /// often, the later it does so again ([`VictimPolicy`](crate::waits::VictimPolicy)).
+    pub fn set_defeats(&mut self, defeats: u32) {
+        self.defeats = defeats;
+    }
+
+    #[inline]
+    fn holds_nothing(&self) -> bool {
+        self.held.len() == 0 && self.remembered().is_none_or(Remembered::is_empty)
+    }
+
+    /// What is held: first what is only remembered, mostly in the order of acquisition; behind that, in that
+    /// order, what stands in queues.
+    pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
+        let list = self.remembered().into_iter();
+        let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
+        let remembered = indices.flat_map(|(list, index)| list.locks(index));
+        remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
+    }
+
+    /// How many locks are held.
+    pub fn lock_count(&self) -> usize {
+        let list = self.remembered().into_iter();
+        let remembered =
+            list.flat_map(|list| (0..list.len()).map(|index| list.locks(index).count()));
+        self.held.len() + remembered.sum::<usize>()
+    }
+
+    /// Memory of the list of what is held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.held.memory_bytes() + self.notes.memory_bytes()
+    }
+
+    /// The mode in which `name` is held.
+    pub fn held_mode(&self, name: Name) -> Option<Mode> {
+        match self.held.find(name, name.hash() as u32) {
+            Some(at) => Some(self.held.at(at).mode),
+            None => self
+                .remembered()
+                .and_then(|list| self.notes.mode_of(list, name)),
+        }
+    }
+
+    /// Acquisitions so far; a block of neighbours that a scan came to is one.
+    #[inline]
+    pub(crate) fn acquired(&self) -> u32 {
+        self.held.acquired() + self.notes.acquired()
+    }
+
+    /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
+    pub fn is_waiting(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The wait in progress: for whoever may have to end it from outside, such as a timer.
+    pub fn wait_ticket(&self) -> Option<WaitTicket> {
+        let ticket = self.pending?.ticket;
+        Some(WaitTicket {
+            place: self.id.place(),
+            ticket,
+        })
+    }
+
+    /// Its list of remembered locks, at a manager that remembers.
+    #[inline]
+    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+        self.remembers.then_some(&*self.list)
+    }
+
+    /// The same, which is blank for who does not remember; and what it alone knows of it.
+    #[inline(always)]
+    pub(crate) fn list_and_notes(&mut self) -> (&Remembered, &mut Notes) {
+        (&self.list, &mut self.notes)
+    }
+
+    /// The list, which is blank for who does not remember.
+    #[inline(always)]
+    pub(crate) fn list(&self) -> &Remembered {
+        &self.list
+    }
+
+    #[inline]
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Whether the manager with `registry` made it.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, registry: &Arc<Registry>) -> bool {
+        Arc::ptr_eq(&self.registry, registry)
+    }
+
+    /// Panics unless I1 allows a request or a release, at the manager with `registry`.
+    #[inline]
+    pub(crate) fn assert_usable(&self, registry: &Arc<Registry>) {
+        assert!(self.is_of(registry), "an owner of another manager");
+        self.assert_idle();
+    }
+
+    #[inline]
+    fn assert_idle(&self) {
+        assert!(
+            self.pending.is_none(),
+            "a wait is in progress: wait for it or cancel it first"
+        );
+    }
+
+    /// Publishes a wait that is about to stand in a queue.
+    pub(crate) fn prepare_wait(&self, name: Name, mode: Mode) -> Waiting {
+        let record = self.record();
+        let waiting = Waiting {
+            id: self.id,
+            ticket: record.parker.arm(),
+            name,
+            mode,
+            since: now(),
+            // What was traded is lost, too.
+            lock_count: self.lock_count() + self.traded() as usize,
+            begun: record.begun(),
+            defeats: self.defeats,
+        };
+        record.publish(waiting.clone());
+        waiting
+    }
+
+    /// Collects a wait that has ended.
+    pub(crate) fn settle(&mut self, verdict: Verdict) -> Outcome {
+        let pending = self.pending.take().expect("a wait is in progress");
+        let refusal = self.record().end_wait();
+        let now = now();
+        self.count_wait(&pending, now, refusal.as_deref());
+        if verdict != GRANTED {
+            let refusal = refusal.expect("who refuses says why first");
+            self.record().counters.count_refusal(refusal.reason);
+            self.rest();
+            return Outcome::Refused(refusal);
+        }
+        let at = self.note_granted(&pending);
+        self.held.time(at, now);
+        Outcome::Granted
+    }
+
+    fn count_wait(&self, pending: &Pending, now: Instant, refusal: Option<&Refusal>) {
+        let record = self.record();
+        let waited = now.saturating_duration_since(pending.since);
+        record.counters.count_wait(waited);
+        let (label, reason) = (
+            record.label_of(self.id),
+            refusal.map(|refusal| refusal.reason),
+        );
+        record.enter(|ledger| ledger.count_wait(pending.name, label, waited, reason));
+    }
+
+    /// Notes how long the locks that were waited for have been held.
+    #[cold]
+    fn count_holds(&mut self) {
+        let record = self.record.clone();
+        let label = record.label_of(self.id);
+        let holds = self.held.take_timed();
+        record.enter(|ledger| {
+            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+        });
+    }
+
+    /// Notes how long those of them were held that have been given back.
+    #[cold]
+    fn count_ended_holds(&mut self) {
+        let ended = self.held.take_ended();
+        let label = self.record().label_of(self.id);
+        self.record().enter(|ledger| {
+            let holds = ended.into_iter();
+            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+        });
+    }
+
+    /// Puts what was granted into the list, and says where.
+    fn note_granted(&mut self, pending: &Pending) -> usize {
+        match pending.converts {
+            Some(at) => {
+                self.held.set_mode(at, pending.mode);
+                self.held.set_slot(at, pending.slot);
+                at
+            }
+            None => {
+                self.held
+                    .push(pending.name, pending.hash, pending.slot, pending.mode);
+                self.held.last()
+            }
+        }
+    }
+
+    /// Answers a request that is not to wait, and counts it.
+    pub(crate) fn refuse_at_once(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+        let mut refusal = Refusal::new(Reason::Busy, name, mode);
+        refusal.blockers = blockers;
+        self.refuse(refusal)
+    }
+
+    /// Answers a request that is passed over, and counts it.
+    pub(crate) fn pass_over(&self) -> Reply {
+        self.record().counters.count_refusal(Reason::Busy);
+        Reply::Passed
+    }
+
+    /// Answers a request for which there is no room, and counts it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+        let mut refusal = Refusal::new(Reason::Full, name, mode);
+        refusal.blockers = blockers;
+        self.refuse(refusal)
+    }
+
+    /// The same where it has acquired so much itself that there is no order for more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse_for_order(&self, name: Name, mode: Mode) -> Reply {
+        let mut own = self.registry.blocker(self.id, mode, false);
+        own.locks = self.lock_count();
+        self.refuse_for_room(name, mode, vec![own])
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Reply {
+        self.record().counters.count_refusal(refusal.reason);
+        self.rest();
+        Reply::Refused(Box::new(refusal))
+    }
+
+    /// Moves the counts kept here to where everybody may read them, and forgets what was held.
+    pub(crate) fn forget_held(&mut self) {
+        if self.held.is_timed() {
+            self.count_holds();
+        }
+        let acquired = u64::from(self.held.acquired());
+        self.held.clear();
+        self.forget_remembered(acquired);
+    }
+
+    /// Forgets what was only remembered, and counts it with so much else.
+    #[inline(always)]
+    pub(crate) fn forget_remembered(&mut self, others: u64) {
+        let acquired = others + u64::from(self.notes.acquired_keys());
+        self.notes.clear();
+        self.count_acquired(acquired);
+    }
+
+    /// The same where nothing else was held, and the shortest way is open.
+    #[inline(always)]
+    pub(crate) fn forget_at_once(&mut self) {
+        let acquired = u64::from(self.notes.acquired_keys());
+        self.notes.clear_open();
+        self.count_acquired(acquired);
+    }
+
+    #[inline(always)]
+    fn count_acquired(&mut self, acquired: u64) {
+        let counters = &self.record.counters;
+        add(&counters.acquisitions, acquired);
+        if self.re_asks > 0 {
+            add(&counters.re_asks, std::mem::take(&mut self.re_asks));
+        }
+        if self.escalated.published {
+            self.withdraw_room();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // The place of an owner that still stands in some queue must not be anybody else's.
+        if self.holds_nothing() && self.pending.is_none() && !self.stands_in {
+            self.record().leave_spare(self.spare);
+            self.registry.vacate(self.id.place());
+        }
+    }
+}

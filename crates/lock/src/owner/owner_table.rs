@@ -1,0 +1,586 @@
+//! What others may read of an owner: who it is, since when, what it waits for; and where it sleeps.
+//!
+//! Records live in an append-only list of the manager. A place is handed to the next owner when its
+//! owner goes, and the generation in the [`OwnerId`] tells the two apart; so whoever walks from queue
+//! to queue holds plain numbers and needs neither a lifetime nor unsafe code.
+//!
+//! # Invariants
+//!
+//! * I1  A record is written by its owner, with three exceptions: the verdict and the refusal of a wait
+//!   are written by whoever removed the waiter from its queue, under that queue's latch; and what the
+//!   place keeps (`estate`) is taken out, under its mutex, by whoever needs it gone.
+//! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So whoever finds a request in
+//!   a queue, under its latch, finds that request's owner in the record.
+//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one. But that of what the place
+//!   keeps is held until what is taken away from there has left its queue; so nobody takes it under a latch.
+
+use crate::{
+    mode::Mode,
+    name::Name,
+    owner::{
+        inherited::Estate,
+        memory_limits::{Limits, Room},
+        remembered::Remembered,
+        wait_stats::Ledger,
+    },
+    request::{Blocker, Label, Member, OwnerId, Reason, Refusal},
+};
+use foxton_sync::{
+    cache_line::CachePadded,
+    clock::{Coarse, coarse_now},
+    park::{Parker, Ticket, Verdict, Wake},
+    shim::{Arc, AtomicU64, Mutex, Ordering, lock},
+};
+use smallvec::SmallVec;
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// A wait ended with the lock.
+pub(crate) const GRANTED: Verdict = Verdict::new(1);
+/// A wait ended without it; the record has the refusal.
+pub(crate) const REFUSED: Verdict = Verdict::new(2);
+
+/// Those whose waits have ended, to be woken once no latch is held. Dropping wakes.
+pub(crate) type Wakes<'r> = SmallVec<[Wake<'r>; 4]>;
+
+/// One wait of one owner: for whoever may have to end it from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WaitTicket {
+    pub(crate) place: u32,
+    pub(crate) ticket: Ticket,
+}
+
+/// What an owner waits for, as it stands in its record.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) id: OwnerId,
+    pub(crate) ticket: Ticket,
+    pub(crate) name: Name,
+    /// What it would hold if granted.
+    pub(crate) mode: Mode,
+    pub(crate) since: Instant,
+    pub(crate) lock_count: usize,
+    /// When its transaction began, on the registry's clock.
+    pub(crate) begun: Duration,
+    /// How often its work gave way before.
+    pub(crate) defeats: u32,
+}
+
+impl Waiting {
+    pub(crate) fn wait_ticket(&self) -> WaitTicket {
+        WaitTicket {
+            place: self.id.place(),
+            ticket: self.ticket,
+        }
+    }
+
+    /// What becomes of it if it does not end with the lock.
+    pub(crate) fn refusal(
+        &self,
+        reason: Reason,
+        blockers: Vec<Blocker>,
+        cycle: Vec<Member>,
+    ) -> Box<Refusal> {
+        let mut refusal = Refusal::new(reason, self.name, self.mode);
+        refusal.waited = self.since.elapsed();
+        refusal.blockers = blockers;
+        refusal.cycle = cycle;
+        Box::new(refusal)
+    }
+
+    /// What would be lost if it gave way: its locks, and one more, so that who holds none (and stands
+    /// in others' way by its place in a queue) grows with its defeats, too.
+    pub(crate) fn worth(&self) -> u64 {
+        let work = self.lock_count as u64 + 1;
+        work.saturating_mul(1 << self.defeats.min(63))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wait {
+    waiting: Option<Waiting>,
+    refusal: Option<Box<Refusal>>,
+}
+
+/// Buckets of the histogram of wait times: bucket `i` counts waits of less than 2^i microseconds
+/// that are not in an earlier one; the last also everything longer.
+pub const WAIT_BUCKETS: usize = 32;
+
+/// What one place counted over all its owners. Written by the owner alone (I1).
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) acquisitions: AtomicU64,
+    pub(crate) re_asks: AtomicU64,
+    pub(crate) refusals: [AtomicU64; Reason::COUNT],
+    pub(crate) inheritance: [AtomicU64; 6],
+    pub(crate) wait_micros: AtomicU64,
+    pub(crate) waits: [AtomicU64; WAIT_BUCKETS],
+}
+
+/// Adds to a counter that nobody else writes.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    // Relaxed, and no read-modify-write: plain counting by one writer.
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(count),
+        Ordering::Relaxed,
+    );
+}
+
+impl Counters {
+    pub(crate) fn count_refusal(&self, reason: Reason) {
+        add(&self.refusals[reason as usize], 1);
+    }
+
+    pub(crate) fn count_wait(&self, waited: Duration) {
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        let bucket = (u64::BITS - micros.leading_zeros()) as usize;
+        add(&self.waits[bucket.min(WAIT_BUCKETS - 1)], 1);
+        add(&self.wait_micros, micros);
+    }
+}
+
+/// Requests set aside for the owner of one place: numbers from `next` up to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Spare {
+    pub(crate) next: u32,
+    pub(crate) end: u32,
+}
+
+/// The shared part of one owner.
+#[derive(Debug)]
+pub(crate) struct Record {
+    id: AtomicU64,
+    spare: AtomicU64,
+    /// When the running transaction first asked for something, where a manager wants to know; on that
+    /// manager's own clock. `u64::MAX`: none runs.
+    active_since: AtomicU64,
+    begun_nanos: AtomicU64,
+    /// About how many wait for it, where a manager wants to know.
+    awaited_by: AtomicU64,
+    pub(crate) parker: Parker,
+    wait: Mutex<Wait>,
+    label: Mutex<(OwnerId, Label)>,
+    pub(crate) estate: Mutex<Estate>,
+    pub(crate) counters: Counters,
+    pub(crate) room: Room,
+    /// What its waits cost; made by the first.
+    ledger: Mutex<Option<Box<Ledger>>>,
+    remembered: OnceLock<Arc<Remembered>>,
+}
+
+impl Record {
+    fn new(place: u32) -> Self {
+        let id = OwnerId::new(place, 0);
+        Self {
+            id: AtomicU64::new(id.number()),
+            spare: AtomicU64::new(0),
+            active_since: AtomicU64::new(u64::MAX),
+            begun_nanos: AtomicU64::new(0),
+            awaited_by: AtomicU64::new(0),
+            parker: Parker::new(),
+            wait: Mutex::default(),
+            label: Mutex::new((id, Label::default())),
+            estate: Mutex::default(),
+            counters: Counters::default(),
+            room: Room::default(),
+            ledger: Mutex::default(),
+            remembered: OnceLock::new(),
+        }
+    }
+
+    /// When the running transaction began. `u64::MAX`: none runs.
+    pub(crate) fn active_since(&self) -> u64 {
+        // Relaxed, here and below: it says how long to be patient. What keeps anybody from harm is the epoch.
+        self.active_since.load(Ordering::Relaxed)
+    }
+
+    /// A transaction runs, from `now` on if none did.
+    pub(crate) fn run_since(&self, now: impl FnOnce() -> u64) {
+        if self.active_since() == u64::MAX {
+            self.active_since.store(now(), Ordering::Relaxed);
+        }
+    }
+
+    /// None runs.
+    pub(crate) fn run_no_more(&self) {
+        self.active_since.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// About how many wait for it.
+    pub(crate) fn awaited_by(&self) -> u32 {
+        // Relaxed, here and below: plain counting, and what comes of it is an order.
+        u32::try_from(self.awaited_by.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+    }
+
+    /// So many more wait for it.
+    pub(crate) fn is_awaited_by(&self, more: usize) {
+        self.awaited_by.fetch_add(more as u64, Ordering::Relaxed);
+    }
+
+    /// So many fewer wait for it.
+    pub(crate) fn is_awaited_by_fewer(&self, fewer: usize) {
+        let less = |count: u64| Some(count.saturating_sub(fewer as u64));
+        let _ = self
+            .awaited_by
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Nobody waits for it.
+    pub(crate) fn is_awaited_no_more(&self) {
+        self.awaited_by.store(0, Ordering::Relaxed);
+    }
+
+    /// Who has the place. Exact for whoever found a request of the place under its latch (I2): the
+    /// latch that the request came through made the id visible.
+    pub(crate) fn id(&self) -> OwnerId {
+        // Relaxed: see above; for everybody else it is a hint.
+        OwnerId::from_number(self.id.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn place(&self) -> u32 {
+        self.id().place()
+    }
+
+    /// What the last owner of the place left.
+    pub(crate) fn take_spare(&self) -> Spare {
+        // Relaxed, here and below: owners of one place follow each other through the registry's mutex.
+        let word = self.spare.load(Ordering::Relaxed);
+        self.spare.store(0, Ordering::Relaxed);
+        Spare {
+            next: word as u32,
+            end: (word >> 32) as u32,
+        }
+    }
+
+    pub(crate) fn leave_spare(&self, spare: Spare) {
+        let word = u64::from(spare.end) << 32 | u64::from(spare.next);
+        self.spare.store(word, Ordering::Relaxed);
+    }
+
+    pub(crate) fn begun(&self) -> Duration {
+        // Relaxed: as for the id.
+        Duration::from_nanos(self.begun_nanos.load(Ordering::Relaxed))
+    }
+
+    /// The list of remembered locks, for a manager that remembers; made when the place is first
+    /// claimed there.
+    pub(crate) fn remember(&self) -> Arc<Remembered> {
+        self.remembered.get_or_init(Arc::default).clone()
+    }
+
+    /// The list of remembered locks, if there is one.
+    #[inline]
+    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+        self.remembered.get().map(|list| &**list)
+    }
+
+    pub(crate) fn set_label(&self, id: OwnerId, label: Label) {
+        *lock(&self.label) = (id, label);
+    }
+
+    /// The label that `id` has or had; empty if none, or if the next owner already has its own.
+    pub(crate) fn label_of(&self, id: OwnerId) -> Label {
+        let label = lock(&self.label);
+        if label.0 == id {
+            label.1.clone()
+        } else {
+            Label::default()
+        }
+    }
+
+    pub(crate) fn publish(&self, waiting: Waiting) {
+        *lock(&self.wait) = Wait {
+            waiting: Some(waiting),
+            refusal: None,
+        };
+    }
+
+    /// Whether the place has `name` without any transaction of it having it.
+    pub(crate) fn keeps(&self, name: Name) -> bool {
+        lock(&self.estate).keeps(name)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        lock(&self.wait).waiting.is_some()
+    }
+
+    fn waiting_since(&self) -> Option<Instant> {
+        lock(&self.wait)
+            .waiting
+            .as_ref()
+            .map(|waiting| waiting.since)
+    }
+
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        lock(&self.wait).waiting.clone()
+    }
+
+    /// Ends the wait with a refusal. Under the latch of the queue that the waiter was removed from.
+    pub(crate) fn refuse(&self, ticket: Ticket, refusal: Box<Refusal>) -> Option<Wake<'_>> {
+        lock(&self.wait).refusal = Some(refusal);
+        self.parker.resolve(ticket, REFUSED)
+    }
+
+    /// Notes what a wait, or a hold after one, has cost.
+    pub(crate) fn enter(&self, entry: impl FnOnce(&mut Ledger)) {
+        entry(lock(&self.ledger).get_or_insert_default());
+    }
+
+    /// Shows what the waits have cost, if there were any.
+    pub(crate) fn read_ledger(&self, reader: impl FnOnce(&Ledger)) {
+        if let Some(ledger) = lock(&self.ledger).as_deref() {
+            reader(ledger);
+        }
+    }
+
+    /// Clears what was published of a wait that has ended.
+    pub(crate) fn end_wait(&self) -> Option<Box<Refusal>> {
+        std::mem::take(&mut *lock(&self.wait)).refusal
+    }
+}
+
+/// Places of the first chunk; each further chunk has twice as many as the one before.
+const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
+const CHUNKS: usize = 19;
+
+/// Records, each shared with its owner.
+type Chunk = Box<[Arc<CachePadded<Record>>]>;
+
+/// All records of one manager.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    start: Coarse,
+    chunks: [OnceLock<Chunk>; CHUNKS],
+    places: Mutex<Places>,
+    /// The list of those who remember nothing.
+    blank: Arc<Remembered>,
+    /// Set once, before there is an owner.
+    limits: OnceLock<Limits>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// Places that were ever handed out.
+    count: u32,
+    free: Vec<u32>,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        let chunks = std::array::from_fn(|_| OnceLock::new());
+        Self {
+            start: coarse_now(),
+            chunks,
+            places: Mutex::default(),
+            blank: Arc::default(),
+            limits: OnceLock::new(),
+        }
+    }
+
+    /// Bounds the room of the locks of owners that are made from now on.
+    pub(crate) fn limit(&self, limits: Limits) {
+        self.limits.get_or_init(|| limits);
+    }
+
+    #[inline]
+    pub(crate) fn limits(&self) -> &Limits {
+        self.limits.get().unwrap_or(&Limits::NONE)
+    }
+
+    /// Which manager's it is, in one word: no two that are there have the same.
+    pub(crate) fn address(this: &Arc<Self>) -> usize {
+        std::ptr::from_ref(&**this).addr()
+    }
+
+    /// A list for an owner at a manager that does not remember: all share it, and nobody writes it.
+    pub(crate) fn blank_list(&self) -> Arc<Remembered> {
+        self.blank.clone()
+    }
+
+    /// A place for a new owner.
+    pub(crate) fn claim(&self) -> u32 {
+        let mut places = lock(&self.places);
+        if let Some(place) = places.free.pop() {
+            return place;
+        }
+        let place = places.count;
+        let (chunk, _) = chunk_of(place);
+        assert!(chunk < CHUNKS, "sixteen million owners at once");
+        let size = FIRST_CHUNK << chunk;
+        let first = size - FIRST_CHUNK;
+        self.chunks[chunk].get_or_init(|| {
+            (first..first + size)
+                .map(|place| Arc::new(CachePadded::new(Record::new(place))))
+                .collect()
+        });
+        places.count += 1;
+        place
+    }
+
+    /// Gives a place back. Its owner holds and awaits nothing.
+    pub(crate) fn vacate(&self, place: u32) {
+        lock(&self.places).free.push(place);
+    }
+
+    pub(crate) fn record(&self, place: u32) -> &Record {
+        self.shared_record(place)
+    }
+
+    /// The record of a place for its owner, who needs it in every transaction.
+    pub(crate) fn shared_record(&self, place: u32) -> &Arc<CachePadded<Record>> {
+        let (chunk, index) = chunk_of(place);
+        let records = self.chunks[chunk]
+            .get()
+            .expect("a place is handed out after its chunk");
+        &records[index]
+    }
+
+    /// Places that were ever handed out; every place in a queue is below this.
+    pub(crate) fn place_count(&self) -> u32 {
+        lock(&self.places).count
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        (0..self.place_count()).map(|place| self.record(place))
+    }
+
+    /// What everybody waits for who does, in no order.
+    pub(crate) fn waits_unsorted(&self) -> Vec<Waiting> {
+        self.records().filter_map(Record::waiting).collect()
+    }
+
+    /// The same, the longest wait first.
+    pub(crate) fn waits(&self) -> Vec<Waiting> {
+        let mut waits = self.waits_unsorted();
+        waits.sort_by_key(|waiting| waiting.since);
+        waits
+    }
+
+    /// What is known of one wait, if it has not ended.
+    pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<Waiting> {
+        let waiting = self.record(wait.place).waiting();
+        waiting.filter(|waiting| waiting.ticket == wait.ticket)
+    }
+
+    /// When the longest of all waits began.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        let began = self.records().filter_map(Record::waiting_since).min();
+        began.map(|since| since.elapsed())
+    }
+
+    /// The coarse time since the registry was made.
+    pub(crate) fn now(&self) -> Duration {
+        coarse_now().since(self.start)
+    }
+
+    /// Notes that the place of `record` has a new transaction.
+    #[inline]
+    pub(crate) fn begin(&self, record: &Record, id: OwnerId) {
+        // Relaxed: whoever needs them exactly comes through a latch that the owner took later (I2).
+        record
+            .begun_nanos
+            .store(self.now().as_nanos() as u64, Ordering::Relaxed);
+        record.id.store(id.number(), Ordering::Relaxed);
+    }
+
+    /// Somebody who stands in the way, for people.
+    pub(crate) fn blocker(&self, owner: OwnerId, mode: Mode, waiting: bool) -> Blocker {
+        let (label, age) = self.describe(owner);
+        Blocker {
+            owner,
+            label,
+            mode,
+            age,
+            waiting,
+            locks: 0,
+        }
+    }
+
+    /// Label and age of an owner that was seen a moment ago.
+    pub(crate) fn describe(&self, id: OwnerId) -> (Label, Duration) {
+        let record = self.record(id.place());
+        let begun = record.begun();
+        let age = self.now().saturating_sub(begun);
+        (
+            record.label_of(id),
+            if record.id() == id {
+                age
+            } else {
+                Duration::ZERO
+            },
+        )
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let records: usize = self
+            .chunks
+            .iter()
+            .filter_map(OnceLock::get)
+            .map(|c| c.len())
+            .sum();
+        let lists = self.records().filter_map(Record::remembered);
+        let lists: usize = lists.map(Remembered::memory_bytes).sum();
+        records * size_of::<CachePadded<Record>>() + lists
+    }
+}
+
+/// The chunk of a place, and its index there.
+fn chunk_of(place: u32) -> (usize, usize) {
+    let shifted = place + FIRST_CHUNK;
+    let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();
+    (chunk as usize, (shifted - (FIRST_CHUNK << chunk)) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_fill_chunks_of_doubling_size() {
+        assert_eq!(chunk_of(0), (0, 0));
+        assert_eq!(chunk_of(FIRST_CHUNK - 1), (0, FIRST_CHUNK as usize - 1));
+        assert_eq!(chunk_of(FIRST_CHUNK), (1, 0));
+        assert_eq!(chunk_of(3 * FIRST_CHUNK), (2, 0));
+    }
+
+    #[test]
+    fn a_place_keeps_its_record_and_is_handed_out_again() {
+        let registry = Registry::new();
+        let places: Vec<u32> = (0..1000).map(|_| registry.claim()).collect();
+        for &place in &places {
+            assert_eq!(registry.record(place).id(), OwnerId::new(place, 0));
+        }
+        registry.vacate(17);
+        assert_eq!(registry.claim(), 17);
+        assert_eq!(registry.place_count(), 1000);
+    }
+
+    #[test]
+    fn a_label_belongs_to_one_transaction() {
+        let registry = Registry::new();
+        let place = registry.claim();
+        let id = OwnerId::new(place, 0);
+        let record = registry.record(place);
+        record.set_label(id, "first".into());
+        registry.begin(record, id.next());
+        assert_eq!(record.label_of(id), "first");
+        assert_eq!(record.label_of(id.next()), "");
+    }
+
+    #[test]
+    fn waits_are_counted_by_powers_of_two() {
+        let counters = Counters::default();
+        for micros in [0, 1, 2, 3, 1 << 40] {
+            counters.count_wait(Duration::from_micros(micros));
+        }
+        let counted: Vec<u64> = counters
+            .waits
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(counted[..3], [1, 1, 2]);
+        assert_eq!(counted[WAIT_BUCKETS - 1], 1);
+    }
+}

@@ -1,0 +1,506 @@
+//! What the owner alone knows of its remembered locks: which it has, for certain or perhaps, and since
+//! when.
+//!
+//! The locks themselves stand in its list (`remembered`), once. Nearly all that is asked for is new to its
+//! owner, and learns that here from one byte.
+//!
+//! # State
+//!
+//! * `seen`: by hash, the stamp of the last transaction that asked for something with that hash. A new
+//!   transaction has a new stamp, so there is nothing to clear at the end of one.
+//! * `index`: entries of the list by hash, as far as they have been looked for among so many that a
+//!   walk along the list would be long.
+//! * `gate`: the shortest way is open to the manager whose address this is. `CLOSED` while a wait is in
+//!   progress and once there is a savepoint; 0 where the fences are not expedited, and for who remembers
+//!   nothing. So one comparison says that the owner is the manager's, may ask, and need not date entries.
+//! * `tables`: those asked for last, by number, with the stamp of the transaction that did.
+//! * `orders`: from the first savepoint on, when each further entry was acquired. Those before it are as
+//!   old as the transaction: no savepoint comes between them.
+//!
+//! # Invariants
+//!
+//! * I1  The hash of everything that the owner holds, in its list or among `held`, has been seen. For a
+//!   short key that is the hash of its block.
+//! * I2  A key is held in a block, or among `held`, and not in both.
+//! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the entries
+//!   to give back at a savepoint are given back whole.
+
+use crate::{
+    mode::Mode,
+    name::{Class, Name},
+    owner::remembered::Remembered,
+};
+use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
+use hashbrown::HashTable;
+
+/// Entries that are walked rather than indexed.
+const LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
+/// Storage above this many is given back after a large transaction.
+const KEPT: usize = 4096;
+// Under the model checker small, as stacks are there.
+const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
+const NO_SAVEPOINT: u32 = u32::MAX;
+/// A gate that is open to nobody: no manager has this address.
+const CLOSED: usize = 1;
+/// Tables that are known at once if they are asked for again, if their numbers differ enough.
+const TABLES: usize = 4;
+
+/// Where a name is remembered, or could be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// At this index of the list, in this mode.
+    Lock(u32, Mode),
+    /// Nowhere, but its block has the entry at this index.
+    Block(u32),
+    /// Nowhere.
+    Nothing,
+}
+
+/// A table that the transaction with this stamp, which is not 0, has in these modes.
+#[derive(Debug, Clone, Copy)]
+struct TableNote {
+    space: u32,
+    stamp: u8,
+    modes: u8,
+}
+
+impl TableNote {
+    const NONE: Self = Self {
+        space: 0,
+        stamp: 0,
+        modes: 0,
+    };
+}
+
+/// The notes of one owner.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    seen: [u8; SEEN],
+    stamp: u8,
+    gate: AtomicUsize,
+    /// What `gate` is usually.
+    home: usize,
+    /// Acquired, and not among `held`: a block that a scan came to counts as one, and so does each name
+    /// that was asked for by itself.
+    acquired: u32,
+    /// Further keys of blocks.
+    scanned: u32,
+    /// By hash, whether keys of a block may be among `held`.
+    single: u64,
+    /// Remembered tables.
+    tables: [TableNote; TABLES],
+    index: HashTable<u32>,
+    /// Entries of the list that are in the index: those below this.
+    indexed: u32,
+    /// Entries before the first savepoint. An atomic, as are `saved` and `gate`, only so that
+    /// a savepoint can be taken through a shared reference: all is the owner's alone.
+    before: AtomicU32,
+    /// The order of the latest savepoint.
+    saved: AtomicU32,
+    /// What was acquired before it is kept from one transaction to the next. There is a savepoint, if it is
+    /// not 0.
+    kept: u32,
+    orders: Vec<u32>,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self {
+            seen: [0; SEEN],
+            stamp: 1,
+            gate: AtomicUsize::new(0),
+            home: 0,
+            acquired: 0,
+            scanned: 0,
+            single: 0,
+            tables: [TableNote::NONE; TABLES],
+            index: HashTable::new(),
+            indexed: 0,
+            before: AtomicU32::new(NO_SAVEPOINT),
+            saved: AtomicU32::new(0),
+            kept: 0,
+            orders: Vec::new(),
+        }
+    }
+}
+
+/// What is asked for, and how often.
+impl Notes {
+    /// Whether nothing with this hash can be held (I1).
+    #[inline(always)]
+    pub(crate) fn is_new(&self, hash: u32) -> bool {
+        self.seen[hash as usize % SEEN] != self.stamp
+    }
+
+    /// Notes that something with this hash is about to be held.
+    #[inline(always)]
+    pub(crate) fn see(&mut self, hash: u32) {
+        self.seen[hash as usize % SEEN] = self.stamp;
+    }
+
+    /// Both: whether it is new; from now on it is not.
+    #[inline(always)]
+    pub(crate) fn meet(&mut self, hash: u32) -> bool {
+        let seen = &mut self.seen[hash as usize % SEEN];
+        std::mem::replace(seen, self.stamp) != self.stamp
+    }
+
+    /// Notes that a key of a block with this hash may be among `held`.
+    #[inline(always)]
+    pub(crate) fn note_single(&mut self, hash: u32) {
+        self.single |= 1 << (hash >> 26);
+    }
+
+    /// Whether a key of a block with this hash may be among `held`. If not, a scan need not ask.
+    #[inline(always)]
+    pub(crate) fn may_have_single(&self, hash: u32) -> bool {
+        self.single & 1 << (hash >> 26) != 0
+    }
+
+    /// Whether the shortest way is open, to the manager at this address.
+    #[inline(always)]
+    pub(crate) fn is_open_to(&self, manager: usize) -> bool {
+        self.gate.load(Ordering::Relaxed) == manager
+    }
+
+    #[inline(always)]
+    fn set_gate(&self, gate: usize) {
+        self.gate.store(gate, Ordering::Relaxed);
+    }
+
+    /// The shortest way is closed, since a wait is in progress.
+    pub(crate) fn close(&mut self) {
+        self.set_gate(CLOSED);
+    }
+
+    /// It is open again, unless there is a savepoint.
+    #[inline]
+    pub(crate) fn open(&mut self) {
+        if !self.is_saved() {
+            self.set_gate(self.home);
+        }
+    }
+
+    /// There is a shortest way, to the manager at this address.
+    pub(crate) fn open_to(&mut self, manager: usize) {
+        self.home = manager;
+        self.open();
+    }
+
+    /// Something was acquired that was asked for by itself, or a block that a scan came to.
+    #[inline(always)]
+    pub(crate) fn count(&mut self) {
+        self.acquired += 1;
+    }
+
+    /// So many further keys of blocks were acquired.
+    #[inline(always)]
+    pub(crate) fn count_scanned(&mut self, keys: u32) {
+        self.scanned += keys;
+    }
+
+    /// Something that was counted here is among `held` now, and counted there.
+    pub(crate) fn uncount(&mut self) {
+        // A key that a scan came to was counted as such.
+        match self.acquired {
+            0 => self.scanned = self.scanned.saturating_sub(1),
+            _ => self.acquired -= 1,
+        }
+    }
+
+    /// Acquired, with blocks that scans came to as one each.
+    #[inline(always)]
+    pub(crate) fn acquired(&self) -> u32 {
+        self.acquired
+    }
+
+    /// Acquired, with every key.
+    #[inline(always)]
+    pub(crate) fn acquired_keys(&self) -> u32 {
+        self.acquired + self.scanned
+    }
+
+    /// Whether `name` is a table that is noted, and held in a mode as good as `mode`.
+    #[inline(always)]
+    pub(crate) fn is_table_held(&self, name: &Name, mode: Mode) -> bool {
+        let noted = &self.tables[name.space() as usize % TABLES];
+        noted.space == name.space()
+            && noted.stamp == self.stamp
+            && mode.set().bits() & !noted.modes == 0
+    }
+
+    /// Notes a table that is held in `mode`, at least.
+    #[inline(always)]
+    pub(crate) fn note_table(&mut self, name: Name, mode: Mode) {
+        self.tables[name.space() as usize % TABLES] = TableNote {
+            space: name.space(),
+            stamp: self.stamp,
+            // Who has any mode of a table has IS.
+            modes: mode.set().bits() | Mode::IS.set().bits(),
+        };
+    }
+}
+
+/// Finding.
+impl Notes {
+    /// Where `name` stands in `list`, if its hash (that of its block for a short key) has been seen.
+    #[inline(never)]
+    pub(crate) fn find(&mut self, list: &Remembered, name: Name, hash: u32) -> Found {
+        let place = name.block();
+        let mut block = Found::Nothing;
+        let mut look = |index| match place {
+            Some((wanted, at)) if list.is_block(index, wanted) => match list.bits(index).mode(at) {
+                Some(mode) => Some(Found::Lock(index, mode)),
+                None => {
+                    // The latest of its entries (I3).
+                    block = match block {
+                        Found::Block(other) => Found::Block(index.max(other)),
+                        _ => Found::Block(index),
+                    };
+                    None
+                }
+            },
+            Some(_) => None,
+            None => {
+                let mode = list.mode_of(index, name);
+                mode.map(|mode| Found::Lock(index, mode))
+            }
+        };
+        let found = if list.len() <= LINEAR {
+            (0..list.len()).rev().find_map(look)
+        } else {
+            self.index_all(list);
+            let mut same = self.index.iter_hash(spread(hash));
+            same.find_map(|&index| look(index))
+        };
+        found.unwrap_or(block)
+    }
+
+    /// In which mode `name` is remembered: the same through a shared reference, for whoever asks seldom.
+    pub(crate) fn mode_of(&self, list: &Remembered, name: Name) -> Option<Mode> {
+        if self.is_new(name.near_hash()) {
+            return None;
+        }
+        let look = |index| match name.block() {
+            Some((block, at)) if list.is_block(index, block) => list.bits(index).mode(at),
+            Some(_) => None,
+            None => list.mode_of(index, name),
+        };
+        let mut indices = 0..list.len();
+        // A table stands before its keys, and who has traded keys for one asks for theirs at each key.
+        match name.class() {
+            Class::Table => indices.find_map(look),
+            _ => indices.rev().find_map(look),
+        }
+    }
+
+    fn index_all(&mut self, list: &Remembered) {
+        for index in self.indexed..list.len() {
+            if !list.is_dead(index) {
+                let hash = spread(list.hash_of(index));
+                let hash_of = |&other: &u32| spread(list.hash_of(other));
+                self.index.insert_unique(hash, index, hash_of);
+            }
+        }
+        self.indexed = list.len();
+    }
+
+    /// The entry at `index`, with this hash, may be no more.
+    pub(crate) fn drop_dead(&mut self, list: &Remembered, index: u32, hash: u32) {
+        self.tables = [TableNote::NONE; TABLES];
+        if index < self.indexed && list.is_dead(index) {
+            let found = self.index.find_entry(spread(hash), |&other| other == index);
+            if let Ok(found) = found {
+                found.remove();
+            }
+        }
+        self.indexed = self.indexed.min(list.len());
+    }
+}
+
+/// Savepoints.
+impl Notes {
+    /// A savepoint is taken, which has this order, with so many entries in the list.
+    pub(crate) fn save(&self, order: u32, entries: u32) {
+        if self.before.load(Ordering::Relaxed) == NO_SAVEPOINT {
+            self.before.store(entries, Ordering::Relaxed);
+        }
+        self.saved.store(order, Ordering::Relaxed);
+        self.set_gate(CLOSED);
+    }
+
+    /// What was acquired before `order`, with so many entries in the list, is kept; 0 is before everything.
+    pub(crate) fn keep(&mut self, order: u32, entries: u32) {
+        if order != 0 {
+            self.save(order, entries);
+        }
+        self.kept = order;
+    }
+
+    /// What was acquired before this is kept.
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// The order of the latest savepoint; 0 if there is none.
+    pub(crate) fn saved(&self) -> u32 {
+        self.saved.load(Ordering::Relaxed)
+    }
+
+    /// Dates anew what was acquired at `since` or later, all of it as acquired then.
+    pub(crate) fn date_anew(&mut self, since: u32) {
+        let orders = self.orders.iter_mut();
+        orders.for_each(|order| *order = (*order).min(since));
+    }
+
+    /// Whether entries need orders.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.before.load(Ordering::Relaxed) != NO_SAVEPOINT
+    }
+
+    /// The entry at `index` is new, and was acquired at `order`.
+    pub(crate) fn date(&mut self, index: u32, order: u32) {
+        let before = index.min(self.before.load(Ordering::Relaxed));
+        self.before.store(before, Ordering::Relaxed);
+        self.orders.truncate((index - before) as usize);
+        self.orders.push(order);
+    }
+
+    /// When the entry at `index` was acquired: 0 for before the first savepoint.
+    pub(crate) fn order_of(&self, index: u32) -> u32 {
+        let behind = index.checked_sub(self.before.load(Ordering::Relaxed));
+        behind.map_or(0, |behind| self.orders[behind as usize])
+    }
+
+    /// Whether there is a savepoint since the entry at `index` was acquired.
+    pub(crate) fn is_before_savepoint(&self, index: u32) -> bool {
+        self.is_saved() && self.order_of(index) < self.saved.load(Ordering::Relaxed)
+    }
+}
+
+impl Notes {
+    /// Counts anew, and says how many keys were acquired so far; what is held stays noted.
+    pub(crate) fn count_anew(&mut self) -> u32 {
+        std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
+    }
+
+    /// Forgets everything and keeps the storage.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        // Who has a savepoint has a closed gate.
+        let open = self.is_open_to(self.home);
+        self.clear_open();
+        if !open {
+            self.clear_rest();
+        }
+    }
+
+    /// The same where the gate is open.
+    #[inline(always)]
+    pub(crate) fn clear_open(&mut self) {
+        self.acquired = 0;
+        self.scanned = 0;
+        self.single = 0;
+        self.stamp = self.stamp.wrapping_add(1);
+        if self.stamp == 0 || self.indexed != 0 {
+            self.clear_rest();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clear_rest(&mut self) {
+        if self.stamp == 0 {
+            self.seen = [0; SEEN];
+            self.tables = [TableNote::NONE; TABLES];
+            self.stamp = 1;
+        }
+        self.index.clear();
+        if self.index.capacity() > KEPT {
+            self.index = HashTable::new();
+        }
+        self.indexed = 0;
+        self.before.store(NO_SAVEPOINT, Ordering::Relaxed);
+        self.saved.store(0, Ordering::Relaxed);
+        self.kept = 0;
+        self.orders = Vec::new();
+        self.set_gate(self.home);
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.index.allocation_size() + self.orders.capacity() * size_of::<u32>()
+    }
+}
+
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::name::{Block, KeyHasher};
+    use crate::owner::remembered::Bits;
+
+    fn key(number: u64) -> (Name, Block, u32) {
+        let name = Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1));
+        let (block, at) = name.block().expect("a short key");
+        (name, block, at)
+    }
+
+    #[test]
+    fn keys_are_found_in_their_blocks_until_they_go() {
+        let (list, mut notes) = (Remembered::default(), Notes::default());
+        for number in 0..100 {
+            let (name, block, at) = key(number * 64 + 7);
+            let index = list.append_block(block, Bits::one(at, Mode::S));
+            let found = notes.find(&list, name, block.hash());
+            assert_eq!(found, Found::Lock(index, Mode::S));
+            let neighbour = notes.find(&list, key(number * 64).0, block.hash());
+            assert_eq!(neighbour, Found::Block(index));
+            let (other, block, _) = key((number + 1) * 64);
+            assert_eq!(notes.find(&list, other, block.hash()), Found::Nothing);
+        }
+        for number in (0..100).rev() {
+            let (name, block, _) = key(number * 64 + 7);
+            assert_eq!(list.take(number as u32, name), None);
+            notes.drop_dead(&list, number as u32, block.hash());
+            assert_eq!(notes.find(&list, name, block.hash()), Found::Nothing);
+        }
+        assert_eq!(notes.index.len(), 0);
+    }
+
+    #[test]
+    fn what_was_seen_is_new_again_after_the_end() {
+        let mut notes = Notes::default();
+        notes.open_to(64);
+        for _ in 0..1000 {
+            assert!(notes.is_new(5));
+            notes.see(5);
+            assert!(!notes.is_new(5) && notes.is_new(6));
+            notes.clear();
+        }
+    }
+
+    #[test]
+    fn entries_have_their_orders_from_the_first_savepoint_on() {
+        let mut notes = Notes::default();
+        notes.open_to(64);
+        assert!(!notes.is_before_savepoint(0));
+        notes.save(4, 2);
+        notes.date(2, 4);
+        notes.date(3, 5);
+        assert_eq!(
+            [0, 1, 2, 3].map(|index| notes.order_of(index)),
+            [0, 0, 4, 5]
+        );
+        assert!(notes.is_before_savepoint(1) && !notes.is_before_savepoint(2));
+        notes.save(6, 4);
+        assert!(notes.is_before_savepoint(3));
+        // Those behind the first are gone.
+        notes.date(1, 6);
+        assert_eq!([0, 1].map(|index| notes.order_of(index)), [0, 6]);
+        notes.clear();
+        assert!(!notes.is_saved() && notes.is_open_to(64));
+    }
+}
