@@ -30,6 +30,18 @@ pub mod meetings;
 /// Leftovers, files nobody reaches, titles, references to nothing, paths of one machine.
 pub mod litter;
 
+/// Sentences and lines of comments and documents.
+pub mod prose;
+
+/// Names of types and modules.
+pub mod names;
+
+/// Counts that may fall and never rise, and sizes of documents.
+pub mod ratchets;
+
+/// Subjects and bodies of commits.
+pub mod commits;
+
 /// What is printed and not judged: long files, long functions, unsafe blocks.
 pub mod sizes;
 
@@ -62,7 +74,7 @@ impl fmt::Display for Finding {
 
 /// Runs every rule over `tree`; findings come sorted by place.
 pub fn check(tree: &tree::Tree) -> Vec<Finding> {
-    let rules: [fn(&tree::Tree) -> Vec<Finding>; 12] = [
+    let rules: [fn(&tree::Tree) -> Vec<Finding>; 14] = [
         ladder::between_crates,
         ladder::inside_crates,
         memory::one_door_to_atomics,
@@ -75,6 +87,8 @@ pub fn check(tree: &tree::Tree) -> Vec<Finding> {
         litter::titles,
         litter::references,
         litter::machine_paths,
+        ratchets::hold,
+        ratchets::folders,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

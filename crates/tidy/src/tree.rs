@@ -88,7 +88,8 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) -> io::R
         let name = entry.file_name().to_string_lossy().into_owned();
         let kept_hidden = [".ci", ".github"].contains(&name.as_str());
         let kind = entry.file_type()?;
-        let is_made = kind.is_dir() && (name.starts_with("target") || name == "results");
+        let is_result = name == "results" && prefix.is_empty();
+        let is_made = kind.is_dir() && (name.starts_with("target") || is_result);
         let built = is_made || name == "Cargo.lock";
         if built || (name.starts_with('.') && !kept_hidden) {
             continue;

@@ -2,7 +2,7 @@
 //! Prints what breaks a house rule, then what is long. Fails if anything breaks one.
 //! An argument names another checkout to read.
 
-use foxton_tidy::{check, sizes, tree::Tree};
+use foxton_tidy::{check, commits, ratchets, sizes, tree::Tree};
 use std::{env, path::Path, path::PathBuf, process::ExitCode};
 
 fn main() -> ExitCode {
@@ -15,8 +15,16 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let findings = check(&tree);
+    let mut findings = check(&tree);
+    match commits::read(&root) {
+        Ok(found) => findings.extend(found),
+        Err(error) => eprintln!("commits are not read, since git does not start: {error}"),
+    }
     findings.iter().for_each(|finding| println!("{finding}"));
+    println!("counts that may not grow");
+    for ratchet in ratchets::measure(&tree) {
+        println!("{ratchet}");
+    }
     println!("{}", sizes::measure(&tree));
     if findings.is_empty() {
         ExitCode::SUCCESS
