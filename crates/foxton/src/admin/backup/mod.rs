@@ -4,7 +4,7 @@
 //!
 //! A log up to the end of any record is the database as it was after some commit, so a copy of one
 //! needs no picture of the tables and nobody has to stand still. A backup is the checkpoint, if there
-//! is one, and the log from there to a position that is said afterwards. [`Database::backup_to`] makes
+//! is one, and the log from there to a position that is said afterwards. [`Database::backup_to`](crate::Database::backup_to) makes
 //! everything that was committed when it began durable first, and copies up to there.
 //! [`of_directory`](crate::admin::backup::of_directory) reads the files of a database without opening it, whether or not a process has it
 //! open, and copies what is whole in them: commits that were acknowledged *sync* or *buffered* before it
@@ -19,7 +19,7 @@
 //! # Invariants
 //!
 //! * I1  A directory with a label holds a whole backup, durably.
-//! * I2  Nothing in the database is changed, and no writer waits. While [`Database::backup_to`] runs, no
+//! * I2  Nothing in the database is changed, and no writer waits. While [`Database::backup_to`](crate::Database::backup_to) runs, no
 //!   checkpoint is made.
 //! * I3  A restored database gets its superblock last. Before, it is none, and says so from the beginning (`target`).
 //!

@@ -1,7 +1,7 @@
 //! Typed keys and values: how Rust values become the bytes that tables hold.
 //!
-//! A table is an ordered map of bytes. [`Key`] encodes so that the order of the bytes is the order
-//! of the values; [`Value`] only has to come back as it was. Both name their type ([`TypeName`](crate::types::codec::TypeName)),
+//! A table is an ordered map of bytes. [`Key`](crate::Key) encodes so that the order of the bytes is the order
+//! of the values; [`Value`](crate::Value) only has to come back as it was. Both name their type ([`TypeName`](crate::types::codec::TypeName)),
 //! and the name is stored with the table and compared whenever the table is used.
 //!
 //! `[u8]` is the raw door: the bytes themselves. `str`, `String`, `[u8]` and `Vec<u8>` standing
