@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 use crate::device::Device;
 use crate::format::clean_shutdown;
-use crate::format::error::{Damage, Failure, LogError, OpenError};
+use crate::format::error::{CorruptionKind, Failure, LogError, OpenError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, Seal};
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, HEADER_BYTES, HeaderCodec};
 use crate::format::segment;
-use crate::read::stream::{Rest, Stream, damaged};
-use crate::write::segment_writer::{Halt, Output, create};
+use crate::read::stream::{Remainder, Stream, damaged};
+use crate::write::segment_writer::{SegmentWriter, WriteStopped, create_segment};
 
 /// Bytes handed to the target at once.
 const CHUNK: usize = 256 << 10;
@@ -35,7 +35,7 @@ const SEGMENT: u64 = (64 << 20) - segment::HEADER_BYTES;
 
 /// What is to be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct CopyRange {
     /// Where the first record begins.
     pub from: Lsn,
     /// The log goes on to here at least; if it does not, it is damaged.
@@ -47,7 +47,7 @@ pub struct Span {
 /// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Copied {
+pub struct CopySummary {
     /// Where the last record ends.
     pub end: Lsn,
     /// Records, not counting the log's own.
@@ -90,13 +90,13 @@ impl From<Failure> for CopyError {
     }
 }
 
-/// Copies a span of the log of the database `identity` to `target`, which has no log, calling
+/// Copies a range of the log of the database `identity` to `target`, which has no log, calling
 /// `advance` with the bytes of stream done since the last call.
 ///
 /// ```
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
-/// use foxton_log::copy::{Span, copy};
+/// use foxton_log::copy::{CopyRange, copy};
 /// use foxton_log::device::{Device, memory::MemoryDevice};
 /// use foxton_log::read::reader;
 /// use foxton_log::{Log, LogOptions, Lsn};
@@ -110,8 +110,8 @@ impl From<Failure> for CopyError {
 /// log.wait_durable(&worker, second)?;
 ///
 /// let target: Arc<dyn Device> = Arc::new(MemoryDevice::new());
-/// let span = Span { from: Lsn::ZERO, at_least: first, at_most: first };
-/// let copied = copy(&*source, &identity, span, &target, &mut |_| {})?;
+/// let range = CopyRange { from: Lsn::ZERO, at_least: first, at_most: first };
+/// let copied = copy(&*source, &identity, range, &target, &mut |_| {})?;
 /// assert_eq!((copied.end, copied.records), (first, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -122,46 +122,49 @@ impl From<Failure> for CopyError {
 pub fn copy(
     source: &dyn Device,
     identity: &[u8; 16],
-    span: Span,
+    range: CopyRange,
     target: &Arc<dyn Device>,
     advance: &mut dyn FnMut(u64),
-) -> Result<Copied, CopyError> {
+) -> Result<CopySummary, CopyError> {
     // Before the log is looked at: whoever has it open may close it at any time.
     let closed = clean_shutdown::read(source, identity)?;
-    let span = Span {
-        at_least: span.at_least.max(closed),
-        ..span
+    let range = CopyRange {
+        at_least: range.at_least.max(closed),
+        ..range
     };
-    let mut stream = Stream::of(source, identity, span.from).map_err(CopyError::Source)?;
-    if stream.is_empty() && span.at_least > span.from {
-        return Err(CopyError::Source(damaged(span.from, Damage::Missing)));
+    let mut stream = Stream::open(source, identity, range.from).map_err(CopyError::Source)?;
+    if stream.is_empty() && range.at_least > range.from {
+        return Err(CopyError::Source(damaged(
+            range.from,
+            CorruptionKind::Missing,
+        )));
     }
-    let seal = Seal::new(identity);
-    let mut written = Written::begin(&stream, identity, span, target)?;
-    let (mut at, mut records, mut closed_at) = (span.from, 0, None);
+    let codec = HeaderCodec::new(identity);
+    let mut written = CopyWriter::begin(&stream, identity, range, target)?;
+    let (mut at, mut records, mut closed_at) = (range.from, 0, None);
     // What lies behind the last record that is wanted is not looked at: it may be half written.
-    while at < span.at_most {
-        let (kind, end) = match stream.record(seal, at)? {
+    while at < range.at_most {
+        let (kind, end) = match stream.record(codec, at)? {
             Ok(record) => (record.kind, record.end),
             Err(flaw) => {
-                let known = span.at_least.min(span.at_most);
+                let known = range.at_least.min(range.at_most);
                 let damaged = at < known
-                    || matches!(stream.search(seal, at, flaw, known)?, Rest::Damaged) && {
+                    || matches!(stream.search(codec, at, flaw, known)?, Remainder::Damaged) && {
                         // It may have been written since it was read, by somebody who went on.
                         stream.forget();
-                        stream.record(seal, at)?.is_err()
+                        stream.record(codec, at)?.is_err()
                     };
                 if damaged {
-                    let corruption = stream.corruption(at, Damage::Record(flaw));
+                    let corruption = stream.corruption(at, CorruptionKind::Record(flaw));
                     return Err(CopyError::Source(corruption.into()));
                 }
-                if stream.record(seal, at)?.is_err() {
+                if stream.record(codec, at)?.is_err() {
                     break;
                 }
                 continue;
             }
         };
-        if end > span.at_most {
+        if end > range.at_most {
             break;
         }
         if let Some(closed) = closed_at.take() {
@@ -171,7 +174,7 @@ pub fn copy(
         match kind {
             CLOSED => closed_at = Some(at),
             kind if kind >= FIRST_OWN_KIND => {
-                let corruption = stream.corruption(at, Damage::Kind(kind));
+                let corruption = stream.corruption(at, CorruptionKind::Kind(kind));
                 return Err(CopyError::Source(corruption.into()));
             }
             _ => {
@@ -182,42 +185,50 @@ pub fn copy(
         advance(end.since(at));
         at = end;
     }
-    if at == span.at_most
+    if at == range.at_most
         && let Some(closed) = closed_at.take()
     {
         // Up to here, it was said: the record that once closed the log is a part of that.
         written.put(&mut stream, closed, at)?;
     }
     let end = closed_at.unwrap_or(at);
-    written.close(seal)?;
-    Ok(Copied {
+    written.close(codec)?;
+    Ok(CopySummary {
         end,
         records,
-        bytes: end.since(span.from),
+        bytes: end.since(range.from),
     })
 }
 
 /// The copy.
-struct Written {
-    output: Output,
+struct CopyWriter {
+    output: SegmentWriter,
     chunk: Vec<u8>,
 }
 
-impl Written {
+impl CopyWriter {
     fn begin(
         stream: &Stream<'_>,
         identity: &[u8; 16],
-        span: Span,
+        range: CopyRange,
         target: &Arc<dyn Device>,
-    ) -> Result<Written, CopyError> {
+    ) -> Result<CopyWriter, CopyError> {
         // Room for all of it and the closing record; more would be reserved for nothing.
-        let room = stream.end().min(span.at_most).since(span.from) + HEADER_BYTES as u64;
+        let room = stream.end().min(range.at_most).since(range.from) + HEADER_BYTES as u64;
         let capacity = room
             .next_multiple_of(segment::HEADER_BYTES)
             .clamp(segment::HEADER_BYTES, SEGMENT);
-        let first = create(&**target, identity, span.from, capacity).map_err(CopyError::Target)?;
-        Ok(Written {
-            output: Output::new(target.clone(), *identity, capacity, first, span.from, None),
+        let first =
+            create_segment(&**target, identity, range.from, capacity).map_err(CopyError::Target)?;
+        Ok(CopyWriter {
+            output: SegmentWriter::new(
+                target.clone(),
+                *identity,
+                capacity,
+                first,
+                range.from,
+                None,
+            ),
             chunk: Vec::with_capacity(2 * CHUNK),
         })
     }
@@ -234,23 +245,23 @@ impl Written {
     }
 
     fn flush(&mut self) -> Result<(), CopyError> {
-        let Written { output, chunk } = self;
-        told(|sync| output.write(chunk, sync))?;
+        let CopyWriter { output, chunk } = self;
+        write_synced(|sync| output.write(chunk, sync))?;
         chunk.clear();
         Ok(())
     }
 
-    fn close(mut self, seal: Seal) -> Result<(), CopyError> {
+    fn close(mut self, codec: HeaderCodec) -> Result<(), CopyError> {
         self.flush()?;
-        told(|sync| self.output.write_closed(seal, sync))
+        write_synced(|sync| self.output.write_closed(codec, sync))
     }
 }
 
 /// Does something with the output, syncing each full segment, and says what failed.
-fn told(
+fn write_synced(
     write: impl FnOnce(
-        &mut dyn FnMut(&segment::Segment, Lsn) -> Result<(), LogError>,
-    ) -> Result<(), Halt>,
+        &mut dyn FnMut(&segment::SegmentFile, Lsn) -> Result<(), LogError>,
+    ) -> Result<(), WriteStopped>,
 ) -> Result<(), CopyError> {
     let mut unsynced = None;
     let written = write(&mut |full, _| {
@@ -261,9 +272,9 @@ fn told(
     });
     match (written, unsynced) {
         (Ok(()), _) => Ok(()),
-        (Err(_), Some(failure)) | (Err(Halt::Here(failure)), None) => {
+        (Err(_), Some(failure)) | (Err(WriteStopped::Device(failure)), None) => {
             Err(CopyError::Target(failure))
         }
-        (Err(Halt::Told(_)), None) => unreachable!("only a failed sync tells"),
+        (Err(WriteStopped::Sync(_)), None) => unreachable!("only a failed sync tells"),
     }
 }

@@ -38,11 +38,12 @@ pub mod copy;
 mod log;
 
 pub use buffer::BufferKind;
-pub use format::error::{Corruption, Damage, Failure, LogError, OpenError};
+pub use format::error::{Corruption, CorruptionKind, Failure, LogError, OpenError};
 pub use format::lsn::Lsn;
 pub use format::record::{MAX_PAYLOAD, RecordView};
-pub use log::{Log, LogStats, Opened, Pending, Untold};
+pub use log::{Log, LogStats, LogWait, OpenReport};
 pub use options::LogOptions;
-pub use read::reader::{Ended, Start, Summary};
+pub use read::reader::{LogEnd, LogSummary, Start};
 #[cfg(loom)]
 pub use write::model;
+pub use write::writer_lock::PendingWakeups;

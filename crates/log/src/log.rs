@@ -9,30 +9,30 @@ use foxton_sync::park::{Parker, Ticket, WAKING};
 use foxton_sync::shim;
 use foxton_sync::worker::{Worker, Workers};
 
-use crate::buffer::Draft;
+use crate::buffer::PendingRecord;
 use crate::device::Device;
 use crate::format::error::{Failure, LogError, OpenError};
 use crate::format::lsn::Lsn;
 use crate::format::record::{FIRST_OWN_KIND, MAX_PAYLOAD, RecordView, framed_bytes, payload_check};
 use crate::options::LogOptions;
-use crate::read::reader::{self, Start, Summary};
-use crate::write::group_commit::Core;
+use crate::read::reader::{self, LogSummary, Start};
+use crate::write::group_commit::LogCore;
 use crate::write::tail_repair;
-use crate::write::waiters::{REACHED, Reach};
-use crate::write::writer_lock::{self, Owner, outcome};
+use crate::write::waiters::{Milestone, REACHED};
+use crate::write::writer_lock::{PendingWakeups, WriterHost, wait_result};
 
 /// What opening a log found and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Opened {
+pub struct OpenReport {
     /// What was in the log, and how it ended.
-    pub summary: Summary,
+    pub summary: LogSummary,
     /// Bytes at the end that were written and synced again, since nobody could know that they
     /// were durable.
     pub rewritten_bytes: u64,
 }
 
-impl fmt::Display for Opened {
+impl fmt::Display for OpenReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -98,7 +98,7 @@ pub struct LogStats {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Log {
-    core: Arc<Core>,
+    core: Arc<LogCore>,
     flusher: shim::Mutex<Option<JoinHandle<()>>>,
     /// For the flusher, and for closing when dropped.
     workers: Workers,
@@ -125,7 +125,7 @@ impl Log {
         options: LogOptions,
         identity: [u8; 16],
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
-    ) -> Result<(Log, Opened), OpenError<E>> {
+    ) -> Result<(Log, OpenReport), OpenError<E>> {
         let start = Start::default();
         Log::open_from(device, options, identity, start, visit, &mut || Ok(()))
     }
@@ -141,15 +141,15 @@ impl Log {
         start: Start,
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
         taken_in: &mut dyn FnMut() -> Result<(), OpenError<E>>,
-    ) -> Result<(Log, Opened), OpenError<E>> {
+    ) -> Result<(Log, OpenReport), OpenError<E>> {
         device.lock().map_err(OpenError::Locked)?;
-        let found = reader::find(&*device, &identity, start, visit)?;
+        let found = reader::scan(&*device, &identity, start, visit)?;
         taken_in()?;
         let summary = found.summary.clone();
         let (output, rewritten_bytes) =
             tail_repair::prepare(device, identity, options.segment_capacity(), found)?;
         let workers = options.workers.clone().unwrap_or_default();
-        let core = Arc::new(Core::new(options, &identity, output));
+        let core = Arc::new(LogCore::new(options, &identity, output));
         let flusher = {
             let (core, worker) = (core.clone(), workers.background_worker());
             std::thread::Builder::new()
@@ -164,7 +164,7 @@ impl Log {
         };
         Ok((
             log,
-            Opened {
+            OpenReport {
                 summary,
                 rewritten_bytes,
             },
@@ -187,7 +187,7 @@ impl Log {
         let (payload, framed) = (payload_check(parts), framed_bytes(length));
         self.core.insert(
             worker,
-            &Draft {
+            &PendingRecord {
                 kind,
                 parts,
                 length,
@@ -203,20 +203,20 @@ impl Log {
         if self.durable() < lsn {
             // What is asked for stays so: with more than there is, all that comes later would be synced at once.
             let lsn = lsn.min(self.end(worker));
-            self.core.request(worker, Reach::Durable, lsn);
+            self.core.request(worker, Milestone::Durable, lsn);
         }
     }
 
     /// Waits until the log is durable up to `lsn`; what nobody has inserted yet is waited for until whoever inserts it has
     /// it made durable, or the log ends.
     pub fn wait_durable(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        let mut pending = Pending::default();
-        let Some(wait) = self.begin(worker, Reach::Durable, lsn, &mut pending)? else {
+        let mut pending = LogWait::default();
+        let Some(wait) = self.begin(worker, Milestone::Durable, lsn, &mut pending)? else {
             return Ok(());
         };
         let verdict = wait.0.wait(wait.1, None);
         let verdict = verdict.expect("a wait without a deadline ends with a verdict");
-        outcome(&*self.core, worker, verdict == REACHED)
+        wait_result(&*self.core, worker, verdict == REACHED)
     }
 
     /// Like [`wait_durable`](Self::wait_durable) for an async task. `pending` keeps the wait
@@ -224,18 +224,18 @@ impl Log {
     pub fn poll_durable(
         &self,
         worker: &Worker,
-        pending: &mut Pending,
+        pending: &mut LogWait,
         lsn: Lsn,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), LogError>> {
-        self.poll(worker, Reach::Durable, pending, lsn, context)
+        self.poll(worker, Milestone::Durable, pending, lsn, context)
     }
 
     /// Sees to it that the log is handed to the operating system up to `lsn`, or up to where it ends now if that is
     /// less, and will be synced within the interval of the options. Writes it in this thread if nobody else is doing so,
     /// and else waits for who is.
     pub fn wait_written(&self, worker: &Worker, lsn: Lsn) -> Result<(), LogError> {
-        self.core.output.write_to(&*self.core, worker, lsn)?;
+        self.core.writer.write_to(&*self.core, worker, lsn)?;
         if self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -243,7 +243,7 @@ impl Log {
     }
 
     /// As [`wait_written`](Self::wait_written), unless it would have to wait for another thread: `None` then, and
-    /// nothing is promised. Others may wait for what it has written. They are told by [`tell`](Self::tell), which wakes
+    /// nothing is promised. Others may wait for what it has written. They are told by [`wake_waiters`](Self::wake_waiters), which wakes
     /// them, so that the caller can first give back what it holds; without it whoever writes next tells them, or the
     /// flusher within the interval.
     ///
@@ -255,35 +255,39 @@ impl Log {
     /// # let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], &mut |_| Ok::<_, Infallible>(()))?;
     /// let end = log.insert(&worker, 1, &[b"hello"])?;
     /// match log.try_written(&worker, end)? {
-    ///     Some(untold) => log.tell(&worker, untold),
+    ///     Some(wakeups) => log.wake_waiters(&worker, wakeups),
     ///     None => log.wait_written(&worker, end)?,
     /// }
     /// assert!(log.written() >= end);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_written(&self, worker: &Worker, lsn: Lsn) -> Result<Option<Untold>, LogError> {
-        let output = &self.core.output;
-        let untold = output.try_write_to(&*self.core, worker, lsn)?;
-        if untold.is_some() && self.durable() < lsn {
+    pub fn try_written(
+        &self,
+        worker: &Worker,
+        lsn: Lsn,
+    ) -> Result<Option<PendingWakeups>, LogError> {
+        let writer = &self.core.writer;
+        let wakeups = writer.try_write_to(&*self.core, worker, lsn)?;
+        if wakeups.is_some() && self.durable() < lsn {
             self.core.sync_soon(worker);
         }
-        Ok(untold.map(Untold))
+        Ok(wakeups)
     }
 
     /// Wakes those who waited for what [`try_written`](Self::try_written) has written.
-    pub fn tell(&self, worker: &Worker, untold: Untold) {
-        self.core.output.tell(&*self.core, worker, untold.0);
+    pub fn wake_waiters(&self, worker: &Worker, wakeups: PendingWakeups) {
+        self.core.writer.wake_waiters(&*self.core, worker, wakeups);
     }
 
     /// Like [`wait_written`](Self::wait_written) for an async task; it is the flusher that writes.
     pub fn poll_written(
         &self,
         worker: &Worker,
-        pending: &mut Pending,
+        pending: &mut LogWait,
         lsn: Lsn,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), LogError>> {
-        let polled = self.poll(worker, Reach::Written, pending, lsn, context);
+        let polled = self.poll(worker, Milestone::Written, pending, lsn, context);
         if matches!(polled, Poll::Ready(Ok(()))) && self.durable() < lsn {
             self.core.sync_soon(worker);
         }
@@ -345,37 +349,38 @@ impl Log {
     fn poll(
         &self,
         worker: &Worker,
-        reach: Reach,
-        pending: &mut Pending,
+        milestone: Milestone,
+        pending: &mut LogWait,
         lsn: Lsn,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), LogError>> {
-        let Some((parker, ticket)) = self.begin(worker, reach, lsn, pending)? else {
+        let Some((parker, ticket)) = self.begin(worker, milestone, lsn, pending)? else {
             return Poll::Ready(Ok(()));
         };
         let verdict = std::task::ready!(parker.poll(*ticket, context));
         pending.0 = None;
-        Poll::Ready(outcome(&*self.core, worker, verdict == REACHED))
+        Poll::Ready(wait_result(&*self.core, worker, verdict == REACHED))
     }
 
     /// The wait kept in `pending`, begun if need be, or `None` if there is nothing to wait for.
     fn begin<'p>(
         &self,
         worker: &Worker,
-        reach: Reach,
+        milestone: Milestone,
         lsn: Lsn,
-        pending: &'p mut Pending,
+        pending: &'p mut LogWait,
     ) -> Result<Option<&'p (shim::Arc<Parker>, Ticket)>, LogError> {
         if pending.0.is_none() {
             let waiters = &self.core.waiters;
-            if waiters.far(reach) >= lsn {
+            if waiters.position(milestone) >= lsn {
                 return Ok(None);
             }
-            let Some(wait) = waiters.enter(worker, reach, lsn, || self.core.is_over(worker)) else {
-                let reached = waiters.far(reach) >= lsn;
-                return outcome(&*self.core, worker, reached).map(|()| None);
+            let Some(wait) = waiters.enqueue(worker, milestone, lsn, || self.core.is_over(worker))
+            else {
+                let reached = waiters.position(milestone) >= lsn;
+                return wait_result(&*self.core, worker, reached).map(|()| None);
             };
-            self.core.request(worker, reach, lsn);
+            self.core.request(worker, milestone, lsn);
             worker.account().passed(&WAKING);
             pending.0 = Some(wait);
         }
@@ -392,16 +397,11 @@ impl Drop for Log {
     }
 }
 
-/// That those who wait are still to be told: see [`Log::try_written`].
-#[derive(Debug)]
-#[must_use = "others may wait for long"]
-pub struct Untold(writer_lock::Untold);
-
 /// A wait of an async task for the log. Dropping it withdraws the wait.
 #[derive(Debug, Default)]
-pub struct Pending(Option<(shim::Arc<Parker>, Ticket)>);
+pub struct LogWait(Option<(shim::Arc<Parker>, Ticket)>);
 
-impl Drop for Pending {
+impl Drop for LogWait {
     fn drop(&mut self) {
         if let Some((parker, ticket)) = self.0.take() {
             parker.disarm(ticket);
@@ -423,13 +423,13 @@ mod tests {
         let visit = &mut |_: RecordView<'_>| Ok::<_, Infallible>(());
         let (log, _) = Log::open(device, LogOptions::tiny(), [1; 16], visit).unwrap();
         let worker = log.workers.worker();
-        let mut turn = log.core.output.take(&*log.core, &worker);
+        let mut guard = log.core.writer.acquire(&*log.core, &worker);
         let end = log.insert(&worker, 1, &[b"waited for"]).unwrap();
-        let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+        let (mut pending, context) = (LogWait::default(), &mut Context::from_waker(Waker::noop()));
         let poll = &mut || log.poll_written(&worker, &mut pending, end, context);
         assert!(poll().is_pending());
-        log.core.write_out(&worker, &mut turn, end).unwrap();
+        log.core.write_up_to(&worker, &mut guard, end).unwrap();
         assert!(matches!(poll(), Poll::Ready(Ok(()))));
-        drop(turn);
+        drop(guard);
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use foxton_log::device::fault::{Call, FaultDevice};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::device::{Device, DeviceFile, LockError};
-use foxton_log::{BufferKind, Log, LogError, LogOptions, Lsn, MAX_PAYLOAD, Pending};
+use foxton_log::{BufferKind, Log, LogError, LogOptions, LogWait, Lsn, MAX_PAYLOAD};
 use foxton_sync::latch::Kind;
 use foxton_sync::worker::Workers;
 
@@ -376,7 +376,7 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
 
 async fn durable(log: &Log, workers: &Workers, lsn: Lsn) -> Result<(), LogError> {
     let worker = workers.worker();
-    let mut pending = Pending::default();
+    let mut pending = LogWait::default();
     poll_fn(|context| log.poll_durable(&worker, &mut pending, lsn, context)).await
 }
 
@@ -391,7 +391,7 @@ fn a_task_awaits_what_a_thread_would_wait_for() {
     block_on(durable(&log, &workers, end)).unwrap();
     assert!(log.durable() >= end);
     let end = log.insert(&worker, 1, &[b"y"]).unwrap();
-    let mut pending = Pending::default();
+    let mut pending = LogWait::default();
     let written = poll_fn(|context| log.poll_written(&worker, &mut pending, end, context));
     block_on(written).unwrap();
     assert!(log.written() >= end);

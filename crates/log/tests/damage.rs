@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use foxton_log::device::memory::{Contents, MemoryDevice};
 use foxton_log::format::clean_shutdown;
-use foxton_log::{Damage, Ended, Log, LogOptions, OpenError};
+use foxton_log::{CorruptionKind, Log, LogEnd, LogOptions, OpenError};
 use foxton_sync::worker::Workers;
 
 use support::{Entry, IDENTITY, Random, Refused, open, open_as, read};
@@ -172,7 +172,7 @@ fn a_flipped_bit_in_a_segment_that_has_a_successor_is_damage_whatever_its_record
     torn.last_mut().unwrap().1[4096 + 500] ^= 2;
     assert!(matches!(
         read(&self::device(torn)).unwrap().0.ended,
-        Ended::Torn(_)
+        LogEnd::Torn(_)
     ));
 }
 
@@ -188,7 +188,7 @@ fn a_lost_segment_is_missed() {
         };
         assert_eq!(
             (corruption.damage, &corruption.file),
-            (Damage::Missing, &name)
+            (CorruptionKind::Missing, &name)
         );
     }
 }
@@ -205,10 +205,10 @@ fn segments_lost_from_the_end_are_missed_as_long_as_the_mark_is_there() {
         lost.pop();
         let (summary, found) = read(&device(lost)).unwrap();
         assert_eq!(found, inserted[..found.len()]);
-        assert_ne!(summary.ended, Ended::Closed);
+        assert_ne!(summary.ended, LogEnd::Closed);
     }
     let (summary, found) = read(&device(segments)).unwrap();
-    assert_eq!((found, summary.ended), (inserted, Ended::Closed));
+    assert_eq!((found, summary.ended), (inserted, LogEnd::Closed));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_shortened_segment_is_noticed_unless_only_the_closing_record_is_gone() {
             match read(&device(short)) {
                 Ok((summary, found)) if is_last && keep + 24 >= length => {
                     assert_eq!(found, inserted);
-                    assert_ne!(summary.ended, Ended::Closed);
+                    assert_ne!(summary.ended, LogEnd::Closed);
                 }
                 Ok((summary, _)) => panic!("segment {index} cut at {keep}: {summary}"),
                 Err(error) => assert!(matches!(error, OpenError::Corrupt(_)), "{error}"),

@@ -242,7 +242,7 @@ fn a_link_is_not_followed() {
     assert!(opened.is_err());
 }
 
-/// Opened to be read, it would wait for somebody who writes.
+/// OpenReport to be read, it would wait for somebody who writes.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
@@ -255,7 +255,7 @@ fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
     }
     for refused in [
         device.open("a").unwrap_err().to_string(),
-        device.hold_still().unwrap_err().to_string(),
+        device.lock_shared().unwrap_err().to_string(),
         device.lock().unwrap_err().to_string(),
     ] {
         assert!(refused.contains("a pipe"), "{refused}");

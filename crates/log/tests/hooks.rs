@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use foxton_log::device::fault::{Call, FaultDevice, Times};
 use foxton_log::failpoint;
-use foxton_log::{BufferKind, Log, LogError, Lsn, Pending};
+use foxton_log::{BufferKind, Log, LogError, LogWait, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
 use support::{IDENTITY, open_as};
@@ -90,7 +90,7 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     (options.sync_interval, options.workers) = (HOUR, Some(workers.clone()));
     let (log, ..) = open_as(Arc::new(FaultDevice::new()), options, IDENTITY).unwrap();
     let end = log.insert(&worker, 1, &[b"all there is"]).unwrap();
-    let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+    let (mut pending, context) = (LogWait::default(), &mut Context::from_waker(Waker::noop()));
     let wait = &mut log.poll_durable(&worker, &mut pending, Lsn::MAX, context);
     assert!(wait.is_pending());
     while log.durable() < end {
@@ -118,7 +118,7 @@ fn who_asked_for_more_than_there_was_has_not_asked_for_what_came_later() {
         thread::yield_now();
     }
     // The flusher writes for tasks, and has no reason to sync before the hour is over.
-    let (mut pending, context) = (Pending::default(), &mut Context::from_waker(Waker::noop()));
+    let (mut pending, context) = (LogWait::default(), &mut Context::from_waker(Waker::noop()));
     let later = insert();
     while log
         .poll_written(&worker, &mut pending, later, context)

@@ -4,7 +4,7 @@
 #![cfg(loom)]
 
 use foxton_log::BufferKind;
-use foxton_log::model::{Out, Stream};
+use foxton_log::model::{BufferDrain, BufferModel};
 use foxton_sync::shim::{Arc, thread};
 use foxton_sync::worker::Workers;
 
@@ -19,7 +19,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 fn insert(kind: BufferKind) {
     check(move || {
         let workers = Workers::new();
-        let (stream, mut out) = Stream::new(kind, 4);
+        let (stream, mut out) = BufferModel::new(kind, 4);
         let stream = Arc::new(stream);
         let other = {
             let (stream, worker) = (stream.clone(), workers.worker());
@@ -64,7 +64,7 @@ fn b1_b2_decoupled() {
 
 #[test]
 fn b1_b2_decoupled_in_turn() {
-    insert(BufferKind::DecoupledWaiting);
+    insert(BufferKind::DecoupledInOrder);
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn b1_b2_hybrid() {
 
 #[test]
 fn b1_b2_hybrid_in_turn() {
-    insert(BufferKind::HybridWaiting);
+    insert(BufferKind::HybridInOrder);
 }
 
 /// Takes until so many have come.
-fn take(out: &mut Out, count: usize) -> Vec<u8> {
+fn take(out: &mut BufferDrain, count: usize) -> Vec<u8> {
     let mut marks = out.take();
     while marks.len() < count {
         thread::yield_now();
@@ -93,7 +93,7 @@ fn b3_who_finds_no_room_leaves_no_trace() {
         check(move || {
             let workers = Workers::new();
             let worker = workers.worker();
-            let (stream, mut out) = Stream::new(kind, 2);
+            let (stream, mut out) = BufferModel::new(kind, 2);
             assert!(stream.insert(&worker, 1).is_some());
             assert!(stream.insert(&worker, 2).is_some());
             let stream = Arc::new(stream);
@@ -119,7 +119,7 @@ fn b4_who_is_refused_leaves_no_trace_and_nobody_comes_after() {
         check(move || {
             let workers = Workers::new();
             let worker = workers.worker();
-            let (stream, mut out) = Stream::new(kind, 4);
+            let (stream, mut out) = BufferModel::new(kind, 4);
             let stream = Arc::new(stream);
             let other = {
                 let (stream, worker) = (stream.clone(), workers.worker());

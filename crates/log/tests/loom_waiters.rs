@@ -4,7 +4,7 @@
 //! is its lock; and what the disk has.
 #![cfg(loom)]
 
-use foxton_log::{Lsn, model::Horizon};
+use foxton_log::{Lsn, model::DurableModel};
 use foxton_sync::shim::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock, thread};
 use foxton_sync::worker::Workers;
 
@@ -19,13 +19,13 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 fn i1_who_waits_is_woken() {
     check(|| {
         let workers = Workers::new();
-        let horizon = Arc::new(Horizon::default());
+        let durable = Arc::new(DurableModel::default());
         let flusher = {
-            let (horizon, worker) = (horizon.clone(), workers.worker());
-            thread::spawn(move || horizon.reach(&worker, Lsn::new(1)))
+            let (durable, worker) = (durable.clone(), workers.worker());
+            thread::spawn(move || durable.complete(&worker, Lsn::new(1)))
         };
         // A wake-up that is lost is a deadlock, which the checker finds.
-        horizon.wait(&workers.worker(), Lsn::new(1));
+        durable.wait(&workers.worker(), Lsn::new(1));
         flusher.join().unwrap();
     });
 }
@@ -35,7 +35,7 @@ const END: u64 = 5;
 
 #[derive(Default)]
 struct Scene {
-    horizon: Horizon,
+    durable: DurableModel,
     /// The lock on the row, and the row.
     row: Mutex<u64>,
     /// The row's anchor.
@@ -57,7 +57,7 @@ impl Scene {
     fn flush(&self, workers: &Workers) {
         let end = *lock(&self.log);
         *lock(&self.disk) = end;
-        self.horizon.reach(&workers.worker(), Lsn::new(end));
+        self.durable.complete(&workers.worker(), Lsn::new(end));
     }
 
     /// A transaction that only reads. `waits`: whether it waits for what it has seen.
@@ -67,7 +67,7 @@ impl Scene {
             (*row, self.anchor.load(Relaxed)) // Relaxed: ordered by the lock.
         };
         if waits {
-            self.horizon.wait(&workers.worker(), Lsn::new(newest));
+            self.durable.wait(&workers.worker(), Lsn::new(newest));
         }
         // It is answered. The power goes.
         let kept = *lock(&self.disk) >= END;

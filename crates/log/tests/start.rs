@@ -10,9 +10,9 @@ use foxton_log::device::disk::Damage as PowerCut;
 use foxton_log::device::fault::FaultDevice;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::segment;
-use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::durable_reader::DurableReader;
 use foxton_log::read::reader;
-use foxton_log::{Damage, Ended, Log, Lsn, OpenError, Start};
+use foxton_log::{CorruptionKind, Log, LogEnd, Lsn, OpenError, Start};
 use foxton_sync::worker::{Worker, Workers};
 
 use support::{Entry, IDENTITY, Refused, open, options, read};
@@ -111,7 +111,7 @@ fn a_log_that_is_opened_and_closed_again_is_what_it_was_wherever_the_power_goes(
                 log.insert(&worker, 4, &[b"more"]).unwrap();
                 log.close(&worker).unwrap();
                 let (summary, found) = read(&*image).expect(&say);
-                assert_eq!((found.len(), summary.ended), (2, Ended::Closed), "{say}");
+                assert_eq!((found.len(), summary.ended), (2, LogEnd::Closed), "{say}");
             }
         }
     }
@@ -189,7 +189,7 @@ fn what_is_needed_and_not_there_is_named() {
             let Err(OpenError::Corrupt(corruption)) = found else {
                 panic!("{found:?}");
             };
-            assert_eq!(corruption.damage, Damage::Missing);
+            assert_eq!(corruption.damage, CorruptionKind::Missing);
             assert!(corruption.to_string().contains("missing"), "{corruption}");
         }
     }
@@ -235,21 +235,21 @@ fn who_follows_reads_what_is_durable_and_not_a_byte_more() {
     for (index, entry) in entries.iter().enumerate() {
         for (until, expected) in [(last, entries.len()), (entry.end, index + 1)] {
             let begin = entries[index / 2].end;
-            let mut follower = Follower::begin(&device, &IDENTITY, begin, until).unwrap();
+            let mut reader = DurableReader::open(&device, &IDENTITY, begin, until).unwrap();
             for expected in &entries[index / 2 + 1..expected.max(index / 2 + 1)] {
-                let record = follower.next().unwrap().unwrap();
+                let record = reader.next().unwrap().unwrap();
                 assert_eq!(
                     (record.end, record.payload),
                     (expected.end, &expected.payload[..])
                 );
             }
-            assert!(follower.next().unwrap().is_none());
+            assert!(reader.next().unwrap().is_none());
         }
         // A record that runs across the end is not given.
         let until = Lsn::new(entry.end.bytes() - 8);
-        let mut follower = Follower::begin(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
+        let mut reader = DurableReader::open(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
         let mut count = 0;
-        while follower.next().unwrap().is_some() {
+        while reader.next().unwrap().is_some() {
             count += 1;
         }
         assert_eq!(count, index);
@@ -263,7 +263,7 @@ fn who_follows_is_told_of_damage() {
     let file = device.open(&name).unwrap();
     file.write_at(&[1], segment::HEADER_BYTES + 60).unwrap();
     let until = entries.last().unwrap().end;
-    let mut follower = Follower::begin(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
-    let told = follower.next().unwrap_err().to_string();
+    let mut reader = DurableReader::open(&device, &IDENTITY, Lsn::ZERO, until).unwrap();
+    let told = reader.next().unwrap_err().to_string();
     assert!(told.contains(&name), "{told}");
 }

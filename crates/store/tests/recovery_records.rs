@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::segment;
-use foxton_log::read::record_reader::Fetcher;
+use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Log, LogOptions, Lsn, RecordView};
 use foxton_store::paged::recovery::PageId;
 use foxton_store::paged::recovery::record::{
@@ -256,7 +256,8 @@ fn in_the_log_every_flipped_bit_is_noticed() {
         (file, segment::HEADER_BYTES + lsn.since(first))
     };
     let fetch = |lsn| {
-        let mut fetcher = Fetcher::begin(&*device, &identity, Lsn::ZERO, end).expect("it is there");
+        let mut fetcher =
+            RecordReader::open(&*device, &identity, Lsn::ZERO, end).expect("it is there");
         let view = fetcher.record(lsn);
         view.map(|view| Record::decode(&view) == Ok(None)).is_ok()
     };

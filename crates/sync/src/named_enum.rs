@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-/// Gives an enum without fields its names: `ALL`, `Display` and `FromStr`.
+/// Gives an enum without fields its names: `ALL`, `Display` and `FromStr`. Old names, behind `|`, are
+/// read and never printed.
 ///
 /// ```
 /// #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,10 +19,11 @@ use std::fmt;
 /// foxton_sync::named! {
 ///     Drink, "drink":
 ///     Tea = "tea",
-///     Cocoa = "cocoa",
+///     Cocoa = "cocoa" | "hot chocolate",
 /// }
 ///
 /// assert_eq!("tea".parse(), Ok(Drink::Tea));
+/// assert_eq!("hot chocolate".parse(), Ok(Drink::Cocoa), "an old name is still read");
 /// assert_eq!(Drink::ALL.map(|drink| drink.to_string()), ["tea", "cocoa"]);
 /// assert_eq!(
 ///     "beer".parse::<Drink>().unwrap_err().to_string(),
@@ -32,7 +34,7 @@ use std::fmt;
 // forgets does not compile.
 #[macro_export]
 macro_rules! named {
-    ($type:ident, $what:literal: $($member:ident = $name:literal),+ $(,)?) => {
+    ($type:ident, $what:literal: $($member:ident = $name:literal $(| $old:literal)*),+ $(,)?) => {
         impl $type {
             /// All of them, in the order in which they are listed to people.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$member),+];
@@ -40,6 +42,12 @@ macro_rules! named {
             const fn name(self) -> &'static str {
                 match self {
                     $(Self::$member => $name),+
+                }
+            }
+
+            const fn old_names(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$member => &[$($old),*]),+
                 }
             }
         }
@@ -54,7 +62,10 @@ macro_rules! named {
             type Err = $crate::named_enum::Unknown;
 
             fn from_str(name: &str) -> ::std::result::Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|member| member.name() == name);
+                let is_called = |member: &Self| {
+                    member.name() == name || member.old_names().contains(&name)
+                };
+                let found = Self::ALL.into_iter().find(is_called);
                 found.ok_or_else(|| $crate::named_enum::Unknown::new($what, name, &[$($name),+]))
             }
         }

@@ -24,12 +24,12 @@ Examples:
   foxton bench log-insert --log-buffer baseline,hybrid --threads 1,64,512 --bytes 120
   foxton bench log-insert --bytes mixed,120 --threads 1,2,4,8
       records of two lengths beside records of their average
-  foxton bench log-insert --log-buffer hybrid,hybrid:waiting --threads 1,2,8 --seconds 1
+  foxton bench log-insert --log-buffer hybrid,hybrid:in-order --threads 1,2,8 --seconds 1
       what it costs to complete in turn
   foxton bench log-insert --log-buffer baseline,hybrid --latch parking,queue --threads 1,2,64 --bytes 120
       beside a baseline whose latch is passed on in order of arrival, as the document's is")]
 pub(crate) struct LogInsert {
-    /// Log buffers to compare, separated by commas; with `:waiting` behind, decoupled and hybrid
+    /// Log buffers to compare, separated by commas; with `:in-order` behind, decoupled and hybrid
     /// complete in turn [default: baseline,consolidated,decoupled,hybrid].
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,

@@ -148,7 +148,7 @@ impl Report {
 pub fn check(path: impl AsRef<Path>) -> Result<Report> {
     let path = path.as_ref();
     let device = FileDevice::open(path).map_err(|error| backup::not_read(path, error))?;
-    let held = device.hold_still();
+    let held = device.lock_shared();
     held.map_err(|error| not_locked(path, error).in_passing())?;
     check_on_at(&device, path).map_err(Error::in_passing)
 }

@@ -15,7 +15,7 @@ use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
-use foxton_log::{LogOptions, Pending};
+use foxton_log::{LogOptions, LogWait};
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
@@ -294,7 +294,7 @@ impl Database {
         let engine = self.engine();
         let worker = engine.workers.worker();
         let end = engine.log.end(&worker);
-        let mut pending = Pending::default();
+        let mut pending = LogWait::default();
         let synced =
             poll_fn(move |context| engine.log.poll_durable(&worker, &mut pending, end, context));
         synced

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use foxton_log::Lsn;
 use foxton_log::device::Device;
 use foxton_log::format::segment;
-use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::durable_reader::DurableReader;
 
 use super::change_buffer::Gathered;
 use super::error::{Trouble, failed};
@@ -55,7 +55,7 @@ pub(crate) struct Steps<'d> {
     /// Up to where the log is read.
     until: Lsn,
     /// What reads it, from the first step on: to begin takes a look at each segment that is left.
-    log: Option<Follower<'d>>,
+    log: Option<DurableReader<'d>>,
     /// Memory for what each of them reads.
     gathered: Gathered,
     /// How many layers they have written that are still there: the newest.
@@ -238,7 +238,7 @@ impl Maker {
         let log = match &mut steps.log {
             Some(log) => log,
             none => {
-                let log = Follower::begin(steps.device, &self.identity, self.at, steps.until);
+                let log = DurableReader::open(steps.device, &self.identity, self.at, steps.until);
                 none.insert(log.map_err(Trouble::Log)?)
             }
         };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use foxton_log::read::durable_reader::FollowError;
+use foxton_log::read::durable_reader::ReadError;
 use foxton_log::{Failure, LogError, Lsn, OpenError};
 
 use crate::error::{Error, Storage};
@@ -35,7 +35,7 @@ pub(crate) enum Trouble {
         version: u32,
     },
     /// The log could not be read.
-    Log(FollowError),
+    Log(ReadError),
     /// The log could not be made durable, or has failed.
     Failed(LogError),
     /// A record of the log makes no sense.

@@ -111,7 +111,7 @@ pub(crate) fn restart(
 
     let begun = Instant::now();
     let log_bytes = match call {
-        Some(_) => segment::room(&*device).since(manifest.redo_from),
+        Some(_) => segment::files_end(&*device).since(manifest.redo_from),
         None => 0,
     };
     let meter = Meter::new(call, OpenPhase::Log, log_bytes);

@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use foxton_log::{LogError, Lsn, Pending, Untold};
+use foxton_log::{LogError, LogWait, Lsn, PendingWakeups};
 
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
@@ -73,7 +73,7 @@ impl State {
             self.acknowledge(Ok(()))?;
             // Who is told may take the processor, and should find no lock of ours.
             self.finish();
-            self.engine.log.tell(&self.worker, untold);
+            self.engine.log.wake_waiters(&self.worker, untold);
             return Ok(());
         }
         self.let_go_early(until);
@@ -86,7 +86,7 @@ impl State {
     }
 
     /// Reaches what is to be waited for, if it can without waiting for others.
-    fn reach_at_once(&mut self, until: Until) -> Result<Option<Untold>> {
+    fn reach_at_once(&mut self, until: Until) -> Result<Option<PendingWakeups>> {
         let Until::Written(end) = until else {
             return Ok(None);
         };
@@ -170,7 +170,7 @@ impl State {
     /// As `wait`, for a task.
     pub(crate) fn poll_logged(
         &mut self,
-        pending: &mut Pending,
+        pending: &mut LogWait,
         until: Until,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
@@ -324,7 +324,7 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
         state: Some(state),
         until,
     };
-    let mut pending = Pending::default();
+    let mut pending = LogWait::default();
     let reached = poll_fn(|context| {
         let state = logged.state.as_mut().expect("taken only below");
         state.poll_logged(&mut pending, until, context)

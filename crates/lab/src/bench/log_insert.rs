@@ -157,7 +157,7 @@ pub fn bare(buffer: LogBufferKind, inserts: u64) {
 /// Each buffer with each latch, or with none if it takes none to allocate.
 fn kinds(settings: &Settings) -> Vec<(LogBufferKind, Option<latch::Kind>)> {
     let latches = |buffer| match buffer {
-        LogBufferKind::Hybrid | LogBufferKind::HybridWaiting => vec![None],
+        LogBufferKind::Hybrid | LogBufferKind::HybridInOrder => vec![None],
         _ => settings.latches.iter().copied().map(Some).collect(),
     };
     let buffers = settings.buffers.iter();

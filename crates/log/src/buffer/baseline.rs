@@ -5,7 +5,7 @@
 //!
 //! # State
 //!
-//! A [`Turn`](super::latched_allocator::Turn) behind a latch of the kind in the options, and a ring whose places are
+//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, and a ring whose places are
 //! completed in turn.
 //!
 //! # Invariants
@@ -22,8 +22,8 @@ use foxton_sync::ring::{Front, Gap};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::latched_allocator::Turns;
-use super::{Draft, Insert, Paper, Placed};
+use super::latched_allocator::LatchedAllocator;
+use super::{InsertOutcome, InsertStrategy, PendingRecord, RecordWriter};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
@@ -32,36 +32,41 @@ static SITE: Site = Site::new(Component::Log, Pattern::Unbounded, "log buffer");
 /// See the page.
 #[derive(Debug)]
 pub(super) struct Baseline {
-    turns: Turns,
+    allocator: LatchedAllocator,
 }
 
 impl Baseline {
     pub(super) fn new(kind: Kind, front: Front) -> Self {
         Baseline {
-            turns: Turns::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, front),
         }
     }
 }
 
-impl Insert for Baseline {
-    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
-        self.turns.with(worker, |turn| {
-            match turn.allocate(&paper.ring, draft.framed, 1) {
-                Ok(place) => paper.fill(worker, place, draft),
+impl InsertStrategy for Baseline {
+    fn insert(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
+        self.allocator.with(worker, |allocator| {
+            match allocator.allocate(&writer.ring, record.framed, 1) {
+                Ok(place) => writer.fill(worker, place, record),
                 Err(placed) => placed,
             }
         })
     }
 
     fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
-        self.turns.reserve(worker, length)
+        self.allocator.reserve(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {
-        self.turns.refuse(worker, error);
+        self.allocator.refuse(worker, error);
     }
 
     fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.turns.end(worker)
+        self.allocator.end(worker)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # State
 //!
-//! A [`Turn`](super::latched_allocator::Turn) behind a latch of the kind in the options, the
+//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, the
 //! [`Groups`](foxton_sync::consolidation::Groups), and a ring whose completion is delegated, since members of
 //! a group finish in any order.
 //!
@@ -27,8 +27,8 @@ use foxton_sync::shim::Arc;
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::latched_allocator::{Turn, Turns};
-use super::{Draft, Insert, Paper, Placed};
+use super::latched_allocator::{Allocator, LatchedAllocator};
+use super::{InsertOutcome, InsertStrategy, PendingRecord, RecordWriter};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
@@ -52,14 +52,14 @@ pub(super) const REFUSED: Reason = 1;
 /// See the page.
 #[derive(Debug)]
 pub(super) struct Consolidated {
-    turns: Turns,
+    allocator: LatchedAllocator,
     groups: Groups,
 }
 
 impl Consolidated {
     pub(super) fn new(kind: Kind, front: Front, ring: Arc<Ring>) -> Self {
         Consolidated {
-            turns: Turns::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, front),
             groups: Groups::new(ring, SLOTS),
         }
     }
@@ -68,13 +68,13 @@ impl Consolidated {
     fn lead(
         &self,
         worker: &Worker,
-        turn: &mut Turn,
+        allocator: &mut Allocator,
         seat: &mut Seat<'_>,
-        paper: &Paper,
-        draft: &Draft<'_>,
-    ) -> Placed {
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
         let duty = seat.close().expect("only the first closes a group");
-        match turn.allocate(&paper.ring, duty.length(), duty.seats()) {
+        match allocator.allocate(&writer.ring, duty.length(), duty.seats()) {
             Ok(place) => duty.publish(Ok(place)),
             Err(placed) => {
                 duty.publish(Err(reason(&placed)));
@@ -83,61 +83,72 @@ impl Consolidated {
                 return placed;
             }
         }
-        let placed = copy(worker, seat, paper, draft);
+        let placed = copy(worker, seat, writer, record);
         seat.until_alone();
         placed
     }
 }
 
 /// What a group is told.
-fn reason(placed: &Placed) -> Reason {
+fn reason(placed: &InsertOutcome) -> Reason {
     match placed {
-        Placed::Refused(_) => REFUSED,
+        InsertOutcome::Refused(_) => REFUSED,
         _ => FULL,
     }
 }
 
 /// Waits for the part of this seat and fills it. Who was refused in a group asks again alone, and is
 /// told why; so does who was deserted.
-fn copy(worker: &Worker, seat: &mut Seat<'_>, paper: &Paper, draft: &Draft<'_>) -> Placed {
+fn copy(
+    worker: &Worker,
+    seat: &mut Seat<'_>,
+    writer: &RecordWriter,
+    record: &PendingRecord<'_>,
+) -> InsertOutcome {
     match seat.part() {
-        Ok(place) => paper.fill(worker, place, draft),
-        Err(_) => Placed::Full,
+        Ok(place) => writer.fill(worker, place, record),
+        Err(_) => InsertOutcome::Full,
     }
 }
 
-impl Insert for Consolidated {
-    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
-        let alone = |turn: &mut Turn| match turn.allocate(&paper.ring, draft.framed, 1) {
-            Ok(place) => paper.fill(worker, place, draft),
-            Err(placed) => placed,
-        };
-        if let Some(placed) = self.turns.try_with(worker, alone) {
+impl InsertStrategy for Consolidated {
+    fn insert(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
+        let alone =
+            |allocator: &mut Allocator| match allocator.allocate(&writer.ring, record.framed, 1) {
+                Ok(place) => writer.fill(worker, place, record),
+                Err(placed) => placed,
+            };
+        if let Some(placed) = self.allocator.try_with(worker, alone) {
             return placed;
         }
         worker.met_somebody();
         worker.account().passed(&GROUP);
-        let Some(mut seat) = self.groups.join(0, draft.framed) else {
-            return self.turns.with(worker, alone);
+        let Some(mut seat) = self.groups.join(0, record.framed) else {
+            return self.allocator.with(worker, alone);
         };
         if seat.is_first() {
-            self.turns.with(worker, |turn| {
-                self.lead(worker, turn, &mut seat, paper, draft)
+            self.allocator.with(worker, |allocator| {
+                self.lead(worker, allocator, &mut seat, writer, record)
             })
         } else {
-            copy(worker, &mut seat, paper, draft)
+            copy(worker, &mut seat, writer, record)
         }
     }
 
     fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
-        self.turns.reserve(worker, length)
+        self.allocator.reserve(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {
-        self.turns.refuse(worker, error);
+        self.allocator.refuse(worker, error);
     }
 
     fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.turns.end(worker)
+        self.allocator.end(worker)
     }
 }

@@ -4,19 +4,19 @@
 //! the lines in which their records touch. What that costs is told by how long a line travels. Where
 //! two cores share a cache it is less than an insert, and they do best side by side. Where
 //! a line comes from another part of the machine it is several times an insert, and they do best in
-//! turns: one inserts hundreds of records out of its own cache, then the other. One machine is both, at
+//! allocator: one inserts hundreds of records out of its own cache, then the other. One machine is both, at
 //! different times, if its cores are a tenant's and their landlord moves them.
 //!
 //! So it is measured. Who has asked in vain because another was faster looks at the word a few times, now and
 //! then: how often it has moved, and how long a look takes. If both say so, it is his turn from then on.
 //!
-//! Turns are no latch: whose turn it is stands beside the word, and whoever has waited for one takes the
+//! LatchedAllocator are no latch: whose turn it is stands beside the word, and whoever has waited for one takes the
 //! next, whatever has become of the other.
 //!
 //! # Invariants
 //!
 //! * I1  Nothing depends on any of this but time: an insert waits one turn at most, then asks.
-//! * I2  Turns end as soon as somebody has waited for one in which little was inserted. So nobody waits for
+//! * I2  LatchedAllocator end as soon as somebody has waited for one in which little was inserted. So nobody waits for
 //!   a thread that has lost its processor more than once.
 
 use std::time::{Duration, Instant};
@@ -28,22 +28,22 @@ use foxton_sync::worker::Worker;
 /// How long a turn is: long against the travels at its ends, short against a time slice.
 const TURN: Duration = Duration::from_micros(40);
 /// Records to be inserted in a turn for it to be worth a wait.
-const BUSY: u64 = 64;
+const BUSY_RECORDS: u64 = 64;
 /// One in so many measures: of those who asked in vain, and of those who waited for a turn.
-const SAMPLED: u64 = 32;
+const SAMPLING: u64 = 32;
 /// Looks at the word, and how many must find that it has moved.
 const LOOKS: u32 = 6;
 const MOVED: u32 = 4;
 /// A look that takes so long has waited for a line from far away; a quarter of it is reading the clock.
 /// Measured: 50 ns where two cores share a cache, 130 where they do not.
-const FAR: Duration = Duration::from_nanos(90);
+const FAR_LOOK: Duration = Duration::from_nanos(90);
 /// Pauses between looks, and between looks at the clock: time for an insert that waits for lines from afar,
 /// about half a microsecond.
-const PAUSES: u32 = 32;
+const SPINS: u32 = 32;
 
 /// What the inserters of one buffer have found out.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct TurnTaking {
     in_turns: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Patience {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advice {
     /// Ask.
-    Ask,
+    Alone,
     /// There are many who wait for a turn: ask together.
-    Join,
+    Group,
 }
 
-impl Patience {
+impl TurnTaking {
     /// Whether this worker need not wait for a turn.
     #[inline]
     pub(super) fn is_free(&self, worker: &Worker, front: &SharedFront) -> bool {
@@ -69,30 +69,30 @@ impl Patience {
     pub(super) fn wait(&self, worker: &Worker, front: &SharedFront, length: u64) -> Advice {
         // What depends on time and chance is nothing for a model checker (I1), to which groups are more.
         if cfg!(loom) {
-            return Advice::Join;
+            return Advice::Group;
         }
-        if worker.random().is_multiple_of(SAMPLED) {
-            let in_turns = is_busy_from_afar(front);
+        if worker.random().is_multiple_of(SAMPLING) {
+            let in_turns = is_busy_and_far(front);
             if in_turns {
                 front.take_turn(worker.id());
             }
             self.set(in_turns);
-            return Advice::Ask;
+            return Advice::Alone;
         }
         if self.is_free(worker, front) {
-            return Advice::Ask;
+            return Advice::Alone;
         }
         let (turn, next) = (front.turn(), front.next());
         pause(TURN);
-        if front.next() - next < BUSY * length {
+        if front.next() - next < BUSY_RECORDS * length {
             self.set(false); // I2
-            return Advice::Ask;
+            return Advice::Alone;
         }
         if front.turn() != turn {
-            return Advice::Join;
+            return Advice::Group;
         }
         front.take_turn(worker.id());
-        Advice::Ask
+        Advice::Alone
     }
 
     /// Writes only what is news: everybody reads it.
@@ -105,10 +105,10 @@ impl Patience {
 
 /// Whether somebody inserts all the time, and his lines travel long. The shortest look counts: others
 /// may have been interrupted.
-fn is_busy_from_afar(front: &SharedFront) -> bool {
+fn is_busy_and_far(front: &SharedFront) -> bool {
     let (mut last, mut moved, mut least) = (front.next(), 0, Duration::MAX);
     for look in 1..=LOOKS {
-        rest();
+        spin();
         let begun = Instant::now();
         let next = front.next();
         let took = begun.elapsed();
@@ -121,11 +121,11 @@ fn is_busy_from_afar(front: &SharedFront) -> bool {
             return false;
         }
     }
-    least > FAR
+    least > FAR_LOOK
 }
 
-fn rest() {
-    for _ in 0..PAUSES {
+fn spin() {
+    for _ in 0..SPINS {
         hint::spin_loop();
     }
 }
@@ -133,7 +133,7 @@ fn rest() {
 fn pause(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {
-        rest();
+        spin();
     }
 }
 
@@ -148,27 +148,30 @@ mod tests {
     const LENGTH: u64 = 64;
     const ANOTHER: u32 = 1000;
 
-    fn in_turns() -> (Worker, SharedFront, Patience) {
+    fn in_turns() -> (Worker, SharedFront, TurnTaking) {
         let (_, front, _) = Ring::new(1024, 0, Completion::Delegated);
         let (worker, front) = (Workers::new().worker(), SharedFront::from(front));
         front.take_turn(ANOTHER);
-        let patience = Patience::default();
-        patience.set(true);
-        (worker, front, patience)
+        let turn_taking = TurnTaking::default();
+        turn_taking.set(true);
+        (worker, front, turn_taking)
     }
 
     #[test]
     fn who_waits_for_nobody_waits_once() {
-        let (worker, front, patience) = in_turns();
-        assert!(!patience.is_free(&worker, &front));
-        assert_eq!(patience.wait(&worker, &front, LENGTH), Advice::Ask);
-        assert!(patience.is_free(&worker, &front), "turns are over (I2)");
+        let (worker, front, turn_taking) = in_turns();
+        assert!(!turn_taking.is_free(&worker, &front));
+        assert_eq!(turn_taking.wait(&worker, &front, LENGTH), Advice::Alone);
+        assert!(
+            turn_taking.is_free(&worker, &front),
+            "allocator are over (I2)"
+        );
     }
 
     /// Both may lose their processors at any time, so it is tried until neither has.
     #[test]
     fn who_waits_for_one_who_inserts_has_the_next_turn() {
-        let (worker, front, patience) = in_turns();
+        let (worker, front, turn_taking) = in_turns();
         let (front, stop) = (Arc::new(front), Arc::new(AtomicBool::new(false)));
         let inserting = {
             let (front, stop) = (front.clone(), stop.clone());
@@ -179,17 +182,17 @@ mod tests {
             })
         };
         while front.turn() != worker.id() {
-            patience.set(true);
-            assert_eq!(patience.wait(&worker, &front, LENGTH), Advice::Ask);
+            turn_taking.set(true);
+            assert_eq!(turn_taking.wait(&worker, &front, LENGTH), Advice::Alone);
         }
         stop.store(true, Relaxed);
         inserting.join().expect("inserting does not panic");
-        assert!(patience.is_free(&worker, &front));
+        assert!(turn_taking.is_free(&worker, &front));
     }
 
     #[test]
     fn nobody_who_inserts_is_not_far_away() {
         let (_, front, _) = in_turns();
-        assert!(!is_busy_from_afar(&front));
+        assert!(!is_busy_and_far(&front));
     }
 }

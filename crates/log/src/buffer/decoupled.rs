@@ -7,7 +7,7 @@
 //!
 //! # State
 //!
-//! A [`Turn`](super::latched_allocator::Turn) behind a latch of the kind in the options, and a ring.
+//! A [`Allocator`](super::latched_allocator::Allocator) behind a latch of the kind in the options, and a ring.
 //!
 //! # Orderings
 //!
@@ -24,8 +24,8 @@ use foxton_sync::ring::{Front, Gap};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use super::latched_allocator::Turns;
-use super::{Draft, Insert, Paper, Placed};
+use super::latched_allocator::LatchedAllocator;
+use super::{InsertOutcome, InsertStrategy, PendingRecord, RecordWriter};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
@@ -38,37 +38,42 @@ static SITE: Site = Site::new(
 /// See the page.
 #[derive(Debug)]
 pub(super) struct Decoupled {
-    turns: Turns,
+    allocator: LatchedAllocator,
 }
 
 impl Decoupled {
     pub(super) fn new(kind: Kind, front: Front) -> Self {
         Decoupled {
-            turns: Turns::new(kind, &SITE, front),
+            allocator: LatchedAllocator::new(kind, &SITE, front),
         }
     }
 }
 
-impl Insert for Decoupled {
-    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
-        let place = self
-            .turns
-            .with(worker, |turn| turn.allocate(&paper.ring, draft.framed, 1));
+impl InsertStrategy for Decoupled {
+    fn insert(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
+        let place = self.allocator.with(worker, |allocator| {
+            allocator.allocate(&writer.ring, record.framed, 1)
+        });
         match place {
-            Ok(place) => paper.fill(worker, place, draft),
+            Ok(place) => writer.fill(worker, place, record),
             Err(placed) => placed,
         }
     }
 
     fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
-        self.turns.reserve(worker, length)
+        self.allocator.reserve(worker, length)
     }
 
     fn refuse(&self, worker: &Worker, error: LogError) {
-        self.turns.refuse(worker, error);
+        self.allocator.refuse(worker, error);
     }
 
     fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.turns.end(worker)
+        self.allocator.end(worker)
     }
 }

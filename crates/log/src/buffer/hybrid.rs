@@ -3,17 +3,17 @@
 //! A place is had by one compare-and-exchange, which holds up nobody if its thread loses the processor.
 //! Where that fails because others were faster, who failed takes a seat in a group, and one of the
 //! group asks for all. So the word is asked for less often the more are asking. Where
-//! two are dear to each other's caches they take turns instead (`patience`).
+//! two are dear to each other's caches they take allocator instead (`patience`).
 //!
 //! # State
 //!
 //! The [`SharedFront`](foxton_sync::ring::SharedFront) of a ring, the groups, what inserters have found out
-//! about each other (`patience`), and `leading`, a hint: whether some group is asking. The first of a group keeps it open for a bounded while as long as that
+//! about each other (`patience`), and `group_allocating`, a hint: whether some group is asking. The first of a group keeps it open for a bounded while as long as that
 //! is set, since whoever comes meanwhile can be seated.
 //!
 //! # Invariants
 //!
-//! * I1  Nothing depends on `leading` but how large groups become.
+//! * I1  Nothing depends on `group_allocating` but how large groups become.
 //! * I2  A group is closed by its first, or, if that takes longer than members care to spin, by any of
 //!   them. Between closing and publishing there is one exchange, and nothing to wait for.
 //! * I3  The refusal is kept before the front is closed, so who finds it closed finds the refusal.
@@ -39,9 +39,9 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use super::consolidated::{FULL, REFUSED};
-use super::contention::{Advice, Patience};
+use super::contention::{Advice, TurnTaking};
 use super::latched_allocator::keep_first_failure;
-use super::{Draft, Insert, Paper, Placed};
+use super::{InsertOutcome, InsertStrategy, PendingRecord, RecordWriter};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
@@ -62,8 +62,8 @@ const SLOTS: usize = 8;
 pub(super) struct Hybrid {
     front: SharedFront,
     groups: Groups,
-    leading: CachePadded<AtomicBool>,
-    patience: Patience,
+    group_allocating: CachePadded<AtomicBool>,
+    turn_taking: TurnTaking,
     refusal: Mutex<Option<LogError>>,
     records: Counters<1>,
 }
@@ -73,8 +73,8 @@ impl Hybrid {
         Hybrid {
             front: front.into(),
             groups: Groups::new(ring, SLOTS),
-            leading: CachePadded::new(AtomicBool::new(false)),
-            patience: Patience::default(),
+            group_allocating: CachePadded::new(AtomicBool::new(false)),
+            turn_taking: TurnTaking::default(),
             refusal: Mutex::new(None),
             records: Counters::new(),
         }
@@ -83,31 +83,37 @@ impl Hybrid {
     /// A place for who has asked in vain, or finds that it is another's turn.
     #[cold]
     #[inline(never)]
-    fn otherwise(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
-        let place = match self.patience.wait(worker, &self.front, length) {
-            Advice::Ask => self.front.allocate(length, ATTEMPTS),
-            Advice::Join => Err(Denied::Contended),
+    fn allocate_contended(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+        let place = match self.turn_taking.wait(worker, &self.front, length) {
+            Advice::Alone => self.front.allocate(length, ATTEMPTS),
+            Advice::Group => Err(Denied::Contended),
         };
         match place {
-            Err(Denied::Contended) => self.together(worker, length),
+            Err(Denied::Contended) => self.allocate_in_group(worker, length),
             place => place,
         }
     }
 
     #[inline]
-    fn fill(&self, worker: &Worker, paper: &Paper, place: Place<'_>, draft: &Draft<'_>) -> Placed {
+    fn fill(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        place: Place<'_>,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
         self.records.add(worker, 0, 1);
-        paper.fill(worker, place, draft)
+        writer.fill(worker, place, record)
     }
 
-    fn together(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
+    fn allocate_in_group(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
         worker.met_somebody();
         worker.account().passed(&GROUP);
         let from = worker.id() as usize;
         let Some(seat) = self.groups.join(from, length) else {
             return self.front.allocate(length, u32::MAX);
         };
-        self.see_to_it(&seat);
+        self.allocate_for_group(&seat);
         seat.wait().map_err(|reason| match reason {
             REFUSED => Denied::Closed,
             _ => Denied::Full,
@@ -115,11 +121,11 @@ impl Hybrid {
     }
 
     /// Sees to it that somebody asks for the group of this seat.
-    fn see_to_it(&self, seat: &Seat<'_>) {
+    fn allocate_for_group(&self, seat: &Seat<'_>) {
         let mut backoff = Backoff::new();
         // Relaxed: a hint (I1).
         let waits = || match seat.is_first() {
-            true => self.leading.load(Relaxed),
+            true => self.group_allocating.load(Relaxed),
             false => !seat.is_settled(),
         };
         while waits() && !backoff.is_yielding() {
@@ -128,13 +134,13 @@ impl Hybrid {
         let Some(duty) = seat.close() else {
             return; // I2: somebody else does.
         };
-        self.leading.store(true, Relaxed); // Relaxed: a hint (I1).
+        self.group_allocating.store(true, Relaxed); // Relaxed: a hint (I1).
         let outcome = self.front.allocate(duty.length(), u32::MAX);
         duty.publish(outcome.map_err(|denied| match denied {
             Denied::Closed => REFUSED,
             _ => FULL,
         }));
-        self.leading.store(false, Relaxed); // Relaxed: a hint (I1).
+        self.group_allocating.store(false, Relaxed); // Relaxed: a hint (I1).
     }
 
     fn refused(&self) -> LogError {
@@ -143,19 +149,24 @@ impl Hybrid {
     }
 }
 
-impl Insert for Hybrid {
-    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed {
+impl InsertStrategy for Hybrid {
+    fn insert(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
         worker.account().passed(&SITE);
         // The common way by itself: what went through the other in the same variable was copied thrice.
-        if self.patience.is_free(worker, &self.front)
-            && let Ok(place) = self.front.allocate(draft.framed, 1)
+        if self.turn_taking.is_free(worker, &self.front)
+            && let Ok(place) = self.front.allocate(record.framed, 1)
         {
-            return self.fill(worker, paper, place, draft);
+            return self.fill(worker, writer, place, record);
         }
-        match self.otherwise(worker, draft.framed) {
-            Ok(place) => self.fill(worker, paper, place, draft),
-            Err(Denied::Closed) => Placed::Refused(self.refused()),
-            Err(_) => Placed::Full,
+        match self.allocate_contended(worker, record.framed) {
+            Ok(place) => self.fill(worker, writer, place, record),
+            Err(Denied::Closed) => InsertOutcome::Refused(self.refused()),
+            Err(_) => InsertOutcome::Full,
         }
     }
 

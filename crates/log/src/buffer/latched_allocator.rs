@@ -10,19 +10,19 @@ use foxton_sync::ring::{Front, Gap, Place, Ring};
 use foxton_sync::site::Site;
 use foxton_sync::worker::Worker;
 
-use super::Placed;
+use super::InsertOutcome;
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
 
 /// What is behind the latch.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Allocator {
     front: Front,
     records: u64,
     refusal: Option<LogError>,
 }
 
-impl Turn {
+impl Allocator {
     /// A place for `records` records of `length` bytes together; or what became of them.
     #[inline]
     pub(super) fn allocate<'r>(
@@ -30,11 +30,14 @@ impl Turn {
         ring: &'r Ring,
         length: u64,
         records: u64,
-    ) -> Result<Place<'r>, Placed> {
+    ) -> Result<Place<'r>, InsertOutcome> {
         if let Some(refusal) = &self.refusal {
-            return Err(Placed::Refused(refusal.clone()));
+            return Err(InsertOutcome::Refused(refusal.clone()));
         }
-        let place = self.front.allocate(ring, length).ok_or(Placed::Full)?;
+        let place = self
+            .front
+            .allocate(ring, length)
+            .ok_or(InsertOutcome::Full)?;
         self.records += records;
         Ok(place)
     }
@@ -42,20 +45,20 @@ impl Turn {
 
 /// The latch.
 #[derive(Debug)]
-pub(super) struct Turns(Latched<Turn>);
+pub(super) struct LatchedAllocator(Latched<Allocator>);
 
-impl Turns {
+impl LatchedAllocator {
     pub(super) fn new(kind: Kind, site: &'static Site, front: Front) -> Self {
-        let turn = Turn {
+        let turn = Allocator {
             front,
             records: 0,
             refusal: None,
         };
-        Turns(Latched::new(kind, site, turn))
+        LatchedAllocator(Latched::new(kind, site, turn))
     }
 
     #[inline]
-    pub(super) fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut Turn) -> R) -> R {
+    pub(super) fn with<R>(&self, worker: &Worker, body: impl FnOnce(&mut Allocator) -> R) -> R {
         self.0.with(worker, body)
     }
 
@@ -63,29 +66,31 @@ impl Turns {
     pub(super) fn try_with<R>(
         &self,
         worker: &Worker,
-        body: impl FnOnce(&mut Turn) -> R,
+        body: impl FnOnce(&mut Allocator) -> R,
     ) -> Option<R> {
         self.0.try_with(worker, body)
     }
 
     pub(super) fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
-        self.0.with(worker, |turn| {
-            if let Some(refusal) = &turn.refusal {
+        self.0.with(worker, |allocator| {
+            if let Some(refusal) = &allocator.refusal {
                 return Err(refusal.clone());
             }
-            turn.records += 1;
-            Ok(turn.front.skip(length))
+            allocator.records += 1;
+            Ok(allocator.front.skip(length))
         })
     }
 
     pub(super) fn refuse(&self, worker: &Worker, error: LogError) {
-        self.0
-            .with(worker, |turn| keep_first_failure(&mut turn.refusal, error));
+        self.0.with(worker, |allocator| {
+            keep_first_failure(&mut allocator.refusal, error)
+        });
     }
 
     pub(super) fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.0
-            .with(worker, |turn| (Lsn::new(turn.front.next()), turn.records))
+        self.0.with(worker, |allocator| {
+            (Lsn::new(allocator.front.next()), allocator.records)
+        })
     }
 }
 

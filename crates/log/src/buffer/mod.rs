@@ -12,7 +12,7 @@
 //! | `decoupled`    | under a latch                             | outside               | delegated  |
 //! | `hybrid`       | by one word; for all who meet there       | outside               | delegated  |
 //!
-//! The names with `:waiting` complete in turn, each waiting for those before it.
+//! The names with `:in-order` complete in turn, each waiting for those before it.
 //!
 //! # Contract
 //!
@@ -47,7 +47,7 @@ use foxton_sync::worker::Worker;
 
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
-use crate::format::record::{Header, Seal, padding};
+use crate::format::record::{HeaderCodec, RecordHeader, padding};
 
 /// One latch, and what is behind it.
 mod latched_allocator;
@@ -61,7 +61,7 @@ mod consolidated;
 /// One latch around allocate; copied outside.
 mod decoupled;
 
-/// Whether two at one word take turns.
+/// Whether two at one word take allocator.
 mod contention;
 
 /// One word, and groups where it is contended; copied outside.
@@ -76,7 +76,8 @@ pub(crate) mod space_waiters;
 /// use foxton_log::BufferKind;
 ///
 /// assert_eq!("hybrid".parse(), Ok(BufferKind::Hybrid));
-/// assert_eq!(BufferKind::DecoupledWaiting.to_string(), "decoupled:waiting");
+/// assert_eq!(BufferKind::DecoupledInOrder.to_string(), "decoupled:in-order");
+/// assert_eq!("decoupled:waiting".parse(), Ok(BufferKind::DecoupledInOrder), "its old name");
 /// assert!("fast".parse::<BufferKind>().is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -89,13 +90,13 @@ pub enum BufferKind {
     /// Allocates under the latch and copies outside it.
     Decoupled,
     /// As `decoupled`, but completes in turn: who is early waits.
-    DecoupledWaiting,
+    DecoupledInOrder,
     /// Allocates by one word, together where many meet at it, and copies outside. The default: whoever loses its processor
     /// in it holds up nobody who inserts.
     #[default]
     Hybrid,
     /// As `hybrid`, but completes in turn: who is early waits.
-    HybridWaiting,
+    HybridInOrder,
 }
 
 foxton_sync::named! {
@@ -103,13 +104,13 @@ foxton_sync::named! {
     Baseline = "baseline",
     Consolidated = "consolidated",
     Decoupled = "decoupled",
-    DecoupledWaiting = "decoupled:waiting",
+    DecoupledInOrder = "decoupled:in-order" | "decoupled:waiting",
     Hybrid = "hybrid",
-    HybridWaiting = "hybrid:waiting",
+    HybridInOrder = "hybrid:in-order" | "hybrid:waiting",
 }
 
 impl BufferKind {
-    /// The four of the literature, in the form in which they stand here: those that do not wait for
+    /// The four of the literature, in the strategy in which they stand here: those that do not wait for
     /// their turn.
     pub const DELEGATED: [Self; 4] = [
         Self::Baseline,
@@ -120,7 +121,7 @@ impl BufferKind {
 
     fn completion(self) -> Completion {
         match self {
-            Self::Baseline | Self::DecoupledWaiting | Self::HybridWaiting => Completion::InTurn,
+            Self::Baseline | Self::DecoupledInOrder | Self::HybridInOrder => Completion::InTurn,
             Self::Consolidated | Self::Decoupled | Self::Hybrid => Completion::Delegated,
         }
     }
@@ -128,7 +129,7 @@ impl BufferKind {
 
 /// A record before it has a place.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct PendingRecord<'a> {
     pub(crate) kind: u8,
     pub(crate) parts: &'a [&'a [u8]],
     /// Bytes in all parts.
@@ -141,10 +142,10 @@ pub(crate) struct Draft<'a> {
     pub(crate) durable: Lsn,
 }
 
-impl Draft<'_> {
-    pub(crate) fn header(&self) -> Header {
-        Header {
-            length: u32::try_from(self.length).expect("drafts are at most MAX_PAYLOAD long"),
+impl PendingRecord<'_> {
+    pub(crate) fn header(&self) -> RecordHeader {
+        RecordHeader {
+            length: u32::try_from(self.length).expect("records are at most MAX_PAYLOAD long"),
             payload: self.payload,
             kind: self.kind,
             durable: self.durable,
@@ -154,7 +155,7 @@ impl Draft<'_> {
 
 /// What became of an insert.
 #[derive(Debug)]
-pub(crate) enum Placed {
+pub(crate) enum InsertOutcome {
     /// The record is in the buffer.
     Done { begin: Lsn, end: Lsn },
     /// There is no room until somebody takes bytes out.
@@ -164,9 +165,14 @@ pub(crate) enum Placed {
 }
 
 /// How threads come by their places. See the contract on the page of this module.
-trait Insert: fmt::Debug + Send + Sync {
+trait InsertStrategy: fmt::Debug + Send + Sync {
     /// Gives the record a place and copies it there.
-    fn insert(&self, worker: &Worker, paper: &Paper, draft: &Draft<'_>) -> Placed;
+    fn insert(
+        &self,
+        worker: &Worker,
+        writer: &RecordWriter,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome;
 
     /// Gives `length` bytes a place in the stream and none in the ring.
     fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError>;
@@ -180,36 +186,41 @@ trait Insert: fmt::Debug + Send + Sync {
 
 /// What records are written on.
 #[derive(Debug)]
-struct Paper {
+struct RecordWriter {
     ring: Arc<Ring>,
-    seal: Seal,
+    codec: HeaderCodec,
 }
 
-impl Paper {
+impl RecordWriter {
     /// Writes the record into its place and completes it.
     #[inline]
-    fn fill(&self, worker: &Worker, mut place: Place<'_>, draft: &Draft<'_>) -> Placed {
+    fn fill(
+        &self,
+        worker: &Worker,
+        mut place: Place<'_>,
+        record: &PendingRecord<'_>,
+    ) -> InsertOutcome {
         let (begin, end) = (Lsn::new(place.at()), Lsn::new(place.end()));
-        place.write(&self.seal.encode(begin, draft.header()));
-        for part in draft.parts {
+        place.write(&self.codec.encode(begin, record.header()));
+        for part in record.parts {
             place.write(part);
         }
-        let zeros = padding(draft.length);
+        let zeros = padding(record.length);
         if zeros > 0 {
             place.write(&[0; 8][..zeros]);
         }
         if place.complete() {
             worker.account().passed(&WAKING);
         }
-        Placed::Done { begin, end }
+        InsertOutcome::Done { begin, end }
     }
 }
 
 /// The log buffer.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    paper: Paper,
-    form: Box<dyn Insert>,
+    writer: RecordWriter,
+    strategy: Box<dyn InsertStrategy>,
 }
 
 impl Buffer {
@@ -217,25 +228,25 @@ impl Buffer {
     pub(crate) fn new(
         kind: BufferKind,
         latch: latch::Kind,
-        seal: Seal,
+        codec: HeaderCodec,
         capacity: usize,
         start: Lsn,
     ) -> (Self, Taker) {
         let (ring, front, taker) = Ring::new(capacity, start.bytes(), kind.completion());
-        let form: Box<dyn Insert> = match kind {
+        let strategy: Box<dyn InsertStrategy> = match kind {
             BufferKind::Baseline => Box::new(baseline::Baseline::new(latch, front)),
             BufferKind::Consolidated => {
                 Box::new(consolidated::Consolidated::new(latch, front, ring.clone()))
             }
-            BufferKind::Decoupled | BufferKind::DecoupledWaiting => {
+            BufferKind::Decoupled | BufferKind::DecoupledInOrder => {
                 Box::new(decoupled::Decoupled::new(latch, front))
             }
-            BufferKind::Hybrid | BufferKind::HybridWaiting => {
+            BufferKind::Hybrid | BufferKind::HybridInOrder => {
                 Box::new(hybrid::Hybrid::new(front, ring.clone()))
             }
         };
-        let paper = Paper { ring, seal };
-        (Buffer { paper, form }, taker)
+        let writer = RecordWriter { ring, codec };
+        (Buffer { writer, strategy }, taker)
     }
 
     /// Whether a record that takes `framed` bytes goes through the buffer. A larger one would take up
@@ -252,34 +263,34 @@ impl Buffer {
 
     /// Bytes to be written at a time, and of the largest record that goes through the buffer.
     pub(crate) fn part(&self) -> u64 {
-        self.paper.ring.capacity() / 4
+        self.writer.ring.capacity() / 4
     }
 
     /// Whether there is room for a record that takes `framed` bytes.
-    pub(crate) fn has_room(&self, worker: &Worker, framed: u64) -> bool {
-        let ring = &self.paper.ring;
-        let end = self.form.end(worker).0.plus(framed);
+    pub(crate) fn has_space(&self, worker: &Worker, framed: u64) -> bool {
+        let ring = &self.writer.ring;
+        let end = self.strategy.end(worker).0.plus(framed);
         end.bytes() <= ring.released() + ring.capacity()
     }
 
-    /// See [`Insert`].
+    /// See [`InsertStrategy`].
     #[inline]
-    pub(crate) fn insert(&self, worker: &Worker, draft: &Draft<'_>) -> Placed {
-        self.form.insert(worker, &self.paper, draft)
+    pub(crate) fn insert(&self, worker: &Worker, record: &PendingRecord<'_>) -> InsertOutcome {
+        self.strategy.insert(worker, &self.writer, record)
     }
 
-    /// See [`Insert`].
+    /// See [`InsertStrategy`].
     pub(crate) fn reserve(&self, worker: &Worker, length: u64) -> Result<Gap, LogError> {
-        self.form.reserve(worker, length)
+        self.strategy.reserve(worker, length)
     }
 
-    /// See [`Insert`].
+    /// See [`InsertStrategy`].
     pub(crate) fn refuse(&self, worker: &Worker, error: LogError) {
-        self.form.refuse(worker, error);
+        self.strategy.refuse(worker, error);
     }
 
-    /// See [`Insert`].
+    /// See [`InsertStrategy`].
     pub(crate) fn end(&self, worker: &Worker) -> (Lsn, u64) {
-        self.form.end(worker)
+        self.strategy.end(worker)
     }
 }

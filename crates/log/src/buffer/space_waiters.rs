@@ -23,20 +23,20 @@ use foxton_sync::worker::Worker;
 static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log buffer, room");
 
 /// There may be room now.
-const LOOK: Verdict = Verdict::new(1);
+const RETRY: Verdict = Verdict::new(1);
 
 /// How many are woken for each part of the buffer that becomes free: enough to keep the cores busy
 /// that a buffer can keep busy.
-const WOKEN: usize = 2;
+const WOKEN_AT_ONCE: usize = 2;
 
 /// A wait for room.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct SpaceWait {
     parker: Arc<Parker>,
     ticket: Ticket,
 }
 
-impl Waiting {
+impl SpaceWait {
     /// Sleeps until there may be room.
     pub(crate) fn wait(self) {
         self.parker.wait(self.ticket, None);
@@ -44,35 +44,35 @@ impl Waiting {
 
     /// Ends the wait from its own side. Returns whether it had been ended before, and so whether
     /// somebody else is to be woken in its place (I2).
-    pub(crate) fn withdraw(self) -> bool {
+    pub(crate) fn cancel(self) -> bool {
         self.parker.disarm(self.ticket).is_some()
     }
 }
 
 /// The threads that wait for room in one buffer, the oldest first.
 #[derive(Debug)]
-pub(crate) struct Room {
-    waiting: Latched<VecDeque<Waiting>>,
+pub(crate) struct SpaceWaiters {
+    waiting: Latched<VecDeque<SpaceWait>>,
 }
 
-impl Room {
+impl SpaceWaiters {
     pub(crate) fn new(kind: Kind) -> Self {
-        Room {
+        SpaceWaiters {
             waiting: Latched::new(kind, &SITE, VecDeque::new()),
         }
     }
 
     /// Enters a wait, unless `is_over` says, under the latch (I1), that there is room or will never be.
     /// Who was woken before goes before everybody else.
-    pub(crate) fn enter(
+    pub(crate) fn enqueue(
         &self,
         worker: &Worker,
         was_woken: bool,
         is_over: impl FnOnce() -> bool,
-    ) -> Option<Waiting> {
+    ) -> Option<SpaceWait> {
         let parker = Arc::new(Parker::new());
         let ticket = parker.arm();
-        let entry = Waiting {
+        let entry = SpaceWait {
             parker: parker.clone(),
             ticket,
         };
@@ -84,22 +84,22 @@ impl Room {
                 true => waiting.push_front(entry),
                 false => waiting.push_back(entry),
             }
-            Some(Waiting { parker, ticket })
+            Some(SpaceWait { parker, ticket })
         })
     }
 
     /// Wakes a few, because there is room.
-    pub(crate) fn made(&self, worker: &Worker) {
-        self.wake(worker, WOKEN);
+    pub(crate) fn wake_some(&self, worker: &Worker) {
+        self.wake(worker, WOKEN_AT_ONCE);
     }
 
     /// Wakes one more (I2).
-    pub(crate) fn pass_on(&self, worker: &Worker) {
+    pub(crate) fn wake_one(&self, worker: &Worker) {
         self.wake(worker, 1);
     }
 
     /// Wakes everybody: there will never be room.
-    pub(crate) fn over(&self, worker: &Worker) {
+    pub(crate) fn wake_all(&self, worker: &Worker) {
         self.wake(worker, usize::MAX);
     }
 
@@ -111,7 +111,7 @@ impl Room {
             };
             worker.account().passed(&WAKING);
             // Who has withdrawn does not count.
-            if let Some(wake) = next.parker.resolve(next.ticket, LOOK) {
+            if let Some(wake) = next.parker.resolve(next.ticket, RETRY) {
                 wake.wake();
                 woken += 1;
             }

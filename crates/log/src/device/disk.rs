@@ -107,39 +107,39 @@ pub enum Event {
 }
 
 #[derive(Debug, Clone)]
-enum Change {
+enum FileChange {
     Write(u64, Arc<[u8]>),
     SetLen(u64),
 }
 
-impl Change {
+impl FileChange {
     fn apply(&self, contents: &mut Contents) {
         match self {
-            Change::Write(offset, bytes) => contents.write(bytes, *offset),
-            Change::SetLen(length) => contents.set_len(*length),
+            FileChange::Write(offset, bytes) => contents.write(bytes, *offset),
+            FileChange::SetLen(length) => contents.set_len(*length),
         }
     }
 }
 
 #[derive(Debug, Clone)]
-enum Naming {
+enum NameChange {
     Create(String, FileNumber),
     Rename(String, String),
     Remove(String),
 }
 
-impl Naming {
+impl NameChange {
     fn apply(&self, names: &mut BTreeMap<String, FileNumber>) {
         match self {
-            Naming::Create(name, file) => {
+            NameChange::Create(name, file) => {
                 names.insert(name.clone(), *file);
             }
-            Naming::Rename(from, to) => {
+            NameChange::Rename(from, to) => {
                 if let Some(file) = names.remove(from) {
                     names.insert(to.clone(), file);
                 }
             }
-            Naming::Remove(name) => {
+            NameChange::Remove(name) => {
                 names.remove(name);
             }
         }
@@ -147,26 +147,26 @@ impl Naming {
 }
 
 #[derive(Debug, Clone, Default)]
-struct DiskFile {
+struct FileState {
     durable: Contents,
     /// With the number of the event that made each.
-    unsynced: Vec<(usize, Change)>,
+    unsynced: Vec<(usize, FileChange)>,
 }
 
 /// What is durable, and what is not yet.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     names: BTreeMap<String, FileNumber>,
-    unsynced_names: Vec<(usize, Naming)>,
-    files: Vec<DiskFile>,
+    unsynced_names: Vec<(usize, NameChange)>,
+    files: Vec<FileState>,
     events: usize,
 }
 
 /// One change with its place in the order of all: of a file, or of names.
 #[derive(Debug, Clone)]
-enum Step {
-    File(FileNumber, Change),
-    Name(Naming),
+enum UnsyncedChange {
+    File(FileNumber, FileChange),
+    Name(NameChange),
 }
 
 impl Disk {
@@ -180,7 +180,7 @@ impl Disk {
         let mut disk = Disk::default();
         for (name, contents) in device.files() {
             disk.names.insert(name, disk.files.len());
-            disk.files.push(DiskFile {
+            disk.files.push(FileState {
                 durable: contents,
                 unsynced: Vec::new(),
             });
@@ -203,17 +203,17 @@ impl Disk {
         self.events += 1;
         match event {
             Event::Create(name) => {
-                self.files.push(DiskFile::default());
-                let naming = Naming::Create(name.clone(), self.files.len() - 1);
+                self.files.push(FileState::default());
+                let naming = NameChange::Create(name.clone(), self.files.len() - 1);
                 self.unsynced_names.push((number, naming));
             }
             Event::Rename(from, to) => {
                 self.unsynced_names
-                    .push((number, Naming::Rename(from.clone(), to.clone())));
+                    .push((number, NameChange::Rename(from.clone(), to.clone())));
             }
             Event::Remove(name) => {
                 self.unsynced_names
-                    .push((number, Naming::Remove(name.clone())));
+                    .push((number, NameChange::Remove(name.clone())));
             }
             Event::SyncDir => {
                 for (_, naming) in self.unsynced_names.drain(..) {
@@ -221,13 +221,13 @@ impl Disk {
                 }
             }
             Event::Write(file, offset, bytes) => {
-                let change = Change::Write(*offset, bytes.clone());
+                let change = FileChange::Write(*offset, bytes.clone());
                 self.files[*file].unsynced.push((number, change));
             }
             Event::SetLen(file, length) => {
                 self.files[*file]
                     .unsynced
-                    .push((number, Change::SetLen(*length)));
+                    .push((number, FileChange::SetLen(*length)));
             }
             Event::Sync(file, before) => {
                 let file = &mut self.files[*file];
@@ -247,15 +247,15 @@ impl Disk {
 
     /// The directory that a power cut now leaves behind.
     pub fn crash(&self, damage: Damage, seed: u64) -> MemoryDevice {
-        let mut random = Random(seed);
+        let mut random = SplitMix(seed);
         let steps = self.damaged_steps(damage, &mut random);
         let mut names = self.names.clone();
         let mut files: BTreeMap<FileNumber, Contents> = BTreeMap::new();
         let durable = |file: FileNumber| self.files[file].durable.clone();
         for step in &steps {
             match step {
-                Step::Name(naming) => naming.apply(&mut names),
-                Step::File(file, change) => {
+                UnsyncedChange::Name(naming) => naming.apply(&mut names),
+                UnsyncedChange::File(file, change) => {
                     change.apply(files.entry(*file).or_insert_with(|| durable(*file)));
                 }
             }
@@ -269,20 +269,22 @@ impl Disk {
     }
 
     /// The unsynced changes in order.
-    fn steps(&self) -> Vec<Step> {
-        let mut steps: Vec<(usize, Step)> = Vec::new();
+    fn steps(&self) -> Vec<UnsyncedChange> {
+        let mut steps: Vec<(usize, UnsyncedChange)> = Vec::new();
         for (file, contents) in self.files.iter().enumerate() {
             let changes = contents.unsynced.iter();
-            steps.extend(changes.map(|(at, change)| (*at, Step::File(file, change.clone()))));
+            steps.extend(
+                changes.map(|(at, change)| (*at, UnsyncedChange::File(file, change.clone()))),
+            );
         }
         let namings = self.unsynced_names.iter();
-        steps.extend(namings.map(|(at, naming)| (*at, Step::Name(naming.clone()))));
+        steps.extend(namings.map(|(at, naming)| (*at, UnsyncedChange::Name(naming.clone()))));
         steps.sort_by_key(|(at, _)| *at);
         steps.into_iter().map(|(_, step)| step).collect()
     }
 
     /// The unsynced changes that a power cut lets happen, in the order in which it does.
-    fn damaged_steps(&self, damage: Damage, random: &mut Random) -> Vec<Step> {
+    fn damaged_steps(&self, damage: Damage, random: &mut SplitMix) -> Vec<UnsyncedChange> {
         let mut steps = self.steps();
         match damage {
             Damage::DropAll => steps.clear(),
@@ -314,16 +316,17 @@ fn sectors(offset: u64, bytes: &Arc<[u8]>) -> Vec<(u64, Arc<[u8]>)> {
 }
 
 /// Keeps a prefix, the last write of which loses its last sectors.
-fn tear(steps: &mut Vec<Step>, damage: Damage, random: &mut Random) {
+fn tear(steps: &mut Vec<UnsyncedChange>, damage: Damage, random: &mut SplitMix) {
     steps.truncate(random.up_to(steps.len()));
-    let Some(Step::File(file, Change::Write(offset, bytes))) = steps.last().cloned() else {
+    let Some(UnsyncedChange::File(file, FileChange::Write(offset, bytes))) = steps.last().cloned()
+    else {
         return;
     };
     steps.pop();
     let pieces = sectors(offset, &bytes);
     // At least the last sector is lost, or turned into garbage.
     let kept = random.up_to(pieces.len().saturating_sub(1));
-    let write = |(at, bytes)| Step::File(file, Change::Write(at, bytes));
+    let write = |(at, bytes)| UnsyncedChange::File(file, FileChange::Write(at, bytes));
     steps.extend(pieces[..kept].iter().cloned().map(write));
     if let (Damage::Garbage, Some((at, lost))) = (damage, pieces.get(kept)) {
         let garbage = lost.iter().map(|_| random.next() as u8).collect();
@@ -333,20 +336,20 @@ fn tear(steps: &mut Vec<Step>, damage: Damage, random: &mut Random) {
 
 /// Keeps any sectors of any changes, in any order. Names stay in order among themselves, for
 /// some orders of names mean nothing.
-fn reorder(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+fn reorder(steps: Vec<UnsyncedChange>, random: &mut SplitMix) -> Vec<UnsyncedChange> {
     let mut names = Vec::new();
     let mut pieces = Vec::new();
     for step in steps {
         match step {
-            Step::Name(_) if random.coin() => names.push(step),
-            Step::Name(_) => {}
-            Step::File(file, Change::Write(offset, bytes)) => {
+            UnsyncedChange::Name(_) if random.coin() => names.push(step),
+            UnsyncedChange::Name(_) => {}
+            UnsyncedChange::File(file, FileChange::Write(offset, bytes)) => {
                 let sectors = sectors(offset, &bytes).into_iter();
-                let write = |(at, bytes)| Step::File(file, Change::Write(at, bytes));
+                let write = |(at, bytes)| UnsyncedChange::File(file, FileChange::Write(at, bytes));
                 pieces.extend(sectors.map(write).filter(|_| random.coin()));
             }
-            Step::File(..) if random.coin() => pieces.push(step),
-            Step::File(..) => {}
+            UnsyncedChange::File(..) if random.coin() => pieces.push(step),
+            UnsyncedChange::File(..) => {}
         }
     }
     for index in (1..pieces.len()).rev() {
@@ -356,32 +359,32 @@ fn reorder(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
     pieces
 }
 
-/// Turns every write into the change of length that it makes.
-fn keep_sizes(steps: &mut [Step], files: &[DiskFile]) {
+/// LatchedAllocator every write into the change of length that it makes.
+fn keep_sizes(steps: &mut [UnsyncedChange], files: &[FileState]) {
     let mut lengths: Vec<u64> = files.iter().map(|file| file.durable.len()).collect();
     for step in steps {
-        let Step::File(file, change) = step else {
+        let UnsyncedChange::File(file, change) = step else {
             continue;
         };
         let length = &mut lengths[*file];
         *length = match change {
-            Change::Write(offset, bytes) => (*length).max(*offset + bytes.len() as u64),
-            Change::SetLen(set) => *set,
+            FileChange::Write(offset, bytes) => (*length).max(*offset + bytes.len() as u64),
+            FileChange::SetLen(set) => *set,
         };
-        *change = Change::SetLen(*length);
+        *change = FileChange::SetLen(*length);
     }
 }
 
-fn flip(steps: &mut [Step], random: &mut Random) {
-    if let Some((_, Change::Write(_, bytes))) = any_write(steps, random) {
+fn flip(steps: &mut [UnsyncedChange], random: &mut SplitMix) {
+    if let Some((_, FileChange::Write(_, bytes))) = any_write(steps, random) {
         let mut flipped = bytes.to_vec();
         flipped[random.up_to(bytes.len() - 1)] ^= 1 << random.up_to(7);
         *bytes = flipped.into();
     }
 }
 
-fn misdirect(steps: &mut [Step], files: usize, random: &mut Random) {
-    if let Some((file, Change::Write(offset, _))) = any_write(steps, random) {
+fn misdirect(steps: &mut [UnsyncedChange], files: usize, random: &mut SplitMix) {
+    if let Some((file, FileChange::Write(offset, _))) = any_write(steps, random) {
         // Near where it should have gone, or near where something else is.
         *file = random.up_to(files - 1);
         let sector = random.up_to(31) as u64 * SECTOR_BYTES;
@@ -390,16 +393,16 @@ fn misdirect(steps: &mut [Step], files: usize, random: &mut Random) {
 }
 
 fn any_write<'s>(
-    steps: &'s mut [Step],
-    random: &mut Random,
-) -> Option<(&'s mut FileNumber, &'s mut Change)> {
+    steps: &'s mut [UnsyncedChange],
+    random: &mut SplitMix,
+) -> Option<(&'s mut FileNumber, &'s mut FileChange)> {
     let mut writes: Vec<_> = steps
         .iter_mut()
         .filter_map(|step| match step {
-            Step::File(file, change @ Change::Write(..)) => Some((file, change)),
+            UnsyncedChange::File(file, change @ FileChange::Write(..)) => Some((file, change)),
             _ => None,
         })
-        .filter(|(_, change)| matches!(change, Change::Write(_, bytes) if !bytes.is_empty()))
+        .filter(|(_, change)| matches!(change, FileChange::Write(_, bytes) if !bytes.is_empty()))
         .collect();
     let last = writes.len().checked_sub(1)?;
     Some(writes.swap_remove(random.up_to(last)))
@@ -407,9 +410,9 @@ fn any_write<'s>(
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): the same seed, the same damage.
 #[derive(Debug)]
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

@@ -90,7 +90,7 @@ pub enum Times {
 }
 
 #[derive(Debug)]
-struct Fault {
+struct PlannedFault {
     call: Call,
     /// Calls that still go well.
     before: u64,
@@ -100,18 +100,18 @@ struct Fault {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultState {
     names: BTreeMap<String, FileNumber>,
     files: Vec<Contents>,
     disk: Disk,
     recording: Option<Recording>,
-    faults: Vec<Fault>,
+    faults: Vec<PlannedFault>,
     /// By position in `Call::ALL`.
     calls: [u64; Call::ALL.len()],
     sync_time: Duration,
 }
 
-impl State {
+impl FaultState {
     fn feed(&mut self, event: Event) {
         self.disk.feed(&event);
         if let Some(recording) = &mut self.recording {
@@ -148,7 +148,7 @@ impl State {
 /// A directory in memory that fails as it is told. Clones are one directory.
 #[derive(Debug, Clone, Default)]
 pub struct FaultDevice {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultState>>,
 }
 
 impl FaultDevice {
@@ -161,11 +161,11 @@ impl FaultDevice {
     pub fn holding(device: &MemoryDevice) -> Self {
         let (names, files): (Vec<_>, Vec<_>) = device.files().into_iter().unzip();
         let names = names.into_iter().zip(0..).collect();
-        let state = State {
+        let state = FaultState {
             names,
             files,
             disk: Disk::holding(device),
-            ..State::default()
+            ..FaultState::default()
         };
         FaultDevice {
             state: Arc::new(Mutex::new(state)),
@@ -175,7 +175,7 @@ impl FaultDevice {
     /// From its `nth` time from now on, counted from 1, `call` fails with `kind`.
     pub fn fail(&self, call: Call, nth: u64, times: Times, kind: io::ErrorKind) {
         let before = nth.saturating_sub(1);
-        self.state().faults.push(Fault {
+        self.state().faults.push(PlannedFault {
             call,
             before,
             times,
@@ -223,7 +223,7 @@ impl FaultDevice {
         self.state().disk.crash(damage, seed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

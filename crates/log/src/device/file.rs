@@ -100,7 +100,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// As for [`lock`](Device::lock).
-    pub fn hold_still(&self) -> Result<(), LockError> {
+    pub fn lock_shared(&self) -> Result<(), LockError> {
         let device = |error: Errno| LockError::Device(error.into());
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         if holder.is_some() {
@@ -202,7 +202,7 @@ impl Device for FileDevice {
         check_name(name)?;
         let file = self.open_at(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
         let refused = None;
-        Ok(Arc::new(DiskFile { file, refused }))
+        Ok(Arc::new(FileHandle { file, refused }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DeviceFile>> {
@@ -215,7 +215,7 @@ impl Device for FileDevice {
             opened => (opened, None),
         };
         let file = opened.and_then(plain).map_err(strange)?;
-        Ok(Arc::new(DiskFile { file, refused }))
+        Ok(Arc::new(FileHandle { file, refused }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -257,20 +257,20 @@ impl Device for FileDevice {
 }
 
 #[derive(Debug)]
-struct DiskFile {
+struct FileHandle {
     file: OwnedFd,
     /// Why it may not be written.
     refused: Option<Errno>,
 }
 
-impl DiskFile {
+impl FileHandle {
     /// Where the system would only say that the handle is a wrong one.
     fn may_be_written(&self) -> io::Result<()> {
         self.refused.map_or(Ok(()), |why| Err(why.into()))
     }
 }
 
-impl DeviceFile for DiskFile {
+impl DeviceFile for FileHandle {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < bytes.len() {

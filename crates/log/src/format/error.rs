@@ -193,7 +193,7 @@ impl<E> From<Corruption> for OpenError<E> {
     }
 }
 
-/// Damage to something that had been durable.
+/// CorruptionKind to something that had been durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corruption {
@@ -204,13 +204,13 @@ pub struct Corruption {
     /// Where in the stream. Everything before it was read and is good.
     pub lsn: Lsn,
     /// What is wrong.
-    pub damage: Damage,
+    pub damage: CorruptionKind,
 }
 
 /// What is wrong with a damaged log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum CorruptionKind {
     /// A record is bad, and what follows shows that it had been good and durable.
     Record(Flaw),
     /// The header of a segment is bad, and the segment is not one that was never finished.
@@ -238,12 +238,14 @@ impl fmt::Display for Corruption {
             "the log is damaged in `{file}` at byte {offset} (LSN {lsn}): "
         )?;
         match damage {
-            Damage::Record(flaw) => write!(f, "{flaw}, although it had been written and synced")?,
-            Damage::Header => f.write_str("the header of the segment does not check")?,
-            Damage::Missing => f.write_str("the segment is missing")?,
-            Damage::Short => f.write_str("the segment ends too early")?,
-            Damage::Overlap => f.write_str("the segment overlaps the one before it")?,
-            Damage::Kind(kind) => write!(f, "records of kind {kind} are not known here")?,
+            CorruptionKind::Record(flaw) => {
+                write!(f, "{flaw}, although it had been written and synced")?
+            }
+            CorruptionKind::Header => f.write_str("the header of the segment does not check")?,
+            CorruptionKind::Missing => f.write_str("the segment is missing")?,
+            CorruptionKind::Short => f.write_str("the segment ends too early")?,
+            CorruptionKind::Overlap => f.write_str("the segment overlaps the one before it")?,
+            CorruptionKind::Kind(kind) => write!(f, "records of kind {kind} are not known here")?,
         }
         f.write_str("; nothing was changed. Restore the database from a backup")
     }

@@ -1,7 +1,7 @@
 //! Places in the log.
 //!
 //! The log is one stream of bytes that only grows. An LSN is an offset into that stream: the
-//! first byte of the first record is LSN 0. Segment headers are not part of the stream, so an
+//! first byte of the first record is LSN 0. SegmentFile headers are not part of the stream, so an
 //! LSN does not depend on how the stream is cut into files.
 
 use std::fmt;

@@ -12,7 +12,7 @@ pub mod error;
 /// The first file of a database.
 pub mod superblock;
 
-/// Segment files: the stream, cut into files.
+/// SegmentFile files: the stream, cut into files.
 pub mod segment;
 
 /// The file that says where the log ended at a clean shutdown.

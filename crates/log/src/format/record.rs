@@ -104,7 +104,7 @@ pub(crate) fn payload_check(parts: &[&[u8]]) -> u32 {
 
 /// What a header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct RecordHeader {
     pub(crate) length: u32,
     pub(crate) payload: u32,
     pub(crate) kind: u8,
@@ -113,17 +113,17 @@ pub(crate) struct Header {
 
 /// The identity of one database, ready to be mixed into checks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seal {
+pub(crate) struct HeaderCodec {
     /// The CRC-32C of the identity but its last four bytes,
     before: u32,
     /// and those.
     last: u32,
 }
 
-impl Seal {
+impl HeaderCodec {
     pub(crate) fn new(identity: &[u8; 16]) -> Self {
         let [before @ .., a, b, c, d] = identity;
-        Seal {
+        HeaderCodec {
             before: crc32c(0, before),
             last: u32::from_le_bytes([*a, *b, *c, *d]),
         }
@@ -148,7 +148,7 @@ impl Seal {
     /// Put together in words: bytes that are written one by one and then read as words have to wait for
     /// each other.
     #[inline]
-    pub(crate) fn encode(self, lsn: Lsn, header: Header) -> [u8; HEADER_BYTES] {
+    pub(crate) fn encode(self, lsn: Lsn, header: RecordHeader) -> [u8; HEADER_BYTES] {
         debug_assert!(header.durable <= lsn, "I2");
         let words = [
             u64::from(header.payload) | u64::from(header.kind) << 32,
@@ -164,11 +164,11 @@ impl Seal {
     }
 
     /// The header in `bytes`, if that is what they are, at `lsn` of this database.
-    pub(crate) fn decode(self, lsn: Lsn, bytes: &[u8; HEADER_BYTES]) -> Result<Header, Flaw> {
+    pub(crate) fn decode(self, lsn: Lsn, bytes: &[u8; HEADER_BYTES]) -> Result<RecordHeader, Flaw> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Err(Flaw::Empty);
         }
-        let header = Header {
+        let header = RecordHeader {
             length: u32_at(bytes, 4),
             payload: u32_at(bytes, 8),
             kind: bytes[12],
@@ -204,7 +204,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const HEADER: Header = Header {
+    const HEADER: RecordHeader = RecordHeader {
         length: 120,
         payload: 0xdead_beef,
         kind: 7,
@@ -213,18 +213,18 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let seal = Seal::new(&[3; 16]);
-        let bytes = seal.encode(Lsn::new(4096), HEADER);
-        assert_eq!(seal.decode(Lsn::new(4096), &bytes), Ok(HEADER));
+        let codec = HeaderCodec::new(&[3; 16]);
+        let bytes = codec.encode(Lsn::new(4096), HEADER);
+        assert_eq!(codec.decode(Lsn::new(4096), &bytes), Ok(HEADER));
     }
 
     #[test]
     fn a_header_elsewhere_or_of_another_database_is_refused() {
-        let seal = Seal::new(&[3; 16]);
-        let bytes = seal.encode(Lsn::new(4096), HEADER);
-        assert_eq!(seal.decode(Lsn::new(4104), &bytes), Err(Flaw::Header));
+        let codec = HeaderCodec::new(&[3; 16]);
+        let bytes = codec.encode(Lsn::new(4096), HEADER);
+        assert_eq!(codec.decode(Lsn::new(4104), &bytes), Err(Flaw::Header));
         assert_eq!(
-            Seal::new(&[4; 16]).decode(Lsn::new(4096), &bytes),
+            HeaderCodec::new(&[4; 16]).decode(Lsn::new(4096), &bytes),
             Err(Flaw::Header)
         );
     }
@@ -232,20 +232,20 @@ mod tests {
     #[test]
     fn the_check_is_of_identity_lsn_and_header() {
         let identity = *b"0123456789abcdef";
-        let bytes = Seal::new(&identity).encode(Lsn::new(4096), HEADER);
+        let bytes = HeaderCodec::new(&identity).encode(Lsn::new(4096), HEADER);
         let covered = [&identity, &4096_u64.to_le_bytes()[..], &bytes[4..]].concat();
         assert_eq!(u32_at(&bytes, 0), crc32c::crc32c(&covered));
     }
 
     #[test]
     fn any_one_flipped_bit_is_noticed() {
-        let seal = Seal::new(&[3; 16]);
-        let bytes = seal.encode(Lsn::new(4096), HEADER);
+        let codec = HeaderCodec::new(&[3; 16]);
+        let bytes = codec.encode(Lsn::new(4096), HEADER);
         for bit in 0..HEADER_BYTES * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(
-                seal.decode(Lsn::new(4096), &flipped),
+                codec.decode(Lsn::new(4096), &flipped),
                 Err(Flaw::Header),
                 "bit {bit}"
             );
@@ -254,8 +254,11 @@ mod tests {
 
     #[test]
     fn zeros_are_no_record_anywhere() {
-        let seal = Seal::new(&[0; 16]);
-        assert_eq!(seal.decode(Lsn::ZERO, &[0; HEADER_BYTES]), Err(Flaw::Empty));
+        let codec = HeaderCodec::new(&[0; 16]);
+        assert_eq!(
+            codec.decode(Lsn::ZERO, &[0; HEADER_BYTES]),
+            Err(Flaw::Empty)
+        );
     }
 
     #[test]

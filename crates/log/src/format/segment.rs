@@ -75,7 +75,7 @@ pub(crate) fn firsts_from(names: &[String], from: Lsn) -> Vec<Lsn> {
 
 /// Where the files of the log end, for those who want to know how far reading it is. What cannot be found out does
 /// not matter to them.
-pub fn room(device: &dyn Device) -> Lsn {
+pub fn files_end(device: &dyn Device) -> Lsn {
     let names = device.list().unwrap_or_default();
     let last = names.iter().filter_map(|name| first_of(name)).max();
     last.map_or(Lsn::ZERO, |first| {
@@ -123,7 +123,7 @@ pub(crate) enum HeaderFlaw {
 
 /// The part of the stream that one segment file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct SegmentExtent {
     /// The LSN of its first byte of stream.
     pub(crate) first: Lsn,
     /// Bytes of stream that it may hold.
@@ -132,7 +132,7 @@ pub(crate) struct Extent {
     pub(crate) stored: Lsn,
 }
 
-impl Extent {
+impl SegmentExtent {
     /// What the header and the length of `file`, called after `first`, say of it.
     pub(crate) fn of(
         file: &dyn DeviceFile,
@@ -145,7 +145,7 @@ impl Extent {
         let bytes = file.len()?.saturating_sub(HEADER_BYTES);
         Ok(decode(&header, identity, first).map(|capacity| {
             let stored = first.plus(bytes.min(capacity));
-            Extent {
+            SegmentExtent {
                 first,
                 capacity,
                 stored,
@@ -165,9 +165,9 @@ impl Extent {
     }
 
     /// Its file, open.
-    pub(crate) fn open(&self, device: &dyn Device) -> io::Result<Segment> {
+    pub(crate) fn open(&self, device: &dyn Device) -> io::Result<SegmentFile> {
         let file = device.open(&name(self.first))?;
-        Ok(Segment {
+        Ok(SegmentFile {
             file,
             first: self.first,
             capacity: self.capacity,
@@ -177,7 +177,7 @@ impl Extent {
 
 /// One segment file that is open.
 #[derive(Debug, Clone)]
-pub(crate) struct Segment {
+pub(crate) struct SegmentFile {
     pub(crate) file: Arc<dyn DeviceFile>,
     /// The LSN of its first byte of stream.
     pub(crate) first: Lsn,
@@ -185,7 +185,7 @@ pub(crate) struct Segment {
     pub(crate) capacity: u64,
 }
 
-impl Segment {
+impl SegmentFile {
     /// Makes the segment that begins at `first`, durably, as far as I2 asks.
     pub(crate) fn create(
         device: &dyn Device,
@@ -215,7 +215,7 @@ impl Segment {
             .map_err(|error| ("reserve space for", error))?;
         file.write_at(&encode(identity, first, capacity), 0)
             .map_err(|error| ("write", error))?;
-        Ok(Segment {
+        Ok(SegmentFile {
             file,
             first,
             capacity,

@@ -13,25 +13,25 @@
 use std::convert::Infallible;
 
 use crate::device::Device;
-use crate::format::error::{Corruption, Damage, Failure, OpenError};
+use crate::format::error::{Corruption, CorruptionKind, Failure, OpenError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, RecordView, Seal};
-use crate::format::segment::{self, Extent, HeaderFlaw};
-use crate::read::reader::{self, Start, Summary};
+use crate::format::record::{ALIGNMENT, FIRST_OWN_KIND, Flaw, HeaderCodec, RecordView};
+use crate::format::segment::{self, HeaderFlaw, SegmentExtent};
+use crate::read::reader::{self, LogSummary, Start};
 use crate::read::stream::Stream;
 
 /// Findings after which the rest is not told one by one.
 const MOST: usize = 1_000;
 
-/// So many times the length of the log is read in search of good records behind bad ones. Damage needs no more than
+/// So many times the length of the log is read in search of good records behind bad ones. CorruptionKind needs no more than
 /// one or two; somebody who makes headers that check, each of a record as long as the file, could ask for as
 /// many as there are headers.
-const PATIENCE: u64 = 16;
+const SEARCH_FACTOR: u64 = 16;
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct AuditFinding {
     /// The file.
     pub file: String,
     /// Where in the file, in bytes.
@@ -49,14 +49,14 @@ pub struct Finding {
 #[non_exhaustive]
 pub struct Audit {
     /// What is wrong, in order; empty if the log can be opened.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
     /// Findings behind the first thousand, which are not told one by one.
     pub left_out: u64,
     /// How a reader sees the log, if there is nothing wrong.
-    pub summary: Option<Summary>,
+    pub summary: Option<LogSummary>,
     /// Good records, those behind damage included.
     pub records: u64,
-    /// Segment files.
+    /// SegmentFile files.
     pub segments: usize,
 }
 
@@ -124,7 +124,7 @@ pub fn audit(
         Err(other) => return Err(other),
     };
     match first.damage {
-        Damage::Record(_) | Damage::Kind(_) => {
+        CorruptionKind::Record(_) | CorruptionKind::Kind(_) => {
             audit.records_from(device, identity, start.from, &first)?
         }
         _ => audit.files(device, identity, start.from, &first)?,
@@ -135,7 +135,7 @@ pub fn audit(
 impl Audit {
     fn note(&mut self, file: String, offset: u64, lsn: Lsn, what: &str, good_again: Option<Lsn>) {
         if self.findings.len() < MOST {
-            self.findings.push(Finding {
+            self.findings.push(AuditFinding {
                 file,
                 offset,
                 lsn,
@@ -155,18 +155,18 @@ impl Audit {
         from: Lsn,
         first: &Corruption,
     ) -> Result<(), OpenError<Infallible>> {
-        let mut stream = Stream::of::<Infallible>(device, identity, from)?;
-        let seal = Seal::new(identity);
+        let mut stream = Stream::open::<Infallible>(device, identity, from)?;
+        let codec = HeaderCodec::new(identity);
         let length = stream.end().since(stream.begin().unwrap_or_default());
-        let mut patience = PATIENCE.saturating_mul(length);
+        let mut budget = SEARCH_FACTOR.saturating_mul(length);
         let mut bad = first.clone();
         loop {
             let what = match bad.damage {
-                Damage::Record(flaw) => flaw.to_string(),
-                Damage::Kind(kind) => format!("records of kind {kind} are not known here"),
+                CorruptionKind::Record(flaw) => flaw.to_string(),
+                CorruptionKind::Kind(kind) => format!("records of kind {kind} are not known here"),
                 _ => String::new(),
             };
-            let good = next_good(&mut stream, seal, bad.lsn, &mut patience)?;
+            let good = next_good(&mut stream, codec, bad.lsn, &mut budget)?;
             // Behind the last good record a log that was not closed may end in anything.
             let is_torn = good.is_none() && bad.lsn != first.lsn;
             if !is_torn {
@@ -176,8 +176,8 @@ impl Audit {
                 return Ok(());
             };
             let damage = loop {
-                match stream.record(seal, at)? {
-                    Err(flaw) => break Damage::Record(flaw),
+                match stream.record(codec, at)? {
+                    Err(flaw) => break CorruptionKind::Record(flaw),
                     Ok(record) if record.kind < FIRST_OWN_KIND => {
                         self.records += 1;
                         at = record.end;
@@ -185,8 +185,8 @@ impl Audit {
                     Ok(record) => at = record.end,
                 }
             };
-            if damage == Damage::Record(Flaw::Empty)
-                && next_good(&mut stream, seal, at, &mut patience)?.is_none()
+            if damage == CorruptionKind::Record(Flaw::Empty)
+                && next_good(&mut stream, codec, at, &mut budget)?.is_none()
             {
                 return Ok(());
             }
@@ -215,7 +215,7 @@ impl Audit {
                 self.note(name.clone(), 0, at, what, None);
             }
             let file = device.open(&name).map_err(Failure::of("open", &name))?;
-            let opened = Extent::of(&*file, identity, at);
+            let opened = SegmentExtent::of(&*file, identity, at);
             limit = match opened.map_err(Failure::of("read", &name))? {
                 Ok(extent) => {
                     let is_last = Some(&at) == firsts.last();
@@ -252,22 +252,22 @@ impl Audit {
     }
 }
 
-/// The first place behind `bad` that holds a good record. Headers that check are paid for out of `patience`,
+/// The first place behind `bad` that holds a good record. Headers that check are paid for out of `budget`,
 /// by what they say is behind them; when it has run out, nothing is found any more.
 fn next_good(
     stream: &mut Stream<'_>,
-    seal: Seal,
+    codec: HeaderCodec,
     bad: Lsn,
-    patience: &mut u64,
+    budget: &mut u64,
 ) -> Result<Option<Lsn>, Failure> {
     let mut at = bad.plus(ALIGNMENT);
     while at < stream.end() {
-        if let Ok(header) = stream.header(seal, at)? {
-            let Some(left) = patience.checked_sub(u64::from(header.length)) else {
+        if let Ok(header) = stream.header(codec, at)? {
+            let Some(left) = budget.checked_sub(u64::from(header.length)) else {
                 return Ok(None);
             };
-            *patience = left;
-            if stream.record(seal, at)?.is_ok() {
+            *budget = left;
+            if stream.record(codec, at)?.is_ok() {
                 return Ok(Some(at));
             }
         }
@@ -280,19 +280,19 @@ fn next_good(
 mod tests {
     use super::*;
     use crate::device::memory::MemoryDevice;
-    use crate::format::record::{HEADER_BYTES, Header, payload_check};
-    use crate::format::segment::Segment;
+    use crate::format::record::{HEADER_BYTES, RecordHeader, payload_check};
+    use crate::format::segment::SegmentFile;
 
     /// So many headers that check, of records that reach to the end and do not, and then a good record.
-    fn findings(headers: u64) -> Vec<Finding> {
+    fn findings(headers: u64) -> Vec<AuditFinding> {
         const IDENTITY: [u8; 16] = [7; 16];
-        let (device, seal) = (MemoryDevice::new(), Seal::new(&IDENTITY));
+        let (device, codec) = (MemoryDevice::new(), HeaderCodec::new(&IDENTITY));
         let header = |at: u64, length: u32, payload| {
             let durable = Lsn::ZERO;
             let kind = 1;
-            seal.encode(
+            codec.encode(
                 Lsn::new(at),
-                Header {
+                RecordHeader {
                     length,
                     payload,
                     kind,
@@ -308,7 +308,7 @@ mod tests {
             stream.extend(header(at, (end - at - each) as u32, 1));
         }
         stream.extend(header(good_at, 0, payload_check(&[])));
-        let segment = Segment::create(&device, &IDENTITY, Lsn::ZERO, 1 << 20).unwrap();
+        let segment = SegmentFile::create(&device, &IDENTITY, Lsn::ZERO, 1 << 20).unwrap();
         segment
             .file
             .write_at(&stream, segment::HEADER_BYTES)

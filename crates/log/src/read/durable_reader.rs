@@ -12,13 +12,13 @@
 use std::convert::Infallible;
 
 use crate::device::Device;
-use crate::format::error::{Damage, OpenError};
+use crate::format::error::{CorruptionKind, OpenError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, RecordView, Seal};
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, HEADER_BYTES, HeaderCodec, RecordView};
 use crate::read::stream::{self, Stream};
 
 /// What can go wrong while a log is followed.
-pub type FollowError = OpenError<Infallible>;
+pub type ReadError = OpenError<Infallible>;
 
 /// A reader of the durable part of a log.
 ///
@@ -26,7 +26,7 @@ pub type FollowError = OpenError<Infallible>;
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
 /// use foxton_log::device::memory::MemoryDevice;
-/// use foxton_log::read::durable_reader::Follower;
+/// use foxton_log::read::durable_reader::DurableReader;
 /// use foxton_log::{Log, LogOptions, Lsn};
 /// use foxton_sync::worker::Workers;
 ///
@@ -38,35 +38,35 @@ pub type FollowError = OpenError<Infallible>;
 /// log.insert(&worker, 1, &[b"second"])?;
 /// log.wait_durable(&worker, end)?;
 ///
-/// let mut follower = Follower::begin(&*device, &identity, Lsn::ZERO, end)?;
-/// assert_eq!(follower.next()?.expect("it is durable").payload, b"first");
-/// assert!(follower.next()?.is_none(), "nobody asked for more");
-/// assert_eq!(follower.at(), end);
+/// let mut reader = DurableReader::open(&*device, &identity, Lsn::ZERO, end)?;
+/// assert_eq!(reader.next()?.expect("it is durable").payload, b"first");
+/// assert!(reader.next()?.is_none(), "nobody asked for more");
+/// assert_eq!(reader.at(), end);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Follower<'d> {
+pub struct DurableReader<'d> {
     stream: Stream<'d>,
-    seal: Seal,
+    codec: HeaderCodec,
     at: Lsn,
 }
 
-impl<'d> Follower<'d> {
+impl<'d> DurableReader<'d> {
     /// Reads from `from`, where a record begins, up to `until`. The log must have said that it is
     /// durable up to there; records may run across it.
     ///
     /// # Errors
     ///
     /// If the device fails, or a segment is missing, damaged or not of the database `identity`.
-    pub fn begin(
+    pub fn open(
         device: &'d dyn Device,
         identity: &[u8; 16],
         from: Lsn,
         until: Lsn,
-    ) -> Result<Follower<'d>, FollowError> {
-        Ok(Follower {
+    ) -> Result<DurableReader<'d>, ReadError> {
+        Ok(DurableReader {
             stream: stream::durable(device, identity, from, until)?,
-            seal: Seal::new(identity),
+            codec: HeaderCodec::new(identity),
             at: from,
         })
     }
@@ -85,22 +85,30 @@ impl<'d> Follower<'d> {
         clippy::should_implement_trait,
         reason = "an iterator cannot lend what it gives"
     )]
-    pub fn next(&mut self) -> Result<Option<RecordView<'_>>, FollowError> {
+    pub fn next(&mut self) -> Result<Option<RecordView<'_>>, ReadError> {
         loop {
             let at = self.at;
             if at >= self.stream.end() {
                 return Ok(None);
             }
-            let (kind, end, length) = match self.stream.record(self.seal, at)? {
+            let (kind, end, length) = match self.stream.record(self.codec, at)? {
                 Ok(record) => (record.kind, record.end, record.payload.len()),
                 Err(Flaw::Cut) => return Ok(None), // I1
-                Err(flaw) => return Err(self.stream.corruption(at, Damage::Record(flaw)).into()),
+                Err(flaw) => {
+                    return Err(self
+                        .stream
+                        .corruption(at, CorruptionKind::Record(flaw))
+                        .into());
+                }
             };
             self.at = end;
             match kind {
                 CLOSED => {}
                 kind if kind >= FIRST_OWN_KIND => {
-                    return Err(self.stream.corruption(at, Damage::Kind(kind)).into());
+                    return Err(self
+                        .stream
+                        .corruption(at, CorruptionKind::Kind(kind))
+                        .into());
                 }
                 _ => {
                     let bytes = self.stream.view(at, end.since(at))?;

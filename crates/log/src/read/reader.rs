@@ -32,16 +32,16 @@ use std::fmt;
 
 use crate::device::Device;
 use crate::format::clean_shutdown;
-use crate::format::error::{Damage, Failure, OpenError};
+use crate::format::error::{CorruptionKind, Failure, OpenError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, RecordView, Seal};
-use crate::format::segment::Extent;
-use crate::read::stream::{Rest, Stream, catalogue, damaged};
+use crate::format::record::{CLOSED, FIRST_OWN_KIND, Flaw, HeaderCodec, RecordView};
+use crate::format::segment::SegmentExtent;
+use crate::read::stream::{Remainder, Stream, damaged, list_segments};
 
 /// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum LogEnd {
     /// It was closed.
     Closed,
     /// It was not closed. Nothing follows its last record.
@@ -54,14 +54,14 @@ pub enum Ended {
 /// What was found in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct LogSummary {
     /// Where the last record ends.
     pub end: Lsn,
     /// Records, not counting the log's own.
     pub records: u64,
     /// How the log ends there.
-    pub ended: Ended,
-    /// Segment files.
+    pub ended: LogEnd,
+    /// SegmentFile files.
     pub segments: usize,
     /// The file that the end lies in; empty if there is none.
     pub file: String,
@@ -69,9 +69,9 @@ pub struct Summary {
     pub offset: u64,
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for LogSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary {
+        let LogSummary {
             end,
             records,
             segments,
@@ -86,9 +86,9 @@ impl fmt::Display for Summary {
             "{records} record{some} in {segments} segment{several} up to LSN {end}"
         )?;
         match self.ended {
-            Ended::Closed => write!(f, ", closed"),
-            Ended::Open => write!(f, ", not closed"),
-            Ended::Torn(flaw) => {
+            LogEnd::Closed => write!(f, ", closed"),
+            LogEnd::Open => write!(f, ", not closed"),
+            LogEnd::Torn(flaw) => {
                 write!(f, ", not closed; torn in `{file}` at byte {offset}: {flaw}")
             }
         }
@@ -113,43 +113,43 @@ pub fn read<E>(
     identity: &[u8; 16],
     start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
-) -> Result<Summary, OpenError<E>> {
-    find(device, identity, start, visit).map(|found| found.summary)
+) -> Result<LogSummary, OpenError<E>> {
+    scan(device, identity, start, visit).map(|found| found.summary)
 }
 
 /// What opening a log for writing must know besides the records.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) summary: Summary,
+pub(crate) struct ScanResult {
+    pub(crate) summary: LogSummary,
     /// Where reading began.
     pub(crate) from: Lsn,
-    pub(crate) segments: Vec<Extent>,
+    pub(crate) segments: Vec<SegmentExtent>,
     /// Files of ours that hold nothing and are in the way.
     pub(crate) leftovers: Vec<String>,
     /// The CRC-32C of the records as they were read, from the beginning of the segment that the log
     /// ends in, or from where reading began in it.
-    pub(crate) tail: u32,
+    pub(crate) tail_checksum: u32,
     /// Where the last record begins, if it says that the log was closed and nothing follows it.
     pub(crate) closed_at: Option<Lsn>,
 }
 
-pub(crate) fn find<E>(
+pub(crate) fn scan<E>(
     device: &dyn Device,
     identity: &[u8; 16],
     start: Start,
     visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), E>,
-) -> Result<Found, OpenError<E>> {
+) -> Result<ScanResult, OpenError<E>> {
     let durable = start.durable.max(clean_shutdown::read(device, identity)?);
-    let (segments, leftovers) = catalogue(device, identity, start.from)?;
+    let (segments, leftovers) = list_segments(device, identity, start.from)?;
     if segments.is_empty() && durable > start.from {
-        return Err(damaged(start.from, Damage::Missing));
+        return Err(damaged(start.from, CorruptionKind::Missing));
     }
     let mut stream = Stream::over(device, segments);
-    let seal = Seal::new(identity);
+    let codec = HeaderCodec::new(identity);
     let (mut at, mut records, mut closed_at) = (start.from, 0, None);
-    let mut tail = Tail::default();
+    let mut tail = TailChecksum::default();
     let flaw = loop {
-        let record = match stream.record(seal, at)? {
+        let record = match stream.record(codec, at)? {
             Ok(record) => record,
             Err(flaw) => break flaw,
         };
@@ -157,7 +157,7 @@ pub(crate) fn find<E>(
         match record.kind {
             CLOSED => closed_at = Some(at),
             kind if kind >= FIRST_OWN_KIND => {
-                return Err(stream.corruption(at, Damage::Kind(kind)).into());
+                return Err(stream.corruption(at, CorruptionKind::Kind(kind)).into());
             }
             _ => {
                 visit(record).map_err(|error| OpenError::Visit { lsn: at, error })?;
@@ -168,15 +168,17 @@ pub(crate) fn find<E>(
         tail.add(&mut stream, at, end)?;
         at = end;
     };
-    let rest = stream.search(seal, at, flaw, durable)?;
+    let rest = stream.search(codec, at, flaw, durable)?;
     let ended = match (rest, closed_at) {
-        (Rest::Damaged, _) => return Err(stream.corruption(at, Damage::Record(flaw)).into()),
-        (Rest::Nothing, Some(_)) => Ended::Closed,
-        (Rest::Nothing, None) => Ended::Open,
-        (Rest::Something, _) => Ended::Torn(flaw),
+        (Remainder::Damaged, _) => {
+            return Err(stream.corruption(at, CorruptionKind::Record(flaw)).into());
+        }
+        (Remainder::Nothing, Some(_)) => LogEnd::Closed,
+        (Remainder::Nothing, None) => LogEnd::Open,
+        (Remainder::Something, _) => LogEnd::Torn(flaw),
     };
-    let (file, offset) = stream.place(at);
-    let summary = Summary {
+    let (file, offset) = stream.location(at);
+    let summary = LogSummary {
         end: at,
         records,
         ended,
@@ -184,34 +186,34 @@ pub(crate) fn find<E>(
         file,
         offset,
     };
-    let closed_at = closed_at.filter(|_| ended == Ended::Closed);
-    Ok(Found {
+    let closed_at = closed_at.filter(|_| ended == LogEnd::Closed);
+    Ok(ScanResult {
         summary,
         from: start.from,
         segments: stream.segments,
         leftovers,
-        tail: tail.check,
+        tail_checksum: tail.value,
         closed_at,
     })
 }
 
 /// What was read of the segment that the last record ends in.
 #[derive(Debug, Default)]
-struct Tail {
+struct TailChecksum {
     first: Lsn,
-    check: u32,
+    value: u32,
 }
 
-impl Tail {
+impl TailChecksum {
     /// Adds the record from `at` to `end`, which was read just now.
     fn add(&mut self, stream: &mut Stream<'_>, at: Lsn, end: Lsn) -> Result<(), Failure> {
         let first = stream.extent_of(end).map_or(Lsn::ZERO, |home| home.first);
         if first > self.first {
-            *self = Tail { first, check: 0 };
+            *self = TailChecksum { first, value: 0 };
         }
         let from = at.max(first);
         let bytes = stream.view(from, end.since(from))?.unwrap_or_default();
-        self.check = crc32c::crc32c_append(self.check, bytes);
+        self.value = crc32c::crc32c_append(self.value, bytes);
         Ok(())
     }
 }

@@ -9,10 +9,10 @@
 //! * I2 Every record before `until` was written whole, so one that is not good is damage.
 
 use crate::device::Device;
-use crate::format::error::Damage;
+use crate::format::error::CorruptionKind;
 use crate::format::lsn::Lsn;
-use crate::format::record::{HEADER_BYTES, RecordView, Seal};
-use crate::read::durable_reader::FollowError;
+use crate::format::record::{HEADER_BYTES, HeaderCodec, RecordView};
+use crate::read::durable_reader::ReadError;
 use crate::read::stream::{self, Stream};
 
 /// Bytes read before the record that was asked for.
@@ -24,7 +24,7 @@ const BEFORE: u64 = 48 << 10;
 /// use std::convert::Infallible;
 /// use std::sync::Arc;
 /// use foxton_log::device::memory::MemoryDevice;
-/// use foxton_log::read::record_reader::Fetcher;
+/// use foxton_log::read::record_reader::RecordReader;
 /// use foxton_log::{Log, LogOptions, Lsn};
 /// use foxton_sync::worker::Workers;
 ///
@@ -36,36 +36,36 @@ const BEFORE: u64 = 48 << 10;
 /// let end = log.insert(&worker, 1, &[b"second"])?;
 /// log.wait_written(&worker, end)?;
 ///
-/// let mut fetcher = Fetcher::begin(&*device, &identity, Lsn::ZERO, end)?;
-/// assert_eq!(fetcher.record(second)?.payload, b"second");
-/// assert_eq!(fetcher.record(Lsn::ZERO)?.payload, b"first");
-/// assert!(fetcher.record(Lsn::new(8)).is_err(), "no record begins here");
+/// let mut reader = RecordReader::open(&*device, &identity, Lsn::ZERO, end)?;
+/// assert_eq!(reader.record(second)?.payload, b"second");
+/// assert_eq!(reader.record(Lsn::ZERO)?.payload, b"first");
+/// assert!(reader.record(Lsn::new(8)).is_err(), "no record begins here");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Fetcher<'d> {
+pub struct RecordReader<'d> {
     stream: Stream<'d>,
-    seal: Seal,
+    codec: HeaderCodec,
 }
 
-impl<'d> Fetcher<'d> {
+impl<'d> RecordReader<'d> {
     /// Reads records that begin at `from` or later and end at `until` or before. The log must have said that
     /// it is written up to there.
     ///
     /// # Errors
     ///
     /// If the device fails, or a segment is missing, damaged or not of the database `identity`.
-    pub fn begin(
+    pub fn open(
         device: &'d dyn Device,
         identity: &[u8; 16],
         from: Lsn,
         until: Lsn,
-    ) -> Result<Fetcher<'d>, FollowError> {
+    ) -> Result<RecordReader<'d>, ReadError> {
         let mut stream = stream::durable(device, identity, from, until)?;
-        stream.look_back(BEFORE);
-        Ok(Fetcher {
+        stream.read_backwards(BEFORE);
+        Ok(RecordReader {
             stream,
-            seal: Seal::new(identity),
+            codec: HeaderCodec::new(identity),
         })
     }
 
@@ -75,13 +75,18 @@ impl<'d> Fetcher<'d> {
     ///
     /// If the device fails, or no good record begins there: it is damaged, or whoever named the place was
     /// wrong.
-    pub fn record(&mut self, lsn: Lsn) -> Result<RecordView<'_>, FollowError> {
+    pub fn record(&mut self, lsn: Lsn) -> Result<RecordView<'_>, ReadError> {
         if self.stream.begin().is_none_or(|begin| lsn < begin) {
-            return Err(self.stream.corruption(lsn, Damage::Missing).into());
+            return Err(self.stream.corruption(lsn, CorruptionKind::Missing).into());
         }
-        let (kind, end, length) = match self.stream.record(self.seal, lsn)? {
+        let (kind, end, length) = match self.stream.record(self.codec, lsn)? {
             Ok(record) => (record.kind, record.end, record.payload.len()),
-            Err(flaw) => return Err(self.stream.corruption(lsn, Damage::Record(flaw)).into()),
+            Err(flaw) => {
+                return Err(self
+                    .stream
+                    .corruption(lsn, CorruptionKind::Record(flaw))
+                    .into());
+            }
         };
         let bytes = self.stream.view(lsn, end.since(lsn))?;
         let bytes = bytes.expect("the record was read from there just now");

@@ -11,23 +11,23 @@ use std::io;
 use foxton_sync::checksum::crc32c;
 
 use crate::device::Device;
-use crate::format::error::{Corruption, Damage, Failure, OpenError};
+use crate::format::error::{Corruption, CorruptionKind, Failure, OpenError};
 use crate::format::lsn::Lsn;
 use crate::format::record::{
-    ALIGNMENT, Flaw, HEADER_BYTES, Header, RecordView, Seal, framed_bytes,
+    ALIGNMENT, Flaw, HEADER_BYTES, HeaderCodec, RecordHeader, RecordView, framed_bytes,
 };
-use crate::format::segment::{self, Extent, HeaderFlaw, Segment};
+use crate::format::segment::{self, HeaderFlaw, SegmentExtent, SegmentFile};
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
 
 /// The segments of a directory in order, from the one that holds `from`, checked to follow each
 /// other without gaps, and the names of files that were never finished.
-pub(crate) fn catalogue<E>(
+pub(crate) fn list_segments<E>(
     device: &dyn Device,
     identity: &[u8; 16],
     from: Lsn,
-) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
+) -> Result<(Vec<SegmentExtent>, Vec<String>), OpenError<E>> {
     let names = device
         .list()
         .map_err(Failure::of("list", "the directory"))?;
@@ -46,22 +46,24 @@ fn in_order<E>(
     firsts: &[Lsn],
     from: Lsn,
     mut leftovers: Vec<String>,
-) -> Result<(Vec<Extent>, Vec<String>), OpenError<E>> {
-    let mut segments: Vec<Extent> = Vec::with_capacity(firsts.len());
+) -> Result<(Vec<SegmentExtent>, Vec<String>), OpenError<E>> {
+    let mut segments: Vec<SegmentExtent> = Vec::with_capacity(firsts.len());
     for (index, &first) in firsts.iter().enumerate() {
         let name = segment::name(first);
-        let expected = segments.last().map_or(first.min(from), Extent::limit);
+        let expected = segments
+            .last()
+            .map_or(first.min(from), SegmentExtent::limit);
         if first > expected {
-            return Err(damaged(expected, Damage::Missing));
+            return Err(damaged(expected, CorruptionKind::Missing));
         }
         if first < expected {
-            return Err(damaged(first, Damage::Overlap));
+            return Err(damaged(first, CorruptionKind::Overlap));
         }
         if let Some(last) = segments.last().filter(|last| last.stored < last.limit()) {
-            return Err(damaged(last.first, Damage::Short));
+            return Err(damaged(last.first, CorruptionKind::Short));
         }
         let file = device.open(&name).map_err(Failure::of("open", &name))?;
-        let opened = Extent::of(&*file, identity, first);
+        let opened = SegmentExtent::of(&*file, identity, first);
         match opened.map_err(Failure::of("read", &name))? {
             Ok(segment) => segments.push(segment),
             Err(HeaderFlaw::Foreign) => return Err(OpenError::Foreign { file: name }),
@@ -76,16 +78,16 @@ fn in_order<E>(
                 let unfinished = is_last
                     && segment::holds_nothing(&*file).map_err(Failure::of("read", &name))?;
                 if !unfinished {
-                    return Err(damaged(first, Damage::Header));
+                    return Err(damaged(first, CorruptionKind::Header));
                 }
                 leftovers.push(name);
             }
         }
     }
     match segments.last() {
-        None if from > Lsn::ZERO => Err(damaged(from, Damage::Missing)),
-        Some(last) if last.limit() < from => Err(damaged(last.limit(), Damage::Missing)),
-        Some(last) if last.stored < from => Err(damaged(last.first, Damage::Short)),
+        None if from > Lsn::ZERO => Err(damaged(from, CorruptionKind::Missing)),
+        Some(last) if last.limit() < from => Err(damaged(last.limit(), CorruptionKind::Missing)),
+        Some(last) if last.stored < from => Err(damaged(last.first, CorruptionKind::Short)),
         _ => Ok((segments, leftovers)),
     }
 }
@@ -105,9 +107,9 @@ pub(crate) fn durable<'d, E>(
     firsts.retain(|&first| first < until);
     let (segments, _) = in_order(device, identity, &firsts, from, Vec::new())?;
     match segments.last() {
-        Some(last) if last.limit() < until => Err(damaged(last.limit(), Damage::Missing)),
-        Some(last) if last.stored < until => Err(damaged(last.first, Damage::Short)),
-        None if from < until => Err(damaged(from, Damage::Missing)),
+        Some(last) if last.limit() < until => Err(damaged(last.limit(), CorruptionKind::Missing)),
+        Some(last) if last.stored < until => Err(damaged(last.first, CorruptionKind::Short)),
+        None if from < until => Err(damaged(from, CorruptionKind::Missing)),
         _ => {
             let mut stream = Stream::over(device, segments);
             stream.end_at(until);
@@ -117,7 +119,7 @@ pub(crate) fn durable<'d, E>(
 }
 
 /// What is wrong with the segment that begins, or should, at `lsn`.
-pub(crate) fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
+pub(crate) fn damaged<E>(lsn: Lsn, damage: CorruptionKind) -> OpenError<E> {
     Corruption {
         file: segment::name(lsn),
         offset: 0,
@@ -128,7 +130,7 @@ pub(crate) fn damaged<E>(lsn: Lsn, damage: Damage) -> OpenError<E> {
 }
 
 /// What lies behind the last record.
-pub(crate) enum Rest {
+pub(crate) enum Remainder {
     /// Zeros, or the end of the file.
     Nothing,
     /// Something that may have been on its way when the program stopped.
@@ -141,9 +143,9 @@ pub(crate) enum Rest {
 #[derive(Debug)]
 pub(crate) struct Stream<'d> {
     device: &'d dyn Device,
-    pub(crate) segments: Vec<Extent>,
+    pub(crate) segments: Vec<SegmentExtent>,
     /// The segment that was read last: one open file is enough, however long the log.
-    open: Option<Segment>,
+    open: Option<SegmentFile>,
     /// Where the bytes in the last file end.
     end: Lsn,
     window: Vec<u8>,
@@ -154,12 +156,12 @@ pub(crate) struct Stream<'d> {
 
 impl<'d> Stream<'d> {
     /// The stream of the database `identity`, as far as `from` is needed and what lies behind.
-    pub(crate) fn of<E>(
+    pub(crate) fn open<E>(
         device: &'d dyn Device,
         identity: &[u8; 16],
         from: Lsn,
     ) -> Result<Self, OpenError<E>> {
-        let (segments, _) = catalogue(device, identity, from)?;
+        let (segments, _) = list_segments(device, identity, from)?;
         Ok(Stream::over(device, segments))
     }
 
@@ -174,7 +176,7 @@ impl<'d> Stream<'d> {
         self.open = None;
     }
 
-    pub(crate) fn over(device: &'d dyn Device, segments: Vec<Extent>) -> Self {
+    pub(crate) fn over(device: &'d dyn Device, segments: Vec<SegmentExtent>) -> Self {
         let end = segments.last().map_or(Lsn::ZERO, |last| last.stored);
         Stream {
             device,
@@ -188,7 +190,7 @@ impl<'d> Stream<'d> {
     }
 
     /// Reads so many bytes before what it is asked for, and few behind it.
-    pub(crate) fn look_back(&mut self, bytes: u64) {
+    pub(crate) fn read_backwards(&mut self, bytes: u64) {
         self.before = bytes;
     }
 
@@ -210,10 +212,10 @@ impl<'d> Stream<'d> {
     /// The record at `at`, or what is wrong with the bytes there.
     pub(crate) fn record(
         &mut self,
-        seal: Seal,
+        codec: HeaderCodec,
         at: Lsn,
     ) -> Result<Result<RecordView<'_>, Flaw>, Failure> {
-        let header = match self.header(seal, at)? {
+        let header = match self.header(codec, at)? {
             Ok(header) => header,
             Err(flaw) => return Ok(Err(flaw)),
         };
@@ -234,7 +236,11 @@ impl<'d> Stream<'d> {
         }))
     }
 
-    pub(crate) fn header(&mut self, seal: Seal, at: Lsn) -> Result<Result<Header, Flaw>, Failure> {
+    pub(crate) fn header(
+        &mut self,
+        codec: HeaderCodec,
+        at: Lsn,
+    ) -> Result<Result<RecordHeader, Flaw>, Failure> {
         let Some(bytes) = self.view(at, HEADER_BYTES as u64)? else {
             // Too few bytes for a header. It is the search that looks whether they are zeros.
             return Ok(Err(if at < self.end {
@@ -243,7 +249,7 @@ impl<'d> Stream<'d> {
                 Flaw::Empty
             }));
         };
-        Ok(seal.decode(
+        Ok(codec.decode(
             at,
             bytes.try_into().expect("a view is as long as asked for"),
         ))
@@ -253,18 +259,18 @@ impl<'d> Stream<'d> {
     /// to `durable` at least.
     pub(crate) fn search(
         &mut self,
-        seal: Seal,
+        codec: HeaderCodec,
         bad: Lsn,
         flaw: Flaw,
         durable: Lsn,
-    ) -> Result<Rest, Failure> {
+    ) -> Result<Remainder, Failure> {
         let Some(last) = self.segments.last() else {
-            return Ok(Rest::Nothing);
+            return Ok(Remainder::Nothing);
         };
         let known_durable = durable.max(last.first);
-        let bad_end = self.end_of(seal, bad, flaw)?;
+        let bad_end = self.end_of(codec, bad, flaw)?;
         if known_durable >= bad_end {
-            return Ok(Rest::Damaged);
+            return Ok(Remainder::Damaged);
         }
         // No record can follow one that goes beyond the end of the files. If there is one, the
         // length is a lie.
@@ -273,7 +279,7 @@ impl<'d> Stream<'d> {
         } else {
             bad_end
         };
-        let mut rest = Rest::Nothing;
+        let mut rest = Remainder::Nothing;
         let mut at = bad;
         while at < self.end {
             let length = self.end.since(at).min(CHUNK as u64);
@@ -284,12 +290,12 @@ impl<'d> Stream<'d> {
                 at = at.plus(length);
                 continue;
             }
-            rest = Rest::Something;
+            rest = Remainder::Something;
             for step in (0..length).step_by(ALIGNMENT as usize) {
                 let place = at.plus(step);
-                let header = self.header(seal, place)?;
+                let header = self.header(codec, place)?;
                 if place != bad && header.is_ok_and(|header| header.durable >= proof) {
-                    return Ok(Rest::Damaged);
+                    return Ok(Remainder::Damaged);
                 }
             }
             at = at.plus(length);
@@ -300,9 +306,9 @@ impl<'d> Stream<'d> {
     /// The end of what is known to be bad. If the log was durable up to there, it is damage; if
     /// only up to some place before, it need not be: a record is written in several pieces when
     /// segments end in it, and the first of them is durable before the last is written.
-    fn end_of(&mut self, seal: Seal, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
+    fn end_of(&mut self, codec: HeaderCodec, bad: Lsn, flaw: Flaw) -> Result<Lsn, Failure> {
         let header = match flaw {
-            Flaw::Payload | Flaw::Cut => self.header(seal, bad)?.ok(),
+            Flaw::Payload | Flaw::Cut => self.header(codec, bad)?.ok(),
             Flaw::Empty | Flaw::Header => None,
         };
         let bytes = header.map_or(HEADER_BYTES as u64, |header| {
@@ -384,7 +390,7 @@ impl<'d> Stream<'d> {
         Ok(())
     }
 
-    pub(crate) fn extent_of(&self, lsn: Lsn) -> Option<Extent> {
+    pub(crate) fn extent_of(&self, lsn: Lsn) -> Option<SegmentExtent> {
         let index = self
             .segments
             .partition_point(|segment| segment.first <= lsn);
@@ -392,15 +398,15 @@ impl<'d> Stream<'d> {
     }
 
     /// The file and the offset in it where `lsn` lies.
-    pub(crate) fn place(&self, lsn: Lsn) -> (String, u64) {
+    pub(crate) fn location(&self, lsn: Lsn) -> (String, u64) {
         match self.extent_of(lsn) {
             Some(extent) => (segment::name(extent.first), extent.offset_of(lsn)),
             None => (String::new(), 0),
         }
     }
 
-    pub(crate) fn corruption(&self, lsn: Lsn, damage: Damage) -> Corruption {
-        let (file, offset) = self.place(lsn);
+    pub(crate) fn corruption(&self, lsn: Lsn, damage: CorruptionKind) -> Corruption {
+        let (file, offset) = self.location(lsn);
         Corruption {
             file,
             offset,

@@ -21,13 +21,13 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
 use crate::format::lsn::Lsn;
-use crate::write::waiters::Reach;
+use crate::write::waiters::Milestone;
 
 /// Whoever asks for something, and who looks whether it has been asked for.
-pub(crate) static DEMAND: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
+pub(crate) static FLUSHER: Site = Site::new(Component::Log, Pattern::Cooperative, "log flusher");
 
 #[derive(Debug, Default)]
-struct Demand {
+struct RequestState {
     written: Lsn,
     durable: Lsn,
     /// When what was committed *buffered* must be synced, if anything was.
@@ -38,7 +38,7 @@ struct Demand {
 }
 
 /// To where at least.
-pub(crate) enum Task {
+pub(crate) enum FlushTask {
     Write(Lsn),
     Sync(Lsn),
     Stop,
@@ -46,84 +46,85 @@ pub(crate) enum Task {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
-    demand: Mutex<Demand>,
-    wanted: Condvar,
+pub(crate) struct FlushRequests {
+    state: Mutex<RequestState>,
+    requested: Condvar,
 }
 
-impl Desk {
+impl FlushRequests {
     /// Asks for the log to be brought to `lsn`.
-    pub(crate) fn ask_for(&self, worker: &Worker, reach: Reach, lsn: Lsn) {
-        self.ask(worker, |demand| {
-            let far = match reach {
-                Reach::Written => &mut demand.written,
-                Reach::Durable => &mut demand.durable,
+    pub(crate) fn request(&self, worker: &Worker, milestone: Milestone, lsn: Lsn) {
+        self.update(worker, |state| {
+            let position = match milestone {
+                Milestone::Written => &mut state.written,
+                Milestone::Durable => &mut state.durable,
             };
-            *far = lsn.max(*far);
+            *position = lsn.max(*position);
         });
     }
 
     /// Asks for a sync at `due`.
-    pub(crate) fn sync_by(&self, worker: &Worker, due: Instant) {
-        self.ask(worker, |demand| demand.due = Some(due));
+    pub(crate) fn request_sync_by(&self, worker: &Worker, due: Instant) {
+        self.update(worker, |state| state.due = Some(due));
     }
 
     /// Asks for the end.
     pub(crate) fn stop(&self, worker: &Worker) {
-        self.ask(worker, |demand| demand.stop = true);
+        self.update(worker, |state| state.stop = true);
     }
 
-    fn ask(&self, worker: &Worker, change: impl FnOnce(&mut Demand)) {
-        worker.account().passed(&DEMAND);
+    fn update(&self, worker: &Worker, change: impl FnOnce(&mut RequestState)) {
+        worker.account().passed(&FLUSHER);
         let asleep = {
-            let mut demand = lock(&self.demand);
-            change(&mut demand);
-            std::mem::take(&mut demand.asleep)
+            let mut state = lock(&self.state);
+            change(&mut state);
+            std::mem::take(&mut state.asleep)
         };
         // A flusher at work looks again before it sleeps.
         if asleep {
-            self.wanted.notify_one();
+            self.requested.notify_one();
         }
     }
 
-    /// What is to be done next, for the flusher; sleeps until there is something. `far`: how far the log is; `end`: where
+    /// What is to be done next, for the flusher; sleeps until there is something. `position`: how far the log is; `end`: where
     /// it ends, since it would never be done with more.
-    pub(crate) fn next(
+    pub(crate) fn next_task(
         &self,
         worker: &Worker,
-        far: impl Fn(Reach) -> Lsn,
+        position: impl Fn(Milestone) -> Lsn,
         end: impl Fn() -> Lsn,
-    ) -> Task {
-        worker.account().passed(&DEMAND);
+    ) -> FlushTask {
+        worker.account().passed(&FLUSHER);
         let clock = worker.workers().clock();
-        let mut demand = lock(&self.demand);
+        let mut state = lock(&self.state);
         loop {
-            if demand.stop {
-                return Task::Stop;
+            if state.stop {
+                return FlushTask::Stop;
             }
             let now = clock.now();
-            let wants = |to: Lsn, reach| to > far(reach) && end() > far(reach);
-            let is_due = demand.due.is_some_and(|due| due <= now);
-            if is_due || wants(demand.durable, Reach::Durable) {
+            let wants =
+                |to: Lsn, milestone| to > position(milestone) && end() > position(milestone);
+            let is_due = state.due.is_some_and(|due| due <= now);
+            if is_due || wants(state.durable, Milestone::Durable) {
                 // The sync covers whatever was due.
-                demand.due = None;
-                return Task::Sync(demand.durable);
+                state.due = None;
+                return FlushTask::Sync(state.durable);
             }
-            if wants(demand.written, Reach::Written) {
-                return Task::Write(demand.written);
+            if wants(state.written, Milestone::Written) {
+                return FlushTask::Write(state.written);
             }
-            demand.asleep = true;
-            demand = match demand.due {
+            state.asleep = true;
+            state = match state.due {
                 None => self
-                    .wanted
-                    .wait(demand)
+                    .requested
+                    .wait(state)
                     .unwrap_or_else(|broken| broken.into_inner()),
                 Some(due) => {
-                    let waited = self.wanted.wait_timeout(demand, clock.nap(due - now));
+                    let waited = self.requested.wait_timeout(state, clock.nap(due - now));
                     waited.unwrap_or_else(|broken| broken.into_inner()).0
                 }
             };
-            demand.asleep = false;
+            state.asleep = false;
         }
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! How far the log is written and durable is kept with those who wait for it (`waiters`); durable is
 //! at most written, and written at most the end of the buffer. What the flusher is to do next lies on its
-//! [desk](crate::write::flush_requests).
+//! [flush_requests](crate::write::flush_requests).
 //!
 //! # Invariants
 //!
@@ -39,18 +39,18 @@ use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Worker;
 
-use crate::buffer::space_waiters::Room;
-use crate::buffer::{Buffer, Draft, Placed};
+use crate::buffer::space_waiters::SpaceWaiters;
+use crate::buffer::{Buffer, InsertOutcome, PendingRecord};
 use crate::failpoint;
 use crate::format::error::{Failure, LogError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{Seal, padding};
-use crate::format::segment::{self, Segment};
+use crate::format::record::{HeaderCodec, padding};
+use crate::format::segment::{self, SegmentFile};
 use crate::options::LogOptions;
-use crate::write::flush_requests::{DEMAND, Desk, Task};
-use crate::write::segment_writer::{Halt, Output};
-use crate::write::waiters::{Reach, Waiters};
-use crate::write::writer_lock::{Outlet, Owner, Turn};
+use crate::write::flush_requests::{FLUSHER, FlushRequests, FlushTask};
+use crate::write::segment_writer::{SegmentWriter, WriteStopped};
+use crate::write::waiters::{Milestone, Waiters};
+use crate::write::writer_lock::{WriterGuard, WriterHost, WriterLock};
 
 static SYNCING: Site = Site::new(Component::Log, Pattern::Fixed, "log sync");
 
@@ -61,26 +61,26 @@ const NO_PADDING: [u8; 8] = [0; 8];
 
 /// The way out of the buffer. One thread at a time has it.
 #[derive(Debug)]
-pub(crate) struct Drain {
+pub(crate) struct WriteState {
     /// What is complete and not written.
     taker: Taker,
-    output: Output,
+    segments: SegmentWriter,
 }
 
 /// What the API and the flusher share.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct LogCore {
     pub(crate) options: LogOptions,
-    seal: Seal,
+    codec: HeaderCodec,
     pub(crate) buffer: Buffer,
     pub(crate) waiters: Waiters,
-    room: Room,
-    pub(crate) output: Outlet<Drain>,
+    space: SpaceWaiters,
+    pub(crate) writer: WriterLock<WriteState>,
     /// How many syncs there were.
     syncing: Mutex<u64>,
     /// Where the log ended when it was opened.
     begin: Lsn,
-    desk: Desk,
+    flush_requests: FlushRequests,
     /// Whether the flusher was asked for a sync within the interval, or is about to be.
     is_due: AtomicBool,
     failure: Mutex<Option<StdArc<Failure>>>,
@@ -88,36 +88,41 @@ pub(crate) struct Core {
     closed: AtomicBool,
 }
 
-impl Owner<Drain> for Core {
+impl WriterHost<WriteState> for LogCore {
     fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    fn take_out(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
-        drain.taker.look();
-        self.write_complete(worker, drain)
+    fn write_ready(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
+        state.taker.look();
+        self.write_complete(worker, state)
     }
 
     /// Waits for who has a place before `upto` and has not copied yet. Who waits for what is written hears of it before
     /// that, and before the turn ends: either may take long.
-    fn write_out(&self, worker: &Worker, drain: &mut Drain, upto: Lsn) -> Result<(), LogError> {
-        self.look(worker)?;
+    fn write_up_to(
+        &self,
+        worker: &Worker,
+        state: &mut WriteState,
+        upto: Lsn,
+    ) -> Result<(), LogError> {
+        self.check_failure(worker)?;
         loop {
-            self.take_out(worker, drain)?;
-            self.reached(worker);
-            let at = drain.output.at();
+            self.write_ready(worker, state)?;
+            self.wake_written(worker);
+            let at = state.segments.at();
             // Nobody has a place behind the end, and so nobody could be waited for.
             if at >= upto || at >= upto.min(self.buffer.end(worker).0) {
                 return Ok(());
             }
-            if !drain.taker.wait() {
+            if !state.taker.wait() {
                 return Err(self.fail(worker, panicked()));
             }
         }
     }
 
-    fn ask_for(&self, worker: &Worker, left: Lsn) {
-        self.request(worker, Reach::Written, left);
+    fn request_write(&self, worker: &Worker, left: Lsn) {
+        self.request(worker, Milestone::Written, left);
     }
 
     fn end(&self, worker: &Worker) -> Lsn {
@@ -125,7 +130,7 @@ impl Owner<Drain> for Core {
     }
 
     fn check(&self, worker: &Worker) -> Result<(), LogError> {
-        self.look(worker)
+        self.check_failure(worker)
     }
 
     fn is_over(&self, worker: &Worker) -> bool {
@@ -135,22 +140,22 @@ impl Owner<Drain> for Core {
     }
 }
 
-impl Core {
-    pub(crate) fn new(options: LogOptions, identity: &[u8; 16], output: Output) -> Self {
-        let seal = Seal::new(identity);
-        let end = output.at();
+impl LogCore {
+    pub(crate) fn new(options: LogOptions, identity: &[u8; 16], segments: SegmentWriter) -> Self {
+        let codec = HeaderCodec::new(identity);
+        let end = segments.at();
         let (kind, capacity) = (options.buffer, options.buffer_capacity());
-        let (buffer, taker) = Buffer::new(kind, options.latch, seal, capacity, end);
-        Core {
-            seal,
+        let (buffer, taker) = Buffer::new(kind, options.latch, codec, capacity, end);
+        LogCore {
+            codec,
             buffer,
             waiters: Waiters::new(options.latch, end),
-            room: Room::new(options.latch),
+            space: SpaceWaiters::new(options.latch),
             options,
-            output: Outlet::new(Drain { taker, output }),
+            writer: WriterLock::new(WriteState { taker, segments }),
             syncing: Mutex::new(0),
             begin: end,
-            desk: Desk::default(),
+            flush_requests: FlushRequests::default(),
             is_due: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -162,126 +167,137 @@ impl Core {
     }
 
     pub(crate) fn written(&self) -> Lsn {
-        self.waiters.far(Reach::Written)
+        self.waiters.position(Milestone::Written)
     }
 
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
-        self.waiters.far(Reach::Durable)
+        self.waiters.position(Milestone::Durable)
     }
 
     /// Calls of `write_at` and of `sync` since the log was opened.
     pub(crate) fn calls(&self, worker: &Worker) -> (u64, u64) {
-        let writes = self.output(worker).output.writes;
+        let writes = self.acquire_writer(worker).segments.writes;
         (writes, *lock(&self.syncing))
     }
 
-    fn output<'a>(&'a self, worker: &'a Worker) -> Turn<'a, Drain, Core> {
-        self.output.take(self, worker)
+    fn acquire_writer<'a>(&'a self, worker: &'a Worker) -> WriterGuard<'a, WriteState, LogCore> {
+        self.writer.acquire(self, worker)
     }
 
-    fn try_output<'a>(&'a self, worker: &'a Worker) -> Option<Turn<'a, Drain, Core>> {
-        self.output.try_take(self, worker)
+    fn try_acquire_writer<'a>(
+        &'a self,
+        worker: &'a Worker,
+    ) -> Option<WriterGuard<'a, WriteState, LogCore>> {
+        self.writer.try_acquire(self, worker)
     }
 
     // Inserting.
 
     /// Gives the record a place in the log, waiting for room in the buffer if there is none.
-    pub(crate) fn insert(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
-        self.pass(worker, &failpoint::INSERT)?;
-        if !self.buffer.fits(draft.framed) {
-            return self.insert_large(worker, draft);
+    pub(crate) fn insert(
+        &self,
+        worker: &Worker,
+        record: &PendingRecord<'_>,
+    ) -> Result<Lsn, LogError> {
+        self.pass_failpoint(worker, &failpoint::INSERT)?;
+        if !self.buffer.fits(record.framed) {
+            return self.insert_large(worker, record);
         }
-        match self.buffer.insert(worker, draft) {
-            Placed::Done { begin, end } => Ok(self.inserted(worker, begin, end)),
-            Placed::Full => self.insert_when_room(worker, draft),
-            Placed::Refused(error) => Err(error),
+        match self.buffer.insert(worker, record) {
+            InsertOutcome::Done { begin, end } => Ok(self.inserted(worker, begin, end)),
+            InsertOutcome::Full => self.insert_when_space(worker, record),
+            InsertOutcome::Refused(error) => Err(error),
         }
     }
 
     #[inline]
     fn inserted(&self, worker: &Worker, begin: Lsn, end: Lsn) -> Lsn {
         if self.buffer.is_due(begin, end) {
-            self.request(worker, Reach::Written, end);
+            self.request(worker, Milestone::Written, end);
         }
         end
     }
 
     #[cold]
-    fn insert_when_room(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
+    fn insert_when_space(
+        &self,
+        worker: &Worker,
+        record: &PendingRecord<'_>,
+    ) -> Result<Lsn, LogError> {
         let mut was_woken = false;
         let result = loop {
-            match self.make_room(worker, draft.framed, was_woken) {
+            match self.make_space(worker, record.framed, was_woken) {
                 Ok(woken) => was_woken |= woken,
                 Err(error) => break Err(error),
             }
-            match self.buffer.insert(worker, draft) {
-                Placed::Done { begin, end } => break Ok(self.inserted(worker, begin, end)),
-                Placed::Full => {}
-                Placed::Refused(error) => break Err(error),
+            match self.buffer.insert(worker, record) {
+                InsertOutcome::Done { begin, end } => break Ok(self.inserted(worker, begin, end)),
+                InsertOutcome::Full => {}
+                InsertOutcome::Refused(error) => break Err(error),
             }
         };
         if was_woken {
-            self.room.pass_on(worker);
+            self.space.wake_one(worker);
         }
         result
     }
 
     /// Writes out the buffer, or sleeps until somebody else has. Returns whether it was woken from
     /// `room`.
-    fn make_room(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
-        if self.try_to_make_room(worker, framed)? {
+    fn make_space(&self, worker: &Worker, framed: u64, was_woken: bool) -> Result<bool, LogError> {
+        if self.try_to_make_space(worker, framed)? {
             return Ok(false);
         }
-        let is_over = || self.buffer.has_room(worker, framed) || self.is_over(worker);
-        let Some(waiting) = self.room.enter(worker, was_woken, is_over) else {
+        let is_over = || self.buffer.has_space(worker, framed) || self.is_over(worker);
+        let Some(waiting) = self.space.enqueue(worker, was_woken, is_over) else {
             return Ok(false);
         };
         // Whoever had the output may have been done with it before anybody could see us wait.
-        match self.try_to_make_room(worker, framed) {
+        match self.try_to_make_space(worker, framed) {
             Ok(false) => {
-                self.request(worker, Reach::Written, self.written().plus(1));
+                self.request(worker, Milestone::Written, self.written().plus(1));
                 waiting.wait();
                 Ok(true)
             }
             other => {
-                let was_woken = waiting.withdraw();
+                let was_woken = waiting.cancel();
                 other.map(|_| was_woken)
             }
         }
     }
 
     /// Writes out the buffer until there is room, unless somebody else has the output.
-    fn try_to_make_room(&self, worker: &Worker, framed: u64) -> Result<bool, LogError> {
-        let Some(mut drain) = self.try_output(worker) else {
+    fn try_to_make_space(&self, worker: &Worker, framed: u64) -> Result<bool, LogError> {
+        let Some(mut state) = self.try_acquire_writer(worker) else {
             return Ok(false);
         };
-        if !self.buffer.has_room(worker, framed) {
+        if !self.buffer.has_space(worker, framed) {
             // What makes the buffer full begins here.
-            let upto = drain.output.at().plus(1);
-            self.write_out(worker, &mut drain, upto)?;
+            let upto = state.segments.at().plus(1);
+            self.write_up_to(worker, &mut state, upto)?;
         }
         Ok(true)
     }
 
     /// A large record is written from where it lies, behind everything that is in the buffer.
-    fn insert_large(&self, worker: &Worker, draft: &Draft<'_>) -> Result<Lsn, LogError> {
-        let mut turn = self.output(worker);
-        let drain = &mut *turn;
-        self.look(worker)?;
-        let gap = self.buffer.reserve(worker, draft.framed)?;
+    fn insert_large(&self, worker: &Worker, record: &PendingRecord<'_>) -> Result<Lsn, LogError> {
+        let mut guard = self.acquire_writer(worker);
+        let state = &mut *guard;
+        self.check_failure(worker)?;
+        let gap = self.buffer.reserve(worker, record.framed)?;
         let (begin, end) = (Lsn::new(gap.at()), Lsn::new(gap.end()));
-        let header = self.seal.encode(begin, draft.header());
-        if !drain.taker.meet(gap) {
+        let header = self.codec.encode(begin, record.header());
+        if !state.taker.meet(gap) {
             return Err(self.fail(worker, panicked()));
         }
-        self.write_out(worker, drain, begin)?;
-        self.write(worker, &mut drain.output, &[&header])?;
-        self.write(worker, &mut drain.output, draft.parts)?;
-        let zeros = &NO_PADDING[..padding(draft.length)];
-        self.write(worker, &mut drain.output, &[zeros])?;
-        drain.taker.skip();
-        self.room.made(worker);
+        self.write_up_to(worker, state, begin)?;
+        self.write(worker, &mut state.segments, &[&header])?;
+        self.write(worker, &mut state.segments, record.parts)?;
+        let zeros = &NO_PADDING[..padding(record.length)];
+        self.write(worker, &mut state.segments, &[zeros])?;
+        state.taker.skip();
+        self.space.wake_some(worker);
         self.publish_written(end);
         Ok(end)
     }
@@ -289,48 +305,55 @@ impl Core {
     // Writing.
 
     /// Writes what the taker has seen to be complete, part by part, and makes room of each.
-    fn write_complete(&self, worker: &Worker, drain: &mut Drain) -> Result<(), LogError> {
-        let Drain { taker, output } = drain;
-        if taker.at() != output.at().bytes() {
+    fn write_complete(&self, worker: &Worker, state: &mut WriteState) -> Result<(), LogError> {
+        let WriteState { taker, segments } = state;
+        if taker.at() != segments.at().bytes() {
             // Only a panic in the device can write bytes and not let go of them.
             return Err(self.fail(worker, panicked()));
         }
-        self.pass(worker, &failpoint::WRITE)?;
+        self.pass_failpoint(worker, &failpoint::WRITE)?;
         loop {
             let parts = taker.bytes(self.buffer.part());
             let length = parts.iter().map(|part| part.len() as u64).sum();
             if length == 0 {
                 return Ok(());
             }
-            self.write(worker, output, &parts)?;
+            self.write(worker, segments, &parts)?;
             taker.release(length);
-            self.room.made(worker);
-            self.publish_written(output.at());
+            self.space.wake_some(worker);
+            self.publish_written(segments.at());
         }
     }
 
-    fn write(&self, worker: &Worker, output: &mut Output, parts: &[&[u8]]) -> Result<(), LogError> {
+    fn write(
+        &self,
+        worker: &Worker,
+        segments: &mut SegmentWriter,
+        parts: &[&[u8]],
+    ) -> Result<(), LogError> {
         for part in parts {
-            let written = output.write(part, &mut |full, end| {
-                self.reached(worker);
-                self.pass(worker, &failpoint::SEGMENT_FULL)?;
+            let written = segments.write(part, &mut |full, end| {
+                self.wake_written(worker);
+                self.pass_failpoint(worker, &failpoint::SEGMENT_FULL)?;
                 self.sync_to(worker, full, end)?;
-                self.pass(worker, &failpoint::SEGMENT_NEXT)
+                self.pass_failpoint(worker, &failpoint::SEGMENT_NEXT)
             });
-            written.map_err(|halt| self.halted(worker, halt))?;
+            written.map_err(|stopped| self.write_error(worker, stopped))?;
         }
         Ok(())
     }
 
     /// For who has the output; whoever waits is told when that is given back, or by `reached`.
     fn publish_written(&self, end: Lsn) {
-        self.waiters.advance(Reach::Written, end); // I1
+        self.waiters.advance(Milestone::Written, end); // I1
     }
 
     /// Tells those who wait how far it is written, before the output is given back, which may take long.
-    fn reached(&self, worker: &Worker) {
+    fn wake_written(&self, worker: &Worker) {
         // Who is left is told of by whoever gives the output back.
-        let _ = self.waiters.reached(worker, Reach::Written, self.written());
+        let _ = self
+            .waiters
+            .complete_waits(worker, Milestone::Written, self.written());
     }
 
     // Syncing.
@@ -341,22 +364,22 @@ impl Core {
         // mutex of the output orders it.
         self.is_due.store(false, Relaxed);
         let (segment, end) = {
-            let mut drain = self.output(worker);
-            self.write_out(worker, &mut drain, upto)?;
-            (drain.output.segment().clone(), drain.output.at())
+            let mut state = self.acquire_writer(worker);
+            self.write_up_to(worker, &mut state, upto)?;
+            (state.segments.segment().clone(), state.segments.at())
         };
         self.sync_to(worker, &segment, end)
     }
 
     /// Makes the log durable up to `end`, which lies in `segment` and has been written.
-    fn sync_to(&self, worker: &Worker, segment: &Segment, end: Lsn) -> Result<(), LogError> {
+    fn sync_to(&self, worker: &Worker, segment: &SegmentFile, end: Lsn) -> Result<(), LogError> {
         worker.account().passed(&SYNCING);
         let mut syncs = lock(&self.syncing); // I2
-        self.look(worker)?;
+        self.check_failure(worker)?;
         if self.durable() >= end {
             return Ok(());
         }
-        self.pass(worker, &failpoint::SYNC)?;
+        self.pass_failpoint(worker, &failpoint::SYNC)?;
         *syncs += 1;
         let name = || segment::name(segment.first);
         segment.file.sync().map_err(|error| {
@@ -370,16 +393,16 @@ impl Core {
             )
         })?;
         worker.hooks().pass(&failpoint::SYNCED);
-        self.waiters.advance(Reach::Durable, end);
+        self.waiters.advance(Milestone::Durable, end);
         drop(syncs);
         // Those who wait for more have asked the flusher.
-        let _ = self.waiters.reached(worker, Reach::Durable, end);
+        let _ = self.waiters.complete_waits(worker, Milestone::Durable, end);
         Ok(())
     }
 
     /// Asks for a sync within the interval of the options, for what was committed *buffered*.
     pub(crate) fn sync_soon(&self, worker: &Worker) {
-        worker.account().passed(&DEMAND);
+        worker.account().passed(&FLUSHER);
         // Relaxed: the caller has had the output, and `sync` clears this before it takes that.
         if self.is_due.load(Relaxed) || self.is_due.swap(true, Relaxed) {
             return;
@@ -391,7 +414,7 @@ impl Core {
             .now()
             .checked_add(self.options.sync_interval)
         {
-            self.desk.sync_by(worker, due);
+            self.flush_requests.request_sync_by(worker, due);
         }
     }
 
@@ -409,26 +432,26 @@ impl Core {
             self.buffer.refuse(worker, error.clone());
             error
         };
-        self.waiters.failed(worker);
-        self.room.over(worker);
+        self.waiters.fail_waits(worker);
+        self.space.wake_all(worker);
         error
     }
 
-    fn halted(&self, worker: &Worker, halt: Halt) -> LogError {
-        match halt {
-            Halt::Here(failure) => self.fail(worker, failure),
-            Halt::Told(error) => error,
+    fn write_error(&self, worker: &Worker, stopped: WriteStopped) -> LogError {
+        match stopped {
+            WriteStopped::Device(failure) => self.fail(worker, failure),
+            WriteStopped::Sync(error) => error,
         }
     }
 
     /// Passes a point where a test may have the log fail.
     #[inline]
-    fn pass(&self, worker: &Worker, point: &Point) -> Result<(), LogError> {
+    fn pass_failpoint(&self, worker: &Worker, point: &Point) -> Result<(), LogError> {
         let passed = worker.hooks().fail(point);
         passed.map_err(|error| self.fail(worker, Failure::of("pass", point.name())(error)))
     }
 
-    fn look(&self, worker: &Worker) -> Result<(), LogError> {
+    fn check_failure(&self, worker: &Worker) -> Result<(), LogError> {
         worker.account().passed(&FAILURE);
         self.check()
     }
@@ -445,30 +468,32 @@ impl Core {
     /// Takes no more records, makes all of them durable, and says so at the end of the log.
     pub(crate) fn close(&self, worker: &Worker) -> Result<(), LogError> {
         self.buffer.refuse(worker, LogError::Closed);
-        self.room.over(worker);
+        self.space.wake_all(worker);
         self.sync(worker, self.buffer.end(worker).0)?;
-        let mut drain = self.output(worker);
-        let closed = drain.output.write_closed(self.seal, &mut |segment, end| {
-            self.sync_to(worker, segment, end)
-        });
-        drop(drain);
-        closed.map_err(|halt| self.halted(worker, halt))?;
+        let mut state = self.acquire_writer(worker);
+        let closed = state
+            .segments
+            .write_closed(self.codec, &mut |segment, end| {
+                self.sync_to(worker, segment, end)
+            });
+        drop(state);
+        closed.map_err(|stopped| self.write_error(worker, stopped))?;
         // Whoever waits for more than there is waits for nothing.
         self.closed.store(true, Relaxed); // Relaxed: see `is_over`.
-        self.waiters.failed(worker);
+        self.waiters.fail_waits(worker);
         Ok(())
     }
 
     // The flusher.
 
     /// Asks the flusher to bring the log to `lsn`.
-    pub(crate) fn request(&self, worker: &Worker, reach: Reach, lsn: Lsn) {
-        self.desk.ask_for(worker, reach, lsn);
+    pub(crate) fn request(&self, worker: &Worker, milestone: Milestone, lsn: Lsn) {
+        self.flush_requests.request(worker, milestone, lsn);
     }
 
     /// Ends the flusher's thread once it has done what it does now.
     pub(crate) fn stop_flusher(&self, worker: &Worker) {
-        self.desk.stop(worker);
+        self.flush_requests.stop(worker);
     }
 
     /// The flusher's thread. It ends when it is stopped, or when something fails.
@@ -482,11 +507,16 @@ impl Core {
 
     /// Whether there may be another.
     fn do_next_task(&self, worker: &Worker) -> bool {
-        let far = |reach| self.waiters.far(reach);
-        let done = match self.desk.next(worker, far, || self.end(worker)) {
-            Task::Write(upto) => self.write_out(worker, &mut self.output(worker), upto),
-            Task::Sync(upto) => self.sync(worker, upto),
-            Task::Stop => return false,
+        let position = |milestone| self.waiters.position(milestone);
+        let done = match self
+            .flush_requests
+            .next_task(worker, position, || self.end(worker))
+        {
+            FlushTask::Write(upto) => {
+                self.write_up_to(worker, &mut self.acquire_writer(worker), upto)
+            }
+            FlushTask::Sync(upto) => self.sync(worker, upto),
+            FlushTask::Stop => return false,
         };
         // If not, everybody who waits has been told by `fail`.
         done.is_ok()

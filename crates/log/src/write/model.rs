@@ -1,4 +1,4 @@
-//! The waiters, the way out and the buffers, for the model checker alone: `tests/loom_waiters.rs`, `tests/loom_outlet.rs`,
+//! The waiters, the way out and the buffers, for the model checker alone: `tests/loom_waiters.rs`, `tests/loom_writer_lock.rs`,
 //! `tests/loom_buffers.rs`.
 
 use foxton_sync::latch::Kind;
@@ -6,36 +6,38 @@ use foxton_sync::ring::Taker;
 use foxton_sync::shim::{AtomicBool, AtomicU64, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::worker::Worker;
 
-use crate::buffer::{Buffer, BufferKind, Draft, Placed};
+use crate::buffer::{Buffer, BufferKind, InsertOutcome, PendingRecord};
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
-use crate::format::record::{FIRST_OWN_KIND, HEADER_BYTES, Seal, framed_bytes, payload_check};
-use crate::write::waiters::{Reach, Waiters};
-use crate::write::writer_lock::{Outlet, Owner};
+use crate::format::record::{
+    FIRST_OWN_KIND, HEADER_BYTES, HeaderCodec, framed_bytes, payload_check,
+};
+use crate::write::waiters::{Milestone, Waiters};
+use crate::write::writer_lock::{WriterHost, WriterLock};
 
 /// How far a log without a device is durable.
 #[derive(Debug)]
-pub struct Horizon(Waiters);
+pub struct DurableModel(Waiters);
 
-impl Default for Horizon {
+impl Default for DurableModel {
     fn default() -> Self {
-        Horizon(Waiters::new(Kind::Parking, Lsn::ZERO))
+        DurableModel(Waiters::new(Kind::Parking, Lsn::ZERO))
     }
 }
 
-impl Horizon {
+impl DurableModel {
     /// Makes the log durable up to `lsn`, as far as its waiters are concerned.
-    pub fn reach(&self, worker: &Worker, lsn: Lsn) {
-        self.0.advance(Reach::Durable, lsn);
-        let _ = self.0.reached(worker, Reach::Durable, lsn);
+    pub fn complete(&self, worker: &Worker, lsn: Lsn) {
+        self.0.advance(Milestone::Durable, lsn);
+        let _ = self.0.complete_waits(worker, Milestone::Durable, lsn);
     }
 
     /// Waits until it is durable up to `lsn`.
     pub fn wait(&self, worker: &Worker, lsn: Lsn) {
-        if self.0.far(Reach::Durable) >= lsn {
+        if self.0.position(Milestone::Durable) >= lsn {
             return;
         }
-        let wait = self.0.enter(worker, Reach::Durable, lsn, || false);
+        let wait = self.0.enqueue(worker, Milestone::Durable, lsn, || false);
         if let Some((parker, ticket)) = wait {
             parker.wait(ticket, None);
         }
@@ -44,13 +46,13 @@ impl Horizon {
 
 /// The way out of a buffer that is a number: how far records are complete.
 #[derive(Debug)]
-pub struct Way {
-    outlet: Outlet<()>,
-    inner: WayInner,
+pub struct WriterModel {
+    lock: WriterLock<()>,
+    host: WriterModelHost,
 }
 
 #[derive(Debug)]
-struct WayInner {
+struct WriterModelHost {
     waiters: Waiters,
     complete: AtomicU64,
     /// What the flusher was asked for.
@@ -58,29 +60,29 @@ struct WayInner {
     over: AtomicBool,
 }
 
-impl Owner<()> for WayInner {
+impl WriterHost<()> for WriterModelHost {
     fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    fn take_out(&self, worker: &Worker, (): &mut ()) -> Result<(), LogError> {
+    fn write_ready(&self, worker: &Worker, (): &mut ()) -> Result<(), LogError> {
         self.check(worker)?;
         let complete = Lsn::new(self.complete.load(Relaxed)); // Relaxed: stands for the ring, which orders it.
-        if complete > self.waiters.far(Reach::Written) {
-            self.waiters.advance(Reach::Written, complete);
+        if complete > self.waiters.position(Milestone::Written) {
+            self.waiters.advance(Milestone::Written, complete);
         }
         Ok(())
     }
 
-    fn write_out(&self, worker: &Worker, inside: &mut (), _upto: Lsn) -> Result<(), LogError> {
-        self.take_out(worker, inside)
+    fn write_up_to(&self, worker: &Worker, state: &mut (), _upto: Lsn) -> Result<(), LogError> {
+        self.write_ready(worker, state)
     }
 
     fn end(&self, _: &Worker) -> Lsn {
-        Lsn::new(self.complete.load(Relaxed)) // Relaxed: see `take_out`.
+        Lsn::new(self.complete.load(Relaxed)) // Relaxed: see `write_ready`.
     }
 
-    fn ask_for(&self, _: &Worker, left: Lsn) {
+    fn request_write(&self, _: &Worker, left: Lsn) {
         let mut asked = lock(&self.asked);
         *asked = left.max(*asked);
     }
@@ -97,91 +99,91 @@ impl Owner<()> for WayInner {
     }
 }
 
-impl Default for Way {
+impl Default for WriterModel {
     fn default() -> Self {
-        let inner = WayInner {
+        let host = WriterModelHost {
             waiters: Waiters::new(Kind::Parking, Lsn::ZERO),
             complete: AtomicU64::new(0),
             asked: Mutex::new(Lsn::ZERO),
             over: AtomicBool::new(false),
         };
-        Way {
-            outlet: Outlet::new(()),
-            inner,
+        WriterModel {
+            lock: WriterLock::new(()),
+            host,
         }
     }
 }
 
-impl Way {
+impl WriterModel {
     /// A record is complete: says where it ends.
     pub fn insert(&self) -> Lsn {
-        Lsn::new(self.inner.complete.fetch_add(1, Relaxed) + 1) // Relaxed: see `take_out`.
+        Lsn::new(self.host.complete.fetch_add(1, Relaxed) + 1) // Relaxed: see `write_ready`.
     }
 
     /// Sees to it that it is written up to `lsn`; false: it never will be.
     pub fn write_to(&self, worker: &Worker, lsn: Lsn) -> bool {
-        let reached = self.outlet.write_to(&self.inner, worker, lsn).is_ok();
-        assert!(!reached || self.inner.waiters.far(Reach::Written) >= lsn);
+        let reached = self.lock.write_to(&self.host, worker, lsn).is_ok();
+        assert!(!reached || self.host.waiters.position(Milestone::Written) >= lsn);
         reached
     }
 
     /// What a flusher does who is woken now.
     pub fn flush(&self, worker: &Worker) {
-        let asked = *lock(&self.inner.asked);
-        if asked > self.inner.waiters.far(Reach::Written) {
-            let mut turn = self.outlet.take(&self.inner, worker);
-            let _ = self.inner.write_out(worker, &mut turn, asked);
+        let asked = *lock(&self.host.asked);
+        if asked > self.host.waiters.position(Milestone::Written) {
+            let mut guard = self.lock.acquire(&self.host, worker);
+            let _ = self.host.write_up_to(worker, &mut guard, asked);
         }
     }
 
     /// Nothing more is written.
     pub fn end(&self, worker: &Worker) {
-        self.inner.over.store(true, Relaxed); // Relaxed: see `is_over`.
-        self.inner.waiters.failed(worker);
+        self.host.over.store(true, Relaxed); // Relaxed: see `is_over`.
+        self.host.waiters.fail_waits(worker);
     }
 }
 
-/// Bytes of payload of each record in a [`Stream`].
-const PAYLOAD: usize = 8;
+/// Bytes of payload of each record in a [`BufferModel`].
+const PAYLOAD_BYTES: usize = 8;
 
 /// A log buffer with nothing behind it but who takes records out.
 #[derive(Debug)]
-pub struct Stream(Buffer);
+pub struct BufferModel(Buffer);
 
-/// Who takes records out of a [`Stream`].
+/// Who takes records out of a [`BufferModel`].
 #[derive(Debug)]
-pub struct Out(Taker);
+pub struct BufferDrain(Taker);
 
-fn seal() -> Seal {
-    Seal::new(&[7; 16])
+fn codec() -> HeaderCodec {
+    HeaderCodec::new(&[7; 16])
 }
 
-impl Stream {
+impl BufferModel {
     /// A buffer with room for `records`, which is a power of two from 2 on.
-    pub fn new(kind: BufferKind, records: usize) -> (Stream, Out) {
-        let capacity = records * framed_bytes(PAYLOAD) as usize;
-        let (buffer, taker) = Buffer::new(kind, Kind::Parking, seal(), capacity, Lsn::ZERO);
-        (Stream(buffer), Out(taker))
+    pub fn new(kind: BufferKind, records: usize) -> (BufferModel, BufferDrain) {
+        let capacity = records * framed_bytes(PAYLOAD_BYTES) as usize;
+        let (buffer, taker) = Buffer::new(kind, Kind::Parking, codec(), capacity, Lsn::ZERO);
+        (BufferModel(buffer), BufferDrain(taker))
     }
 
     /// Inserts a record of this mark. Says where it lies; `None`: there is no room, or nothing is taken any more.
     pub fn insert(&self, worker: &Worker, mark: u8) -> Option<u64> {
         assert!((1..FIRST_OWN_KIND).contains(&mark));
-        let parts: &[&[u8]] = &[&[mark; PAYLOAD]];
-        let draft = Draft {
+        let parts: &[&[u8]] = &[&[mark; PAYLOAD_BYTES]];
+        let record = PendingRecord {
             kind: mark,
             parts,
-            length: PAYLOAD,
+            length: PAYLOAD_BYTES,
             payload: payload_check(parts),
-            framed: framed_bytes(PAYLOAD),
+            framed: framed_bytes(PAYLOAD_BYTES),
             durable: Lsn::ZERO,
         };
-        match self.0.insert(worker, &draft) {
-            Placed::Done { begin, end } => {
-                assert_eq!(end.since(begin), draft.framed);
+        match self.0.insert(worker, &record) {
+            InsertOutcome::Done { begin, end } => {
+                assert_eq!(end.since(begin), record.framed);
                 Some(begin.bytes())
             }
-            Placed::Full | Placed::Refused(_) => None,
+            InsertOutcome::Full | InsertOutcome::Refused(_) => None,
         }
     }
 
@@ -196,7 +198,7 @@ impl Stream {
     }
 }
 
-impl Out {
+impl BufferDrain {
     /// Takes out what is complete: the marks of its records, in order.
     ///
     /// # Panics
@@ -206,12 +208,14 @@ impl Out {
         let begin = self.0.at();
         let length = self.0.look() - begin;
         let bytes = self.0.bytes(length).concat();
-        let records = bytes.chunks(framed_bytes(PAYLOAD) as usize).enumerate();
+        let records = bytes
+            .chunks(framed_bytes(PAYLOAD_BYTES) as usize)
+            .enumerate();
         let marks = records.map(|(index, record)| {
-            let lsn = Lsn::new(begin + index as u64 * framed_bytes(PAYLOAD));
+            let lsn = Lsn::new(begin + index as u64 * framed_bytes(PAYLOAD_BYTES));
             let (header, payload) = record.split_first_chunk::<HEADER_BYTES>().expect("whole");
-            let header = seal().decode(lsn, header).expect("a header of this place");
-            assert_eq!(payload, [header.kind; PAYLOAD]);
+            let header = codec().decode(lsn, header).expect("a header of this place");
+            assert_eq!(payload, [header.kind; PAYLOAD_BYTES]);
             header.kind
         });
         let marks = marks.collect();

@@ -14,35 +14,35 @@ use crate::device::Device;
 use crate::format::clean_shutdown;
 use crate::format::error::{Failure, LogError};
 use crate::format::lsn::Lsn;
-use crate::format::record::{CLOSED, HEADER_BYTES, Header, Seal};
-use crate::format::segment::{self, Segment};
+use crate::format::record::{CLOSED, HEADER_BYTES, HeaderCodec, RecordHeader};
+use crate::format::segment::{self, SegmentFile};
 
 /// Makes the log durable up to an LSN that lies in a segment or at its limit.
-pub(crate) type Sync<'a> = &'a mut dyn FnMut(&Segment, Lsn) -> Result<(), LogError>;
+pub(crate) type SyncSegment<'a> = &'a mut dyn FnMut(&SegmentFile, Lsn) -> Result<(), LogError>;
 
 /// Why writing stopped.
 #[derive(Debug)]
-pub(crate) enum Halt {
+pub(crate) enum WriteStopped {
     /// The device failed just now.
-    Here(Failure),
+    Device(Failure),
     /// The sync of a full segment failed, and everybody was told.
-    Told(LogError),
+    Sync(LogError),
 }
 
-impl From<Failure> for Halt {
+impl From<Failure> for WriteStopped {
     fn from(failure: Failure) -> Self {
-        Halt::Here(failure)
+        WriteStopped::Device(failure)
     }
 }
 
 /// Where the log is written. One thread at a time has it.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct SegmentWriter {
     device: Arc<dyn Device>,
     identity: [u8; 16],
     /// Bytes of stream in each segment to come.
     capacity: u64,
-    segment: Segment,
+    segment: SegmentFile,
     at: Lsn,
     /// Where the closing record begins that ends at `at` (I3).
     closed_at: Option<Lsn>,
@@ -50,17 +50,17 @@ pub(crate) struct Output {
     pub(crate) writes: u64,
 }
 
-impl Output {
+impl SegmentWriter {
     /// Goes on at `at`, which lies in `segment`, behind the closing record at `closed_at` if there is one.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         identity: [u8; 16],
         capacity: u64,
-        segment: Segment,
+        segment: SegmentFile,
         at: Lsn,
         closed_at: Option<Lsn>,
     ) -> Self {
-        Output {
+        SegmentWriter {
             device,
             identity,
             capacity,
@@ -77,17 +77,22 @@ impl Output {
     }
 
     /// The segment that is being written.
-    pub(crate) fn segment(&self) -> &Segment {
+    pub(crate) fn segment(&self) -> &SegmentFile {
         &self.segment
     }
 
     /// Writes `bytes` on.
-    pub(crate) fn write(&mut self, mut bytes: &[u8], sync: Sync<'_>) -> Result<(), Halt> {
+    pub(crate) fn write(
+        &mut self,
+        mut bytes: &[u8],
+        sync: SyncSegment<'_>,
+    ) -> Result<(), WriteStopped> {
         while !bytes.is_empty() {
             self.closed_at = None; // I3
             if self.at == self.segment.limit() {
-                sync(&self.segment, self.at).map_err(Halt::Told)?;
-                self.segment = create(&*self.device, &self.identity, self.at, self.capacity)?;
+                sync(&self.segment, self.at).map_err(WriteStopped::Sync)?;
+                self.segment =
+                    create_segment(&*self.device, &self.identity, self.at, self.capacity)?;
             }
             let room = self.segment.limit().since(self.at).min(bytes.len() as u64) as usize;
             let (now, later) = bytes.split_at(room);
@@ -105,12 +110,16 @@ impl Output {
     /// Writes the record that says the log was closed, unless the one that it was opened with is still its
     /// last; cuts off the space that was reserved behind it, and syncs; then leaves the [`clean_shutdown`](crate::format::clean_shutdown). Everything
     /// before must be durable.
-    pub(crate) fn write_closed(&mut self, seal: Seal, sync: Sync<'_>) -> Result<(), Halt> {
+    pub(crate) fn write_closed(
+        &mut self,
+        codec: HeaderCodec,
+        sync: SyncSegment<'_>,
+    ) -> Result<(), WriteStopped> {
         let durable = match self.closed_at {
             Some(lsn) => lsn,
             None => {
                 let lsn = self.at;
-                self.write(&closed(seal, lsn), sync)?;
+                self.write(&closing_record(codec, lsn), sync)?;
                 lsn
             }
         };
@@ -118,7 +127,7 @@ impl Output {
             .file
             .set_len(self.segment.offset_of(self.at))
             .map_err(Failure::of("shorten", &segment::name(self.segment.first)))?;
-        sync(&self.segment, self.at).map_err(Halt::Told)?;
+        sync(&self.segment, self.at).map_err(WriteStopped::Sync)?;
         // Not behind the record itself: that is written again when the log is opened.
         Ok(clean_shutdown::write(
             &*self.device,
@@ -129,25 +138,26 @@ impl Output {
 }
 
 /// Makes a segment, telling what failed and where.
-pub(crate) fn create(
+pub(crate) fn create_segment(
     device: &dyn Device,
     identity: &[u8; 16],
     first: Lsn,
     capacity: u64,
-) -> Result<Segment, Failure> {
-    Segment::create(device, identity, first, capacity).map_err(tell(&segment::name(first)))
+) -> Result<SegmentFile, Failure> {
+    SegmentFile::create(device, identity, first, capacity)
+        .map_err(failure_about(&segment::name(first)))
 }
 
 /// Tells an error of making a segment which file it was about.
-pub(crate) fn tell(name: &str) -> impl FnOnce((&'static str, io::Error)) -> Failure {
+pub(crate) fn failure_about(name: &str) -> impl FnOnce((&'static str, io::Error)) -> Failure {
     move |(operation, source)| Failure::of(operation, name)(source)
 }
 
 /// The record that says the log was closed at `lsn`.
-pub(crate) fn closed(seal: Seal, lsn: Lsn) -> [u8; HEADER_BYTES] {
-    seal.encode(
+pub(crate) fn closing_record(codec: HeaderCodec, lsn: Lsn) -> [u8; HEADER_BYTES] {
+    codec.encode(
         lsn,
-        Header {
+        RecordHeader {
             length: 0,
             payload: 0,
             kind: CLOSED,

@@ -43,10 +43,10 @@ use crate::device::Device;
 use crate::format::clean_shutdown;
 use crate::format::error::Failure;
 use crate::format::lsn::Lsn;
-use crate::format::record::Seal;
-use crate::format::segment::{self, Extent, Segment};
-use crate::read::reader::Found;
-use crate::write::segment_writer::{Output, closed, create, tell};
+use crate::format::record::HeaderCodec;
+use crate::format::segment::{self, SegmentExtent, SegmentFile};
+use crate::read::reader::ScanResult;
+use crate::write::segment_writer::{SegmentWriter, closing_record, create_segment, failure_about};
 
 /// Bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -56,35 +56,35 @@ pub(crate) fn prepare(
     device: Arc<dyn Device>,
     identity: [u8; 16],
     capacity: u64,
-    found: Found,
-) -> Result<(Output, u64), Failure> {
+    found: ScanResult,
+) -> Result<(SegmentWriter, u64), Failure> {
     let (from, end) = (found.from, found.summary.end);
-    let last = remove_behind(&*device, found.segments, &found.leftovers, end)?;
+    let last = remove_after_end(&*device, found.segments, &found.leftovers, end)?;
     clean_shutdown::create(&*device)?;
     let (segment, rewritten) = match (last, found.closed_at) {
-        (None, _) => (create(&*device, &identity, Lsn::ZERO, capacity)?, 0),
+        (None, _) => (create_segment(&*device, &identity, Lsn::ZERO, capacity)?, 0),
         (Some(last), Some(lsn)) if lsn >= last.first => {
             (rewrite_closed(last, &identity, lsn)?, end.since(lsn))
         }
         // The closing record began in an earlier segment; copying the last one is as good.
         (Some(last), _) => (
-            copy(&*device, &identity, &last, from..end, found.tail)?,
+            copy(&*device, &identity, &last, from..end, found.tail_checksum)?,
             end.since(last.first),
         ),
     };
     Ok((
-        Output::new(device, identity, capacity, segment, end, found.closed_at),
+        SegmentWriter::new(device, identity, capacity, segment, end, found.closed_at),
         rewritten,
     ))
 }
 
 /// Removes what holds nothing of the log, and returns the segment that the log ends in.
-fn remove_behind(
+fn remove_after_end(
     device: &dyn Device,
-    mut segments: Vec<Extent>,
+    mut segments: Vec<SegmentExtent>,
     leftovers: &[String],
     end: Lsn,
-) -> Result<Option<Segment>, Failure> {
+) -> Result<Option<SegmentFile>, Failure> {
     for name in leftovers {
         remove(device, name)?;
     }
@@ -108,9 +108,13 @@ fn remove(device: &dyn Device, name: &str) -> Result<(), Failure> {
         .map_err(Failure::of("sync", "the directory"))
 }
 
-fn rewrite_closed(last: Segment, identity: &[u8; 16], lsn: Lsn) -> Result<Segment, Failure> {
+fn rewrite_closed(
+    last: SegmentFile,
+    identity: &[u8; 16],
+    lsn: Lsn,
+) -> Result<SegmentFile, Failure> {
     let name = segment::name(last.first);
-    let record = closed(Seal::new(identity), lsn);
+    let record = closing_record(HeaderCodec::new(identity), lsn);
     last.file
         .write_at(&record, last.offset_of(lsn))
         .map_err(Failure::of("write", &name))?;
@@ -125,16 +129,16 @@ fn rewrite_closed(last: Segment, identity: &[u8; 16], lsn: Lsn) -> Result<Segmen
 fn copy(
     device: &dyn Device,
     identity: &[u8; 16],
-    last: &Segment,
+    last: &SegmentFile,
     read: Range<Lsn>,
     tail: u32,
-) -> Result<Segment, Failure> {
+) -> Result<SegmentFile, Failure> {
     let (name, unfinished) = (
         segment::name(last.first),
         segment::unfinished_name(last.first),
     );
-    let fresh = Segment::create_as(&unfinished, device, identity, last.first, last.capacity)
-        .map_err(tell(&unfinished))?;
+    let fresh = SegmentFile::create_as(&unfinished, device, identity, last.first, last.capacity)
+        .map_err(failure_about(&unfinished))?;
     let mut chunk = Vec::new();
     let mut at = last.first;
     let mut check = 0;

@@ -31,7 +31,7 @@ static SITE: Site = Site::new(Component::Log, Pattern::Cooperative, "log waiters
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum Milestone {
     /// Handed to the operating system.
     Written,
     /// Safe from a power cut.
@@ -44,8 +44,8 @@ pub(crate) const REACHED: Verdict = Verdict::new(1);
 pub(crate) const FAILED: Verdict = Verdict::new(2);
 
 #[derive(Debug)]
-struct Waiter {
-    reach: Reach,
+struct LogWaiter {
+    milestone: Milestone,
     lsn: Lsn,
     parker: Arc<Parker>,
     ticket: Ticket,
@@ -57,7 +57,7 @@ pub(crate) struct Waiters {
     written: AtomicU64,
     /// Apart from the rest: every transaction that only reads looks at it, and nothing else.
     durable: CachePadded<AtomicU64>,
-    waiting: Latched<Vec<Waiter>>,
+    waiting: Latched<Vec<LogWaiter>>,
 }
 
 impl Waiters {
@@ -72,34 +72,34 @@ impl Waiters {
 
     /// How far the log is.
     #[inline]
-    pub(crate) fn far(&self, reach: Reach) -> Lsn {
-        Lsn::new(self.place(reach).load(Relaxed)) // Relaxed: leads to no memory.
+    pub(crate) fn position(&self, milestone: Milestone) -> Lsn {
+        Lsn::new(self.counter(milestone).load(Relaxed)) // Relaxed: leads to no memory.
     }
 
-    fn place(&self, reach: Reach) -> &AtomicU64 {
-        match reach {
-            Reach::Written => &self.written,
-            Reach::Durable => &self.durable,
+    fn counter(&self, milestone: Milestone) -> &AtomicU64 {
+        match milestone {
+            Milestone::Written => &self.written,
+            Milestone::Durable => &self.durable,
         }
     }
 
     /// Enters a wait, unless the log is there already, or `is_over` says, under the latch (I1), that
     /// it never will be.
-    pub(crate) fn enter(
+    pub(crate) fn enqueue(
         &self,
         worker: &Worker,
-        reach: Reach,
+        milestone: Milestone,
         lsn: Lsn,
         is_over: impl FnOnce() -> bool,
     ) -> Option<(Arc<Parker>, Ticket)> {
         let parker = Arc::new(Parker::new());
         self.waiting.with(worker, |waiting| {
-            if self.far(reach) >= lsn || is_over() {
+            if self.position(milestone) >= lsn || is_over() {
                 return None;
             }
             let ticket = parker.arm();
-            waiting.push(Waiter {
-                reach,
+            waiting.push(LogWaiter {
+                milestone,
                 lsn,
                 parker: parker.clone(),
                 ticket,
@@ -110,17 +110,24 @@ impl Waiters {
 
     /// Publishes that the log is at `far`, further than before. For one caller at a time, who then
     /// calls [`reached`](Self::reached) (I1).
-    pub(crate) fn advance(&self, reach: Reach, far: Lsn) {
-        self.place(reach).store(far.bytes(), Relaxed); // Relaxed: leads to no memory.
+    pub(crate) fn advance(&self, milestone: Milestone, far: Lsn) {
+        self.counter(milestone).store(far.bytes(), Relaxed); // Relaxed: leads to no memory.
     }
 
     /// Ends every wait that `far` has reached. To be called after that was published (I1). Says how far those wait who
     /// wait for more.
-    pub(crate) fn reached(&self, worker: &Worker, reach: Reach, far: Lsn) -> Option<Lsn> {
-        let is_over = |waiter: &Waiter| waiter.reach == reach && waiter.lsn <= far;
+    pub(crate) fn complete_waits(
+        &self,
+        worker: &Worker,
+        milestone: Milestone,
+        far: Lsn,
+    ) -> Option<Lsn> {
+        let is_over = |waiter: &LogWaiter| waiter.milestone == milestone && waiter.lsn <= far;
         let (over, left) = self.waiting.with(worker, |waiting| {
             let over = Waiters::take(waiting, is_over);
-            let left = waiting.iter().filter(|waiter| waiter.reach == reach);
+            let left = waiting
+                .iter()
+                .filter(|waiter| waiter.milestone == milestone);
             (over, left.map(|waiter| waiter.lsn).max())
         });
         self.resolve(worker, REACHED, over);
@@ -128,12 +135,12 @@ impl Waiters {
     }
 
     /// Ends every wait, for the log will get no further.
-    pub(crate) fn failed(&self, worker: &Worker) {
+    pub(crate) fn fail_waits(&self, worker: &Worker) {
         let over = self.waiting.with(worker, std::mem::take);
         self.resolve(worker, FAILED, over);
     }
 
-    fn take(waiting: &mut Vec<Waiter>, is_over: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+    fn take(waiting: &mut Vec<LogWaiter>, is_over: impl Fn(&LogWaiter) -> bool) -> Vec<LogWaiter> {
         if waiting.iter().all(&is_over) {
             return std::mem::take(waiting);
         }
@@ -141,7 +148,7 @@ impl Waiters {
     }
 
     /// Waking costs a system call for each: not under the latch.
-    fn resolve(&self, worker: &Worker, verdict: Verdict, over: Vec<Waiter>) {
+    fn resolve(&self, worker: &Worker, verdict: Verdict, over: Vec<LogWaiter>) {
         for waiter in over {
             worker.account().passed(&WAKING);
             if let Some(wake) = waiter.parker.resolve(waiter.ticket, verdict) {

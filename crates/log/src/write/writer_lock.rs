@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * I1 Who gives the outlet back looks, *after* that, at who waits: it ends the waits that are reached, and takes the
-//!   outlet again for the others, or has the flusher asked for them. A turn that is dropped, by a panic too, does so at
-//!   once; of one that is let go ([`Turn::let_go`]) the caller is told that it is still to be done ([`Untold`]).
+//!   outlet again for the others, or has the flusher asked for them. A guard that is dropped, by a panic too, does so at
+//!   once; of one that is let go ([`WriterGuard::release`]) the caller is told that it is still to be done ([`PendingWakeups`]).
 //! * I2 Who is to wait enters with the waiters and *then* tries the outlet once more. It sleeps only if that is taken.
 //!
 //! # Why nobody waits for ever
@@ -21,7 +21,7 @@
 //! Let E have entered, found the outlet taken and gone to sleep; let H be who had it when E tried. Entering and looking
 //! are both under the latch of the waiters, so one is first. If E entered before H looked, H ends its wait or sees to it
 //! (I1). If H looked before E entered, then it had given the outlet back before, and the latch tells E so: then it was
-//! not H who had it when E tried. Each turn ends, and each that ends is looked after. Who looks may have lost the
+//! not H who had it when E tried. Each guard ends, and each that ends is looked after. Who looks may have lost the
 //! processor in between; then whoever has the outlet next looks for all.
 //!
 //! # Orderings
@@ -37,37 +37,37 @@ use foxton_sync::worker::Worker;
 
 use crate::format::error::LogError;
 use crate::format::lsn::Lsn;
-use crate::write::waiters::{REACHED, Reach, Waiters};
+use crate::write::waiters::{Milestone, REACHED, Waiters};
 
 static OUTPUT: Site = Site::new(Component::Log, Pattern::Cooperative, "log output");
 
 /// How often who wants to write looks for the outlet before it lets its locks go, or sleeps.
-const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
-/// How often who has written goes on for those who have come meanwhile, before it is the flusher's turn.
-const MORE: u32 = if cfg!(loom) { 1 } else { 2 };
+const ATTEMPTS: u32 = if cfg!(loom) { 1 } else { 100 };
+/// How often who has written goes on for those who have come meanwhile, before it is the flusher's guard.
+const ROUNDS: u32 = if cfg!(loom) { 1 } else { 2 };
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct Outlet<T> {
-    inside: Mutex<T>,
+pub(crate) struct WriterLock<T> {
+    state: Mutex<T>,
 }
 
 /// What whoever has the outlet has until it gives it back.
-pub(crate) struct Turn<'a, T, O: Owner<T>> {
-    inside: Option<MutexGuard<'a, T>>,
-    owner: &'a O,
+pub(crate) struct WriterGuard<'a, T, O: WriterHost<T>> {
+    state: Option<MutexGuard<'a, T>>,
+    host: &'a O,
     worker: &'a Worker,
 }
 
 /// Whose outlet it is, which leads to `T`.
-pub(crate) trait Owner<T> {
+pub(crate) trait WriterHost<T> {
     fn waiters(&self) -> &Waiters;
     /// Writes what is complete, and publishes how far that is.
-    fn take_out(&self, worker: &Worker, inside: &mut T) -> Result<(), LogError>;
+    fn write_ready(&self, worker: &Worker, state: &mut T) -> Result<(), LogError>;
     /// Writes what is complete, and at least up to `upto`.
-    fn write_out(&self, worker: &Worker, inside: &mut T, upto: Lsn) -> Result<(), LogError>;
+    fn write_up_to(&self, worker: &Worker, state: &mut T, upto: Lsn) -> Result<(), LogError>;
     /// Has the flusher see to those who wait, up to here.
-    fn ask_for(&self, worker: &Worker, left: Lsn);
+    fn request_write(&self, worker: &Worker, left: Lsn);
     /// Where the last record ends: what nobody has inserted is not waited for.
     fn end(&self, worker: &Worker) -> Lsn;
     /// The error that everybody gets once something has failed.
@@ -76,183 +76,193 @@ pub(crate) trait Owner<T> {
     fn is_over(&self, worker: &Worker) -> bool;
 }
 
-/// Who had the outlet and has let go of it owes those who wait a [`tell`](Outlet::tell).
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "they may wait for long"]
-pub(crate) enum Untold {
-    Nobody,
-    Perhaps,
+/// Who had the outlet and has let go of it owes those who wait a [`wake_waiters`](WriterLock::wake_waiters).
+#[derive(Debug)]
+#[must_use = "others may wait for long"]
+pub struct PendingWakeups {
+    /// False if nothing was written, because it had been written before.
+    any: bool,
 }
 
-impl<T> Outlet<T> {
-    pub(crate) fn new(inside: T) -> Outlet<T> {
-        Outlet {
-            inside: Mutex::new(inside),
+impl<T> WriterLock<T> {
+    pub(crate) fn new(state: T) -> WriterLock<T> {
+        WriterLock {
+            state: Mutex::new(state),
         }
     }
 
     /// Takes the outlet; waits for it.
-    pub(crate) fn take<'a, O: Owner<T>>(
+    pub(crate) fn acquire<'a, O: WriterHost<T>>(
         &'a self,
-        owner: &'a O,
+        host: &'a O,
         worker: &'a Worker,
-    ) -> Turn<'a, T, O> {
+    ) -> WriterGuard<'a, T, O> {
         worker.account().passed(&OUTPUT);
-        Turn {
-            inside: Some(lock(&self.inside)),
-            owner,
+        WriterGuard {
+            state: Some(lock(&self.state)),
+            host,
             worker,
         }
     }
 
     /// Takes the outlet, unless somebody else has it.
-    pub(crate) fn try_take<'a, O: Owner<T>>(
+    pub(crate) fn try_acquire<'a, O: WriterHost<T>>(
         &'a self,
-        owner: &'a O,
+        host: &'a O,
         worker: &'a Worker,
-    ) -> Option<Turn<'a, T, O>> {
-        let inside = try_lock(&self.inside)?;
+    ) -> Option<WriterGuard<'a, T, O>> {
+        let state = try_lock(&self.state)?;
         worker.account().passed(&OUTPUT);
-        Some(Turn {
-            inside: Some(inside),
-            owner,
+        Some(WriterGuard {
+            state: Some(state),
+            host,
             worker,
         })
     }
 
     /// Sees to it that what is complete is written, up to `lsn` at least, or to the end if that is less.
-    pub(crate) fn write_to<O: Owner<T>>(
+    pub(crate) fn write_to<O: WriterHost<T>>(
         &self,
-        owner: &O,
+        host: &O,
         worker: &Worker,
         lsn: Lsn,
     ) -> Result<(), LogError> {
-        if let Some(untold) = self.try_write_to(owner, worker, lsn)? {
-            self.tell(owner, worker, untold);
+        if let Some(wakeups) = self.try_write_to(host, worker, lsn)? {
+            self.wake_waiters(host, worker, wakeups);
             return Ok(());
         }
-        let (waiters, lsn) = (owner.waiters(), lsn.min(owner.end(worker)));
-        let is_over = || owner.is_over(worker);
-        let Some((parker, ticket)) = waiters.enter(worker, Reach::Written, lsn, is_over) else {
-            return outcome(owner, worker, waiters.far(Reach::Written) >= lsn);
+        let (waiters, lsn) = (host.waiters(), lsn.min(host.end(worker)));
+        let is_over = || host.is_over(worker);
+        let Some((parker, ticket)) = waiters.enqueue(worker, Milestone::Written, lsn, is_over)
+        else {
+            return wait_result(host, worker, waiters.position(Milestone::Written) >= lsn);
         };
         // Whoever had the outlet may have given it back before anybody could see us wait (I2).
-        if let Some(mut turn) = self.try_take(owner, worker) {
+        if let Some(mut guard) = self.try_acquire(host, worker) {
             parker.disarm(ticket);
-            return match waiters.far(Reach::Written) < lsn {
-                true => owner.write_out(worker, &mut turn, lsn),
+            return match waiters.position(Milestone::Written) < lsn {
+                true => host.write_up_to(worker, &mut guard, lsn),
                 false => Ok(()),
             };
         }
         worker.account().passed(&WAKING);
         let verdict = parker.wait(ticket, None);
-        outcome(owner, worker, verdict == Some(REACHED))
+        wait_result(host, worker, verdict == Some(REACHED))
     }
 
     /// As `write_to`, unless somebody else keeps the outlet, or has a place before `lsn` and has not copied yet: `None`
     /// then. Else those who wait are to be told.
-    pub(crate) fn try_write_to<O: Owner<T>>(
+    pub(crate) fn try_write_to<O: WriterHost<T>>(
         &self,
-        owner: &O,
+        host: &O,
         worker: &Worker,
         lsn: Lsn,
-    ) -> Result<Option<Untold>, LogError> {
-        let is_written = || owner.waiters().far(Reach::Written) >= lsn;
-        for _ in 0..LOOKS {
+    ) -> Result<Option<PendingWakeups>, LogError> {
+        let is_written = || host.waiters().position(Milestone::Written) >= lsn;
+        for _ in 0..ATTEMPTS {
             if is_written() {
-                return Ok(Some(Untold::Nobody));
+                return Ok(Some(PendingWakeups { any: false }));
             }
-            let Some(mut turn) = self.try_take(owner, worker) else {
+            let Some(mut guard) = self.try_acquire(host, worker) else {
                 hint::spin_loop();
                 continue;
             };
             if !is_written() {
-                owner.check(worker)?;
-                owner.take_out(worker, &mut turn)?;
+                host.check(worker)?;
+                host.write_ready(worker, &mut guard)?;
             }
             if !is_written() {
                 break;
             }
-            turn.let_go();
-            return Ok(Some(Untold::Perhaps));
+            guard.release();
+            return Ok(Some(PendingWakeups { any: true }));
         }
         Ok(None)
     }
 
     /// Tells those who wait, and goes on for those who came meanwhile.
-    pub(crate) fn tell<O: Owner<T>>(&self, owner: &O, worker: &Worker, untold: Untold) {
-        if untold == Untold::Nobody {
+    pub(crate) fn wake_waiters<O: WriterHost<T>>(
+        &self,
+        host: &O,
+        worker: &Worker,
+        wakeups: PendingWakeups,
+    ) {
+        if !wakeups.any {
             return;
         }
-        for _ in 0..MORE {
-            if look(owner, worker).is_none() {
+        for _ in 0..ROUNDS {
+            if complete_reached(host, worker).is_none() {
                 return;
             }
             // Who has it now, if anybody has, sees to them.
-            let Some(mut turn) = self.try_take(owner, worker) else {
+            let Some(mut guard) = self.try_acquire(host, worker) else {
                 return;
             };
-            if owner.take_out(worker, &mut turn).is_err() {
+            if host.write_ready(worker, &mut guard).is_err() {
                 return; // Everybody was told.
             }
-            turn.let_go();
+            guard.release();
         }
-        if let Some(left) = look(owner, worker) {
-            owner.ask_for(worker, left);
+        if let Some(left) = complete_reached(host, worker) {
+            host.request_write(worker, left);
         }
     }
 }
 
 /// Ends the waits that are reached, and says up to where those wait who are left (I1).
-fn look<T, O: Owner<T>>(owner: &O, worker: &Worker) -> Option<Lsn> {
-    let waiters = owner.waiters();
-    waiters.reached(worker, Reach::Written, waiters.far(Reach::Written))
+fn complete_reached<T, O: WriterHost<T>>(host: &O, worker: &Worker) -> Option<Lsn> {
+    let waiters = host.waiters();
+    waiters.complete_waits(
+        worker,
+        Milestone::Written,
+        waiters.position(Milestone::Written),
+    )
 }
 
 /// What came of a wait.
-pub(crate) fn outcome<T, O: Owner<T>>(
-    owner: &O,
+pub(crate) fn wait_result<T, O: WriterHost<T>>(
+    host: &O,
     worker: &Worker,
     is_reached: bool,
 ) -> Result<(), LogError> {
     match is_reached {
         true => Ok(()),
-        false => owner.check(worker).and(Err(LogError::Closed)),
+        false => host.check(worker).and(Err(LogError::Closed)),
     }
 }
 
-impl<T, O: Owner<T>> Turn<'_, T, O> {
+impl<T, O: WriterHost<T>> WriterGuard<'_, T, O> {
     /// Gives the outlet back. To look at who waits is the caller's then (I1).
-    fn let_go(mut self) {
-        self.inside = None;
+    fn release(mut self) {
+        self.state = None;
     }
 }
 
-impl<T, O: Owner<T>> Drop for Turn<'_, T, O> {
+impl<T, O: WriterHost<T>> Drop for WriterGuard<'_, T, O> {
     fn drop(&mut self) {
-        if self.inside.take().is_none() {
+        if self.state.take().is_none() {
             return; // It was let go.
         }
-        if let Some(left) = look(self.owner, self.worker) {
-            self.owner.ask_for(self.worker, left);
+        if let Some(left) = complete_reached(self.host, self.worker) {
+            self.host.request_write(self.worker, left);
         }
     }
 }
 
-impl<T, O: Owner<T>> Deref for Turn<'_, T, O> {
+impl<T, O: WriterHost<T>> Deref for WriterGuard<'_, T, O> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.inside
+        self.state
             .as_ref()
-            .expect("it is taken until the turn ends")
+            .expect("it is taken until the guard ends")
     }
 }
 
-impl<T, O: Owner<T>> DerefMut for Turn<'_, T, O> {
+impl<T, O: WriterHost<T>> DerefMut for WriterGuard<'_, T, O> {
     fn deref_mut(&mut self) -> &mut T {
-        self.inside
+        self.state
             .as_mut()
-            .expect("it is taken until the turn ends")
+            .expect("it is taken until the guard ends")
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foxton_log::device::Device;
-use foxton_log::read::reader::{self, Summary};
-use foxton_log::{Log, LogOptions, Lsn, OpenError, Opened, Start};
+use foxton_log::read::reader::{self, LogSummary};
+use foxton_log::{Log, LogOptions, Lsn, OpenError, OpenReport, Start};
 
 pub(crate) const IDENTITY: [u8; 16] = *b"the log of tests";
 
@@ -28,7 +28,7 @@ pub(crate) fn options() -> LogOptions {
     options
 }
 
-pub(crate) fn open(device: Arc<dyn Device>) -> Result<(Log, Opened, Vec<Entry>), Refused> {
+pub(crate) fn open(device: Arc<dyn Device>) -> Result<(Log, OpenReport, Vec<Entry>), Refused> {
     open_as(device, options(), IDENTITY)
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn open_as(
     device: Arc<dyn Device>,
     options: LogOptions,
     identity: [u8; 16],
-) -> Result<(Log, Opened, Vec<Entry>), Refused> {
+) -> Result<(Log, OpenReport, Vec<Entry>), Refused> {
     let mut found = Vec::new();
     let (log, opened) = Log::open(device, options, identity, &mut |record| {
         found.push(Entry {
@@ -49,7 +49,7 @@ pub(crate) fn open_as(
     Ok((log, opened, found))
 }
 
-pub(crate) fn read(device: &dyn Device) -> Result<(Summary, Vec<Entry>), Refused> {
+pub(crate) fn read(device: &dyn Device) -> Result<(LogSummary, Vec<Entry>), Refused> {
     let mut found = Vec::new();
     let summary = reader::read(device, &IDENTITY, Start::default(), &mut |record| {
         found.push(Entry {

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use foxton_log::copy::{Copied, CopyError, Span, copy};
+use foxton_log::copy::{CopyError, CopyRange, CopySummary, copy};
 use foxton_log::device::Device;
 use foxton_log::read::reader;
-use foxton_log::{Ended, Lsn, OpenError, Start};
+use foxton_log::{LogEnd, Lsn, OpenError, Start};
 
 use super::Told;
 use super::error::Failed;
@@ -61,7 +61,7 @@ pub(super) fn transfer(
         put_file(&**target, manifest::FILE, &whole)?;
     }
     let (image, from) = (manifest.image, manifest.redo_from);
-    let span = Span {
+    let span = CopyRange {
         from,
         at_least: extent.at_least.max(image),
         // A checkpoint may have been made since somebody said how much he wants, and needs the log up to there.
@@ -131,7 +131,7 @@ fn verify(
     target: &dyn Device,
     identity: &[u8; 16],
     copy_of: &Manifest,
-    copied: Copied,
+    copied: CopySummary,
 ) -> Result<(), Failed> {
     let manifest = Manifest::read(target, identity).map_err(Failed::again)?;
     if manifest != *copy_of {
@@ -154,7 +154,7 @@ fn verify(
         error => Failed::Differs(error.to_string()),
     })?;
     // The log ends with the record that says it was closed.
-    let whole = found.ended == Ended::Closed && found.records == copied.records;
+    let whole = found.ended == LogEnd::Closed && found.records == copied.records;
     if whole && found.end > copied.end {
         Ok(())
     } else {

@@ -13,7 +13,7 @@ use std::collections::hash_map;
 
 use foxton_log::device::Device;
 use foxton_log::format::segment;
-use foxton_log::read::record_reader::Fetcher;
+use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Lsn, RecordView, Start};
 
 use super::anchor::Anchor;
@@ -54,7 +54,7 @@ impl Analysis {
             Some(anchor) => (tables_at(device, identity, anchor)?, anchor.begin),
             None => (Tables::default(), Lsn::ZERO),
         };
-        let total = progress.map_or(0, |_| segment::room(device).since(at));
+        let total = progress.map_or(0, |_| segment::files_end(device).since(at));
         Ok(Analysis {
             tables,
             anchor,
@@ -99,7 +99,7 @@ fn tables_at<E>(
     identity: &[u8; 16],
     anchor: &Anchor,
 ) -> Result<Tables, RecoveryError<E>> {
-    let mut fetcher = Fetcher::begin(device, identity, anchor.end_at, anchor.durable)?;
+    let mut fetcher = RecordReader::open(device, identity, anchor.end_at, anchor.durable)?;
     let view = fetcher.record(anchor.end_at)?;
     match Record::decode(&view)? {
         Some(Record::CheckpointEnd(begin, tables)) if begin == anchor.begin => Ok(tables),

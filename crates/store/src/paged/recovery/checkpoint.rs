@@ -20,7 +20,7 @@
 //! log tells that they were written. Here the tables are exact at the mark, and whoever makes the checkpoint asks.
 
 use foxton_log::Lsn;
-use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::durable_reader::DurableReader;
 use foxton_sync::worker::Worker;
 
 use super::analysis;
@@ -97,7 +97,7 @@ impl Checkpointer {
     /// Takes in what the log says before the mark.
     fn read_to<E>(&mut self, recovery: &Recovery, mark: Place) -> Result<(), RecoveryError<E>> {
         let device = &*recovery.device;
-        let mut follower = Follower::begin(device, &recovery.identity, self.at, mark.end)?;
+        let mut follower = DurableReader::open(device, &recovery.identity, self.at, mark.end)?;
         while let Some(view) = follower.next()? {
             if let Some(record) = Record::decode(&view)? {
                 analysis::take(&mut self.tables, view.lsn, &record)?;

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::io;
 
-use foxton_log::read::durable_reader::FollowError;
+use foxton_log::read::durable_reader::ReadError;
 use foxton_log::{LogError, Lsn};
 
 use super::record::Malformed;
@@ -29,7 +29,7 @@ pub enum RecoveryError<E> {
     /// The log did not take a record.
     Log(LogError),
     /// The log could not be read.
-    Read(Box<FollowError>),
+    Read(Box<ReadError>),
     /// A record makes no sense, by itself or where it stands.
     Damaged(Malformed),
     /// The owner of the pages did not keep the contract: taking back the change that was logged at `lsn` logged
@@ -132,8 +132,8 @@ impl<E> From<LogError> for RecoveryError<E> {
     }
 }
 
-impl<E> From<FollowError> for RecoveryError<E> {
-    fn from(error: FollowError) -> Self {
+impl<E> From<ReadError> for RecoveryError<E> {
+    fn from(error: ReadError) -> Self {
         RecoveryError::Read(Box::new(error))
     }
 }

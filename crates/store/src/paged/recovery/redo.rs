@@ -15,7 +15,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use foxton_log::read::durable_reader::Follower;
+use foxton_log::read::durable_reader::DurableReader;
 
 use super::error::RecoveryError;
 use super::pages::Pages;
@@ -48,7 +48,7 @@ impl Redone {
 
 /// Makes the changes that `follower` reads, as far as the tables say that pages may lack them.
 pub(super) fn redo<P: Pages>(
-    mut follower: Follower<'_>,
+    mut follower: DurableReader<'_>,
     tables: &Tables,
     pages: &P,
     threads: usize,

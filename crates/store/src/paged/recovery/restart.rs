@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foxton_log::device::Device;
-use foxton_log::read::durable_reader::Follower;
-use foxton_log::read::record_reader::Fetcher;
+use foxton_log::read::durable_reader::DurableReader;
+use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Log, Lsn};
 use foxton_sync::worker::Worker;
 
@@ -171,7 +171,7 @@ impl Recovery {
         let bytes = at.since(from);
         let meter = Meter::new(options.progress.as_ref(), RestartPhase::Redo, bytes);
         if bytes > 0 {
-            let follower = Follower::begin(&*self.device, &self.identity, from, at)?;
+            let follower = DurableReader::open(&*self.device, &self.identity, from, at)?;
             let Redone { made, had } = redo(follower, tables, pages, options.threads, &meter)?;
             (restarted.redone, restarted.had) = (made, had);
         }
@@ -203,7 +203,7 @@ impl Recovery {
         let room = room.fold(0, u64::saturating_add);
         let meter = Meter::new(options.progress.as_ref(), RestartPhase::Undo, room);
         if let Some(oldest) = losers.first().map(|loser| loser.begin) {
-            let mut fetcher = Fetcher::begin(&*self.device, &self.identity, oldest, at)?;
+            let mut fetcher = RecordReader::open(&*self.device, &self.identity, oldest, at)?;
             // The last record of all that are left, and whose it is.
             let next = |index: usize, losers: &[Chain]| (losers[index].undo_next, index);
             let mut heap: BinaryHeap<_> = (0..losers.len()).map(|i| next(i, &losers)).collect();

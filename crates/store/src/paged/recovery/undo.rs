@@ -11,7 +11,7 @@
 //! * I2 Taking back never wants for room: what it writes was set aside (`space`, I1).
 
 use foxton_log::Lsn;
-use foxton_log::read::record_reader::Fetcher;
+use foxton_log::read::record_reader::RecordReader;
 use foxton_sync::worker::Worker;
 
 use super::error::RecoveryError;
@@ -84,7 +84,8 @@ impl Recovery {
             return Ok(());
         }
         self.log.wait_written(worker, chain.end)?;
-        let mut fetcher = Fetcher::begin(&*self.device, &self.identity, chain.begin, chain.end)?;
+        let mut fetcher =
+            RecordReader::open(&*self.device, &self.identity, chain.begin, chain.end)?;
         while chain.undo_next > until {
             self.undo_one(worker, &mut fetcher, chain, pages)?;
         }
@@ -95,7 +96,7 @@ impl Recovery {
     pub(super) fn undo_one<P: Pages>(
         &self,
         worker: &Worker,
-        fetcher: &mut Fetcher<'_>,
+        fetcher: &mut RecordReader<'_>,
         chain: &mut Chain,
         pages: &P,
     ) -> Result<(), RecoveryError<P::Error>> {

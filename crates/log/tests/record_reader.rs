@@ -8,7 +8,7 @@ use foxton_log::device::Device;
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::record::framed_bytes;
 use foxton_log::format::segment;
-use foxton_log::read::record_reader::Fetcher;
+use foxton_log::read::record_reader::RecordReader;
 use foxton_log::{Log, LogOptions, Lsn};
 use foxton_sync::worker::{Worker, Workers};
 
@@ -37,12 +37,13 @@ fn log_of(count: usize) -> (Arc<MemoryDevice>, Log, Worker, Vec<(Lsn, Lsn)>) {
 fn records_are_found_backwards_and_forwards_and_at_random() {
     let (device, _log, _worker, places) = log_of(300);
     let end = places[299].1;
-    let mut fetcher = Fetcher::begin(&*device, &IDENTITY, Lsn::ZERO, end).expect("it is written");
+    let mut reader =
+        RecordReader::open(&*device, &IDENTITY, Lsn::ZERO, end).expect("it is written");
     let backwards = (0..300).rev();
     let forwards = 0..300;
     let random = (0..300).map(|n| n * 7919 % 300);
     for n in backwards.chain(forwards).chain(random) {
-        let record = fetcher.record(places[n].0).expect("a record");
+        let record = reader.record(places[n].0).expect("a record");
         assert_eq!((record.lsn, record.end), places[n]);
         assert_eq!(record.payload, vec![n as u8; n * 37 % 900]);
     }
@@ -52,10 +53,11 @@ fn records_are_found_backwards_and_forwards_and_at_random() {
 fn what_is_no_record_is_an_error() {
     let (device, _log, _worker, places) = log_of(100);
     let end = places[98].1;
-    let mut fetcher = Fetcher::begin(&*device, &IDENTITY, Lsn::ZERO, end).expect("it is written");
-    assert!(fetcher.record(places[97].0).is_ok());
+    let mut reader =
+        RecordReader::open(&*device, &IDENTITY, Lsn::ZERO, end).expect("it is written");
+    assert!(reader.record(places[97].0).is_ok());
     for lsn in [places[50].0.plus(8), places[50].0.plus(3), end, Lsn::MAX] {
-        assert!(fetcher.record(lsn).is_err(), "{lsn}");
+        assert!(reader.record(lsn).is_err(), "{lsn}");
     }
 }
 
@@ -65,11 +67,11 @@ fn what_was_removed_or_harmed_is_an_error_and_the_rest_is_found() {
     let end = places[299].1;
     let removed = segment::remove_before(&*device, places[150].0).expect("segments");
     assert!(removed > 1);
-    let mut fetcher = Fetcher::begin(&*device, &IDENTITY, places[150].0, end).expect("the rest");
-    assert!(fetcher.record(places[299].0).is_ok());
-    assert!(fetcher.record(places[150].0).is_ok());
-    assert!(fetcher.record(places[0].0).is_err());
-    assert!(Fetcher::begin(&*device, &IDENTITY, places[0].0, end).is_err());
+    let mut reader = RecordReader::open(&*device, &IDENTITY, places[150].0, end).expect("the rest");
+    assert!(reader.record(places[299].0).is_ok());
+    assert!(reader.record(places[150].0).is_ok());
+    assert!(reader.record(places[0].0).is_err());
+    assert!(RecordReader::open(&*device, &IDENTITY, places[0].0, end).is_err());
 
     let mut names = device.list().expect("names");
     names.retain(|name| segment::first_of(name).is_some());
@@ -78,9 +80,9 @@ fn what_was_removed_or_harmed_is_an_error_and_the_rest_is_found() {
     let mut byte = [0];
     file.read_at(&mut byte, 5000).expect("a byte");
     file.write_at(&[byte[0] ^ 1], 5000).expect("a byte");
-    let mut fetcher = Fetcher::begin(&*device, &IDENTITY, places[150].0, end).expect("the rest");
+    let mut reader = RecordReader::open(&*device, &IDENTITY, places[150].0, end).expect("the rest");
     let bad = places[150..]
         .iter()
-        .filter(|(begin, _)| fetcher.record(*begin).is_err());
+        .filter(|(begin, _)| reader.record(*begin).is_err());
     assert_eq!(bad.count(), 1);
 }

@@ -1,7 +1,7 @@
 //! Who waits for what another thread writes out is woken, whoever writes it.
 #![cfg(loom)]
 
-use foxton_log::model::Way;
+use foxton_log::model::WriterModel;
 use foxton_sync::shim::{Arc, thread};
 use foxton_sync::worker::Workers;
 
@@ -16,7 +16,7 @@ fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 fn commit(threads: usize, preemptions: usize) {
     check(preemptions, move || {
         let workers = Workers::new();
-        let way = Arc::new(Way::default());
+        let way = Arc::new(WriterModel::default());
         let others: Vec<_> = (1..threads)
             .map(|_| {
                 let (way, worker) = (way.clone(), workers.worker());
@@ -49,7 +49,7 @@ fn i1_i2_three_who_commit_are_all_written() {
 fn who_waits_is_told_when_the_log_ends() {
     check(3, || {
         let workers = Workers::new();
-        let way = Arc::new(Way::default());
+        let way = Arc::new(WriterModel::default());
         let committing = {
             let (way, worker) = (way.clone(), workers.worker());
             thread::spawn(move || {
