@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 
 use foxton::{
     Admission, Durability, LatchKind, LockInheritance, LockManagerKind, Locking, LogBufferKind,
@@ -253,14 +253,14 @@ impl System {
     }
 
     /// The lock manager alone, as a database of this configuration has it.
-    pub fn manager(&self) -> Any {
+    pub fn manager(&self) -> AnyManager {
         let mut options = foxton_lock::any::Options::default();
         options.kind = self.manager;
         options.inherit = self.inherit;
         options.latch = self.latch;
         options.victim = self.victim;
         options.bucket_count = Options::default().lock_buckets.next_power_of_two();
-        Any::new(&options)
+        AnyManager::new(&options)
     }
 
     /// The options a database of this configuration is opened with.

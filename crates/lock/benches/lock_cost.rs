@@ -11,12 +11,12 @@
 //! under any other command a few rounds run to show that it works.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -28,7 +28,7 @@ const KEYS: usize = 10;
 const TABLE: Name = Name::table(1);
 
 struct Bench {
-    locks: Any,
+    locks: AnyManager,
     worker: Worker,
     owner: Owner,
     hasher: KeyHasher,
@@ -38,7 +38,7 @@ impl Bench {
     fn take(&mut self, name: Name, mode: Mode) {
         let reply = self
             .locks
-            .request(&self.worker, &mut self.owner, name, mode, Patience::Refuse);
+            .request(&self.worker, &mut self.owner, name, mode, WaitMode::Refuse);
         assert!(matches!(black_box(reply), Reply::Granted | Reply::Held));
     }
 
@@ -99,10 +99,10 @@ fn main() {
         "{:<18}{:>24}{:>24}{:>24}{:>24}",
         "", "point", "point, cached", "re-ask", "hot"
     );
-    let mut pairs = vec![(Kind::Reference, latch::Kind::Parking)];
-    for kind in Kind::ALL
+    let mut pairs = vec![(ManagerKind::Reference, latch::Kind::Parking)];
+    for kind in ManagerKind::ALL
         .into_iter()
-        .filter(|kind| *kind != Kind::Reference)
+        .filter(|kind| *kind != ManagerKind::Reference)
     {
         pairs.extend(latch::Kind::PLAIN.map(|latch| (kind, latch)));
     }
@@ -110,7 +110,7 @@ fn main() {
         let mut options = Options::default();
         (options.kind, options.latch) = (kind, latch);
         let workers = Workers::with_seed(1);
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let owner = locks.owner();
         let hasher = KeyHasher::new(1);
         let mut bench = Bench {

@@ -22,12 +22,12 @@
 //! twenty, in so many transactions, divided by ten.
 
 use foxton_lock::{
-    any::{Any, Options},
+    any::{AnyManager, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::{Owner, Scan},
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::time::Duration;
@@ -38,7 +38,12 @@ const BELOW: u64 = 1_000_000;
 const STRANGERS: u64 = 50_000;
 
 #[inline(never)]
-fn measured<const KEYS: usize>(locks: &Any, worker: &Worker, owner: &mut Owner, names: &[Name]) {
+fn measured<const KEYS: usize>(
+    locks: &AnyManager,
+    worker: &Worker,
+    owner: &mut Owner,
+    names: &[Name],
+) {
     for names in names.chunks_exact(KEYS) {
         owner.begin();
         ask(locks, worker, owner, Name::table(1), Mode::IS);
@@ -51,14 +56,14 @@ fn measured<const KEYS: usize>(locks: &Any, worker: &Worker, owner: &mut Owner, 
 
 /// As the engine does.
 #[inline(always)]
-fn ask(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
-    let reply = locks.request(worker, owner, name, mode, Patience::Wait);
+fn ask(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+    let reply = locks.request(worker, owner, name, mode, WaitMode::Wait);
     assert!(matches!(reply, Reply::Granted));
 }
 
 #[inline(never)]
 fn measured_scans<const KEYS: usize>(
-    locks: &Any,
+    locks: &AnyManager,
     worker: &Worker,
     owner: &mut Owner,
     names: &[Name],
@@ -69,7 +74,7 @@ fn measured_scans<const KEYS: usize>(
         let mut scan = Scan::new();
         ask(locks, worker, owner, Name::table(1), Mode::IS);
         for &name in names {
-            let patience = Patience::Wait;
+            let patience = WaitMode::Wait;
             let reply = locks.request_in_scan(worker, owner, &mut scan, name, mode, patience);
             assert!(matches!(reply, Reply::Granted));
         }
@@ -79,7 +84,7 @@ fn measured_scans<const KEYS: usize>(
 
 #[inline(never)]
 fn measured_skips<const KEYS: usize>(
-    locks: &Any,
+    locks: &AnyManager,
     worker: &Worker,
     owner: &mut Owner,
     names: &[Name],
@@ -88,7 +93,7 @@ fn measured_skips<const KEYS: usize>(
         owner.begin();
         ask(locks, worker, owner, Name::table(1), Mode::IX);
         for &name in names {
-            let reply = locks.request(worker, owner, name, Mode::X, Patience::Skip);
+            let reply = locks.request(worker, owner, name, Mode::X, WaitMode::Skip);
             assert!(!matches!(reply, Reply::Granted | Reply::Held));
         }
         locks.release_all(worker, owner);
@@ -120,7 +125,7 @@ fn measure<const KEYS: usize>() {
     }
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    let locks = Any::new(&options);
+    let locks = AnyManager::new(&options);
     let mut owner = locks.owner();
     let hasher = KeyHasher::new(1);
     let name = |number: u64| match case.as_str() {

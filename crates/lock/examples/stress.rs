@@ -2,7 +2,7 @@
 //! `cargo run --release -p foxton-lock --example stress -- --seconds 60 --threads 512 --keys 64`.
 //! With `--locks staged` all the time goes to one manager, with `--latch elided:rtm,elided:hle` to those over these latches.
 
-use foxton_lock::any::{Inheritance, Kind, Options};
+use foxton_lock::any::{Inheritance, ManagerKind, Options};
 use foxton_sync::latch;
 use std::{fmt::Display, str::FromStr, time::Duration};
 
@@ -52,13 +52,13 @@ fn main() {
     );
     let mut pairs = Vec::new();
     let latches = named("--latch", &latch::Kind::ALL);
-    for kind in named("--locks", &Kind::ALL) {
+    for kind in named("--locks", &ManagerKind::ALL) {
         match kind {
             // It has a mutex of its own, whatever latch is asked for.
-            Kind::Reference if latches.contains(&latch::Kind::Parking) => {
+            ManagerKind::Reference if latches.contains(&latch::Kind::Parking) => {
                 pairs.push((kind, latch::Kind::Parking));
             }
-            Kind::Reference => {}
+            ManagerKind::Reference => {}
             kind => pairs.extend(latches.iter().map(|&latch| (kind, latch))),
         }
     }

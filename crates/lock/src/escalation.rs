@@ -35,10 +35,10 @@ use crate::{
     name::{Class, Name},
     owner::{
         Owner,
-        memory_limits::{LOCK_BYTES, Limits},
+        memory_limits::{LOCK_BYTES, MemoryLimits},
         owner_table::add,
     },
-    request::{Blocker, OwnerId, Patience, Refusal, Reply},
+    request::{Blocker, OwnerId, Refusal, Reply, WaitMode},
 };
 use foxton_sync::{
     site::{Component, Pattern, Site},
@@ -56,12 +56,12 @@ const SAMPLE: usize = 256;
 
 /// What an owner holds of one table: entries of its lists, not keys.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tally {
+struct KeyCounts {
     shared: u32,
     others: u32,
 }
 
-impl Tally {
+impl KeyCounts {
     fn all(self) -> u32 {
         self.shared + self.others
     }
@@ -69,15 +69,15 @@ impl Tally {
 
 /// Which limits are passed.
 #[derive(Debug, Clone, Copy)]
-struct Passed {
+struct ExceededLimits {
     keys: bool,
     owner: bool,
     total: bool,
 }
 
-impl Passed {
+impl ExceededLimits {
     /// Publishes what `owner` has, and compares.
-    fn by(worker: &Worker, owner: &mut Owner, limits: &Limits) -> Self {
+    fn by(worker: &Worker, owner: &mut Owner, limits: &MemoryLimits) -> Self {
         let bytes = owner.lock_bytes();
         let mut total = bytes;
         if limits.total_bytes < usize::MAX {
@@ -113,18 +113,18 @@ pub(crate) fn look(
     let limits = *owner.registry().limits();
     // Not again on the way: what follows asks, too.
     owner.look_after(u32::MAX);
-    let mut passed = Passed::by(worker, owner, &limits);
+    let mut passed = ExceededLimits::by(worker, owner, &limits);
     let may_try = owner.may_escalate();
     let mut refusal = None;
     if passed.total || ((passed.keys || passed.owner) && may_try) {
-        let attempt = Attempt {
+        let attempt = EscalationAttempt {
             manager,
             worker,
             limits: &limits,
         };
         let for_bytes = passed.bytes();
         refusal = attempt.run(owner, passed);
-        passed = Passed::by(worker, owner, &limits);
+        passed = ExceededLimits::by(worker, owner, &limits);
         // In proportion to what has to be looked through each time.
         let held = owner.entry_count();
         owner.put_off_escalation(match (&refusal, for_bytes) {
@@ -156,16 +156,16 @@ pub(crate) fn look(
 }
 
 /// An owner that has come to a limit.
-struct Attempt<'a> {
+struct EscalationAttempt<'a> {
     manager: &'a dyn LockManager,
     worker: &'a Worker,
-    limits: &'a Limits,
+    limits: &'a MemoryLimits,
 }
 
-impl Attempt<'_> {
+impl EscalationAttempt<'_> {
     /// Has the fullest tables, until no limit is passed. What stood in the way, if something did.
-    fn run(&self, owner: &mut Owner, passed: Passed) -> Option<Box<Refusal>> {
-        let mut tables: Vec<(Name, Tally)> = tally(owner).into_iter().collect();
+    fn run(&self, owner: &mut Owner, passed: ExceededLimits) -> Option<Box<Refusal>> {
+        let mut tables: Vec<(Name, KeyCounts)> = tally(owner).into_iter().collect();
         tables.sort_by_key(|(_, tally)| std::cmp::Reverse(tally.all()));
         let (mut passed, mut refusal) = (passed, None);
         for (table, mut tally) in tables {
@@ -179,7 +179,7 @@ impl Attempt<'_> {
                         break;
                     }
                 }
-                passed = Passed::by(self.worker, owner, self.limits);
+                passed = ExceededLimits::by(self.worker, owner, self.limits);
                 if tally.all() == before {
                     break;
                 }
@@ -193,9 +193,9 @@ impl Attempt<'_> {
         &self,
         owner: &mut Owner,
         table: Name,
-        tally: Tally,
-        passed: Passed,
-    ) -> Result<Tally, Option<Box<Refusal>>> {
+        tally: KeyCounts,
+        passed: ExceededLimits,
+    ) -> Result<KeyCounts, Option<Box<Refusal>>> {
         let Some(held) = owner.held_mode(table) else {
             return Err(None); // Whoever does not lock parents is not to be protected by one.
         };
@@ -210,7 +210,7 @@ impl Attempt<'_> {
                 false => Mode::X,
             };
             let (manager, worker) = (self.manager, self.worker);
-            match manager.request(worker, owner, table, mode, Patience::Refuse) {
+            match manager.request(worker, owner, table, mode, WaitMode::Refuse) {
                 Reply::Granted | Reply::Held => {
                     owner.note_whole_table();
                     add(&owner.record().room.escalations, 1);
@@ -219,7 +219,7 @@ impl Attempt<'_> {
                     add(&owner.record().room.escalations_refused, 1);
                     return Err(Some(refusal));
                 }
-                Reply::Waiting | Reply::Passed => unreachable!("it is refused instead"),
+                Reply::Waiting | Reply::Skipped => unreachable!("it is refused instead"),
             }
         }
         self.trade(owner, table);
@@ -242,14 +242,14 @@ impl Attempt<'_> {
 
     /// How many more keys it may have before it looks at its tables again.
     fn slack(&self, owner: &Owner) -> u32 {
-        let fullest = tally(owner).into_values().map(Tally::all).max();
+        let fullest = tally(owner).into_values().map(KeyCounts::all).max();
         self.limits.keys.saturating_sub(fullest.unwrap_or(0))
     }
 }
 
 /// What an owner holds of each table.
-fn tally(owner: &Owner) -> BTreeMap<Name, Tally> {
-    let mut tables = BTreeMap::<Name, Tally>::new();
+fn tally(owner: &Owner) -> BTreeMap<Name, KeyCounts> {
+    let mut tables = BTreeMap::<Name, KeyCounts>::new();
     for (name, mode) in owner.entries() {
         if let Some(table) = name.parent() {
             let tally = tables.entry(table).or_default();
@@ -262,7 +262,7 @@ fn tally(owner: &Owner) -> BTreeMap<Name, Tally> {
     tables
 }
 
-fn tally_of(owner: &Owner, table: Name) -> Tally {
+fn tally_of(owner: &Owner, table: Name) -> KeyCounts {
     tally(owner).remove(&table).unwrap_or_default()
 }
 

@@ -2,12 +2,12 @@
 //! was of everything.
 
 pub use crate::owner::owner_table::WAIT_BUCKETS;
-pub use crate::owner::wait_stats::{HotName, Usage};
+pub use crate::owner::wait_stats::{ContendedName, WaitUsage};
 use crate::{
     mode::Mode,
     name::Name,
-    owner::{owner_table::Registry, wait_stats::Totals},
-    request::{Label, Member, OwnerId, Reason},
+    owner::{owner_table::OwnerTable, wait_stats::Totals},
+    request::{CycleMember, OwnerId, OwnerLabel, RefusalReason},
 };
 use foxton_sync::shim::{Ordering, lock};
 
@@ -19,9 +19,9 @@ use std::{
 /// Every queue of a manager. Each queue is consistent in itself; two queues may be a moment apart.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Snapshot {
+pub struct LockSnapshot {
     /// Names that somebody holds, in their order.
-    pub queues: Vec<Queue>,
+    pub queues: Vec<LockQueue>,
     /// Whether there was more than was asked for.
     pub left_out: bool,
 }
@@ -29,23 +29,23 @@ pub struct Snapshot {
 /// One name, who holds it and who waits for it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Queue {
+pub struct LockQueue {
     /// The name.
     pub name: Name,
     /// Who holds it, in no particular order.
-    pub holders: Vec<Entry>,
+    pub holders: Vec<QueueEntry>,
     /// Who waits, first come first. A conversion also stands among the holders, with what it has.
-    pub waiters: Vec<Entry>,
+    pub waiters: Vec<QueueEntry>,
 }
 
 /// A holder or a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Entry {
+pub struct QueueEntry {
     /// Who.
     pub owner: OwnerId,
     /// What people call it.
-    pub label: Label,
+    pub label: OwnerLabel,
     /// What it holds, or would hold if granted.
     pub mode: Mode,
     /// How long ago its transaction began, to within a clock tick.
@@ -54,8 +54,8 @@ pub struct Entry {
     pub waited: Duration,
 }
 
-impl Entry {
-    pub(crate) fn new(registry: &Registry, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
+impl QueueEntry {
+    pub(crate) fn new(registry: &OwnerTable, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
         let (label, age) = registry.describe(owner);
         Self {
             owner,
@@ -70,7 +70,7 @@ impl Entry {
 /// One edge of the wait-for graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Edge {
+pub struct WaitForEdge {
     /// Who waits.
     pub waiter: OwnerId,
     /// For whom.
@@ -81,8 +81,8 @@ pub struct Edge {
     pub holds: bool,
 }
 
-impl Snapshot {
-    pub(crate) fn new(mut queues: Vec<Queue>) -> Self {
+impl LockSnapshot {
+    pub(crate) fn new(mut queues: Vec<LockQueue>) -> Self {
         queues.sort_by_key(|queue| queue.name);
         Self {
             queues,
@@ -93,7 +93,7 @@ impl Snapshot {
     /// Keeps the queues in which somebody waits, the longest wait first, and of the others as many
     /// as come to `most` holders and waiters together.
     pub(crate) fn shortened(mut self, most: usize) -> Self {
-        let longest = |queue: &Queue| queue.waiters.iter().map(|waiter| waiter.waited).max();
+        let longest = |queue: &LockQueue| queue.waiters.iter().map(|waiter| waiter.waited).max();
         self.queues
             .sort_by_key(|queue| (std::cmp::Reverse(longest(queue)), queue.name));
         let mut room = most;
@@ -113,7 +113,7 @@ impl Snapshot {
     }
 
     /// Without the holders for whom `shown` says no, and the names that nobody else holds or awaits.
-    pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &Entry) -> bool) {
+    pub(crate) fn retain_holders(&mut self, shown: impl Fn(Name, &QueueEntry) -> bool) {
         for queue in &mut self.queues {
             let name = queue.name;
             queue.holders.retain(|holder| shown(name, holder));
@@ -123,7 +123,7 @@ impl Snapshot {
     }
 
     /// The queue of `name`, if anybody holds it.
-    pub fn queue(&self, name: Name) -> Option<&Queue> {
+    pub fn queue(&self, name: Name) -> Option<&LockQueue> {
         let at = self
             .queues
             .binary_search_by_key(&name, |queue| queue.name)
@@ -133,13 +133,13 @@ impl Snapshot {
 
     /// Who waits for whom, by the rules of granting: for holders of an incompatible mode, and for
     /// earlier waiters of one.
-    pub fn edges(&self) -> Vec<Edge> {
-        self.queues.iter().flat_map(Queue::edges).collect()
+    pub fn edges(&self) -> Vec<WaitForEdge> {
+        self.queues.iter().flat_map(LockQueue::edges).collect()
     }
 
     /// Waiters over all queues, with the names they wait for, the longest wait first.
-    pub fn waits(&self) -> Vec<(Name, &Entry)> {
-        let waiters = |queue: &'_ Queue| queue.waiters.len();
+    pub fn waits(&self) -> Vec<(Name, &QueueEntry)> {
+        let waiters = |queue: &'_ LockQueue| queue.waiters.len();
         let mut waits = Vec::with_capacity(self.queues.iter().map(waiters).sum());
         for queue in &self.queues {
             waits.extend(queue.waiters.iter().map(|waiter| (queue.name, waiter)));
@@ -149,7 +149,7 @@ impl Snapshot {
     }
 }
 
-impl Queue {
+impl LockQueue {
     /// A name that nobody holds yet.
     pub(crate) fn new(name: Name) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Queue {
         }
     }
 
-    fn edges(&self) -> Vec<Edge> {
+    fn edges(&self) -> Vec<WaitForEdge> {
         let mut edges = Vec::new();
         for (at, waiter) in self.waiters.iter().enumerate() {
             let ahead = self.waiters[..at].iter().map(|earlier| (earlier, false));
@@ -171,7 +171,7 @@ impl Queue {
             let blocking = all.filter(|(other, _)| {
                 other.owner != waiter.owner && !other.mode.compatible(waiter.mode)
             });
-            edges.extend(blocking.map(|(other, holds)| Edge {
+            edges.extend(blocking.map(|(other, holds)| WaitForEdge {
                 waiter: waiter.owner,
                 blocker: other.owner,
                 name: self.name,
@@ -182,14 +182,14 @@ impl Queue {
     }
 }
 
-impl fmt::Display for Snapshot {
+impl fmt::Display for LockSnapshot {
     /// One block for each name, as in `docs/locking.md`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for queue in &self.queues {
             writeln!(f, "{}", queue.name)?;
             for (what, entries) in [("holds", &queue.holders), ("waits", &queue.waiters)] {
                 for entry in entries {
-                    let Entry {
+                    let QueueEntry {
                         owner, label, mode, ..
                     } = entry;
                     write!(f, "  {what} {mode:<8} {owner} {label}")?;
@@ -207,14 +207,14 @@ impl fmt::Display for Snapshot {
 /// A cycle of waits that was found, and who gave way.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct DeadlockReport {
+pub struct DeadlockCycle {
     /// When it was found.
     pub at: SystemTime,
     /// Each member waits for the next, the last for the first.
-    pub cycle: Vec<Member>,
+    pub cycle: Vec<CycleMember>,
 }
 
-impl fmt::Display for DeadlockReport {
+impl fmt::Display for DeadlockCycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "a deadlock of {}:", self.cycle.len())?;
         self.cycle
@@ -228,7 +228,7 @@ impl fmt::Display for DeadlockReport {
 /// Locks of transactions that have not ended are not among the acquisitions yet.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct LockStats {
     /// Names that came to be held.
     pub acquisitions: u64,
     /// Requests for what was held already.
@@ -260,16 +260,16 @@ pub struct Stats {
     /// Bucket `i` counts waits of less than 2^i microseconds that are in no earlier bucket.
     pub wait_histogram: [u64; WAIT_BUCKETS],
     /// What became of locks that could be inherited.
-    pub inheritance: Inheritance,
+    pub inheritance: InheritanceStats,
     /// Memory of heads, queues and records, an estimate in bytes.
     pub memory_bytes: usize,
     /// What waiting cost by table, most time waited first: [`Name::table`], or
     /// [`Name::advisory`] of 0 for all advisory names together.
-    pub tables: Vec<(Name, Usage)>,
+    pub tables: Vec<(Name, WaitUsage)>,
     /// What waiting cost by label, most time waited first.
-    pub labels: Vec<(Label, Usage)>,
+    pub labels: Vec<(OwnerLabel, WaitUsage)>,
     /// The names that cost most time waited, that first.
-    pub hot_names: Vec<HotName>,
+    pub hot_names: Vec<ContendedName>,
 }
 
 /// What became of the locks of tables that a transaction could have left to the next one at its
@@ -277,7 +277,7 @@ pub struct Stats {
 /// inherited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Inheritance {
+pub struct InheritanceStats {
     /// Released at the end of their transaction, since there was no contention for them.
     pub cold: u64,
     /// Hot, and released at the end of their transaction, since somebody waited for them.
@@ -294,9 +294,9 @@ pub struct Inheritance {
     pub revoked: u64,
 }
 
-impl Stats {
+impl LockStats {
     /// Sums what the owners of `registry` counted.
-    pub(crate) fn sum(registry: &Registry, table_bytes: usize) -> Self {
+    pub(crate) fn sum(registry: &OwnerTable, table_bytes: usize) -> Self {
         let mut stats = Self {
             memory_bytes: registry.memory_bytes() + table_bytes,
             ..Self::default()
@@ -308,15 +308,15 @@ impl Stats {
             stats.inheritance.revoked += lock(&record.estate).revoked;
             // Relaxed: sums of counts that go on meanwhile.
             let refused =
-                |reason: Reason| counters.refusals[reason as usize].load(Ordering::Relaxed);
+                |reason: RefusalReason| counters.refusals[reason as usize].load(Ordering::Relaxed);
             stats.acquisitions += counters.acquisitions.load(Ordering::Relaxed);
             stats.re_asks += counters.re_asks.load(Ordering::Relaxed);
             stats.wait_micros += counters.wait_micros.load(Ordering::Relaxed);
-            stats.busy += refused(Reason::Busy);
-            stats.timeouts += refused(Reason::TimedOut);
-            stats.deadlocks += refused(Reason::Deadlock);
-            stats.cancelled += refused(Reason::Cancelled);
-            stats.full += refused(Reason::Full);
+            stats.busy += refused(RefusalReason::Busy);
+            stats.timeouts += refused(RefusalReason::TimedOut);
+            stats.deadlocks += refused(RefusalReason::Deadlock);
+            stats.cancelled += refused(RefusalReason::Cancelled);
+            stats.full += refused(RefusalReason::Full);
             stats.escalations += record.room.escalations.load(Ordering::Relaxed);
             stats.escalations_refused += record.room.escalations_refused.load(Ordering::Relaxed);
             stats.traded += record.room.traded.load(Ordering::Relaxed);

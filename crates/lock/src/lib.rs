@@ -12,7 +12,7 @@
 //! | an [`Owner`](owner::Owner) | what is kept for one transaction, used again for the next | what it holds, in order |
 //! | a [`Worker`](foxton_sync::worker::Worker) | everything per thread, passed explicitly | no globals, no thread-locals |
 //!
-//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`Any`](any::Any) is whichever
+//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`AnyManager`](any::Any) is whichever
 //! manager keeps it for you, chosen when it is opened.
 //!
 //! # In somebody else's engine
@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use foxton_lock::{
-//!     any::{Any, Options},
+//!     any::{AnyManager, Options},
 //!     manager::LockManager,
 //!     mode::Mode,
 //!     name::{KeyHasher, Name},
@@ -35,7 +35,7 @@
 //! const ACCOUNTS: u32 = 1;
 //!
 //! struct Store {
-//!     locks: Any,
+//!     locks: AnyManager,
 //!     hasher: KeyHasher,
 //!     accounts: Mutex<BTreeMap<u64, i64>>,
 //! }
@@ -82,7 +82,7 @@
 //! }
 //!
 //! let store = Store {
-//!     locks: Any::new(&Options::default()),
+//!     locks: AnyManager::new(&Options::default()),
 //!     hasher: KeyHasher::new(7),
 //!     accounts: Mutex::new(BTreeMap::from([(1, 100), (2, 100)])),
 //! };
@@ -106,21 +106,21 @@
 //!
 //! # Without blocking
 //!
-//! [`request`](manager::LockManager::request) never sleeps. When it answers `Waiting`, a thread calls
+//! [`request`](manager::LockManager::request) never sleeps. When it answers `WaitInfo`, a thread calls
 //! `wait`, a task returns what `poll_wait` says, and whoever changes its mind calls `cancel`, which
 //! leaves no trace:
 //!
 //! ```
-//! use foxton_lock::{any::{Any, Options}, manager::LockManager, mode::Mode, name::Name};
-//! use foxton_lock::request::{Patience, Reply};
+//! use foxton_lock::{any::{AnyManager, Options}, manager::LockManager, mode::Mode, name::Name};
+//! use foxton_lock::request::{WaitMode, Reply};
 //! use foxton_sync::worker::Workers;
 //!
-//! let locks = Any::new(&Options::default());
+//! let locks = AnyManager::new(&Options::default());
 //! let worker = Workers::new().worker();
 //! let (mut one, mut other) = (locks.owner(), locks.owner());
 //! let job = Name::advisory(42);
 //! assert!(locks.try_lock(&worker, &mut one, job, Mode::X).is_held());
-//! let reply = locks.request(&worker, &mut other, job, Mode::X, Patience::Wait);
+//! let reply = locks.request(&worker, &mut other, job, Mode::X, WaitMode::Wait);
 //! assert!(matches!(reply, Reply::Waiting));
 //! println!("{}", locks.inspect(&worker));
 //! locks.cancel(&worker, &mut other);

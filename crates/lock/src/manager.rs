@@ -1,11 +1,11 @@
 //! The contract of lock managers.
 
 use crate::{
-    inspect::{DeadlockReport, Snapshot, Stats},
+    inspect::{DeadlockCycle, LockSnapshot, LockStats},
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, Scan, WaitTicket},
-    request::{Outcome, Patience, Reason, Reply},
+    owner::{LockSavepoint, Owner, Scan, WaitTicket},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{park::WAKING, worker::Worker};
 use std::{
@@ -29,7 +29,7 @@ use std::{
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
 ///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
 ///   awake, new requests overtake each other, but each is overtaken so many times at most
-///   ([`Kind::overtaken_at_most`](crate::any::Kind::overtaken_at_most)).
+///   ([`ManagerKind::overtaken_at_most`](crate::any::Kind::overtaken_at_most)).
 /// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
@@ -60,7 +60,7 @@ pub trait LockManager: Send + Sync + Debug {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply;
 
     /// As [`request`](Self::request), for a key that a scan has come to. Managers that can do with
@@ -77,7 +77,7 @@ pub trait LockManager: Send + Sync + Debug {
         _scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         self.request(worker, owner, name, mode, patience)
     }
@@ -106,24 +106,24 @@ pub trait LockManager: Send + Sync + Debug {
     /// Ends a wait from outside, as timed out or cancelled, and says whether it was this call that
     /// ended it. If not, it has ended otherwise: what was granted is granted for good, whether who waited has seen it
     /// or not. Who waits learns of it by `wait` or `poll_wait`.
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool;
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool;
 
     /// Gives back `name`, whatever its mode. `false` if it was not held.
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool;
 
     /// Gives back all that was acquired since `savepoint`, the latest first. What was held before
     /// and converted since keeps its stronger mode.
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint);
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint);
 
     /// Gives back all that `owner` holds, and wakes whoever can now go on.
     fn release_all(&self, worker: &Worker, owner: &mut Owner);
 
     /// Who holds and awaits what. Looks at one queue after the other and never stops the world.
-    fn inspect(&self, worker: &Worker) -> Snapshot;
+    fn inspect(&self, worker: &Worker) -> LockSnapshot;
 
     /// As [`inspect`](Self::inspect), but no more than about `most` holders and waiters: first the
     /// names that somebody waits for, the longest wait first, then some of the others.
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.inspect(worker).shortened(most)
     }
 
@@ -134,10 +134,10 @@ pub trait LockManager: Send + Sync + Debug {
     }
 
     /// The most recent deadlocks, up to 64, the latest last.
-    fn deadlocks(&self) -> Vec<DeadlockReport>;
+    fn deadlocks(&self) -> Vec<DeadlockCycle>;
 
     /// How much there was of everything.
-    fn stats(&self, worker: &Worker) -> Stats;
+    fn stats(&self, worker: &Worker) -> LockStats;
 
     /// Panics if an invariant of the manager is broken. Slow; for tests and simulation.
     fn verify(&self, worker: &Worker);
@@ -153,14 +153,14 @@ pub trait LockManager: Send + Sync + Debug {
         let slept = parker.wait(wait.ticket, deadline);
         let verdict = slept.unwrap_or_else(|| {
             // Whether we end the wait or somebody else just did: it has ended now.
-            self.end_wait(worker, wait, Reason::TimedOut);
+            self.end_wait(worker, wait, RefusalReason::TimedOut);
             let verdict = parker.verdict(wait.ticket);
             verdict.expect("an ended wait has a verdict")
         });
         owner.settle(verdict)
     }
 
-    /// The outcome of the wait of `owner`, or `Pending` with the task registered to be woken. For a
+    /// The outcome of the wait of `owner`, or `PendingWait` with the task registered to be woken. For a
     /// deadline, have a timer call [`end_wait`](Self::end_wait) with the owner's ticket.
     fn poll_wait(
         &self,
@@ -184,22 +184,22 @@ pub trait LockManager: Send + Sync + Debug {
         mode: Mode,
         deadline: Option<Instant>,
     ) -> Outcome {
-        match self.request(worker, owner, name, mode, Patience::Wait) {
+        match self.request(worker, owner, name, mode, WaitMode::Wait) {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
             Reply::Refused(refusal) => Outcome::Refused(refusal),
             Reply::Waiting => self.wait(worker, owner, deadline),
-            Reply::Passed => unreachable!("a request that is to wait is not passed over"),
+            Reply::Skipped => unreachable!("a request that is to wait is not passed over"),
         }
     }
 
     /// Asks for `name` in `mode` and does not wait.
     fn try_lock(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> Outcome {
-        match self.request(worker, owner, name, mode, Patience::Refuse) {
+        match self.request(worker, owner, name, mode, WaitMode::Refuse) {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
             Reply::Refused(refusal) => Outcome::Refused(refusal),
-            Reply::Waiting | Reply::Passed => unreachable!("it is refused instead"),
+            Reply::Waiting | Reply::Skipped => unreachable!("it is refused instead"),
         }
     }
 }
@@ -233,7 +233,7 @@ macro_rules! forward {
             &self,
             worker: &foxton_sync::worker::Worker,
             ticket: $crate::owner::WaitTicket,
-            reason: $crate::request::Reason,
+            reason: $crate::request::RefusalReason,
         ) -> bool {
             self.$($to)+.end_wait(worker, ticket, reason)
         }
@@ -273,7 +273,7 @@ macro_rules! forward {
             &self,
             worker: &foxton_sync::worker::Worker,
             owner: &mut $crate::owner::Owner,
-            savepoint: $crate::owner::Savepoint,
+            savepoint: $crate::owner::LockSavepoint,
         ) {
             self.$($to)+.release_since(worker, owner, savepoint);
         }
@@ -292,7 +292,7 @@ macro_rules! forward {
         fn inspect(
             &self,
             worker: &foxton_sync::worker::Worker,
-        ) -> $crate::inspect::Snapshot {
+        ) -> $crate::inspect::LockSnapshot {
             self.$($to)+.inspect(worker)
         }
     };
@@ -301,7 +301,7 @@ macro_rules! forward {
             &self,
             worker: &foxton_sync::worker::Worker,
             most: usize,
-        ) -> $crate::inspect::Snapshot {
+        ) -> $crate::inspect::LockSnapshot {
             self.$($to)+.look(worker, most)
         }
     };
@@ -314,7 +314,7 @@ macro_rules! forward {
         }
     };
     (@deadlocks ($($to:tt)+)) => {
-        fn deadlocks(&self) -> Vec<$crate::inspect::DeadlockReport> {
+        fn deadlocks(&self) -> Vec<$crate::inspect::DeadlockCycle> {
             self.$($to)+.deadlocks()
         }
     };
@@ -322,7 +322,7 @@ macro_rules! forward {
         fn stats(
             &self,
             worker: &foxton_sync::worker::Worker,
-        ) -> $crate::inspect::Stats {
+        ) -> $crate::inspect::LockStats {
             self.$($to)+.stats(worker)
         }
     };

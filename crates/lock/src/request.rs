@@ -54,14 +54,14 @@ impl fmt::Debug for OwnerId {
 }
 
 /// What people call a transaction: `"transfer"`. Empty if nobody named it.
-pub type Label = Cow<'static, str>;
+pub type OwnerLabel = Cow<'static, str>;
 
 /// Whether a request that cannot be granted at once becomes a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitMode {
     /// It is refused, and leaves no trace.
     Refuse,
-    /// It is passed over ([`Reply::Passed`]), and leaves no trace. Who stood in the way is not told: for
+    /// It is passed over ([`Reply::Skipped`]), and leaves no trace. Who stood in the way is not told: for
     /// those who pass over what is locked, many names in a row, and would not read it.
     Skip,
     /// It waits in the queue.
@@ -80,7 +80,7 @@ pub enum Reply {
     /// `wait`, `poll_wait` or `cancel`.
     Waiting,
     /// Nothing has changed: somebody is in the way of a request that was to be passed over then.
-    Passed,
+    Skipped,
     /// Nothing has changed.
     Refused(Box<Refusal>),
 }
@@ -118,7 +118,7 @@ impl Outcome {
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RefusalReason {
     /// It could not be granted at once and was not to wait.
     Busy,
     /// Its deadline passed.
@@ -132,12 +132,12 @@ pub enum Reason {
     Full,
 }
 
-impl Reason {
+impl RefusalReason {
     /// How many there are.
     pub(crate) const COUNT: usize = Self::Full as usize + 1;
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Busy => "busy",
@@ -154,7 +154,7 @@ impl fmt::Display for Reason {
 #[non_exhaustive]
 pub struct Refusal {
     /// Why.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// What was asked for.
     pub name: Name,
     /// In which mode the owner would have held it: for a conversion, the supremum.
@@ -164,11 +164,11 @@ pub struct Refusal {
     /// Who stood in the way at that moment: holders in an incompatible mode, then earlier waiters.
     pub blockers: Vec<Blocker>,
     /// The cycle, if this was a deadlock: each member waits for the next, the last for the first.
-    pub cycle: Vec<Member>,
+    pub cycle: Vec<CycleMember>,
 }
 
 impl Refusal {
-    pub(crate) fn new(reason: Reason, name: Name, mode: Mode) -> Self {
+    pub(crate) fn new(reason: RefusalReason, name: Name, mode: Mode) -> Self {
         let waited = Duration::ZERO;
         Self {
             reason,
@@ -225,14 +225,14 @@ pub struct Blocker {
     /// Who.
     pub owner: OwnerId,
     /// What people call it.
-    pub label: Label,
+    pub label: OwnerLabel,
     /// The mode it holds, or waits for.
     pub mode: Mode,
     /// How long ago its transaction began, to within a clock tick.
     pub age: Duration,
     /// Whether it waits itself, earlier in the same queue, rather than holds.
     pub waiting: bool,
-    /// How many locks it holds, about, if it stands in the way because it holds many ([`Reason::Full`]);
+    /// How many locks it holds, about, if it stands in the way because it holds many ([`RefusalReason::Full`]);
     /// otherwise 0.
     pub locks: usize,
 }
@@ -240,7 +240,7 @@ pub struct Blocker {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.waiting { "waits for" } else { "holds" };
-        write!(f, "{} {verb} ", Called(self.owner, &self.label))?;
+        write!(f, "{} {verb} ", OwnerDisplay(self.owner, &self.label))?;
         match self.locks {
             0 => write!(f, "{}", self.mode)?,
             locks => write!(f, "{locks} locks")?,
@@ -252,11 +252,11 @@ impl fmt::Display for Blocker {
 /// One transaction of a cycle of waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Member {
+pub struct CycleMember {
     /// Who.
     pub owner: OwnerId,
     /// What people call it.
-    pub label: Label,
+    pub label: OwnerLabel,
     /// How long ago its transaction began, to within a clock tick.
     pub age: Duration,
     /// How many locks it held.
@@ -271,13 +271,13 @@ pub struct Member {
     pub victim: bool,
 }
 
-impl fmt::Display for Member {
+impl fmt::Display for CycleMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, &|name| name.to_string())
     }
 }
 
-impl Member {
+impl CycleMember {
     /// As it is displayed, with names as `call` calls them.
     pub fn with_names(&self, call: &dyn Fn(Name) -> String) -> String {
         let mut text = String::new();
@@ -297,16 +297,16 @@ impl Member {
         write!(
             f,
             "{} awaits {mode} on {name}",
-            Called(self.owner, &self.label)
+            OwnerDisplay(self.owner, &self.label)
         )?;
         write!(f, ", {how} {} by the next{victim}", self.behind)
     }
 }
 
 /// An owner with its label, where it has one.
-struct Called<'a>(OwnerId, &'a str);
+struct OwnerDisplay<'a>(OwnerId, &'a str);
 
-impl fmt::Display for Called<'_> {
+impl fmt::Display for OwnerDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             "" => write!(f, "owner {}", self.0),
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_who_stood_in_the_way() {
-        let mut refusal = Refusal::new(Reason::Busy, Name::table(3), Mode::X);
+        let mut refusal = Refusal::new(RefusalReason::Busy, Name::table(3), Mode::X);
         refusal.blockers.push(Blocker {
             owner: OwnerId::new(1, 0),
             label: "report".into(),

@@ -5,12 +5,12 @@
 //! polled.
 
 use foxton_lock::{
-    any::{Kind, Options},
+    any::{ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use played::{READ, Table, UPDATE, WRITE};
 use std::{ops::Deref, task::Poll, thread, time::Duration};
@@ -29,7 +29,7 @@ impl Deref for Hot {
 }
 
 impl Hot {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ManagerKind) -> Self {
         Self::of(Table::new(kind))
     }
 
@@ -101,7 +101,7 @@ impl Hot {
 
 #[test]
 fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         for mode in [READ, UPDATE, WRITE] {
             let table = Hot::new(kind);
             let mut asleep = table.asleep();
@@ -116,7 +116,7 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
             };
             // Not by who would share it with others: they would never cease.
             let most = match kind {
-                Kind::Direct if mode == WRITE => kind.overtaken_at_most(),
+                ManagerKind::Direct if mode == WRITE => kind.overtaken_at_most(),
                 _ => 0,
             };
             assert_eq!(passed, most, "{kind}, {mode}");
@@ -135,7 +135,7 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
 fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
     for long in [Duration::ZERO, Duration::MAX] {
         let mut options = Options::tiny();
-        (options.kind, options.passed_for) = (Kind::Direct, long);
+        (options.kind, options.passed_for) = (ManagerKind::Direct, long);
         let table = Hot::of(Table::with(&options));
         let mut asleep = table.asleep();
         // Longer than a tick of the clock.
@@ -164,7 +164,7 @@ fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
 #[test]
 fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
     let mut options = Options::tiny();
-    (options.kind, options.passed_for) = (Kind::Direct, Duration::from_millis(100));
+    (options.kind, options.passed_for) = (ManagerKind::Direct, Duration::from_millis(100));
     let table = Hot::of(Table::with(&options));
     let mut asleep = table.asleep();
     let mut passed = 0;
@@ -188,7 +188,7 @@ fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
 /// A session may hold a number for hours, and ask for it again as soon as it has let go.
 #[test]
 fn numbers_are_had_in_turn() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let table = Hot(Table::new(kind), Name::advisory(7));
         let session = table.holds(Mode::X);
         let mut next = table.waits(Mode::X);
@@ -204,7 +204,7 @@ fn numbers_are_had_in_turn() {
 
 #[test]
 fn who_has_seen_its_lock_keeps_it() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let mut owner = table.asleep();
     assert!(table.is_granted(&mut owner));
     let mut late = table.waits(WRITE);
@@ -217,7 +217,7 @@ fn who_has_seen_its_lock_keeps_it() {
 /// It is first again, and so before those who came after it.
 #[test]
 fn who_was_passed_stands_where_it_stood() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let (mut asleep, mut second) = (table.waits(WRITE), table.waits(READ));
     table.end(first);
@@ -235,7 +235,7 @@ fn who_was_passed_stands_where_it_stood() {
 
 #[test]
 fn what_several_were_granted_is_not_taken_from_them() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let readers = [table.waits(READ), table.waits(READ)];
     table.end(first);
@@ -252,7 +252,7 @@ fn what_several_were_granted_is_not_taken_from_them() {
 /// Nor is a stronger mode taken from who held a weaker one before.
 #[test]
 fn a_conversion_is_neither_passed_nor_passes() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let (mut converts, reader) = (table.holds(READ), table.holds(READ));
     assert!(!table.asks(&mut converts, WRITE));
     table.end(reader);
@@ -274,7 +274,7 @@ fn a_conversion_is_neither_passed_nor_passes() {
 /// Who converts waits for the sleeper, and would wait for whoever took its place.
 #[test]
 fn nobody_passes_a_sleeper_for_whom_a_conversion_waits() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let (first, mut converts) = (table.holds(UPDATE), table.holds(READ));
     let mut asleep = table.waits(UPDATE);
     table.end(first);
@@ -293,7 +293,7 @@ fn nobody_passes_a_sleeper_for_whom_a_conversion_waits() {
 /// Who reads for update passes another that would, and then writes: a conversion waits for holders only.
 #[test]
 fn who_has_passed_another_converts_before_it() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(UPDATE);
     let mut asleep = table.waits(UPDATE);
     table.end(first);
@@ -308,13 +308,13 @@ fn who_has_passed_another_converts_before_it() {
 
 #[test]
 fn who_does_not_wait_does_not_pass() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let mut asleep = table.asleep();
-    for patience in [Patience::Refuse, Patience::Skip] {
+    for patience in [WaitMode::Refuse, WaitMode::Skip] {
         let mut owner = table.owner();
         let reply = table.request(&mut owner, table.1, WRITE, patience);
         assert!(
-            matches!(reply, Reply::Refused(_) | Reply::Passed),
+            matches!(reply, Reply::Refused(_) | Reply::Skipped),
             "{reply:?}"
         );
         table.end(owner);
@@ -328,8 +328,12 @@ fn who_does_not_wait_does_not_pass() {
 #[test]
 fn who_was_passed_and_leaves_leaves_no_trace() {
     for passes in 0..3 {
-        for outcome in [None, Some(Reason::TimedOut), Some(Reason::Cancelled)] {
-            let table = Hot::new(Kind::Direct);
+        for outcome in [
+            None,
+            Some(RefusalReason::TimedOut),
+            Some(RefusalReason::Cancelled),
+        ] {
+            let table = Hot::new(ManagerKind::Direct);
             let mut asleep = table.asleep();
             for _ in 0..passes {
                 table.end(table.holds(WRITE));
@@ -362,9 +366,9 @@ fn who_was_passed_and_leaves_leaves_no_trace() {
 /// nobody would end it any more.
 #[test]
 fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
-    for reason in [Reason::TimedOut, Reason::Cancelled] {
+    for reason in [RefusalReason::TimedOut, RefusalReason::Cancelled] {
         for passes in 0..2 {
-            let table = Hot::new(Kind::Direct);
+            let table = Hot::new(ManagerKind::Direct);
             let asleep = table.asleep();
             for _ in 0..passes {
                 table.end(table.holds(WRITE));
@@ -382,7 +386,7 @@ fn who_was_to_be_woken_without_its_lock_and_has_it_is_passed_no_more() {
 /// from it later.
 #[test]
 fn who_gives_up_what_it_has_not_seen_gives_it_back() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let mut asleep = table.asleep();
     table.locks.cancel(&table.worker, &mut asleep);
     let other = table.holds(WRITE);
@@ -398,7 +402,7 @@ fn who_gives_up_what_it_has_not_seen_gives_it_back() {
 /// Who passes can close a circle later, like anybody else: it is found, and the victim does not pass the other again.
 #[test]
 fn a_circle_through_who_was_passed_is_found_and_closed_once() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let asleep = table.waits_with_the_other();
     table.end(first);
@@ -410,7 +414,7 @@ fn a_circle_through_who_was_passed_is_found_and_closed_once() {
 /// The same where somebody stands between: who passes the first in the line passes both.
 #[test]
 fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let [asleep, behind] = [table.waits(WRITE), table.waits_with_the_other()];
     table.gives_way(first);
@@ -421,7 +425,7 @@ fn a_circle_through_who_stands_behind_a_sleeper_is_closed_once() {
 /// And where the sleeper is not in the line but has the lock, beside the victim.
 #[test]
 fn a_circle_beside_a_sleeper_is_closed_once() {
-    let table = Hot::new(Kind::Direct);
+    let table = Hot::new(ManagerKind::Direct);
     let first = table.holds(WRITE);
     let asleep = table.waits(READ);
     table.end(first);

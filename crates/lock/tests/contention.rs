@@ -2,12 +2,12 @@
 //! when they are not, and nobody for ever last.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::{
@@ -30,13 +30,13 @@ impl Wake for Woken {
 }
 
 struct Table {
-    locks: Any,
+    locks: AnyManager,
     worker: Worker,
     _workers: Workers,
 }
 
 impl Table {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: ManagerKind) -> Self {
         let mut options = Options::tiny();
         options.kind = kind;
         Self::with(&options)
@@ -45,7 +45,7 @@ impl Table {
     fn with(options: &Options) -> Self {
         let workers = Workers::with_seed(1);
         Self {
-            locks: Any::new(options),
+            locks: AnyManager::new(options),
             worker: workers.worker(),
             _workers: workers,
         }
@@ -54,7 +54,7 @@ impl Table {
     /// Over `sharded`, whose thread puts lines in order later than whoever begins to wait looks at them.
     fn of_its_own_thread() -> Self {
         let mut options = Options::tiny();
-        (options.kind, options.own_threads) = (Kind::Sharded, true);
+        (options.kind, options.own_threads) = (ManagerKind::Sharded, true);
         Self::with(&options)
     }
 
@@ -72,7 +72,7 @@ impl Table {
     fn waits(&self, owner: &mut Owner, name: Name, mode: Mode) {
         let reply = self
             .locks
-            .request(&self.worker, owner, name, mode, Patience::Wait);
+            .request(&self.worker, owner, name, mode, WaitMode::Wait);
         assert!(matches!(reply, Reply::Waiting));
         self.locks.verify(&self.worker);
     }
@@ -107,7 +107,7 @@ impl Table {
         let Poll::Ready(Outcome::Refused(refusal)) = polled else {
             return false;
         };
-        refusal.reason == Reason::Deadlock
+        refusal.reason == RefusalReason::Deadlock
     }
 
     fn end(&self, owner: &mut Owner) {
@@ -121,7 +121,7 @@ const READ: Mode = Mode::key(KeyPart::S, GapPart::None);
 
 /// `late` comes last to the hot name and holds another that `behind` of others wait for; one of
 /// those holds a third that one more waits for.
-fn lines(kind: Kind) -> (Vec<String>, bool) {
+fn lines(kind: ManagerKind) -> (Vec<String>, bool) {
     let table = Table::new(kind);
     let t = &table;
     let mut holder = t.owner("holder");
@@ -149,10 +149,10 @@ fn lines(kind: Kind) -> (Vec<String>, bool) {
 
 #[test]
 fn whom_most_wait_for_goes_first() {
-    let (line, late_is_next) = lines(Kind::Sharded);
+    let (line, late_is_next) = lines(ManagerKind::Sharded);
     assert_eq!(line, ["late", "first", "second"]);
     assert!(late_is_next);
-    let (line, late_is_next) = lines(Kind::ShardedArrival);
+    let (line, late_is_next) = lines(ManagerKind::ShardedFifo);
     assert_eq!(line, ["first", "second", "late"]);
     assert!(!late_is_next);
 }
@@ -309,7 +309,7 @@ fn who_goes_first_and_is_in_nobodys_way_goes_at_once() {
 /// A reader that many wait for is put before a writer, and can go at once beside the readers there.
 #[test]
 fn who_can_go_once_it_is_put_first_goes_at_once() {
-    let table = Table::new(Kind::Sharded);
+    let table = Table::new(ManagerKind::Sharded);
     let t = &table;
     let (mut reader, mut writer) = (t.owner("reader"), t.owner("writer"));
     let (mut late, mut behind) = (t.owner("late"), t.owner("behind"));
@@ -330,7 +330,7 @@ fn who_can_go_once_it_is_put_first_goes_at_once() {
 /// Whoever closes a circle has ended it before it goes to sleep, whether or not a thread looks after the order.
 #[test]
 fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
-    for kind in [Kind::Sharded, Kind::ShardedArrival] {
+    for kind in [ManagerKind::Sharded, ManagerKind::ShardedFifo] {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (kind, true);
         let table = Table::with(&options);
@@ -366,7 +366,7 @@ fn a_deadlock_is_over_when_the_request_returns_that_closed_it() {
 /// passed as often as it may be.
 #[test]
 fn a_circle_that_an_order_closes_is_found() {
-    for kind in [Kind::Sharded, Kind::ShardedWorld] {
+    for kind in [ManagerKind::Sharded, ManagerKind::ShardedGlobalLatch] {
         let table = Table::new(kind);
         let t = &table;
         let hasher = KeyHasher::new(1);
@@ -434,7 +434,7 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
     t.granted(&mut reader, key, READ);
     t.granted(&mut scanner, key, Mode::key(KeyPart::None, GapPart::S));
     t.waits(&mut writer, key, Mode::key(KeyPart::X, GapPart::None));
-    for number in 10..10 + Kind::Sharded.overtaken_at_most() {
+    for number in 10..10 + ManagerKind::Sharded.overtaken_at_most() {
         let (mut passes, mut behind) = (t.owner("passes"), t.owner("behind"));
         t.granted(&mut passes, name(number), Mode::X);
         t.waits(&mut behind, name(number), Mode::X);
@@ -473,10 +473,14 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
 /// A deadlock among sleeping threads ends, in the document's form by the detector's own thread, and soon.
 #[test]
 fn a_deadlock_of_sleeping_threads_ends_soon() {
-    for kind in [Kind::Sharded, Kind::ShardedArrival, Kind::ShardedWorld] {
+    for kind in [
+        ManagerKind::Sharded,
+        ManagerKind::ShardedFifo,
+        ManagerKind::ShardedGlobalLatch,
+    ] {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (kind, true);
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let workers = Workers::with_seed(1);
         let both = Barrier::new(2);
         let slowest = Mutex::new(Duration::ZERO);
@@ -515,15 +519,15 @@ fn a_deadlock_of_sleeping_threads_ends_soon() {
 fn a_manager_and_its_thread_come_and_go() {
     for round in 0..200 {
         let mut options = Options::tiny();
-        (options.kind, options.own_threads) = (Kind::Sharded, true);
+        (options.kind, options.own_threads) = (ManagerKind::Sharded, true);
         let workers = Workers::with_seed(round);
-        let (locks, worker) = (Any::new(&options), workers.worker());
+        let (locks, worker) = (AnyManager::new(&options), workers.worker());
         let (mut one, mut two) = (locks.owner(), locks.owner());
         let (a, b) = (Name::advisory(1), Name::advisory(2));
         assert!(locks.try_lock(&worker, &mut one, a, Mode::X).is_held());
         assert!(locks.try_lock(&worker, &mut two, b, Mode::X).is_held());
-        let first = locks.request(&worker, &mut one, b, Mode::X, Patience::Wait);
-        let second = locks.request(&worker, &mut two, a, Mode::X, Patience::Wait);
+        let first = locks.request(&worker, &mut one, b, Mode::X, WaitMode::Wait);
+        let second = locks.request(&worker, &mut two, a, Mode::X, WaitMode::Wait);
         assert!(matches!((first, second), (Reply::Waiting, Reply::Waiting)));
         drop(locks);
         assert!(one.is_waiting() && two.is_waiting());
@@ -547,10 +551,14 @@ fn latched_together(workers: &Workers) -> u64 {
 #[cfg(feature = "account")]
 #[test]
 fn shards_are_latched_together_for_deadlocks_that_stand() {
-    for kind in [Kind::Sharded, Kind::ShardedArrival, Kind::ShardedWorld] {
+    for kind in [
+        ManagerKind::Sharded,
+        ManagerKind::ShardedFifo,
+        ManagerKind::ShardedGlobalLatch,
+    ] {
         let mut options = Options::tiny();
         (options.kind, options.bucket_count) = (kind, 64);
-        let (locks, workers) = (Any::new(&options), Workers::with_seed(1));
+        let (locks, workers) = (AnyManager::new(&options), Workers::with_seed(1));
         let worker = workers.worker();
         let mut owners: Vec<Owner> = (0..64).map(|_| locks.owner()).collect();
         for _ in 0..50_000 {
@@ -562,7 +570,7 @@ fn shards_are_latched_together_for_deadlocks_that_stand() {
             } else if owner.lock_count() < 3 {
                 let name = Name::advisory(worker.random_below(20));
                 let mode = [Mode::S, Mode::X][worker.random_below(2) as usize];
-                let reply = locks.request(&worker, owner, name, mode, Patience::Wait);
+                let reply = locks.request(&worker, owner, name, mode, WaitMode::Wait);
                 matches!(reply, Reply::Refused(_))
             } else {
                 true
@@ -589,10 +597,10 @@ fn shards_are_latched_together_for_deadlocks_that_stand() {
 #[test]
 fn among_many_threads_no_deadlock_ends_but_by_latching_shards_together() {
     const THREADS: u64 = 64;
-    for kind in [Kind::Sharded, Kind::ShardedWorld] {
+    for kind in [ManagerKind::Sharded, ManagerKind::ShardedGlobalLatch] {
         let mut options = Options::default();
         options.kind = kind;
-        let (locks, workers) = (Any::new(&options), Workers::with_seed(1));
+        let (locks, workers) = (AnyManager::new(&options), Workers::with_seed(1));
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 let (locks, worker) = (&locks, workers.worker());

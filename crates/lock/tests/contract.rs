@@ -4,13 +4,13 @@
 //! it, so every history here is exact.
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     deadlock::VictimPolicy,
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Refusal, Reply},
+    request::{Outcome, Refusal, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -25,7 +25,7 @@ mod fenced;
 
 /// A manager with a worker, and the calls of the contract in short.
 struct Table {
-    locks: Any,
+    locks: AnyManager,
     worker: Worker,
     _workers: Workers,
 }
@@ -42,7 +42,7 @@ fn on_all_with(victim: VictimPolicy, test: impl Fn(&Table)) {
             .iter()
             .map(move |&fences| (kind, fences))
     };
-    for (kind, fences) in Kind::ALL.into_iter().flat_map(fenced) {
+    for (kind, fences) in ManagerKind::ALL.into_iter().flat_map(fenced) {
         for latch in latch::Kind::ALL {
             for (bucket_count, inherit) in [
                 (1, Inheritance::Off),
@@ -60,7 +60,7 @@ fn on_all_with(victim: VictimPolicy, test: impl Fn(&Table)) {
                 let workers = Workers::with_seed(1);
                 let worker = workers.worker();
                 let table = Table {
-                    locks: Any::new(&options),
+                    locks: AnyManager::new(&options),
                     worker,
                     _workers: workers,
                 };
@@ -81,7 +81,7 @@ impl Table {
     fn ask(&self, owner: &mut Owner, name: Name, mode: Mode) -> Reply {
         let reply = self
             .locks
-            .request(&self.worker, owner, name, mode, Patience::Wait);
+            .request(&self.worker, owner, name, mode, WaitMode::Wait);
         self.locks.verify(&self.worker);
         reply
     }
@@ -209,7 +209,7 @@ fn l3_a_refused_request_leaves_no_trace() {
         assert_eq!(before, "a S, b S | c X");
 
         let refusal = t.refused(d, A, Mode::S);
-        assert_eq!(refusal.reason, Reason::Busy);
+        assert_eq!(refusal.reason, RefusalReason::Busy);
         assert_eq!(refusal.blockers.len(), 1);
         assert_eq!(
             (&*refusal.blockers[0].label, refusal.blockers[0].waiting),
@@ -242,15 +242,15 @@ fn l3_who_passes_over_leaves_no_trace_and_is_told_no_names() {
         t.granted(a, A, Mode::S);
         t.granted(b, A, Mode::S);
         for (owner, mode) in [(&mut *c, Mode::X), (&mut *a, Mode::X)] {
-            let patience = Patience::Skip;
+            let patience = WaitMode::Skip;
             let reply = t.locks.request(&t.worker, owner, A, mode, patience);
             t.locks.verify(&t.worker);
-            assert!(matches!(reply, Reply::Passed), "{reply:?}");
+            assert!(matches!(reply, Reply::Skipped), "{reply:?}");
             assert_eq!(t.shown(A), "a S, b S | ");
         }
         assert_eq!(a.held_mode(A), Some(Mode::S));
         assert_eq!(t.locks.stats(&t.worker).busy, 2);
-        let reply = (t.locks).request(&t.worker, c, A, Mode::S, Patience::Skip);
+        let reply = (t.locks).request(&t.worker, c, A, Mode::S, WaitMode::Skip);
         assert!(matches!(reply, Reply::Granted), "nobody is in its way");
         owners.iter_mut().for_each(|owner| t.release_all(owner));
     });
@@ -367,7 +367,7 @@ fn l6_a_wait_ends_at_its_deadline_and_those_behind_it_go_on() {
             .wait(&t.worker, b, Some(deadline))
             .refusal()
             .unwrap();
-        assert_eq!(refusal.reason, Reason::TimedOut);
+        assert_eq!(refusal.reason, RefusalReason::TimedOut);
         assert!(refusal.waited >= Duration::from_millis(1));
         assert_eq!(&*refusal.blockers[0].label, "a");
         t.now_granted(c);
@@ -383,13 +383,16 @@ fn l6_a_wait_ends_from_outside_once() {
         t.granted(&mut a, A, Mode::X);
         t.waits(&mut b, A, Mode::X);
         let ticket = b.wait_ticket().unwrap();
-        assert!(t.locks.end_wait(&t.worker, ticket, Reason::Cancelled));
-        assert!(!t.locks.end_wait(&t.worker, ticket, Reason::TimedOut));
-        assert_eq!(t.now_refused(&mut b).reason, Reason::Cancelled);
-        assert!(!t.locks.end_wait(&t.worker, ticket, Reason::TimedOut));
+        assert!(
+            t.locks
+                .end_wait(&t.worker, ticket, RefusalReason::Cancelled)
+        );
+        assert!(!t.locks.end_wait(&t.worker, ticket, RefusalReason::TimedOut));
+        assert_eq!(t.now_refused(&mut b).reason, RefusalReason::Cancelled);
+        assert!(!t.locks.end_wait(&t.worker, ticket, RefusalReason::TimedOut));
         t.waits(&mut b, A, Mode::S);
         assert!(
-            !t.locks.end_wait(&t.worker, ticket, Reason::TimedOut),
+            !t.locks.end_wait(&t.worker, ticket, RefusalReason::TimedOut),
             "an old ticket"
         );
         t.release_all(&mut a);
@@ -425,7 +428,7 @@ fn l6_of_a_cycle_one_is_chosen_by_policy() {
             for (at, owner) in owners.iter_mut().enumerate() {
                 if at == victim {
                     let refusal = t.now_refused(owner);
-                    assert_eq!(refusal.reason, Reason::Deadlock);
+                    assert_eq!(refusal.reason, RefusalReason::Deadlock);
                     assert_eq!(refusal.cycle.len(), 3);
                     assert_eq!(refusal.blockers.len(), 1);
                 } else {
@@ -469,7 +472,10 @@ fn l7_after_release_all_nothing_is_remembered() {
 #[should_panic(expected = "an owner of another manager")]
 fn an_owner_of_another_manager_is_turned_away() {
     let workers = Workers::with_seed(1);
-    let (one, other) = (Any::new(&Options::tiny()), Any::new(&Options::tiny()));
+    let (one, other) = (
+        AnyManager::new(&Options::tiny()),
+        AnyManager::new(&Options::tiny()),
+    );
     let mut owner = one.owner();
     let _ = other.try_lock(&workers.worker(), &mut owner, A, Mode::S);
 }
@@ -478,10 +484,10 @@ fn an_owner_of_another_manager_is_turned_away() {
 #[should_panic(expected = "a wait is in progress")]
 fn nothing_is_asked_while_a_wait_is_in_progress() {
     let workers = Workers::with_seed(1);
-    let (locks, worker) = (Any::new(&Options::tiny()), workers.worker());
+    let (locks, worker) = (AnyManager::new(&Options::tiny()), workers.worker());
     let (mut one, mut other) = (locks.owner(), locks.owner());
     let _ = locks.try_lock(&worker, &mut one, A, Mode::X);
-    let _ = locks.request(&worker, &mut other, A, Mode::X, Patience::Wait);
+    let _ = locks.request(&worker, &mut other, A, Mode::X, WaitMode::Wait);
     let _ = locks.try_lock(&worker, &mut other, B, Mode::X);
 }
 
@@ -489,7 +495,7 @@ fn nothing_is_asked_while_a_wait_is_in_progress() {
 #[should_panic(expected = "gap parts are for keys")]
 fn a_mode_that_does_not_suit_the_name_is_a_programming_error() {
     let workers = Workers::with_seed(1);
-    let locks = Any::new(&Options::tiny());
+    let locks = AnyManager::new(&Options::tiny());
     let mut owner = locks.owner();
     let gap = "gapS".parse().unwrap();
     let _ = locks.try_lock(&workers.worker(), &mut owner, A, gap);

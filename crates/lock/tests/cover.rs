@@ -1,12 +1,12 @@
 //! Ranges that are locked as a whole: what is held then, and that it holds against everybody else.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::{Owner, Scan},
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,10 +18,10 @@ fn key(number: u64) -> Name {
     Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1))
 }
 
-fn direct(granules: usize) -> Any {
+fn direct(granules: usize) -> AnyManager {
     let mut options = Options::tiny();
-    (options.kind, options.granule_count) = (Kind::Direct, granules);
-    Any::new(&options)
+    (options.kind, options.granule_count) = (ManagerKind::Direct, granules);
+    AnyManager::new(&options)
 }
 
 /// What has to be held once `first..=last` is covered.
@@ -72,7 +72,7 @@ fn what_a_range_adds_to_a_block_after_a_savepoint_goes_back_to_it() {
         let all = is_covered && locks.cover(&worker, &mut owner, key(1), key(9));
         let mut scan = Scan::new();
         for number in if all { 0..0 } else { 1..10 } {
-            let wait = Patience::Wait;
+            let wait = WaitMode::Wait;
             let reply =
                 locks.request_in_scan(&worker, &mut owner, &mut scan, key(number), BOTH, wait);
             assert!(is_granted(reply), "{number}");

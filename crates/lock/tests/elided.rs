@@ -6,11 +6,11 @@
 #![cfg(all(feature = "emulated", not(any(loom, shuttle))))]
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::{
     htm::{Cause, Elisions},
@@ -26,19 +26,19 @@ const TRIES: [latch::Kind; 3] = [
 ];
 
 /// Two owners, one of whom waits for the other, over and over: every latch of the manager is passed.
-fn played(kind: Kind, latch: latch::Kind, inherit: Inheritance) -> Elisions {
+fn played(kind: ManagerKind, latch: latch::Kind, inherit: Inheritance) -> Elisions {
     const ROUNDS: usize = 200;
     let mut options = Options::tiny();
     (options.kind, options.latch, options.inherit) = (kind, latch, inherit);
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
-    let locks = Any::new(&options);
+    let locks = AnyManager::new(&options);
     let (mut one, mut other) = (locks.owner(), locks.owner());
     for round in 0..ROUNDS {
         let name = Name::table(round as u32 % 7);
-        let reply = locks.request(&worker, &mut one, name, Mode::X, Patience::Wait);
+        let reply = locks.request(&worker, &mut one, name, Mode::X, WaitMode::Wait);
         assert!(matches!(reply, Reply::Granted), "{kind} over {latch}");
-        let reply = locks.request(&worker, &mut other, name, Mode::S, Patience::Wait);
+        let reply = locks.request(&worker, &mut other, name, Mode::S, WaitMode::Wait);
         assert!(matches!(reply, Reply::Waiting), "{kind} over {latch}");
         locks.release_all(&worker, &mut one);
         let mut context = Context::from_waker(Waker::noop());
@@ -52,11 +52,11 @@ fn played(kind: Kind, latch: latch::Kind, inherit: Inheritance) -> Elisions {
 
 #[test]
 fn passes_are_elided_in_every_manager_and_not_all_of_them() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         for inherit in [Inheritance::Off, Inheritance::Always] {
             for latch in TRIES {
                 let done = played(kind, latch, inherit);
-                if kind == Kind::Reference {
+                if kind == ManagerKind::Reference {
                     assert_eq!(done, Elisions::default(), "it has a mutex of its own");
                     continue;
                 }
@@ -73,7 +73,7 @@ fn passes_are_elided_in_every_manager_and_not_all_of_them() {
 /// Nobody has waited for a latch here, so it is the one underneath, and counts nothing.
 #[test]
 fn the_latch_that_adapts_is_taken_where_nobody_waits() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let done = played(kind, latch::Kind::ElidedAdaptive, Inheritance::Off);
         assert_eq!(done, Elisions::default(), "{kind}");
     }

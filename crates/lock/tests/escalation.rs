@@ -2,12 +2,12 @@
 //! back to; over every manager.
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
     owner::{Owner, Scan},
-    request::{Patience, Reason, Reply},
+    request::{RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::time::{Duration, Instant};
@@ -17,24 +17,24 @@ const BOUND: u32 = 20;
 
 /// A manager that escalates above so many keys, with a worker.
 struct Keys {
-    locks: Any,
+    locks: AnyManager,
     worker: Worker,
     hasher: KeyHasher,
     _workers: Workers,
 }
 
 impl Keys {
-    fn above(bound: u32, kind: Kind) -> Self {
+    fn above(bound: u32, kind: ManagerKind) -> Self {
         Self::with(kind, |options| options.escalation = bound)
     }
 
-    fn with(kind: Kind, change: impl FnOnce(&mut Options)) -> Self {
+    fn with(kind: ManagerKind, change: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options::tiny();
         options.kind = kind;
         change(&mut options);
         let workers = Workers::with_seed(1);
         Self {
-            locks: Any::new(&options),
+            locks: AnyManager::new(&options),
             worker: workers.worker(),
             hasher: KeyHasher::new(1),
             _workers: workers,
@@ -76,7 +76,7 @@ impl Keys {
 
 #[test]
 fn who_shares_many_keys_gets_the_table_shared_and_others_read_on() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         t.take(&mut many, 0..20, Mode::S);
@@ -97,7 +97,7 @@ fn who_shares_many_keys_gets_the_table_shared_and_others_read_on() {
 
 #[test]
 fn who_writes_many_keys_gets_the_table_exclusively() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         t.take(&mut many, 0..30, Mode::X);
@@ -113,7 +113,7 @@ fn who_writes_many_keys_gets_the_table_exclusively() {
 
 #[test]
 fn who_shares_many_keys_and_writes_some_gets_both_in_turn() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let mut many = t.locks.owner();
         t.take(&mut many, 0..1, Mode::X);
@@ -130,7 +130,7 @@ fn who_shares_many_keys_and_writes_some_gets_both_in_turn() {
 
 #[test]
 fn who_is_refused_goes_on_with_keys_and_tries_again_after_as_many_more() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         t.take(&mut other, 1000..1001, Mode::X);
@@ -152,7 +152,7 @@ fn who_is_refused_goes_on_with_keys_and_tries_again_after_as_many_more() {
 
 #[test]
 fn a_table_that_was_asked_for_once_is_had_for_what_is_exclusive() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let mut many = t.locks.owner();
         assert!(t.has(&mut many, TABLE, Mode::IX));
@@ -166,7 +166,7 @@ fn a_table_that_was_asked_for_once_is_had_for_what_is_exclusive() {
 
 #[test]
 fn a_block_of_neighbours_counts_as_one() {
-    let t = Keys::above(BOUND, Kind::Direct);
+    let t = Keys::above(BOUND, ManagerKind::Direct);
     let (mut many, mut scan) = (t.locks.owner(), Scan::new());
     for number in 0..64 * 40u64 {
         assert!(t.has(&mut many, TABLE, Mode::IS));
@@ -178,7 +178,7 @@ fn a_block_of_neighbours_counts_as_one() {
             &mut scan,
             name,
             Mode::S,
-            Patience::Refuse,
+            WaitMode::Refuse,
         );
         drop(reply);
         let escalated = number / 64 >= u64::from(BOUND);
@@ -192,7 +192,7 @@ fn a_block_of_neighbours_counts_as_one() {
 
 #[test]
 fn going_back_to_a_savepoint_keeps_a_table_that_was_held_before_it() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         t.take(&mut many, 0..1, Mode::X);
@@ -209,7 +209,7 @@ fn going_back_to_a_savepoint_keeps_a_table_that_was_held_before_it() {
 
 #[test]
 fn going_back_to_a_savepoint_before_the_table_gives_it_back() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         let savepoint = many.savepoint();
@@ -225,7 +225,7 @@ fn going_back_to_a_savepoint_before_the_table_gives_it_back() {
 
 #[test]
 fn other_tables_and_advisory_names_do_not_count() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let mut many = t.locks.owner();
         for number in 0..100u32 {
@@ -240,7 +240,7 @@ fn other_tables_and_advisory_names_do_not_count() {
 
 #[test]
 fn with_a_bound_of_zero_nobody_gets_a_table() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(0, kind);
         let mut many = t.locks.owner();
         t.take(&mut many, 0..100, Mode::X);
@@ -254,7 +254,7 @@ fn with_a_bound_of_zero_nobody_gets_a_table() {
 
 #[test]
 fn it_is_the_same_where_tables_are_inherited() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::with(kind, |options| {
             (options.escalation, options.inherit) = (BOUND, Inheritance::Always);
         });
@@ -279,7 +279,7 @@ fn it_is_the_same_where_tables_are_inherited() {
 
 #[test]
 fn no_key_is_unprotected_at_any_step() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(8, kind);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         for number in 0..40 {
@@ -309,7 +309,10 @@ const LOCK_BYTES: usize = 96;
 
 #[test]
 fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
-    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Direct) {
+    for kind in ManagerKind::ALL
+        .into_iter()
+        .filter(|kind| *kind != ManagerKind::Direct)
+    {
         let t = Keys::with(kind, |options| options.owner_bytes = 40 * LOCK_BYTES);
         let (mut many, mut other) = (t.locks.owner(), t.locks.owner());
         let small = Name::table(2);
@@ -339,7 +342,7 @@ fn above_its_bytes_an_owner_gets_the_table_it_has_most_keys_of() {
 
 #[test]
 fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::with(kind, |options| options.total_bytes = 100 * LOCK_BYTES);
         let (mut large, mut many, mut reader) = (t.locks.owner(), t.locks.owner(), t.locks.owner());
         large.set_label("large");
@@ -355,7 +358,7 @@ fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
         });
         let (number, refusal) = refused.expect("there is no room for two hundred");
         assert!((10..=50).contains(&number), "{kind}: {number}");
-        assert_eq!(refusal.reason, Reason::Full);
+        assert_eq!(refusal.reason, RefusalReason::Full);
         let named: Vec<&str> = refusal.blockers.iter().map(|b| &*b.label).collect();
         assert!(named.contains(&"large"), "{kind}: {refusal}");
         assert!(named.contains(&"reader"), "{kind}: {refusal}");
@@ -379,7 +382,7 @@ fn above_the_bytes_of_all_a_request_is_refused_and_says_who_holds_most() {
 /// more of them.
 #[test]
 fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let mut traded = 0;
         for own in 0..40u32 {
             let t = Keys::with(kind, |options| options.total_bytes = 100 * LOCK_BYTES);
@@ -406,7 +409,7 @@ fn who_has_traded_its_keys_for_a_table_is_refused_none_of_it() {
 
 #[test]
 fn what_was_traded_counts_as_work_that_would_be_lost() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let t = Keys::above(BOUND, kind);
         let (mut many, mut few) = (t.locks.owner(), t.locks.owner());
         let (one, two) = (Name::advisory(1), Name::advisory(2));
@@ -419,7 +422,7 @@ fn what_was_traded_counts_as_work_that_would_be_lost() {
         let wait = |owner: &mut Owner, name| {
             let reply = t
                 .locks
-                .request(&t.worker, owner, name, Mode::X, Patience::Wait);
+                .request(&t.worker, owner, name, Mode::X, WaitMode::Wait);
             assert!(matches!(reply, Reply::Waiting));
         };
         wait(&mut many, two);
@@ -428,7 +431,7 @@ fn what_was_traded_counts_as_work_that_would_be_lost() {
         let deadline = Some(Instant::now() + Duration::from_secs(120));
         let outcome = t.locks.wait(&t.worker, &mut few, deadline);
         let refusal = outcome.refusal().expect("who has done less gives way");
-        assert_eq!(refusal.reason, Reason::Deadlock, "{kind}");
+        assert_eq!(refusal.reason, RefusalReason::Deadlock, "{kind}");
         t.end(&mut few);
         assert!(t.locks.wait(&t.worker, &mut many, None).is_held());
         t.end(&mut many);

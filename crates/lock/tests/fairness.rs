@@ -3,7 +3,7 @@
 //!
 //! One thread plays everybody, so that there is neither time nor chance in it.
 
-use foxton_lock::{any::Kind, owner::Owner};
+use foxton_lock::{any::ManagerKind, owner::Owner};
 use foxton_sync::worker::Workers;
 use played::{READ, Table, WRITE};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ const PASSED: usize = 8;
 /// Readers come and go, so that there is always one; in between comes a writer.
 #[test]
 fn a_writer_waits_for_the_readers_before_it_and_for_no_other() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let table = Table::new(kind);
         let hot = table.name(0);
         let mut reading: VecDeque<Owner> = VecDeque::new();
@@ -52,7 +52,7 @@ fn a_writer_waits_for_the_readers_before_it_and_for_no_other() {
 /// Readers and writers at random: nobody who conflicts with an earlier one goes before it.
 #[test]
 fn who_conflicts_goes_in_the_order_of_arrival() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         for seed in 0..20 {
             arrivals(kind, seed);
         }
@@ -60,22 +60,22 @@ fn who_conflicts_goes_in_the_order_of_arrival() {
 }
 
 /// Somebody in the crowd, by when it came.
-struct Member {
+struct CycleMember {
     came: usize,
     writes: bool,
     owner: Owner,
 }
 
-fn arrivals(kind: Kind, seed: u64) {
+fn arrivals(kind: ManagerKind, seed: u64) {
     let (table, chance) = (Table::new(kind), Workers::with_seed(seed));
     let chance = chance.worker();
     let hot = table.name(0);
-    let (mut holding, mut waiting): (Vec<Member>, Vec<Member>) = (Vec::new(), Vec::new());
+    let (mut holding, mut waiting): (Vec<CycleMember>, Vec<CycleMember>) = (Vec::new(), Vec::new());
     for came in 0..200 {
         let writes = chance.random_below(4) == 0;
         let mut owner = table.owner();
         let granted = table.asks(&mut owner, hot, if writes { WRITE } else { READ });
-        let member = Member {
+        let member = CycleMember {
             came,
             writes,
             owner,
@@ -113,7 +113,7 @@ fn arrivals(kind: Kind, seed: u64) {
     );
 }
 
-fn in_order(holding: &[Member], waiting: &[Member], kind: Kind) {
+fn in_order(holding: &[CycleMember], waiting: &[CycleMember], kind: ManagerKind) {
     for waiter in waiting {
         let passed = holding
             .iter()
@@ -130,7 +130,7 @@ fn in_order(holding: &[Member], waiting: &[Member], kind: Kind) {
 /// order of arrival it goes first all the same; in the other one it is passed eight times.
 #[test]
 fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         let table = Table::new(kind);
         let hot = table.name(0);
         let mut first = table.owner();
@@ -148,7 +148,9 @@ fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
             others.push(behind);
         }
         let expected = match kind {
-            Kind::Sharded | Kind::ShardedWorld => kind.overtaken_at_most() as usize,
+            ManagerKind::Sharded | ManagerKind::ShardedGlobalLatch => {
+                kind.overtaken_at_most() as usize
+            }
             _ => 0,
         };
         assert_eq!(passed.len(), expected, "{kind}");

@@ -4,14 +4,14 @@
 //! run with it as without.
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
-    inspect::{self, DeadlockReport, Snapshot, Stats},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
+    inspect::{self, DeadlockCycle, LockSnapshot, LockStats},
     manager::LockManager,
     managers::inherit::Inherit,
     mode::Mode,
     name::Name,
-    owner::{Owner, Savepoint, WaitTicket},
-    request::{Patience, Reason, Reply},
+    owner::{LockSavepoint, Owner, WaitTicket},
+    request::{RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::{
@@ -28,12 +28,12 @@ const T: Name = Name::table(1);
 const OTHER: Name = Name::table(2);
 
 /// Runs `test` on every manager under inheritance.
-fn on_all(inherit: Inheritance, test: impl Fn(&Any, &Worker)) {
-    for kind in Kind::ALL {
+fn on_all(inherit: Inheritance, test: impl Fn(&AnyManager, &Worker)) {
+    for kind in ManagerKind::ALL {
         let mut options = Options::tiny();
         (options.kind, options.inherit) = (kind, inherit);
         println!("{kind}, inheritance {inherit}");
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let worker = Workers::with_seed(1).worker();
         test(&locks, &worker);
         locks.verify(&worker);
@@ -41,14 +41,14 @@ fn on_all(inherit: Inheritance, test: impl Fn(&Any, &Worker)) {
 }
 
 /// One transaction that asks for `name` in `mode`.
-fn transaction(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+fn transaction(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
     owner.begin();
     assert!(locks.try_lock(worker, owner, name, mode).is_held());
     locks.release_all(worker, owner);
     locks.verify(worker);
 }
 
-fn counts(locks: &Any, worker: &Worker) -> inspect::Inheritance {
+fn counts(locks: &AnyManager, worker: &Worker) -> inspect::InheritanceStats {
     locks.stats(worker).inheritance
 }
 
@@ -106,7 +106,7 @@ fn as_long_as_somebody_waits_nothing_is_left_behind() {
     on_all(Inheritance::Always, |locks, worker| {
         let (mut reader, mut writer) = (locks.owner(), locks.owner());
         assert!(locks.try_lock(worker, &mut reader, T, Mode::IS).is_held());
-        let reply = locks.request(worker, &mut writer, T, Mode::X, Patience::Wait);
+        let reply = locks.request(worker, &mut writer, T, Mode::X, WaitMode::Wait);
         assert!(matches!(reply, Reply::Waiting));
         locks.release_all(worker, &mut reader);
         assert_eq!(counts(locks, worker).wanted, 1);
@@ -160,13 +160,13 @@ fn what_nobody_fights_over_is_not_inherited() {
 
 #[test]
 fn what_threads_fight_over_becomes_hot() {
-    for kind in Kind::ALL {
-        if matches!(kind, Kind::StagedPaper | Kind::StagedOldest) {
+    for kind in ManagerKind::ALL {
+        if matches!(kind, ManagerKind::StagedPaper | ManagerKind::StagedOldest) {
             continue; // Its requests exchange the tail once, and never notice anybody.
         }
         let mut options = Options::tiny();
         (options.kind, options.inherit) = (kind, Inheritance::Hot);
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let workers = Workers::with_seed(1);
         let inherited = AtomicBool::new(false);
         let end = Instant::now() + Duration::from_secs(20);
@@ -195,7 +195,7 @@ fn what_threads_fight_over_becomes_hot() {
 /// A manager that stops at whatever has to do with `T` alone, until somebody has it go on, or for a while.
 #[derive(Debug)]
 struct Stopped {
-    locks: Any,
+    locks: AnyManager,
     reached: Sender<()>,
     go_on: Mutex<Receiver<()>>,
     stops: AtomicBool,
@@ -222,7 +222,7 @@ impl LockManager for Stopped {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         if mode == Mode::X {
             self.stop(name);
@@ -234,7 +234,7 @@ impl LockManager for Stopped {
         self.locks.cancel(worker, owner);
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool {
         self.locks.end_wait(worker, ticket, reason)
     }
 
@@ -243,7 +243,7 @@ impl LockManager for Stopped {
         self.locks.release(worker, owner, name)
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         self.locks.release_since(worker, owner, savepoint);
     }
 
@@ -251,15 +251,15 @@ impl LockManager for Stopped {
         self.locks.release_all(worker, owner);
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.locks.inspect(worker)
     }
 
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
+    fn deadlocks(&self) -> Vec<DeadlockCycle> {
         self.locks.deadlocks()
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         self.locks.stats(worker)
     }
 
@@ -272,9 +272,9 @@ impl LockManager for Stopped {
 /// queue, when the next transaction at that place begins to wait for what the writer holds. That looks like a circle.
 #[test]
 fn what_is_being_taken_away_closes_no_circle() {
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         // Over these tables are remembered, but under their own inheritance.
-        if matches!(kind, Kind::Direct | Kind::DirectArrival) {
+        if matches!(kind, ManagerKind::Direct | ManagerKind::DirectFifo) {
             continue;
         }
         let mut options = Options::tiny();
@@ -282,7 +282,7 @@ fn what_is_being_taken_away_closes_no_circle() {
         let (reached, is_reached) = channel();
         let (goes_on, go_on) = channel();
         let stopped = Stopped {
-            locks: Any::new(&options),
+            locks: AnyManager::new(&options),
             reached,
             go_on: Mutex::new(go_on),
             stops: AtomicBool::new(true),
@@ -306,12 +306,12 @@ fn what_is_being_taken_away_closes_no_circle() {
                 goes_on.send(()).expect("the writer waits");
                 is_reached.recv().expect("it takes away what is left");
                 place.begin();
-                let waits = locks.request(&other, &mut place, OTHER, Mode::X, Patience::Wait);
+                let waits = locks.request(&other, &mut place, OTHER, Mode::X, WaitMode::Wait);
                 assert!(matches!(waits, Reply::Waiting), "{kind}");
                 let _ = goes_on.send(());
                 place
             });
-            let waits = locks.request(&worker, &mut writer, T, Mode::X, Patience::Wait);
+            let waits = locks.request(&worker, &mut writer, T, Mode::X, WaitMode::Wait);
             assert!(matches!(waits, Reply::Waiting), "{kind}");
             let mut place = place.join().expect("it waits");
             locks.inner().stops.store(false, Relaxed);

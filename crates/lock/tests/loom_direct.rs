@@ -6,12 +6,12 @@
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Fences, Kind, Options},
+    any::{AnyManager, Fences, ManagerKind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::{Owner, Scan},
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::{
     shim::{Arc, AtomicU64, Ordering::Relaxed},
@@ -36,7 +36,7 @@ fn long_key() -> Name {
 /// A manager, and two words under the lock on one key. Relaxed: it is the lock that keeps them
 /// together, and that makes visible what was written under it.
 struct World {
-    locks: Any,
+    locks: AnyManager,
     words: [AtomicU64; 2],
     _workers: Workers,
 }
@@ -48,11 +48,11 @@ fn world() -> (Arc<World>, Worker, Worker) {
 fn world_with(fences: Fences) -> (Arc<World>, Worker, Worker) {
     let mut options = Options::tiny();
     options.fences = fences;
-    (options.kind, options.bucket_count, options.granule_count) = (Kind::Direct, 1, 1);
+    (options.kind, options.bucket_count, options.granule_count) = (ManagerKind::Direct, 1, 1);
     let workers = Workers::with_seed(1);
     let pair = (workers.worker(), workers.worker());
     let world = World {
-        locks: Any::new(&options),
+        locks: AnyManager::new(&options),
         words: Default::default(),
         _workers: workers,
     };
@@ -113,7 +113,7 @@ impl World {
                 &mut scan,
                 name,
                 Mode::S,
-                Patience::Refuse,
+                WaitMode::Refuse,
             );
             matches!(reply, Reply::Granted)
         });

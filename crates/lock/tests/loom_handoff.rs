@@ -4,19 +4,24 @@
 //! (parking: a mutex, to the model), the parker, the walk.
 #![cfg(loom)]
 
-use foxton_lock::{any::Kind, manager::LockManager, mode::Mode};
+use foxton_lock::{any::ManagerKind, manager::LockManager, mode::Mode};
 use foxton_sync::shim::{Arc, AtomicU64, Ordering::Relaxed};
 use modelled::{A, B, beside, cross, holds, manager, model, nobody_is_left, released, waits};
 use std::time::Instant;
 
 mod modelled;
 
-const KINDS: [Kind; 4] = [Kind::Bucket, Kind::Direct, Kind::Staged, Kind::StagedPaper];
+const KINDS: [ManagerKind; 4] = [
+    ManagerKind::Bucket,
+    ManagerKind::Direct,
+    ManagerKind::Staged,
+    ManagerKind::StagedPaper,
+];
 
 #[test]
 fn a_release_wakes_the_waiter() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Bucket);
+        let (locks, worker, other) = manager(ManagerKind::Bucket);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::X);
         waits(&locks, &worker, &mut second, A);
@@ -65,7 +70,11 @@ fn a_cancellation_before_or_after_the_grant_leaves_no_trace() {
 
 #[test]
 fn two_who_close_a_cycle_at_once_lose_one_victim() {
-    for kind in [Kind::Bucket, Kind::ShardedArrival, Kind::Staged] {
+    for kind in [
+        ManagerKind::Bucket,
+        ManagerKind::ShardedFifo,
+        ManagerKind::Staged,
+    ] {
         model(move || {
             let (locks, worker, other) = manager(kind);
             let (mut first, mut second) = (locks.owner(), locks.owner());
@@ -87,7 +96,7 @@ fn two_who_close_a_cycle_at_once_lose_one_victim() {
 #[test]
 fn a_lock_that_is_lent_is_one_owners_at_a_time() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Direct);
+        let (locks, worker, other) = manager(ManagerKind::Direct);
         let count = Arc::new(AtomicU64::new(0));
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::X);
@@ -119,7 +128,7 @@ fn adds_one(count: &AtomicU64) {
 #[test]
 fn a_lock_that_is_lent_and_a_deadline_end_a_wait_once() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Direct);
+        let (locks, worker, other) = manager(ManagerKind::Direct);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::X);
         waits(&locks, &worker, &mut second, A);

@@ -6,7 +6,7 @@
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
@@ -27,16 +27,16 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
 
 /// A manager, two workers, and how many are inside beside a writer.
 struct World {
-    locks: Any,
+    locks: AnyManager,
     inside: AtomicU64,
 }
 
 fn world() -> (Arc<World>, Worker, Worker) {
     let mut options = Options::tiny();
-    (options.kind, options.bucket_count) = (Kind::Bucket, 1);
+    (options.kind, options.bucket_count) = (ManagerKind::Bucket, 1);
     options.inherit = Inheritance::Always;
     let workers = Workers::with_seed(1);
-    let (locks, inside) = (Any::new(&options), AtomicU64::new(0));
+    let (locks, inside) = (AnyManager::new(&options), AtomicU64::new(0));
     let world = Arc::new(World { locks, inside });
     (world, workers.worker(), workers.worker())
 }

@@ -4,12 +4,12 @@
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -22,21 +22,21 @@ fn model(body: impl Fn() + Send + Sync + 'static) {
     builder.check(body);
 }
 
-fn manager(kind: Kind) -> (Any, Worker) {
+fn manager(kind: ManagerKind) -> (AnyManager, Worker) {
     let mut options = Options::tiny();
     (options.kind, options.bucket_count) = (kind, 1);
     options.own_threads = true;
-    (Any::new(&options), Workers::with_seed(1).worker())
+    (AnyManager::new(&options), Workers::with_seed(1).worker())
 }
 
-fn holds(locks: &Any, worker: &Worker, name: Name) -> Owner {
+fn holds(locks: &AnyManager, worker: &Worker, name: Name) -> Owner {
     let mut owner = locks.owner();
     assert!(locks.try_lock(worker, &mut owner, name, Mode::X).is_held());
     owner
 }
 
-fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
-    let reply = locks.request(worker, owner, name, Mode::X, Patience::Wait);
+fn waits(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name) {
+    let reply = locks.request(worker, owner, name, Mode::X, WaitMode::Wait);
     assert!(matches!(reply, Reply::Waiting));
 }
 
@@ -44,7 +44,7 @@ fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
 #[test]
 fn a_ring_is_heard_whenever_it_comes() {
     model(|| {
-        let (locks, worker) = manager(Kind::ShardedWorld);
+        let (locks, worker) = manager(ManagerKind::ShardedGlobalLatch);
         let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));
         waits(&locks, &worker, &mut two, A);
         waits(&locks, &worker, &mut one, B);
@@ -53,7 +53,7 @@ fn a_ring_is_heard_whenever_it_comes() {
         let Outcome::Refused(refusal) = outcome else {
             panic!("the holder of A waits");
         };
-        assert_eq!(refusal.reason, Reason::Deadlock);
+        assert_eq!(refusal.reason, RefusalReason::Deadlock);
         locks.release_all(&worker, &mut two);
         assert!(locks.wait(&worker, &mut one, None).is_held());
         locks.release_all(&worker, &mut one);
@@ -64,7 +64,7 @@ fn a_ring_is_heard_whenever_it_comes() {
 /// The manager goes while its detector begins, looks, or sleeps.
 #[test]
 fn a_manager_that_goes_takes_its_thread_along() {
-    for kind in [Kind::Sharded, Kind::ShardedWorld] {
+    for kind in [ManagerKind::Sharded, ManagerKind::ShardedGlobalLatch] {
         model(move || {
             let (locks, worker) = manager(kind);
             let (mut one, mut two) = (holds(&locks, &worker, A), holds(&locks, &worker, B));

@@ -6,7 +6,7 @@
 #![cfg(loom)]
 
 use foxton_lock::{
-    any::{Any, Kind},
+    any::{AnyManager, ManagerKind},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
@@ -27,7 +27,7 @@ mod modelled;
 #[path = "../src/managers/staged/free_flags.rs"]
 mod free_flags;
 
-const BOTH: [Kind; 2] = [Kind::Staged, Kind::StagedPaper];
+const BOTH: [ManagerKind; 2] = [ManagerKind::Staged, ManagerKind::StagedPaper];
 
 /// What locks protect. Read and written without any ordering: who comes too early finds the old value.
 #[derive(Default)]
@@ -80,7 +80,7 @@ fn o1_who_finds_a_request_finds_what_it_says() {
 }
 
 /// An owner that has requests already: the ways to a segment have models of their own.
-fn provided(locks: &Any, worker: &Worker) -> Owner {
+fn provided(locks: &AnyManager, worker: &Worker) -> Owner {
     let mut owner = locks.owner();
     holds(locks, worker, &mut owner, B, Mode::S);
     locks.release_all(worker, &mut owner);
@@ -109,7 +109,7 @@ fn o1_of_two_who_come_at_once_one_is_refused() {
 }
 
 /// All five schedules of the document's Figure 7.
-fn a_release_wakes_the_waiter(kind: Kind) {
+fn a_release_wakes_the_waiter(kind: ManagerKind) {
     model(move || {
         let (locks, worker, other) = manager(kind);
         let (mut first, mut second) = (locks.owner(), locks.owner());
@@ -125,18 +125,18 @@ fn a_release_wakes_the_waiter(kind: Kind) {
 
 #[test]
 fn o2_a_release_wakes_the_waiter() {
-    a_release_wakes_the_waiter(Kind::Staged);
+    a_release_wakes_the_waiter(ManagerKind::Staged);
 }
 
 #[test]
 fn o4_a_release_wakes_the_waiter_of_a_tail() {
-    a_release_wakes_the_waiter(Kind::StagedPaper);
+    a_release_wakes_the_waiter(ManagerKind::StagedPaper);
 }
 
 #[test]
 fn o2_who_empties_a_chain_finds_all_obsolete() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         holds(&locks, &worker, &mut first, A, Mode::S);
         holds(&locks, &worker, &mut second, A, Mode::S);
@@ -150,7 +150,7 @@ fn o2_who_empties_a_chain_finds_all_obsolete() {
 #[test]
 fn o2_who_puts_behind_a_request_comes_after_it_was_written() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::StagedPaper);
+        let (locks, worker, other) = manager(ManagerKind::StagedPaper);
         let (mut first, mut second) = (provided(&locks, &worker), locks.owner());
         let comer = beside(&locks, other, move |locks, other| {
             holds(locks, other, &mut second, A, Mode::S);
@@ -170,7 +170,7 @@ fn o3_who_is_granted_comes_after_who_released() {
         .for_each(who_is_granted_comes_after_who_released);
 }
 
-fn who_is_granted_comes_after_who_released(kind: Kind) {
+fn who_is_granted_comes_after_who_released(kind: ManagerKind) {
     model(move || {
         let (locks, worker, other) = manager(kind);
         let cell = Cell::new();
@@ -187,7 +187,7 @@ fn who_is_granted_comes_after_who_released(kind: Kind) {
 }
 
 /// Three readers, two of them gone: the second to go cleans, while the third goes or cleans, too.
-fn unlinked_once(kind: Kind) {
+fn unlinked_once(kind: ManagerKind) {
     model(move || {
         let (locks, worker, other) = manager(kind);
         let [mut first, mut second, third] = readers(&locks, &worker);
@@ -200,7 +200,7 @@ fn unlinked_once(kind: Kind) {
 }
 
 /// So many owners that hold one name together, the last of them on top.
-fn readers<const COUNT: usize>(locks: &Any, worker: &Worker) -> [Owner; COUNT] {
+fn readers<const COUNT: usize>(locks: &AnyManager, worker: &Worker) -> [Owner; COUNT] {
     let mut owners = [(); COUNT].map(|()| locks.owner());
     for owner in &mut owners {
         holds(locks, worker, owner, A, Mode::S);
@@ -212,7 +212,7 @@ fn readers<const COUNT: usize>(locks: &Any, worker: &Worker) -> [Owner; COUNT] {
 /// while the newest is taken out, or while the oldest goes and may be the last that is counted.
 fn cleaned_beside(is_newest: bool) {
     model(move || {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let [mut oldest, mut gone, mut also, cleaner, mut newest] = readers(&locks, &worker);
         locks.release_all(&worker, &mut gone);
         locks.release_all(&worker, &mut also);
@@ -245,7 +245,7 @@ fn o4_who_cleans_leaves_nothing_to_who_goes_last() {
 #[test]
 fn o4_who_cleans_next_goes_by_the_links_that_are_left() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let [mut oldest, mut older, one, two, three, mut four, mut newest] =
             readers(&locks, &worker);
         for mut gone in [one, two, three] {
@@ -263,7 +263,7 @@ fn o4_who_cleans_next_goes_by_the_links_that_are_left() {
 }
 
 fn writes_and_releases(
-    locks: &Arc<Any>,
+    locks: &Arc<AnyManager>,
     worker: Worker,
     cell: &Arc<Cell>,
     mut owner: Owner,
@@ -286,7 +286,7 @@ fn gap() -> (Name, Mode) {
 #[test]
 fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let (key, gap) = gap();
         let cell = Cell::new();
         let [mut kept, mut writer, mut newest, mut comer] = [(); 4].map(|()| locks.owner());
@@ -312,7 +312,7 @@ fn o5_who_takes_out_the_obsolete_comes_after_their_release() {
 #[ignore = "takes minutes: RUSTFLAGS='--cfg loom' cargo test --target-dir target/loom --release -p foxton-lock --test loom_staged -- --ignored"]
 fn o5_who_does_not_meet_a_request_comes_after_its_release() {
     model(|| {
-        let (locks, workers) = manager_for(Kind::Staged);
+        let (locks, workers) = manager_for(ManagerKind::Staged);
         let worker = workers.worker();
         let (key, gap) = gap();
         let cell = Cell::new();
@@ -340,24 +340,24 @@ fn o5_who_does_not_meet_a_request_comes_after_its_release() {
 
 #[test]
 fn o5_who_is_granted_past_a_request_comes_after_its_release() {
-    who_is_granted_comes_after_who_released(Kind::Staged);
+    who_is_granted_comes_after_who_released(ManagerKind::Staged);
 }
 
 #[test]
 fn o4_what_was_unlinked_is_not_met_again() {
-    unlinked_once(Kind::Staged);
+    unlinked_once(ManagerKind::Staged);
 }
 
 #[test]
 fn o5_what_was_unlinked_from_a_tail_is_not_met_again() {
-    unlinked_once(Kind::StagedPaper);
+    unlinked_once(ManagerKind::StagedPaper);
 }
 
 #[test]
 fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
     for words in [[0, 0], [0, 1]] {
         model(move || {
-            let flags = Arc::new(free_flags::Flags::new());
+            let flags = Arc::new(free_flags::FreeFlags::new());
             flags.fill();
             let cells = [Cell::new(), Cell::new()];
             let bytes = if words[0] == words[1] { [0, 1] } else { [0, 0] };
@@ -367,7 +367,7 @@ fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
                     assert!(!flags.flip(word, done(byte)));
                 }
             }
-            let work = move |at: usize, flags: &free_flags::Flags, cells: &[Arc<Cell>; 2]| {
+            let work = move |at: usize, flags: &free_flags::FreeFlags, cells: &[Arc<Cell>; 2]| {
                 cells[at].write();
                 let is_last = flags.flip(words[at], done(bytes[at]));
                 if is_last {
@@ -385,8 +385,8 @@ fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
     }
 }
 
-fn done(byte: u32) -> free_flags::Done {
-    let mut done = free_flags::Done::default();
+fn done(byte: u32) -> free_flags::DoneFlags {
+    let mut done = free_flags::DoneFlags::default();
     done.add(byte);
     done
 }
@@ -394,7 +394,7 @@ fn done(byte: u32) -> free_flags::Done {
 #[test]
 fn o1_who_takes_a_segment_finds_its_flags_set() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         let taker = beside(&locks, other, move |locks, other| {
             holds(locks, other, &mut second, A, Mode::S);
@@ -409,7 +409,7 @@ fn o1_who_takes_a_segment_finds_its_flags_set() {
 fn o3_who_takes_from_the_shared_segment_finds_its_flags_set() {
     // Two that fill the ring at once take many steps; one preemption is enough to come between two of them.
     model_within(1, || {
-        let (locks, worker, other) = manager(Kind::StagedPaper);
+        let (locks, worker, other) = manager(ManagerKind::StagedPaper);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         let taker = beside(&locks, other, move |locks, other| {
             holds(locks, other, &mut second, B, Mode::S);
@@ -423,7 +423,7 @@ fn o3_who_takes_from_the_shared_segment_finds_its_flags_set() {
 #[test]
 fn o2_who_finds_a_dead_segment_finds_it_clear() {
     model(|| {
-        let (locks, worker, other) = manager(Kind::Staged);
+        let (locks, worker, other) = manager(ManagerKind::Staged);
         let (mut first, mut second) = (locks.owner(), locks.owner());
         for number in 0..4 {
             holds(&locks, &worker, &mut first, Name::advisory(number), Mode::S);

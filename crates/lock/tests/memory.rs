@@ -4,7 +4,7 @@
 //! is left out, whose memory is nobody's concern.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
@@ -18,15 +18,15 @@ fn one_transaction_holds_a_million_locks_in_a_hundred_megabytes() {
     let workers = Workers::with_seed(1);
     let worker = workers.worker();
     for kind in [
-        Kind::Global,
-        Kind::Bucket,
-        Kind::Sharded,
-        Kind::Direct,
-        Kind::Staged,
+        ManagerKind::Global,
+        ManagerKind::Bucket,
+        ManagerKind::Sharded,
+        ManagerKind::Direct,
+        ManagerKind::Staged,
     ] {
         let mut options = Options::default();
         options.kind = kind;
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let (mut owner, mut other) = (locks.owner(), locks.owner());
         let idle = locks.stats(&worker).memory_bytes;
         for number in 0..MILLION {

@@ -14,14 +14,14 @@
 #![cfg(not(foxton_tsan))]
 
 use foxton_lock::{
-    any::{Any, Fences, Inheritance, Kind, Options},
+    any::{AnyManager, Fences, Inheritance, ManagerKind, Options},
     deadlock::VictimPolicy,
-    inspect::Snapshot,
+    inspect::LockSnapshot,
     manager::LockManager,
     mode::Mode,
     name::{Class, KeyHasher, Name},
-    owner::{Owner, OwnerId, Savepoint, Scan},
-    request::{Outcome, Patience, Reason, Refusal, Reply},
+    owner::{LockSavepoint, Owner, OwnerId, Scan},
+    request::{Outcome, Refusal, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -40,20 +40,20 @@ use followed::follow;
 const OWNERS: usize = 6;
 
 /// A manager: which one, whether with inheritance, and with which fences.
-type Member = (Kind, Inheritance, Fences);
+type CycleMember = (ManagerKind, Inheritance, Fences);
 
 /// One manager with its owners.
 struct World {
-    locks: Any,
+    locks: AnyManager,
     owners: Vec<Owner>,
     scans: Vec<Scan>,
-    savepoints: Vec<Savepoint>,
+    savepoints: Vec<LockSavepoint>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Request(usize, Name, Mode, Patience),
-    Scan(usize, Name, Mode, Patience),
+    Request(usize, Name, Mode, WaitMode),
+    Scan(usize, Name, Mode, WaitMode),
     Cancel(usize),
     TimeOut(usize),
     Poll(usize),
@@ -103,9 +103,9 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> 
                 _ => Mode::key_modes().collect(),
             };
             let patience = if dice < 7 {
-                Patience::Refuse
+                WaitMode::Refuse
             } else {
-                Patience::Wait
+                WaitMode::Wait
             };
             let mode = pick(worker, &modes);
             if with_scans && worker.random_below(2) == 0 {
@@ -118,17 +118,17 @@ fn step(worker: &Worker, names: &[Name], owners: &[Owner], with_scans: bool) -> 
 }
 
 impl World {
-    fn new((kind, inherit, fences): Member, latch: latch::Kind, victim: VictimPolicy) -> Self {
+    fn new((kind, inherit, fences): CycleMember, latch: latch::Kind, victim: VictimPolicy) -> Self {
         let mut options = Options::tiny();
         (options.inherit, options.fences) = (inherit, fences);
         (options.kind, options.latch, options.victim) = (kind, latch, victim);
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let owners: Vec<Owner> = (0..OWNERS).map(|at| labelled(locks.owner(), at)).collect();
         Self {
             locks,
             owners,
             scans: vec![Scan::new(); OWNERS],
-            savepoints: vec![Savepoint::START; OWNERS],
+            savepoints: vec![LockSavepoint::START; OWNERS],
         }
     }
 
@@ -144,7 +144,7 @@ impl World {
             Reply::Granted => "granted".to_owned(),
             Reply::Held => "held".to_owned(),
             Reply::Waiting => "waiting".to_owned(),
-            Reply::Passed => "passed over".to_owned(),
+            Reply::Skipped => "passed over".to_owned(),
             Reply::Refused(refusal) => told(&refusal),
         };
         match step {
@@ -163,7 +163,7 @@ impl World {
                 let ticket = owners[who].wait_ticket().expect("somebody who waits");
                 format!(
                     "ended: {}",
-                    locks.end_wait(worker, ticket, Reason::TimedOut)
+                    locks.end_wait(worker, ticket, RefusalReason::TimedOut)
                 )
             }
             Step::Poll(who) => {
@@ -193,7 +193,7 @@ impl World {
             }
             Step::End(who) => {
                 locks.release_all(worker, &mut owners[who]);
-                savepoints[who] = Savepoint::START;
+                savepoints[who] = LockSavepoint::START;
                 owners[who].begin();
                 owners[who].set_label(label(who));
                 "ended".to_owned()
@@ -279,7 +279,7 @@ fn told(refusal: &Refusal) -> String {
     )
 }
 
-fn has_cycle(snapshot: &Snapshot) -> bool {
+fn has_cycle(snapshot: &LockSnapshot) -> bool {
     let mut behind: BTreeMap<OwnerId, BTreeSet<OwnerId>> = BTreeMap::new();
     for edge in snapshot.edges() {
         behind.entry(edge.waiter).or_default().insert(edge.blocker);
@@ -305,7 +305,7 @@ struct History {
     awake: bool,
 }
 
-fn history(played: History, steps: usize, kinds: &[Member], victim: VictimPolicy) -> usize {
+fn history(played: History, steps: usize, kinds: &[CycleMember], victim: VictimPolicy) -> usize {
     let History {
         seed,
         with_scans,
@@ -356,7 +356,7 @@ fn seeds(count: u64) -> Vec<u64> {
 }
 
 /// A manager without inheritance and with it, and with all fences.
-fn members(kind: Kind) -> impl Iterator<Item = Member> {
+fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
     let fenced = move |inherit| {
         let fences = fenced::fences(kind).iter();
         fences.map(move |&fences| (kind, inherit, fences))
@@ -367,8 +367,8 @@ fn members(kind: Kind) -> impl Iterator<Item = Member> {
 }
 
 /// Every manager that grants in the order of arrival, the reference first.
-fn all() -> Vec<Member> {
-    let kinds = Kind::ALL.into_iter();
+fn all() -> Vec<CycleMember> {
+    let kinds = ManagerKind::ALL.into_iter();
     let kinds = kinds.filter(|kind| kind.overtaken_at_most() == 0);
     kinds.flat_map(members).collect()
 }
@@ -395,7 +395,7 @@ fn all_managers_agree_with_the_reference_at_every_step() {
 #[test]
 fn where_nobody_sleeps_a_lock_that_is_lent_is_as_good_as_any() {
     let reference = all().into_iter().take(1);
-    let kinds: Vec<Member> = reference.chain(members(Kind::Direct)).collect();
+    let kinds: Vec<CycleMember> = reference.chain(members(ManagerKind::Direct)).collect();
     for seed in seeds(20) {
         let played = History {
             seed,
@@ -424,7 +424,7 @@ fn all_managers_agree_when_half_the_requests_are_of_scans() {
 #[test]
 fn no_policy_leaves_a_cycle_behind() {
     for policy in [VictimPolicy::LeastWork, VictimPolicy::Youngest] {
-        for kind in Kind::ALL {
+        for kind in ManagerKind::ALL {
             for member in members(kind) {
                 for seed in seeds(5) {
                     let played = History {
@@ -444,7 +444,7 @@ fn no_policy_leaves_a_cycle_behind() {
 #[test]
 fn whatever_the_order_the_reference_has_free_what_is_granted() {
     let policies = VictimPolicy::ALL;
-    for member in Kind::ALL.into_iter().flat_map(members) {
+    for member in ManagerKind::ALL.into_iter().flat_map(members) {
         let granted: usize = seeds(12)
             .into_iter()
             .map(|seed| {

@@ -5,13 +5,13 @@
 //! writes the reference manager's transcript into the files instead: then read what changed.
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     deadlock::VictimPolicy,
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
-    owner::{Owner, Savepoint},
-    request::{Member, Outcome, Patience, Reason, Refusal, Reply},
+    owner::{LockSavepoint, Owner},
+    request::{CycleMember, Outcome, Refusal, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -31,13 +31,13 @@ const ARROW_COLUMN: usize = 30;
 
 struct Session {
     owner: Owner,
-    savepoint: Savepoint,
+    savepoint: LockSavepoint,
     /// Whether its waits are collected only by `poll`, as a task's are.
     lazy: bool,
 }
 
 struct Script {
-    locks: Option<Any>,
+    locks: Option<AnyManager>,
     options: Options,
     worker: Worker,
     hasher: KeyHasher,
@@ -92,19 +92,19 @@ impl Script {
         let mut printed = Vec::new();
         match *words {
             ["policy", policy] => self.options.victim = policy.parse().map_err(shown)?,
-            ["lock", who, name, mode] => events.push(self.ask(who, name, mode, Patience::Wait)?),
-            ["try", who, name, mode] => events.push(self.ask(who, name, mode, Patience::Refuse)?),
+            ["lock", who, name, mode] => events.push(self.ask(who, name, mode, WaitMode::Wait)?),
+            ["try", who, name, mode] => events.push(self.ask(who, name, mode, WaitMode::Refuse)?),
             ["poll", who] => events.extend(self.collect(who)),
             ["cancel", who] => self.with(who, |locks, worker, session| {
                 locks.cancel(worker, &mut session.owner);
             }),
             ["timeout", who] => self.with(who, |locks, worker, session| {
                 let ticket = session.owner.wait_ticket().expect("somebody who waits");
-                locks.end_wait(worker, ticket, Reason::TimedOut);
+                locks.end_wait(worker, ticket, RefusalReason::TimedOut);
             }),
             ["kill", who] => self.with(who, |locks, worker, session| {
                 let ticket = session.owner.wait_ticket().expect("somebody who waits");
-                locks.end_wait(worker, ticket, Reason::Cancelled);
+                locks.end_wait(worker, ticket, RefusalReason::Cancelled);
             }),
             ["release", who] => self.with(who, |locks, worker, session| {
                 locks.release_all(worker, &mut session.owner);
@@ -182,18 +182,20 @@ impl Script {
         Ok((events, printed))
     }
 
-    fn locks(&self) -> &Any {
+    fn locks(&self) -> &AnyManager {
         self.locks.as_ref().expect("a session came first")
     }
 
-    fn with(&mut self, who: &str, body: impl FnOnce(&Any, &Worker, &mut Session)) {
-        let locks = self.locks.get_or_insert_with(|| Any::new(&self.options));
+    fn with(&mut self, who: &str, body: impl FnOnce(&AnyManager, &Worker, &mut Session)) {
+        let locks = self
+            .locks
+            .get_or_insert_with(|| AnyManager::new(&self.options));
         let session = self.sessions.entry(who.to_owned()).or_insert_with(|| {
             let mut owner = locks.owner();
             owner.set_label(who.to_owned());
             Session {
                 owner,
-                savepoint: Savepoint::START,
+                savepoint: LockSavepoint::START,
                 lazy: false,
             }
         });
@@ -205,7 +207,7 @@ impl Script {
         who: &str,
         name: &str,
         mode: &str,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Result<String, String> {
         let (name, mode) = (self.name(name), mode.parse().map_err(shown)?);
         let mut reply = None;
@@ -216,7 +218,7 @@ impl Script {
             Reply::Granted => "granted".to_owned(),
             Reply::Held => "held".to_owned(),
             Reply::Waiting => "waits".to_owned(),
-            Reply::Passed => "is passed over".to_owned(),
+            Reply::Skipped => "is passed over".to_owned(),
             Reply::Refused(refusal) => self.refusal(&refusal),
         })
     }
@@ -275,7 +277,7 @@ impl Script {
         }
     }
 
-    fn member(&self, member: &Member) -> String {
+    fn member(&self, member: &CycleMember) -> String {
         let (name, mode) = member.awaited;
         let how = if member.behind_holder {
             "held"
@@ -300,7 +302,8 @@ impl Script {
         let Some(queue) = snapshot.queue(name) else {
             return vec!["nobody".to_owned()];
         };
-        let entry = |entry: &foxton_lock::inspect::Entry| format!("{} {}", entry.label, entry.mode);
+        let entry =
+            |entry: &foxton_lock::inspect::QueueEntry| format!("{} {}", entry.label, entry.mode);
         let mut holders: Vec<String> = queue.holders.iter().map(entry).collect();
         holders.sort();
         let mut lines = vec![format!("held:    {}", holders.join(", "))];
@@ -317,7 +320,7 @@ impl Script {
             .iter()
             .map(|(who, session)| (session.owner.id(), who))
             .collect();
-        let edge = |edge: &foxton_lock::inspect::Edge| {
+        let edge = |edge: &foxton_lock::inspect::WaitForEdge| {
             let how = if edge.holds {
                 "who holds"
             } else {
@@ -393,7 +396,7 @@ fn scripts() -> Vec<PathBuf> {
     paths
 }
 
-fn options(kind: Kind, latch: latch::Kind, bucket_count: usize) -> Options {
+fn options(kind: ManagerKind, latch: latch::Kind, bucket_count: usize) -> Options {
     let mut options = Options::tiny();
     (options.kind, options.latch, options.bucket_count) = (kind, latch, bucket_count);
     options.victim = VictimPolicy::default();
@@ -412,7 +415,7 @@ fn every_script_happens_as_written_on_every_manager() {
             .into_owned();
         let mut text = fs::read_to_string(&path).expect("a readable script");
         if rewrite {
-            let reference = options(Kind::Reference, latch::Kind::Parking, 1);
+            let reference = options(ManagerKind::Reference, latch::Kind::Parking, 1);
             text = transcript(&text, reference).unwrap_or_else(|what| panic!("{name}: {what}"));
             fs::write(&path, &text).expect("a writable script");
         }
@@ -421,7 +424,7 @@ fn every_script_happens_as_written_on_every_manager() {
                 .iter()
                 .map(move |&fences| (kind, fences))
         };
-        for (kind, fences) in Kind::ALL.into_iter().flat_map(fenced) {
+        for (kind, fences) in ManagerKind::ALL.into_iter().flat_map(fenced) {
             for latch in latch::Kind::ALL {
                 for (buckets, inherit) in [
                     (1, Inheritance::Off),

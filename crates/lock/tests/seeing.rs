@@ -2,13 +2,13 @@
 //! name, and a look that stays small however much is held.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
-    inspect::Usage,
+    any::{AnyManager, ManagerKind, Options},
+    inspect::WaitUsage,
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Outcome, Patience, Reply},
+    request::{Outcome, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::{
@@ -18,12 +18,12 @@ use std::{
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn on_every_manager(test: impl Fn(&Any, &Worker)) {
-    for kind in Kind::ALL {
+fn on_every_manager(test: impl Fn(&AnyManager, &Worker)) {
+    for kind in ManagerKind::ALL {
         let mut options = Options::default();
         options.kind = kind;
         options.bucket_count = 64;
-        test(&Any::new(&options), &Workers::new().worker());
+        test(&AnyManager::new(&options), &Workers::new().worker());
     }
 }
 
@@ -31,16 +31,22 @@ fn key(number: u32) -> Name {
     Name::key(7, &number.to_be_bytes(), &KeyHasher::new(1))
 }
 
-fn labelled(locks: &Any, label: &'static str) -> Owner {
+fn labelled(locks: &AnyManager, label: &'static str) -> Owner {
     let mut owner = locks.owner();
     owner.set_label(label);
     owner
 }
 
 /// `later` waits for `name` until `earlier` gives it back, `PAUSE` later.
-fn hand_over(locks: &Any, worker: &Worker, earlier: &mut Owner, later: &mut Owner, name: Name) {
+fn hand_over(
+    locks: &AnyManager,
+    worker: &Worker,
+    earlier: &mut Owner,
+    later: &mut Owner,
+    name: Name,
+) {
     assert!(locks.try_lock(worker, earlier, name, Mode::X).is_held());
-    let reply = locks.request(worker, later, name, Mode::X, Patience::Wait);
+    let reply = locks.request(worker, later, name, Mode::X, WaitMode::Wait);
     assert!(matches!(reply, Reply::Waiting));
     thread::sleep(PAUSE);
     assert!(locks.release(worker, earlier, name));
@@ -56,7 +62,7 @@ fn waits_are_counted_by_table_label_and_name_and_the_holds_that_follow_are_measu
         locks.release_all(worker, &mut one);
         locks.release_all(worker, &mut other);
         let stats = locks.stats(worker);
-        let complete = |usage: &Usage| {
+        let complete = |usage: &WaitUsage| {
             assert_eq!((usage.waits, usage.holds), (1, 1), "{:?}", locks.kind());
             assert!(usage.waited >= PAUSE && usage.held >= PAUSE, "{usage:?}");
             assert_eq!(usage.waited, usage.longest_wait);
@@ -146,7 +152,7 @@ fn a_look_is_as_small_as_it_was_asked_to_be_and_begins_with_who_waits() {
             );
         }
         assert_eq!(locks.longest_wait(worker), None);
-        let reply = locks.request(worker, &mut waiter, key(500), Mode::X, Patience::Wait);
+        let reply = locks.request(worker, &mut waiter, key(500), Mode::X, WaitMode::Wait);
         assert!(matches!(reply, Reply::Waiting));
         thread::sleep(PAUSE);
         assert!(locks.longest_wait(worker).expect("somebody waits") >= PAUSE);

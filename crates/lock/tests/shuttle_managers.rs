@@ -18,12 +18,12 @@
 #![cfg(shuttle)]
 
 use foxton_lock::{
-    any::{Any, Inheritance, Kind, Options},
+    any::{AnyManager, Inheritance, ManagerKind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Outcome, Patience, Reply},
+    request::{Outcome, Reply, WaitMode},
 };
 use foxton_sync::{
     latch,
@@ -52,7 +52,7 @@ const TABLE: Name = Name::table(1);
 const WRITER: u64 = 1 << 32;
 
 struct World {
-    locks: Any,
+    locks: AnyManager,
     names: [Name; KEYS],
     inside: [AtomicU64; KEYS],
 }
@@ -61,7 +61,7 @@ impl World {
     fn new(options: &Options) -> Self {
         let hasher = KeyHasher::new(1);
         Self {
-            locks: Any::new(options),
+            locks: AnyManager::new(options),
             names: std::array::from_fn(|key| Name::key(1, &[key as u8], &hasher)),
             inside: std::array::from_fn(|_| AtomicU64::new(0)),
         }
@@ -120,11 +120,11 @@ impl World {
             0 => return self.locks.try_lock(worker, owner, name, mode).is_held(),
             _ => self
                 .locks
-                .request(worker, owner, name, mode, Patience::Wait),
+                .request(worker, owner, name, mode, WaitMode::Wait),
         };
         match reply {
             Reply::Granted | Reply::Held => true,
-            Reply::Refused(_) | Reply::Passed => false,
+            Reply::Refused(_) | Reply::Skipped => false,
             Reply::Waiting => match worker.random_below(8) {
                 0 => {
                     self.locks.cancel(worker, owner);
@@ -181,7 +181,7 @@ impl Drop for Playing<'_> {
     }
 }
 
-fn play(kind: Kind, inherit: Inheritance) {
+fn play(kind: ManagerKind, inherit: Inheritance) {
     let chosen = env::var("FOXTON_SEED").ok();
     let chosen = chosen.map(|seed| seed.parse().expect("FOXTON_SEED is a number"));
     let seeds = chosen.map_or(0..SEEDS, |seed| seed..seed + 1);
@@ -215,7 +215,7 @@ macro_rules! managers {
     ($($test:ident: $kind:ident,)+) => {$(
         #[test]
         fn $test() {
-            play(Kind::$kind, Inheritance::Off);
+            play(ManagerKind::$kind, Inheritance::Off);
         }
     )+};
 }
@@ -225,10 +225,10 @@ managers! {
     histories_of_global: Global,
     histories_of_bucket: Bucket,
     histories_of_sharded: Sharded,
-    histories_of_sharded_arrival: ShardedArrival,
-    histories_of_sharded_world: ShardedWorld,
+    histories_of_sharded_arrival: ShardedFifo,
+    histories_of_sharded_world: ShardedGlobalLatch,
     histories_of_direct: Direct,
-    histories_of_direct_arrival: DirectArrival,
+    histories_of_direct_arrival: DirectFifo,
     histories_of_staged: Staged,
     histories_of_staged_paper: StagedPaper,
     histories_of_staged_oldest: StagedOldest,
@@ -236,7 +236,12 @@ managers! {
 
 #[test]
 fn histories_with_inheritance() {
-    for kind in [Kind::Bucket, Kind::Sharded, Kind::Staged, Kind::Direct] {
+    for kind in [
+        ManagerKind::Bucket,
+        ManagerKind::Sharded,
+        ManagerKind::Staged,
+        ManagerKind::Direct,
+    ] {
         play(kind, Inheritance::Always);
     }
 }

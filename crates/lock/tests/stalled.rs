@@ -8,12 +8,12 @@
 //! again: up to the limit, and then whoever asks is refused.
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -23,7 +23,7 @@ const OTHERS: usize = 8;
 const KEYS: u64 = 9;
 const TABLE: Name = Name::table(1);
 
-fn take(locks: &Any, worker: &Worker, owner: &mut Owner, first: u64) {
+fn take(locks: &AnyManager, worker: &Worker, owner: &mut Owner, first: u64) {
     assert!(locks.try_lock(worker, owner, TABLE, Mode::IS).is_held());
     for name in [0].into_iter().chain(first..first + KEYS - 1) {
         let name = Name::advisory(name);
@@ -32,7 +32,7 @@ fn take(locks: &Any, worker: &Worker, owner: &mut Owner, first: u64) {
 }
 
 /// Bytes of the manager after a tenth of the locks, and after all.
-fn grown(kind: Kind, stalls: bool) -> [usize; 2] {
+fn grown(kind: ManagerKind, stalls: bool) -> [usize; 2] {
     let workers = Workers::with_seed(1);
     let sleeping = workers.worker();
     let _reads_rows = stalls.then(|| sleeping.pin());
@@ -44,15 +44,15 @@ fn grown(kind: Kind, stalls: bool) -> [usize; 2] {
 }
 
 fn grown_beside(
-    kind: Kind,
+    kind: ManagerKind,
     workers: &Workers,
     sleeping: &Worker,
-    before: impl FnOnce(&Any, &mut Owner),
+    before: impl FnOnce(&AnyManager, &mut Owner),
 ) -> [usize; 2] {
     let mut options = Options::default();
     // In the document's form each chain keeps a few that are obsolete: few chains, soon all warm.
     (options.kind, options.bucket_count) = (kind, 1024);
-    let locks = Any::new(&options);
+    let locks = AnyManager::new(&options);
     let mut sleeper = locks.owner();
     before(&locks, &mut sleeper);
     let mut others = [(); OTHERS].map(|()| (workers.worker(), locks.owner()));
@@ -81,7 +81,7 @@ fn grown_beside(
 
 #[test]
 fn under_epochs_a_stalled_transaction_keeps_nothing_from_being_used_again() {
-    for kind in [Kind::Staged, Kind::StagedPaper] {
+    for kind in [ManagerKind::Staged, ManagerKind::StagedPaper] {
         for stalls in [false, true] {
             let [early, late] = grown(kind, stalls);
             assert_eq!(early, late, "{kind}, stalls {stalls}");
@@ -92,9 +92,9 @@ fn under_epochs_a_stalled_transaction_keeps_nothing_from_being_used_again() {
 
 #[test]
 fn under_the_older_rule_memory_grows_for_as_long_as_it_stalls() {
-    let [early, late] = grown(Kind::StagedOldest, false);
+    let [early, late] = grown(ManagerKind::StagedOldest, false);
     assert_eq!(early, late);
-    let [early, late] = grown(Kind::StagedOldest, true);
+    let [early, late] = grown(ManagerKind::StagedOldest, true);
     assert!(late > 4 * early, "{early} to {late}");
     assert!(late > 40 * LOCKS, "{late} bytes");
 }
@@ -104,15 +104,15 @@ const KEPT: Name = Name::advisory(1 << 40);
 const OTHER: Name = Name::advisory(2 << 40);
 
 /// What an owner has done, of whom no transaction runs any more, though it was never told to release all.
-type Done = fn(&Any, &Worker, &mut Owner);
+type Done = fn(&AnyManager, &Worker, &mut Owner);
 
-fn keep(locks: &Any, worker: &Worker, owner: &mut Owner) {
+fn keep(locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
     assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
     owner.keep();
 }
 
 /// Asks for what somebody else holds, who lets go of it afterwards.
-fn beside_a_holder(locks: &Any, worker: &Worker, ask: impl FnOnce()) {
+fn beside_a_holder(locks: &AnyManager, worker: &Worker, ask: impl FnOnce()) {
     let mut holder = locks.owner();
     assert!(
         locks
@@ -152,19 +152,22 @@ const DONE: &[(&str, Done)] = &[
     ("it was refused all it asked for", |locks, worker, owner| {
         beside_a_holder(locks, worker, || {
             let outcome = locks.try_lock(worker, owner, OTHER, Mode::S);
-            assert_eq!(outcome.refusal().expect("held").reason, Reason::Busy);
+            assert_eq!(outcome.refusal().expect("held").reason, RefusalReason::Busy);
         });
     }),
     ("it waited in vain", |locks, worker, owner| {
         beside_a_holder(locks, worker, || {
             let now = Some(std::time::Instant::now());
             let outcome = locks.lock(worker, owner, OTHER, Mode::S, now);
-            assert_eq!(outcome.refusal().expect("held").reason, Reason::TimedOut);
+            assert_eq!(
+                outcome.refusal().expect("held").reason,
+                RefusalReason::TimedOut
+            );
         });
     }),
     ("it waits no more", |locks, worker, owner| {
         beside_a_holder(locks, worker, || {
-            let reply = locks.request(worker, owner, OTHER, Mode::S, Patience::Wait);
+            let reply = locks.request(worker, owner, OTHER, Mode::S, WaitMode::Wait);
             assert!(matches!(reply, Reply::Waiting));
             locks.cancel(worker, owner);
         });
@@ -176,20 +179,22 @@ fn under_the_older_rule_memory_waits_for_nobody_of_whom_no_transaction_runs() {
     for (what, done) in DONE {
         let workers = Workers::with_seed(1);
         let sleeping = workers.worker();
-        let [early, late] =
-            grown_beside(Kind::StagedOldest, &workers, &sleeping, |locks, sleeper| {
-                done(locks, &sleeping, sleeper)
-            });
+        let [early, late] = grown_beside(
+            ManagerKind::StagedOldest,
+            &workers,
+            &sleeping,
+            |locks, sleeper| done(locks, &sleeping, sleeper),
+        );
         assert_eq!(early, late, "{what}");
     }
 }
 
 const LIMIT: u32 = 10_000;
 
-fn limited(kind: Kind) -> Any {
+fn limited(kind: ManagerKind) -> AnyManager {
     let mut options = Options::default();
     (options.kind, options.bucket_count, options.request_limit) = (kind, 64, LIMIT);
-    Any::new(&options)
+    AnyManager::new(&options)
 }
 
 /// Asks until somebody is refused, and says after how many; for ever, it seems, if nobody ever is.
@@ -197,7 +202,7 @@ fn until_refused(mut ask: impl FnMut(u64) -> Outcome) -> u64 {
     (0..20 * u64::from(LIMIT))
         .find(|&number| match ask(number) {
             Outcome::Refused(refusal) => {
-                assert_eq!(refusal.reason, Reason::Full);
+                assert_eq!(refusal.reason, RefusalReason::Full);
                 true
             }
             _ => false,
@@ -207,7 +212,7 @@ fn until_refused(mut ask: impl FnMut(u64) -> Outcome) -> u64 {
 
 #[test]
 fn who_asks_for_more_than_there_is_room_for_is_refused_and_keeps_what_it_has() {
-    for kind in [Kind::Staged, Kind::StagedPaper] {
+    for kind in [ManagerKind::Staged, ManagerKind::StagedPaper] {
         let locks = limited(kind);
         let workers = Workers::with_seed(1);
         let worker = workers.worker();
@@ -242,7 +247,7 @@ fn who_asks_for_more_than_there_is_room_for_is_refused_and_keeps_what_it_has() {
 
 #[test]
 fn a_walk_that_never_ends_keeps_the_limit_and_no_more() {
-    for kind in [Kind::Staged, Kind::StagedPaper] {
+    for kind in [ManagerKind::Staged, ManagerKind::StagedPaper] {
         let locks = limited(kind);
         let workers = Workers::with_seed(1);
         let (worker, sleeping) = (workers.worker(), workers.worker());

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use foxton_lock::inspect::{Entry, Queue, Snapshot};
+use foxton_lock::inspect::{LockQueue, LockSnapshot, QueueEntry};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Class;
 
@@ -18,10 +18,10 @@ use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
 use crate::status::{Deadlock, Picture};
 
-pub use foxton_lock::inspect::Stats as LockStats;
+pub use foxton_lock::inspect::LockStats;
 pub use foxton_lock::mode::Mode;
 pub use foxton_lock::name::Name;
-pub use foxton_lock::request::{Label, Member, OwnerId};
+pub use foxton_lock::request::{CycleMember as Member, OwnerId, OwnerLabel as Label};
 pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
 pub use foxton_sync::site::Summary as Account;
@@ -76,7 +76,7 @@ pub struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    fn new(entry: &Entry) -> OpenTransaction {
+    fn new(entry: &QueueEntry) -> OpenTransaction {
         OpenTransaction {
             owner: entry.owner,
             label: entry.label.clone(),
@@ -268,8 +268,8 @@ impl Database {
     /// ```
     pub fn locks(&self) -> Vec<HeldLock> {
         let snapshot = self.snapshot();
-        let held = |queue: &Queue| {
-            let describe = |entry: &Entry| self.describe(queue.name, entry);
+        let held = |queue: &LockQueue| {
+            let describe = |entry: &QueueEntry| self.describe(queue.name, entry);
             queue.holders.iter().map(describe).collect::<Vec<_>>()
         };
         snapshot.queues.iter().flat_map(held).collect()
@@ -364,7 +364,7 @@ impl Database {
                 labels.get(owner).copied().cloned().unwrap_or_default(),
             )
         };
-        let wait = |(name, waiter): (Name, &Entry)| WaitingLock {
+        let wait = |(name, waiter): (Name, &QueueEntry)| WaitingLock {
             lock: self.describe(name, waiter),
             waited: waiter.waited,
             blockers: blockers
@@ -380,7 +380,7 @@ impl Database {
     /// The most recent deadlocks, the latest last: who waited for whom, and who gave way.
     pub fn deadlocks(&self) -> Vec<DeadlockReport> {
         let engine = self.engine();
-        let report = |found: foxton_lock::inspect::DeadlockReport| DeadlockReport {
+        let report = |found: foxton_lock::inspect::DeadlockCycle| DeadlockReport {
             at: found.at,
             tables: TableNames::of(found.cycle.iter().map(|member| member.awaited.0), |table| {
                 engine.catalog.name_of(table)
@@ -455,17 +455,17 @@ impl Database {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> LockSnapshot {
         let engine = self.engine();
         engine.locks.inspect(&engine.workers.background_worker())
     }
 
-    fn describe(&self, name: Name, entry: &Entry) -> HeldLock {
+    fn describe(&self, name: Name, entry: &QueueEntry) -> HeldLock {
         let table = match name.class() {
             Class::Advisory => String::new(),
             _ => self.engine().catalog.name_of(name.space()),
         };
-        let Entry {
+        let QueueEntry {
             owner,
             label,
             mode,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
-use foxton_lock::request::Label;
+use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 
 use crate::api::range::{decode, how_to_read, take_decoded};

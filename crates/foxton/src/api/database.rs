@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foxton_lock::any::{self, Any};
+use foxton_lock::any::{self, AnyManager};
 use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::device::file::{FileDevice, LOCK_FILE};
@@ -187,7 +187,7 @@ impl Database {
         })?;
         let checkpoints =
             Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
-        let locks = Arc::new(Any::new(&lock_options(&options)));
+        let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
             keeper: Keeper::new(locks.clone(), workers.clone()),
             locks,

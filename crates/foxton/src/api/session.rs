@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use foxton_lock::request::Label;
+use foxton_lock::request::OwnerLabel as Label;
 
 use crate::api::async_transaction::AsyncTransaction;
 use crate::api::database::Database;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeBounds;
 
-use foxton_lock::request::Label;
+use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 
 use crate::api::range::Range;

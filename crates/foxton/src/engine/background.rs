@@ -26,10 +26,10 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 use foxton_lock::manager::LockManager;
 use foxton_lock::owner::WaitTicket;
-use foxton_lock::request::Reason;
+use foxton_lock::request::RefusalReason;
 use foxton_sync::shim::{self, Condvar, Mutex};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
@@ -67,7 +67,7 @@ struct Desk {
 struct Shared {
     desk: Mutex<Desk>,
     news: Condvar,
-    locks: Arc<Any>,
+    locks: Arc<AnyManager>,
     workers: Workers,
 }
 
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Keeper {
 }
 
 impl Keeper {
-    pub(crate) fn new(locks: Arc<Any>, workers: Workers) -> Keeper {
+    pub(crate) fn new(locks: Arc<AnyManager>, workers: Workers) -> Keeper {
         let (desk, news) = (Mutex::new(Desk::default()), Condvar::new());
         Keeper(Arc::new(Shared {
             desk,
@@ -219,7 +219,8 @@ impl Shared {
         for ring in due {
             match ring {
                 Ring::TimeOut(ticket) => {
-                    self.locks.end_wait(&worker, ticket, Reason::TimedOut);
+                    self.locks
+                        .end_wait(&worker, ticket, RefusalReason::TimedOut);
                 }
                 Ring::Wake(waker) => waker.wake(),
             }
@@ -265,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_task_that_naps_is_left_alone_until_its_time_has_come() {
-        let locks = Arc::new(Any::new(&foxton_lock::any::Options::tiny()));
+        let locks = Arc::new(AnyManager::new(&foxton_lock::any::Options::tiny()));
         let keeper = Keeper::new(locks, Workers::new());
         let waker = Arc::new(Sleeper(thread::current())).into();
         for millis in [30, 3] {

@@ -22,10 +22,10 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 use foxton_lock::manager::LockManager;
 use foxton_lock::owner::WaitTicket;
-use foxton_lock::request::Reason;
+use foxton_lock::request::RefusalReason;
 use foxton_sync::shim::{self, AtomicBool, Mutex, Ordering};
 use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::Workers;
@@ -91,7 +91,7 @@ struct Shared {
 
 /// A wait, and who can end it.
 struct Wait {
-    locks: Arc<Any>,
+    locks: Arc<AnyManager>,
     workers: Workers,
     ticket: WaitTicket,
 }
@@ -99,7 +99,8 @@ struct Wait {
 impl Wait {
     fn end(&self) {
         let worker = self.workers.background_worker();
-        self.locks.end_wait(&worker, self.ticket, Reason::Cancelled);
+        self.locks
+            .end_wait(&worker, self.ticket, RefusalReason::Cancelled);
     }
 }
 
@@ -133,7 +134,12 @@ impl Canceller {
     }
 
     /// Has the wait of `ticket` ended if this is cancelled, for as long as what is returned is kept.
-    pub(crate) fn note(&self, locks: &Arc<Any>, workers: &Workers, ticket: WaitTicket) -> Noted {
+    pub(crate) fn note(
+        &self,
+        locks: &Arc<AnyManager>,
+        workers: &Workers,
+        ticket: WaitTicket,
+    ) -> Noted {
         let wait = || Wait {
             locks: locks.clone(),
             workers: workers.clone(),

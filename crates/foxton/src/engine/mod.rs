@@ -35,7 +35,7 @@ pub(crate) mod session_slot;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::format::superblock::{self, Superblock};
@@ -62,7 +62,7 @@ pub(crate) struct Engine {
     pub(crate) opened: Instant,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
-    pub(crate) locks: Arc<Any>,
+    pub(crate) locks: Arc<AnyManager>,
     pub(crate) keeper: Keeper,
     pub(crate) log: Log,
     /// Shared with the thread that makes them.

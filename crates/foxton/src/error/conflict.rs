@@ -3,7 +3,7 @@
 use std::fmt;
 
 use foxton_lock::name::{Class, Name};
-use foxton_lock::request::{Reason, Refusal};
+use foxton_lock::request::{Refusal, RefusalReason};
 
 /// Another transaction had to go first; who, and why.
 #[derive(Debug)]
@@ -78,10 +78,10 @@ impl Conflict {
     /// The refusal; `table` knows what tables are called.
     pub(crate) fn refused(refusal: Refusal, table: impl Fn(u32) -> String) -> Conflict {
         let reason = match refusal.reason {
-            Reason::Busy => ConflictReason::Busy,
-            Reason::TimedOut => ConflictReason::TimedOut,
-            Reason::Deadlock => ConflictReason::Deadlock,
-            Reason::Full => ConflictReason::Full,
+            RefusalReason::Busy => ConflictReason::Busy,
+            RefusalReason::TimedOut => ConflictReason::TimedOut,
+            RefusalReason::Deadlock => ConflictReason::Deadlock,
+            RefusalReason::Full => ConflictReason::Full,
             _ => ConflictReason::Cancelled,
         };
         let cycle = refusal.cycle.iter().map(|member| member.awaited.0);

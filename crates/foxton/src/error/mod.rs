@@ -30,7 +30,7 @@ use crate::types::limits::{MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, MAX_TABLES, MAX_
 
 pub(crate) use conflict::TableNames;
 pub use conflict::{Conflict, ConflictReason};
-pub use foxton_lock::request::{Blocker, Reason as RefusalReason, Refusal};
+pub use foxton_lock::request::{Blocker, Refusal, RefusalReason};
 pub use index::{IndexError, KeyTaken};
 pub use storage::Storage;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use foxton_lock::inspect::{self, Snapshot};
+use foxton_lock::inspect::{self, LockSnapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::{Class, Name};
 
@@ -134,10 +134,10 @@ fn checkpoints(engine: &Engine) -> Checkpoints {
 
 /// Who of a cycle waits for what, with names as `call` calls them.
 pub(crate) fn cycle(
-    members: &[foxton_lock::request::Member],
+    members: &[foxton_lock::request::CycleMember],
     mut call: impl FnMut(Name) -> String,
 ) -> Vec<Member> {
-    let member = |member: &foxton_lock::request::Member| Member {
+    let member = |member: &foxton_lock::request::CycleMember| Member {
         owner: member.owner.to_string(),
         label: member.label.to_string(),
         age: member.age,
@@ -155,7 +155,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn usage(name: String, told: &inspect::Usage) -> Usage {
+fn usage(name: String, told: &inspect::WaitUsage) -> Usage {
     Usage {
         name,
         waits: told.waits,
@@ -169,14 +169,14 @@ fn usage(name: String, told: &inspect::Usage) -> Usage {
     }
 }
 
-fn queues(snapshot: Snapshot, names: &mut Names<'_>) -> Vec<Queue> {
+fn queues(snapshot: LockSnapshot, names: &mut Names<'_>) -> Vec<Queue> {
     let mut queues = snapshot.queues;
     // The sort is stable: names without waiters stay in their order.
     queues.sort_by_key(|queue| {
         let longest = queue.waiters.iter().map(|waiter| waiter.waited).max();
         std::cmp::Reverse(longest)
     });
-    let queue = |queue: &inspect::Queue| Queue {
+    let queue = |queue: &inspect::LockQueue| Queue {
         name: names.call(queue.name),
         holders: queue
             .holders
@@ -190,7 +190,7 @@ fn queues(snapshot: Snapshot, names: &mut Names<'_>) -> Vec<Queue> {
     queues.iter().map(queue).collect()
 }
 
-fn entry(told: &inspect::Entry, behind: Vec<Behind>) -> Entry {
+fn entry(told: &inspect::QueueEntry, behind: Vec<Behind>) -> Entry {
     Entry {
         owner: told.owner.to_string(),
         label: told.label.to_string(),
@@ -203,7 +203,7 @@ fn entry(told: &inspect::Entry, behind: Vec<Behind>) -> Entry {
 }
 
 /// Whom the waiter at `at` waits for: holders, then those ahead of it from the nearest on.
-fn behind(queue: &inspect::Queue, at: usize) -> Vec<Behind> {
+fn behind(queue: &inspect::LockQueue, at: usize) -> Vec<Behind> {
     let waiter = &queue.waiters[at];
     let holders = queue.holders.iter().map(|holder| (holder, true));
     let ahead = queue.waiters[..at].iter().rev();

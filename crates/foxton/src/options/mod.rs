@@ -25,7 +25,7 @@ use crate::types::index::Indexes;
 use crate::types::isolation::Isolation;
 
 pub use foxton_lock::any::Inheritance as LockInheritance;
-pub use foxton_lock::any::Kind as LockManagerKind;
+pub use foxton_lock::any::ManagerKind as LockManagerKind;
 pub use foxton_lock::deadlock::VictimPolicy;
 pub use foxton_log::BufferKind as LogBufferKind;
 pub use foxton_sync::latch::Kind as LatchKind;

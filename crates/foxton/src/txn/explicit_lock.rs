@@ -76,7 +76,7 @@ impl State {
                 Ok(Step::Done(true))
             }
             Reply::Waiting => Ok(Step::Wait),
-            Reply::Passed => Ok(Step::Done(false)),
+            Reply::Skipped => Ok(Step::Done(false)),
             Reply::Refused(refusal) => {
                 let refused = Conflict::refused(*refusal, |table| engine.catalog.name_of(table));
                 let error = crate::Error::from(refused);

@@ -18,10 +18,10 @@
 
 use std::sync::Arc;
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 use foxton_lock::manager::LockManager;
-use foxton_lock::owner::{Owner, Savepoint};
-use foxton_lock::request::Label;
+use foxton_lock::owner::{LockSavepoint, Owner};
+use foxton_lock::request::OwnerLabel as Label;
 use foxton_sync::worker::Worker;
 
 use crate::engine::cancel_token::Canceller;
@@ -44,13 +44,13 @@ pub(crate) struct Membership<S> {
     pub(super) canceller: Option<Canceller>,
     /// Numbers, and how often each was locked.
     pub(super) held: Vec<(u64, u64)>,
-    pub(super) kept: Savepoint,
+    pub(super) kept: LockSavepoint,
 }
 
 impl<S> Tenure<S> {
     /// Gives back what the transaction has locked.
     #[inline]
-    pub(crate) fn release(&self, locks: &Any, worker: &Worker, owner: &mut Owner) {
+    pub(crate) fn release(&self, locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
         match self {
             Tenure::Usual => locks.release_all(worker, owner),
             Tenure::Alone => {}
@@ -61,7 +61,7 @@ impl<S> Tenure<S> {
 
 impl<S> Membership<S> {
     #[cold]
-    fn release(&self, locks: &Any, worker: &Worker, owner: &mut Owner) {
+    fn release(&self, locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
         match self.held.is_empty() {
             true => locks.release_all(worker, owner), // I2
             false => locks.release_since(worker, owner, self.kept),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::Name;
-use foxton_lock::owner::Savepoint;
-use foxton_lock::request::Label;
+use foxton_lock::owner::LockSavepoint;
+use foxton_lock::request::OwnerLabel as Label;
 
 use super::attempt::Step;
 use super::explicit_lock::Wanted;
@@ -27,7 +27,7 @@ impl State {
             label: Label::default(),
             canceller: None,
             held: Vec::new(),
-            kept: Savepoint::START,
+            kept: LockSavepoint::START,
         }));
     }
 

@@ -15,12 +15,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use foxton_lock::any::Any;
+use foxton_lock::any::AnyManager;
 use foxton_lock::manager::LockManager;
 use foxton_lock::mode::{KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
-use foxton_lock::request::{Patience, Refusal, Reply};
+use foxton_lock::request::{Refusal, Reply, WaitMode};
 use foxton_log::Lsn;
 use foxton_sync::admission::Claim;
 use foxton_sync::huge_pages::Filling;
@@ -326,11 +326,11 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 /// Asks for locks on one table, without waiting.
 pub(crate) struct Locker<'a> {
-    manager: &'a Any,
+    manager: &'a AnyManager,
     worker: &'a Worker,
     pub(crate) owner: &'a mut Owner,
     table: &'a OpenTable,
-    patience: Patience,
+    patience: WaitMode,
     asks: Asks,
     scan: Scan,
     planted: Planted,
@@ -487,7 +487,7 @@ impl<'a> Locker<'a> {
         match reply {
             Reply::Granted | Reply::Held => Ok(Step::Done(())),
             Reply::Waiting => Ok(Step::Wait),
-            Reply::Passed => Err(Conflict::PASSED_OVER.into()),
+            Reply::Skipped => Err(Conflict::PASSED_OVER.into()),
             Reply::Refused(refusal) => Err(self.refused(*refusal)),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
-use foxton_lock::request::Patience;
+use foxton_lock::request::WaitMode;
 
 /// How strongly a read locks what it reads, until the transaction ends.
 ///
@@ -188,11 +188,11 @@ pub enum LockWait {
 }
 
 impl LockWait {
-    pub(crate) fn patience(self) -> Patience {
+    pub(crate) fn patience(self) -> WaitMode {
         match self {
-            LockWait::Usual | LockWait::AtMost(_) => Patience::Wait,
-            LockWait::Refuse => Patience::Refuse,
-            LockWait::Skip => Patience::Skip,
+            LockWait::Usual | LockWait::AtMost(_) => WaitMode::Wait,
+            LockWait::Refuse => WaitMode::Refuse,
+            LockWait::Skip => WaitMode::Skip,
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use foxton_lock::{
-    any::Any,
+    any::AnyManager,
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 
@@ -20,7 +20,7 @@ const PASSES: usize = 10_000;
 /// A lock manager, one owner, and names to lock.
 #[derive(Debug)]
 pub struct Alone {
-    manager: Any,
+    manager: AnyManager,
     worker: Worker,
     owner: Owner,
     names: Vec<Name>,
@@ -39,17 +39,17 @@ pub struct Nanos {
 
 impl Alone {
     /// This manager, to be asked for at most so many keys at once.
-    pub fn new(manager: Any, largest: usize) -> Alone {
+    pub fn new(manager: AnyManager, largest: usize) -> Alone {
         Alone::over(manager, names(0, largest))
     }
 
     /// The same, but between two of its keys there is one that is free for a stranger.
-    pub fn spaced(manager: Any, largest: usize) -> Alone {
+    pub fn spaced(manager: AnyManager, largest: usize) -> Alone {
         Alone::over(manager, every_other(0, largest))
     }
 
     /// This manager, to be asked for these names.
-    pub fn over(manager: Any, names: Vec<Name>) -> Alone {
+    pub fn over(manager: AnyManager, names: Vec<Name>) -> Alone {
         let workers = Workers::new();
         Alone {
             owner: manager.owner(),
@@ -80,7 +80,7 @@ impl Alone {
 
     fn ask(&mut self, name: Name, mode: Mode) {
         let (manager, worker) = (&self.manager, &self.worker);
-        let reply = manager.request(worker, &mut self.owner, name, mode, Patience::Refuse);
+        let reply = manager.request(worker, &mut self.owner, name, mode, WaitMode::Refuse);
         assert!(matches!(reply, Reply::Granted), "nobody else locks here");
     }
 
@@ -157,7 +157,7 @@ impl Alone {
         for &name in names {
             let reply = self
                 .manager
-                .request(&worker, &mut owner, name, mode, Patience::Refuse);
+                .request(&worker, &mut owner, name, mode, WaitMode::Refuse);
             assert!(matches!(reply, Reply::Granted), "nobody else locks these");
         }
         Stranger { worker, owner }
@@ -176,7 +176,7 @@ impl Alone {
         for &name in &self.names[..held] {
             let reply = self
                 .manager
-                .request(&worker, &mut owner, name, mode, Patience::Refuse);
+                .request(&worker, &mut owner, name, mode, WaitMode::Refuse);
             assert!(matches!(reply, Reply::Refused(_)), "it is held");
         }
         began.elapsed()

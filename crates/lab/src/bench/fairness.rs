@@ -18,12 +18,12 @@ use std::{
 
 use foxton::LockManagerKind;
 use foxton_lock::{
-    any::Any,
+    any::AnyManager,
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reply},
+    request::{Outcome, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::{AtomicU64, Ordering},
@@ -159,7 +159,7 @@ fn once(
     let manager = locks.kind();
     let bound = match manager {
         // Where nobody waits for a reader, the order puts none before a writer.
-        LockManagerKind::Sharded | LockManagerKind::ShardedWorld if awaited => {
+        LockManagerKind::Sharded | LockManagerKind::ShardedGlobalLatch if awaited => {
             let others = settings.readers + settings.writers - 1;
             u64::from(manager.overtaken_at_most().max(others))
         }
@@ -261,7 +261,7 @@ impl Drop for Done<'_> {
 struct Ring {
     /// Writers that have not done with it.
     writing: AtomicU64,
-    locks: Any,
+    locks: AnyManager,
     workers: Workers,
     writers: Vec<Watched>,
     hot: Name,
@@ -320,7 +320,7 @@ impl Ring {
             owner.begin();
             self.take(&worker, &mut owner, TABLE, Mode::IX)?;
             let began = Instant::now();
-            let reply = (self.locks).request(&worker, &mut owner, self.hot, WRITE, Patience::Wait);
+            let reply = (self.locks).request(&worker, &mut owner, self.hot, WRITE, WaitMode::Wait);
             if matches!(reply, Reply::Waiting) {
                 watched.begins();
                 let outcome = self.locks.wait(&worker, &mut owner, Some(began + GRACE));

@@ -10,7 +10,7 @@
 use std::{fmt, sync::Arc};
 
 use foxton_lock::{
-    any::Any,
+    any::AnyManager,
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
@@ -117,7 +117,7 @@ struct Alone {
 }
 
 struct Shared {
-    manager: Any,
+    manager: AnyManager,
     hasher: KeyHasher,
     workers: Workers,
 }

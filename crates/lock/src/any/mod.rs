@@ -5,7 +5,7 @@ use crate::{
     escalation,
     manager::{LockManager, forward},
     managers::{
-        direct::{Direct, Granules},
+        direct::{Direct, GranuleOptions},
         inherit::Inherit,
         latched::{
             bucket::Bucket,
@@ -14,13 +14,13 @@ use crate::{
             head::{OVERTAKEN_AT_MOST, PASSED_ASLEEP},
         },
         reference::Reference,
-        sharded::{Latched64, Open, Order, Sharded},
-        staged::{MOST_REQUESTS, Rule, Stacks, Staged, Tails},
+        sharded::{GrantOrder, NoGlobalLatch, PartitionedLatch, Sharded},
+        staged::{MOST_REQUESTS, ReuseRule, StackChains, Staged, TailChains},
     },
     mode::Mode,
     name::Name,
-    owner::{Owner, Scan, memory_limits::Limits, owner_table::Registry},
-    request::{Patience, Reply},
+    owner::{Owner, Scan, memory_limits::MemoryLimits, owner_table::OwnerTable},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::{latch, worker::Worker};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub use crate::managers::{direct::Fences, inherit::Inheritance};
 /// The managers to choose from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ManagerKind {
     /// One mutex, one map: the oracle of the tests. Slow.
     Reference,
     /// One latch over a hash table.
@@ -40,15 +40,15 @@ pub enum Kind {
     /// Latches for shards, and whom most wait for goes first.
     Sharded,
     /// The same, and who came first goes first.
-    ShardedArrival,
+    ShardedFifo,
     /// As `sharded`, with its document's latch above all shards, and its detector: a deadlock stops everybody.
-    ShardedWorld,
+    ShardedGlobalLatch,
     /// What nobody conflicts with is only remembered; the rest as with `bucket`, but that a lock granted to
     /// somebody asleep goes to who asks for it before that one wakes.
     #[default]
     Direct,
     /// The same, and who came first goes first.
-    DirectArrival,
+    DirectFifo,
     /// No latch while nobody waits.
     Staged,
     /// The same, as its document has it.
@@ -62,15 +62,15 @@ pub enum Kind {
 }
 
 foxton_sync::named! {
-    Kind, "lock manager":
+    ManagerKind, "lock manager":
     Reference = "reference",
     Global = "global",
     Bucket = "bucket",
     Sharded = "sharded",
-    ShardedArrival = "sharded:arrival",
-    ShardedWorld = "sharded:world",
+    ShardedFifo = "sharded:arrival",
+    ShardedGlobalLatch = "sharded:world",
     Direct = "direct",
-    DirectArrival = "direct:arrival",
+    DirectFifo = "direct:arrival",
     Staged = "staged",
     StagedPaper = "staged:paper",
     StagedOldest = "staged:oldest",
@@ -78,7 +78,7 @@ foxton_sync::named! {
     BucketElidable = "bucket:elidable",
 }
 
-impl Kind {
+impl ManagerKind {
     /// How often, at most, a request is granted that came later than another which waits and conflicts with
     /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
     /// Over `direct` only by requests that ask for no less than the first does (readers pass no writer), only for a while
@@ -86,7 +86,7 @@ impl Kind {
     /// often as others stood before it when it came, up to 255, if these were more than this number.
     pub const fn overtaken_at_most(self) -> u32 {
         match self {
-            Self::Sharded | Self::ShardedWorld => OVERTAKEN_AT_MOST as u32,
+            Self::Sharded | Self::ShardedGlobalLatch => OVERTAKEN_AT_MOST as u32,
             Self::Direct => PASSED_ASLEEP as u32,
             _ => 0,
         }
@@ -102,7 +102,7 @@ pub const DEFAULT_BUCKET_COUNT: usize = 1 << 14;
 #[non_exhaustive]
 pub struct Options {
     /// Which one. Default `direct`.
-    pub kind: Kind,
+    pub kind: ManagerKind,
     /// The latch over its table or buckets; `reference` has a mutex of its own. Default `parking`.
     pub latch: latch::Kind,
     /// How many hash buckets, a power of two up to 2^31. Default
@@ -140,11 +140,11 @@ pub struct Options {
     /// keys of, and goes on with keys where somebody is in the way. Default 64 MiB.
     pub owner_bytes: usize,
     /// Bytes of the locks of all transactions, about. Above that, whoever has acquired some 256 locks or more
-    /// tries the same, and is refused ([`Reason::Full`](crate::request::Reason::Full)) if that makes no
+    /// tries the same, and is refused ([`RefusalReason::Full`](crate::request::Reason::Full)) if that makes no
     /// room, unless it asks for what a table that it got so covers. Default 1 GiB.
     pub total_bytes: usize,
     /// For `staged`: how many requests there may be at once, those included that wait to be used again;
-    /// who asks for more is refused ([`Reason::Full`](crate::request::Reason::Full)). 40 bytes each.
+    /// who asks for more is refused ([`RefusalReason::Full`](crate::request::Reason::Full)). 40 bytes each.
     /// Default and most: 2^26.
     pub request_limit: u32,
 }
@@ -152,7 +152,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            kind: Kind::default(),
+            kind: ManagerKind::default(),
             latch: latch::Kind::default(),
             bucket_count: DEFAULT_BUCKET_COUNT,
             victim: VictimPolicy::default(),
@@ -204,12 +204,12 @@ const fn stacks(bucket_count: usize) -> usize {
 /// Any of the managers.
 ///
 /// ```
-/// use foxton_lock::{any::{Any, Kind, Options}, manager::LockManager};
+/// use foxton_lock::{any::{AnyManager, ManagerKind, Options}, manager::LockManager};
 ///
 /// let mut options = Options::default();
 /// options.kind = "global".parse().unwrap();
-/// let locks = Any::new(&options);
-/// assert_eq!(locks.kind(), Kind::Global);
+/// let locks = AnyManager::new(&options);
+/// assert_eq!(locks.kind(), ManagerKind::Global);
 /// let _owner = locks.owner();
 /// ```
 // A tag of its own: without it the kind would be worked out, at every lock, from values that a
@@ -217,7 +217,7 @@ const fn stacks(bucket_count: usize) -> usize {
 #[derive(Debug)]
 #[non_exhaustive]
 #[repr(u8)]
-pub enum Any {
+pub enum AnyManager {
     /// One mutex, one map.
     Reference(Reference),
     /// One latch over a hash table.
@@ -229,17 +229,17 @@ pub enum Any {
     /// A latch for each bucket of a table made to be elided.
     BucketElidable(ElidableBucket),
     /// Latches for shards, and an order.
-    Sharded(Sharded<Open>),
+    Sharded(Sharded<NoGlobalLatch>),
     /// The same, in its document's form.
-    ShardedWorld(Sharded<Latched64>),
+    ShardedGlobalLatch(Sharded<PartitionedLatch>),
     /// Any of the others, and inheritance over it.
-    Inherit(Box<Inherit<Any>>),
+    Inherit(Box<Inherit<AnyManager>>),
     /// Locks that are only remembered until somebody conflicts.
     Direct(Direct),
     /// No latch while nobody waits.
-    Staged(Staged<Stacks>),
+    Staged(Staged<StackChains>),
     /// The same, as its document has it: under either rule of reclaiming memory.
-    StagedPaper(Staged<Tails>, Kind),
+    StagedPaper(Staged<TailChains>, ManagerKind),
 }
 
 /// The same call, whichever manager it is: a branch, and no call through a table.
@@ -252,7 +252,7 @@ macro_rules! each {
             Self::GlobalElidable($manager) => $call,
             Self::BucketElidable($manager) => $call,
             Self::Sharded($manager) => $call,
-            Self::ShardedWorld($manager) => $call,
+            Self::ShardedGlobalLatch($manager) => $call,
             Self::Inherit(boxed) => {
                 let $manager = &**boxed;
                 $call
@@ -264,7 +264,7 @@ macro_rules! each {
     };
 }
 
-impl Any {
+impl AnyManager {
     /// The manager that `options` describe.
     ///
     /// # Panics
@@ -294,44 +294,44 @@ impl Any {
             Self::Sharded(manager)
         };
         let manager = match kind {
-            Kind::Reference => Self::Reference(Reference::new(victim)),
-            Kind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
-            Kind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
-            Kind::GlobalElidable => {
+            ManagerKind::Reference => Self::Reference(Reference::new(victim)),
+            ManagerKind::Global => Self::Global(Global::new(latch, bucket_count, victim)),
+            ManagerKind::Bucket => Self::Bucket(Bucket::new(latch, bucket_count, victim)),
+            ManagerKind::GlobalElidable => {
                 Self::GlobalElidable(ElidableGlobal::new(latch, bucket_count, victim))
             }
-            Kind::BucketElidable => {
+            ManagerKind::BucketElidable => {
                 Self::BucketElidable(ElidableBucket::new(latch, bucket_count, victim))
             }
-            Kind::Sharded => sharded(Order::Contention),
-            Kind::ShardedArrival => sharded(Order::Arrival),
-            Kind::ShardedWorld => {
-                let order = Order::Contention;
+            ManagerKind::Sharded => sharded(GrantOrder::Contention),
+            ManagerKind::ShardedFifo => sharded(GrantOrder::Fifo),
+            ManagerKind::ShardedGlobalLatch => {
+                let order = GrantOrder::Contention;
                 let manager = Sharded::new(latch, bucket_count, victim, order, own_threads);
-                Self::ShardedWorld(manager)
+                Self::ShardedGlobalLatch(manager)
             }
-            Kind::Staged => {
+            ManagerKind::Staged => {
                 let count = stacks(bucket_count);
                 Self::Staged(Staged::over(
                     count,
                     latch,
                     victim,
-                    Rule::Epoch,
+                    ReuseRule::Epoch,
                     request_limit,
                 ))
             }
-            Kind::StagedPaper | Kind::StagedOldest => {
+            ManagerKind::StagedPaper | ManagerKind::StagedOldest => {
                 let rule = match kind {
-                    Kind::StagedPaper => Rule::Epoch,
-                    _ => Rule::Oldest,
+                    ManagerKind::StagedPaper => ReuseRule::Epoch,
+                    _ => ReuseRule::Oldest,
                 };
                 let manager = Staged::over(bucket_count, latch, victim, rule, request_limit);
                 Self::StagedPaper(manager, kind)
             }
-            Kind::Direct | Kind::DirectArrival => {
+            ManagerKind::Direct | ManagerKind::DirectFifo => {
                 // What is inherited is real: it stands in a queue while its place sleeps.
                 let tables = inherit == Inheritance::Off;
-                let granules = Granules {
+                let granules = GranuleOptions {
                     count: granule_count,
                     hold_off,
                     tables,
@@ -344,12 +344,12 @@ impl Any {
                     false => manager,
                 };
                 Self::Direct(match kind {
-                    Kind::Direct => manager.lending(passed_for),
+                    ManagerKind::Direct => manager.lending(passed_for),
                     _ => manager,
                 })
             }
         };
-        manager.registry().limit(Limits {
+        manager.registry().limit(MemoryLimits {
             keys: if escalation == 0 {
                 u32::MAX
             } else {
@@ -368,24 +368,24 @@ impl Any {
     }
 
     /// Which one this is; under inheritance, what is under it.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ManagerKind {
         match self {
-            Self::Reference(_) => Kind::Reference,
-            Self::Global(_) => Kind::Global,
-            Self::Bucket(_) => Kind::Bucket,
-            Self::GlobalElidable(_) => Kind::GlobalElidable,
-            Self::BucketElidable(_) => Kind::BucketElidable,
+            Self::Reference(_) => ManagerKind::Reference,
+            Self::Global(_) => ManagerKind::Global,
+            Self::Bucket(_) => ManagerKind::Bucket,
+            Self::GlobalElidable(_) => ManagerKind::GlobalElidable,
+            Self::BucketElidable(_) => ManagerKind::BucketElidable,
             Self::Sharded(manager) => match manager.order() {
-                Order::Contention => Kind::Sharded,
-                Order::Arrival => Kind::ShardedArrival,
+                GrantOrder::Contention => ManagerKind::Sharded,
+                GrantOrder::Fifo => ManagerKind::ShardedFifo,
             },
-            Self::ShardedWorld(_) => Kind::ShardedWorld,
+            Self::ShardedGlobalLatch(_) => ManagerKind::ShardedGlobalLatch,
             Self::Inherit(manager) => manager.inner().kind(),
             Self::Direct(manager) => match manager.lends() {
-                true => Kind::Direct,
-                false => Kind::DirectArrival,
+                true => ManagerKind::Direct,
+                false => ManagerKind::DirectFifo,
             },
-            Self::Staged(_) => Kind::Staged,
+            Self::Staged(_) => ManagerKind::Staged,
             Self::StagedPaper(_, kind) => *kind,
         }
     }
@@ -398,7 +398,7 @@ impl Any {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         if owner.is_to_look() {
             return self.look_and_request(worker, owner, name, mode, patience);
@@ -415,7 +415,7 @@ impl Any {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         match self {
             _ if owner.is_to_look() => self.look_and_request(worker, owner, name, mode, patience),
@@ -435,14 +435,14 @@ impl Any {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let reply = escalation::look(self, worker, owner, (name, mode));
         reply.unwrap_or_else(|| self.member().request(worker, owner, name, mode, patience))
     }
 
     /// Its owners' records. Not under inheritance, which has those of what is under it.
-    fn registry(&self) -> &Registry {
+    fn registry(&self) -> &OwnerTable {
         match self {
             Self::Reference(manager) => manager.registry(),
             Self::Global(manager) => manager.registry(),
@@ -450,7 +450,7 @@ impl Any {
             Self::GlobalElidable(manager) => manager.registry(),
             Self::BucketElidable(manager) => manager.registry(),
             Self::Sharded(manager) => manager.registry(),
-            Self::ShardedWorld(manager) => manager.registry(),
+            Self::ShardedGlobalLatch(manager) => manager.registry(),
             Self::Inherit(manager) => manager.inner().registry(),
             Self::Direct(manager) => manager.registry(),
             Self::Staged(manager) => manager.registry(),
@@ -476,7 +476,7 @@ impl Any {
     }
 }
 
-impl LockManager for Any {
+impl LockManager for AnyManager {
     #[inline(always)]
     fn request(
         &self,
@@ -484,7 +484,7 @@ impl LockManager for Any {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         // In words, so that the name need not be in memory on the shortest way.
         let words = name.words();
@@ -503,7 +503,7 @@ impl LockManager for Any {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         match self {
             Self::Direct(manager) => {

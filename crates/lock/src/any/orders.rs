@@ -3,23 +3,23 @@
 //! Every manager, with and without inheritance; locks that are remembered where one remembers, and locks
 //! that never are. What is counted is counted once, whatever is numbered anew.
 
-use super::{Any, Inheritance, Kind, Options};
+use super::{AnyManager, Inheritance, ManagerKind, Options};
 use crate::{
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
-    owner::{Owner, Savepoint, lock_list::LAST_ORDER},
-    request::Reason,
+    owner::{LockSavepoint, Owner, lock_list::LAST_ORDER},
+    request::RefusalReason,
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::time::Duration;
 
 const ROUNDS: u64 = 3 * LAST_ORDER as u64;
 
-struct Stage {
+struct TestSession {
     what: String,
-    asked: Asked,
-    locks: Any,
+    asked: Scenario,
+    locks: AnyManager,
     worker: Worker,
     owner: Owner,
     taken: u64,
@@ -27,7 +27,7 @@ struct Stage {
 
 /// What is locked, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Scenario {
     /// Remembered, where something is.
     Shared,
     /// Never remembered.
@@ -39,15 +39,15 @@ enum Asked {
 }
 
 /// Plays on every manager, however it is asked, and looks at what is left and at what was counted.
-fn on_every_stage(play: impl Fn(&mut Stage)) {
-    for kind in Kind::ALL {
+fn on_every_stage(play: impl Fn(&mut TestSession)) {
+    for kind in ManagerKind::ALL {
         for asked in [
-            Asked::Shared,
-            Asked::Exclusive,
-            Asked::Revoked,
-            Asked::Inherited,
+            Scenario::Shared,
+            Scenario::Exclusive,
+            Scenario::Revoked,
+            Scenario::Inherited,
         ] {
-            let mut stage = Stage::new(kind, asked);
+            let mut stage = TestSession::new(kind, asked);
             play(&mut stage);
             let what = &stage.what;
             let used = stage.owner.savepoint().order();
@@ -62,16 +62,16 @@ fn on_every_stage(play: impl Fn(&mut Stage)) {
     }
 }
 
-impl Stage {
-    fn new(kind: Kind, asked: Asked) -> Self {
+impl TestSession {
+    fn new(kind: ManagerKind, asked: Scenario) -> Self {
         let mut options = Options::tiny();
         options.kind = kind;
-        if asked == Asked::Inherited {
+        if asked == Scenario::Inherited {
             options.inherit = Inheritance::Always;
         }
         // What was revoked once stays so.
         options.hold_off = Duration::from_secs(3600);
-        let locks = Any::new(&options);
+        let locks = AnyManager::new(&options);
         let mut stage = Self {
             what: format!("{kind}, {asked:?}"),
             asked,
@@ -80,7 +80,7 @@ impl Stage {
             locks,
             taken: 0,
         };
-        if asked == Asked::Revoked {
+        if asked == Scenario::Revoked {
             stage.revoke();
         }
         stage
@@ -100,7 +100,7 @@ impl Stage {
 
     fn name(&self, number: u64) -> Name {
         match self.asked {
-            Asked::Inherited => Name::table(number as u32),
+            Scenario::Inherited => Name::table(number as u32),
             // Each in a block of its own.
             _ => Name::key(1, &(64 * number).to_be_bytes(), &KeyHasher::new(1)),
         }
@@ -108,7 +108,7 @@ impl Stage {
 
     fn mode(&self) -> Mode {
         match self.asked {
-            Asked::Exclusive => Mode::X,
+            Scenario::Exclusive => Mode::X,
             _ => Mode::S,
         }
     }
@@ -127,7 +127,7 @@ impl Stage {
         assert!(self.locks.release(&self.worker, &mut self.owner, name));
     }
 
-    fn release_since(&mut self, since: Savepoint) {
+    fn release_since(&mut self, since: LockSavepoint) {
         self.locks
             .release_since(&self.worker, &mut self.owner, since);
     }
@@ -212,7 +212,7 @@ fn a_transaction_reads_for_a_moment_as_often_as_it_likes() {
 #[test]
 fn who_holds_as_many_as_there_are_is_refused_the_next() {
     on_every_stage(|stage| {
-        if stage.asked == Asked::Shared {
+        if stage.asked == Scenario::Shared {
             return; // What is remembered can share an order.
         }
         let all: Vec<u64> = (1..u64::from(LAST_ORDER)).collect();
@@ -223,7 +223,7 @@ fn who_holds_as_many_as_there_are_is_refused_the_next() {
                 .locks
                 .try_lock(&stage.worker, &mut stage.owner, name, Mode::X);
             let refusal = refused.refusal().expect("no order is left");
-            assert_eq!(refusal.reason, Reason::Full, "{}", stage.what);
+            assert_eq!(refusal.reason, RefusalReason::Full, "{}", stage.what);
         }
         stage.holds(&all);
         stage.unlock(1);

@@ -28,10 +28,10 @@
 mod wait_edges;
 
 use crate::{
-    inspect::DeadlockReport,
+    inspect::DeadlockCycle,
     mode::Mode,
-    owner::owner_table::{Registry, WaitTicket, Waiting},
-    request::Member,
+    owner::owner_table::{OwnerTable, WaitInfo, WaitTicket},
+    request::CycleMember,
 };
 use foxton_sync::{
     shim::{Mutex, lock},
@@ -41,7 +41,7 @@ use foxton_sync::{
 use smallvec::SmallVec;
 use std::{cmp::Reverse, collections::VecDeque, time::SystemTime};
 
-pub(crate) use wait_edges::{Reach, Via};
+pub(crate) use wait_edges::{Via, WaitEdges};
 
 /// Who of a cycle gives way.
 ///
@@ -62,7 +62,7 @@ pub enum VictimPolicy {
 impl VictimPolicy {
     /// Which of `cycle` gives way. Depends on nothing but the waits themselves, so that everybody
     /// who finds the cycle chooses alike.
-    pub(crate) fn choose(self, cycle: &[Waiting]) -> usize {
+    pub(crate) fn choose(self, cycle: &[WaitInfo]) -> usize {
         let index = match self {
             Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
                 let wait = &cycle[at];
@@ -87,28 +87,29 @@ foxton_sync::named! {
 
 /// How one owner stands in the way of another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct BlockingMode {
     pub(crate) mode: Mode,
     pub(crate) holds: bool,
 }
 
 /// A lock table, as the walk sees it. Each method takes one latch.
 pub(crate) trait Graph {
-    fn registry(&self) -> &Registry;
+    fn registry(&self) -> &OwnerTable;
 
     /// For whom `waiting` waits; `None` if it stands in its queue no longer. `target` is looked for
     /// among the earlier waiters.
-    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach>;
+    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges>;
 
     /// How `blocker` stands in the way of `waiting`, if both are still as they were.
-    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way>;
+    fn in_the_way(&self, worker: &Worker, waiting: &WaitInfo, blocker: u32)
+    -> Option<BlockingMode>;
 
     /// Ends the wait of a victim, and says whether it was this call that ended it.
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool;
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool;
 
     /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim might be the first to
     /// ask for it again, and would close the same cycle once more.
-    fn let_none_pass(&self, _worker: &Worker, _waiting: &Waiting) {}
+    fn let_none_pass(&self, _worker: &Worker, _waiting: &WaitInfo) {}
 }
 
 /// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
@@ -118,15 +119,15 @@ static WALK: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detecti
 #[derive(Debug, Default)]
 pub(crate) struct Detector {
     policy: VictimPolicy,
-    recent: Mutex<VecDeque<DeadlockReport>>,
+    recent: Mutex<VecDeque<DeadlockCycle>>,
 }
 
 /// How many reports are kept.
 const RECENT: usize = 64;
 
 /// One owner met on the walk, and in whose way it stands.
-struct Visit {
-    waiting: Waiting,
+struct SearchNode {
+    waiting: WaitInfo,
     parent: usize,
 }
 
@@ -142,16 +143,16 @@ impl Detector {
         self.policy
     }
 
-    pub(crate) fn recent(&self) -> Vec<DeadlockReport> {
+    pub(crate) fn recent(&self) -> Vec<DeadlockCycle> {
         lock(&self.recent).iter().cloned().collect()
     }
 
-    pub(crate) fn remember(&self, cycle: Vec<Member>) {
+    pub(crate) fn remember(&self, cycle: Vec<CycleMember>) {
         let mut recent = lock(&self.recent);
         if recent.len() == RECENT {
             recent.pop_front();
         }
-        recent.push_back(DeadlockReport {
+        recent.push_back(DeadlockCycle {
             at: SystemTime::now(),
             cycle,
         });
@@ -160,14 +161,20 @@ impl Detector {
     /// Ends every deadlock that `start`, which just entered its queue and found `first` there, has
     /// closed.
     #[inline]
-    pub(crate) fn check(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+    pub(crate) fn check(
+        &self,
+        graph: &impl Graph,
+        worker: &Worker,
+        start: &WaitInfo,
+        first: WaitEdges,
+    ) {
         if first.may_lead_back(graph.registry()) {
             self.walk(graph, worker, start, first);
         }
     }
 
     #[cold]
-    fn walk(&self, graph: &impl Graph, worker: &Worker, start: &Waiting, first: Reach) {
+    fn walk(&self, graph: &impl Graph, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
         each_cycle(graph, worker, start, first, |cycle| {
             let Some(ways) = confirm(graph, worker, cycle) else {
                 return;
@@ -188,9 +195,9 @@ impl Detector {
 pub(crate) fn each_cycle(
     graph: &impl Graph,
     worker: &Worker,
-    start: &Waiting,
-    first: Reach,
-    mut end: impl FnMut(&[Waiting]),
+    start: &WaitInfo,
+    first: WaitEdges,
+    mut end: impl FnMut(&[WaitInfo]),
 ) {
     let mut reach = Some(first);
     while let Some(first) = reach {
@@ -208,14 +215,14 @@ pub(crate) fn each_cycle(
 fn find_cycle(
     graph: &impl Graph,
     worker: &Worker,
-    start: &Waiting,
-    first: Reach,
-) -> Option<Vec<Waiting>> {
+    start: &WaitInfo,
+    first: WaitEdges,
+) -> Option<Vec<WaitInfo>> {
     let registry = graph.registry();
     let target = start.id.place();
-    let mut seen = Places::new(registry.place_count());
+    let mut seen = OwnerSet::new(registry.place_count());
     seen.insert(target);
-    let mut visits = vec![Visit {
+    let mut visits = vec![SearchNode {
         waiting: start.clone(),
         parent: 0,
     }];
@@ -234,9 +241,9 @@ fn find_cycle(
                 at,
                 reach,
             ) {
-                Absorbed::Closed(last) => return Some(path_to(&visits, last)),
-                Absorbed::Whole => {}
-                Absorbed::Outdated => again = Some(at),
+                Expansion::Closed(last) => return Some(path_to(&visits, last)),
+                Expansion::Whole => {}
+                Expansion::Outdated => again = Some(at),
             }
         }
         let at = match again {
@@ -249,7 +256,7 @@ fn find_cycle(
 }
 
 /// What came of adding one queue to the walk.
-enum Absorbed {
+enum Expansion {
     /// A cycle closes, and this is its last visit.
     Closed(usize),
     /// No cycle closes here.
@@ -261,14 +268,14 @@ enum Absorbed {
 
 /// Adds what one queue said to the walk.
 fn absorb(
-    registry: &Registry,
-    visits: &mut Vec<Visit>,
+    registry: &OwnerTable,
+    visits: &mut Vec<SearchNode>,
     open: &mut Vec<usize>,
-    seen: &mut Places,
+    seen: &mut OwnerSet,
     target: u32,
     at: usize,
-    reach: Reach,
-) -> Absorbed {
+    reach: WaitEdges,
+) -> Expansion {
     // Where each step stands among the visits.
     let mut places: SmallVec<[usize; 8]> = SmallVec::new();
     for step in &reach.steps {
@@ -278,9 +285,9 @@ fn absorb(
         };
         let waiting = registry.record(step.wait.place).waiting();
         let Some(waiting) = waiting.filter(|waiting| waiting.ticket == step.wait.ticket) else {
-            return Absorbed::Outdated;
+            return Expansion::Outdated;
         };
-        visits.push(Visit { waiting, parent });
+        visits.push(SearchNode { waiting, parent });
         places.push(visits.len() - 1);
     }
     let visit_of = |via: Via| match via {
@@ -288,7 +295,7 @@ fn absorb(
         Via::Step(index) => places[index],
     };
     if let Some(via) = reach.target {
-        return Absorbed::Closed(visit_of(via));
+        return Expansion::Closed(visit_of(via));
     }
     for &(place, via) in &reach.holders {
         let parent = visit_of(via);
@@ -298,19 +305,19 @@ fn absorb(
             continue;
         }
         if place == target {
-            return Absorbed::Closed(parent);
+            return Expansion::Closed(parent);
         }
         if let Some(waiting) = record.waiting()
             && seen.insert(place)
         {
-            visits.push(Visit { waiting, parent });
+            visits.push(SearchNode { waiting, parent });
             open.push(visits.len() - 1);
         }
     }
-    Absorbed::Whole
+    Expansion::Whole
 }
 
-fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
+fn path_to(visits: &[SearchNode], last: usize) -> Vec<WaitInfo> {
     let mut path = vec![visits[last].waiting.clone()];
     let mut at = last;
     while at != 0 {
@@ -322,18 +329,18 @@ fn path_to(visits: &[Visit], last: usize) -> Vec<Waiting> {
 }
 
 /// Whether all edges of `cycle` still exist, and what they are.
-fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[Waiting]) -> Option<Vec<Way>> {
+fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[WaitInfo]) -> Option<Vec<BlockingMode>> {
     if is_kept(graph.registry(), cycle) {
         return None;
     }
-    let way = |(waiting, blocker): (&Waiting, &Waiting)| {
+    let way = |(waiting, blocker): (&WaitInfo, &WaitInfo)| {
         graph.in_the_way(worker, waiting, blocker.id.place())
     };
     edges(cycle).map(way).collect()
 }
 
 /// Each of a cycle, and for whom it waits.
-pub(crate) fn edges(cycle: &[Waiting]) -> impl Iterator<Item = (&Waiting, &Waiting)> {
+pub(crate) fn edges(cycle: &[WaitInfo]) -> impl Iterator<Item = (&WaitInfo, &WaitInfo)> {
     cycle.iter().zip(cycle.iter().cycle().skip(1))
 }
 
@@ -342,7 +349,7 @@ pub(crate) fn edges(cycle: &[Waiting]) -> impl Iterator<Item = (&Waiting, &Waiti
 ///
 /// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs to the transaction that waits there:
 /// it keeps nothing new while it waits, and what is taken away from a place is gone from its queue before it is kept no more.
-pub(crate) fn is_kept(registry: &Registry, cycle: &[Waiting]) -> bool {
+pub(crate) fn is_kept(registry: &OwnerTable, cycle: &[WaitInfo]) -> bool {
     edges(cycle).any(|(waiting, blocker)| {
         let record = registry.record(blocker.id.place());
         record.keeps(waiting.name)
@@ -351,15 +358,15 @@ pub(crate) fn is_kept(registry: &Registry, cycle: &[Waiting]) -> bool {
 
 /// The cycle for people.
 pub(crate) fn describe(
-    registry: &Registry,
-    cycle: &[Waiting],
-    ways: &[Way],
+    registry: &OwnerTable,
+    cycle: &[WaitInfo],
+    ways: &[BlockingMode],
     victim: usize,
-) -> Vec<Member> {
+) -> Vec<CycleMember> {
     let now = registry.now();
     let members = cycle.iter().zip(ways).enumerate();
     members
-        .map(|(at, (waiting, way))| Member {
+        .map(|(at, (waiting, way))| CycleMember {
             owner: waiting.id,
             label: registry.record(waiting.id.place()).label_of(waiting.id),
             age: now.saturating_sub(waiting.begun),
@@ -373,9 +380,9 @@ pub(crate) fn describe(
 }
 
 /// A set of places.
-struct Places(SmallVec<[u64; 16]>);
+struct OwnerSet(SmallVec<[u64; 16]>);
 
-impl Places {
+impl OwnerSet {
     fn new(count: u32) -> Self {
         Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
     }
@@ -394,7 +401,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::wait_edges::Step;
+    use super::wait_edges::PathStep;
     use super::*;
     use crate::name::Name;
     use crate::request::OwnerId;
@@ -405,8 +412,8 @@ mod tests {
     };
     use std::time::Duration;
 
-    fn waiting(place: u32, lock_count: usize, begun: u64) -> Waiting {
-        Waiting {
+    fn waiting(place: u32, lock_count: usize, begun: u64) -> WaitInfo {
+        WaitInfo {
             id: OwnerId::new(place, 1),
             ticket: Ticket::from_sequence(1),
             name: Name::table(1),
@@ -418,13 +425,13 @@ mod tests {
         }
     }
 
-    fn defeated(defeats: u32, waiting: Waiting) -> Waiting {
-        Waiting { defeats, ..waiting }
+    fn defeated(defeats: u32, waiting: WaitInfo) -> WaitInfo {
+        WaitInfo { defeats, ..waiting }
     }
 
     #[test]
     fn least_work_prefers_few_locks_then_the_youngest_then_the_larger_id() {
-        let choose = |cycle: &[Waiting]| VictimPolicy::LeastWork.choose(cycle);
+        let choose = |cycle: &[WaitInfo]| VictimPolicy::LeastWork.choose(cycle);
         assert_eq!(
             choose(&[waiting(0, 3, 9), waiting(1, 2, 1), waiting(2, 4, 9)]),
             1
@@ -455,29 +462,29 @@ mod tests {
 
     /// Place 0 has just begun to wait behind 1, which is about to go, and for 2, which waits for 0.
     struct StepEnds {
-        registry: Registry,
+        registry: OwnerTable,
         condemned: AtomicU64,
     }
 
     impl Graph for StepEnds {
-        fn registry(&self) -> &Registry {
+        fn registry(&self) -> &OwnerTable {
             &self.registry
         }
 
-        fn reach(&self, _: &Worker, waiting: &Waiting, _: u32) -> Option<Reach> {
+        fn reach(&self, _: &Worker, waiting: &WaitInfo, _: u32) -> Option<WaitEdges> {
             let way = if waiting.id.place() == 0 { 2 } else { 0 };
-            let mut reach = Reach::default();
+            let mut reach = WaitEdges::default();
             reach.holders.push((way, Via::Start));
             // The victim waits no longer.
             (self.condemned.load(Ordering::Relaxed) == 0).then_some(reach)
         }
 
-        fn in_the_way(&self, _: &Worker, _: &Waiting, _: u32) -> Option<Way> {
+        fn in_the_way(&self, _: &Worker, _: &WaitInfo, _: u32) -> Option<BlockingMode> {
             let mode = Mode::X;
-            Some(Way { mode, holds: true })
+            Some(BlockingMode { mode, holds: true })
         }
 
-        fn condemn(&self, _: &Worker, _: WaitTicket, _: Vec<Member>) -> bool {
+        fn condemn(&self, _: &Worker, _: WaitTicket, _: Vec<CycleMember>) -> bool {
             self.condemned.fetch_add(1, Ordering::Relaxed) == 0
         }
     }
@@ -485,7 +492,7 @@ mod tests {
     #[test]
     fn who_was_named_for_a_step_that_has_ended_is_not_lost() {
         let graph = StepEnds {
-            registry: Registry::new(),
+            registry: OwnerTable::new(),
             condemned: AtomicU64::new(0),
         };
         for place in 0..3 {
@@ -495,9 +502,9 @@ mod tests {
         graph.registry.record(0).publish(start.clone());
         graph.registry.record(2).publish(waiting(2, 1, 1));
         // What the queue said while 1 still stood there: 2 is in its way, and so not named again.
-        let mut first = Reach::default();
+        let mut first = WaitEdges::default();
         let wait = waiting(1, 1, 1).wait_ticket();
-        first.steps.push(Step {
+        first.steps.push(PathStep {
             wait,
             via: Via::Start,
         });
@@ -510,7 +517,7 @@ mod tests {
 
     #[test]
     fn everybody_who_finds_a_cycle_chooses_the_same_member() {
-        let cycle: Vec<Waiting> = (0..5).map(|i| waiting(i, (i % 2) as usize, 7)).collect();
+        let cycle: Vec<WaitInfo> = (0..5).map(|i| waiting(i, (i % 2) as usize, 7)).collect();
         for policy in VictimPolicy::ALL {
             let chosen: Vec<OwnerId> = (0..cycle.len())
                 .map(|turn| {

@@ -3,26 +3,26 @@
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
-    owner::owner_table::{Registry, WaitTicket},
+    owner::owner_table::{OwnerTable, WaitTicket},
 };
 use smallvec::SmallVec;
 
 /// For whom somebody waits, in one queue.
 #[derive(Debug, Default)]
-pub(crate) struct Reach {
+pub(crate) struct WaitEdges {
     /// Earlier waiters on the way to the rest; each names its predecessor.
-    pub(crate) steps: SmallVec<[Step; 4]>,
+    pub(crate) steps: SmallVec<[PathStep; 4]>,
     /// Holders that stand in somebody's way: place, and in whose.
     pub(crate) holders: SmallVec<[(u32, Via); 4]>,
     /// If the owner looked for is an earlier waiter that stands in somebody's way: in whose.
     pub(crate) target: Option<Via>,
 }
 
-impl Reach {
+impl WaitEdges {
     /// Whether there may be a way back: most waits are for somebody who runs, and then nothing more
     /// needs to be looked at.
     #[inline]
-    pub(crate) fn may_lead_back(&self, registry: &Registry) -> bool {
+    pub(crate) fn may_lead_back(&self, registry: &OwnerTable) -> bool {
         let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
         self.target.is_some() || self.holders.iter().any(waits)
     }
@@ -41,7 +41,7 @@ impl Reach {
         target: u32,
     ) -> Self {
         let mut reach = Self::default();
-        let mut wanted = Wanted::default();
+        let mut wanted = ComponentWaiters::default();
         wanted.add(mode.set(), place, Via::Start);
         for (wait, mode) in ahead {
             let Some(via) = wanted.blocked_by(mode.set(), wait.place) else {
@@ -51,7 +51,7 @@ impl Reach {
                 reach.target = Some(via);
             }
             if wanted.lacks(mode.set()) {
-                reach.steps.push(Step { wait, via });
+                reach.steps.push(PathStep { wait, via });
                 let step = Via::Step(reach.steps.len() - 1);
                 wanted.add(mode.set(), wait.place, step);
             }
@@ -77,19 +77,19 @@ pub(crate) enum Via {
 
 /// An earlier waiter.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct PathStep {
     pub(crate) wait: WaitTicket,
     pub(crate) via: Via,
 }
 
 /// For each component, up to two waiters that want it.
 #[derive(Default)]
-struct Wanted {
+struct ComponentWaiters {
     all: Set,
     wanting: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
 }
 
-impl Wanted {
+impl ComponentWaiters {
     fn add(&mut self, mode: Set, place: u32, via: Via) {
         self.all = self.all.union(mode);
         for component in mode.indices() {

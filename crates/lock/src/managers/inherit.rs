@@ -43,16 +43,16 @@
 //! `PASSED_OVER` transactions, for a lock that lies idle costs nobody anything.
 
 use crate::{
-    inspect::{self, Snapshot, Stats},
+    inspect::{self, LockSnapshot, LockStats},
     manager::{LockManager, forward},
     mode::{Mode, Set},
     name::{Class, Name},
     owner::{
-        Owner, Savepoint, Scan,
-        lock_list::Entry,
-        owner_table::{Record, Registry, add},
+        LockSavepoint, Owner, Scan,
+        lock_list::LockEntry,
+        owner_table::{OwnerRecord, OwnerTable, add},
     },
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -104,9 +104,9 @@ const KEPT: usize = 8;
 /// Transactions with more locks than this leave nothing behind: to them a table lock is nothing.
 const FEW_LOCKS: usize = 256;
 
-/// Places in `Counters::inheritance`.
+/// Places in `OwnerCounters::inheritance`.
 #[derive(Debug, Clone, Copy)]
-enum Became {
+enum InheritanceOutcome {
     Cold,
     Wanted,
     Renewed,
@@ -117,7 +117,7 @@ enum Became {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-struct Cell {
+struct HeatCell {
     /// Wanted, and below it the kept modes.
     state: AtomicU32,
     heat: AtomicU32,
@@ -126,7 +126,7 @@ struct Cell {
 const ONE_WANTED: u32 = 1 << 8;
 const MODES: u32 = ONE_WANTED - 1;
 
-impl Cell {
+impl HeatCell {
     #[inline]
     fn kept_modes(&self) -> Set {
         // Relaxed, here and below: one word says it all, and what is left behind is behind a mutex (I1).
@@ -194,7 +194,7 @@ impl Cell {
 }
 
 /// Whether a lock may be left behind: a table's, held to read it, or to use some of its keys.
-fn is_heritable(entry: &Entry) -> bool {
+fn is_heritable(entry: &LockEntry) -> bool {
     entry.name.class() == Class::Table && matches!(entry.mode, Mode::IS | Mode::IX | Mode::S)
 }
 
@@ -204,8 +204,8 @@ pub struct Inherit<M> {
     inner: M,
     always: bool,
     /// That of `inner`, once it has made an owner.
-    registry: OnceLock<Arc<Registry>>,
-    cells: Box<[CachePadded<Cell>]>,
+    registry: OnceLock<Arc<OwnerTable>>,
+    cells: Box<[CachePadded<HeatCell>]>,
 }
 
 impl<M: LockManager> Inherit<M> {
@@ -224,7 +224,7 @@ impl<M: LockManager> Inherit<M> {
         &self.inner
     }
 
-    fn registry(&self) -> &Arc<Registry> {
+    fn registry(&self) -> &Arc<OwnerTable> {
         let made = self.registry.get();
         made.expect("an owner of another manager: this one has made none")
     }
@@ -233,13 +233,13 @@ impl<M: LockManager> Inherit<M> {
         name.space() as usize % CELLS
     }
 
-    fn cell_of(&self, name: Name) -> &Cell {
+    fn cell_of(&self, name: Name) -> &HeatCell {
         &self.cells[Self::cell_index(name)]
     }
 
     /// Gives back what lay in the estate of `record`.
     #[cold]
-    fn give_back(&self, worker: &Worker, record: &Record, entry: Entry) {
+    fn give_back(&self, worker: &Worker, record: &OwnerRecord, entry: LockEntry) {
         let mut holder = Owner::stand_in(self.registry(), record.id(), entry);
         let released = self.inner.release(worker, &mut holder, entry.name);
         assert!(released, "what is kept is held");
@@ -283,10 +283,10 @@ impl<M: LockManager> Inherit<M> {
             owner
                 .held
                 .push(entry.name, entry.hash, entry.slot, entry.mode);
-            count(owner, Became::Used);
+            count(owner, InheritanceOutcome::Used);
         } else {
             self.give_back(worker, owner.record(), entry); // I3
-            count(owner, Became::Discarded);
+            count(owner, InheritanceOutcome::Discarded);
         }
         suits
     }
@@ -298,7 +298,7 @@ impl<M: LockManager> Inherit<M> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         owner.assert_usable(self.registry());
         mode.assert_suits(&name);
@@ -341,7 +341,7 @@ impl<M: LockManager> Inherit<M> {
     }
 
     /// Takes what is to be left behind out of the held locks.
-    fn bequests(&self, worker: &Worker, owner: &mut Owner) -> SmallVec<[Entry; KEPT]> {
+    fn bequests(&self, worker: &Worker, owner: &mut Owner) -> SmallVec<[LockEntry; KEPT]> {
         let mut bequests = SmallVec::new();
         if owner.lock_count() > FEW_LOCKS {
             return bequests;
@@ -356,11 +356,11 @@ impl<M: LockManager> Inherit<M> {
         for name in heritable {
             let cell = self.cell_of(name);
             let became = if !self.always && !cell.is_hot() {
-                Became::Cold
+                InheritanceOutcome::Cold
             } else if cell.is_wanted() {
-                Became::Wanted
+                InheritanceOutcome::Wanted
             } else if !self.always && worker.random_below(RENEWED) == 0 {
-                Became::Renewed
+                InheritanceOutcome::Renewed
             } else {
                 let found = owner.held.find(name, name.hash() as u32);
                 let at = found.expect("a lock that is held");
@@ -373,10 +373,10 @@ impl<M: LockManager> Inherit<M> {
     }
 
     /// Leaves `bequests` behind, and gives back those that somebody wants and what was passed over.
-    fn bequeath(&self, worker: &Worker, owner: &mut Owner, bequests: &[Entry]) {
+    fn bequeath(&self, worker: &Worker, owner: &mut Owner, bequests: &[LockEntry]) {
         worker.account().passed(&ESTATE);
-        let mut refused: SmallVec<[Entry; KEPT]> = SmallVec::new();
-        let mut given_up: SmallVec<[Entry; KEPT]> = SmallVec::new();
+        let mut refused: SmallVec<[LockEntry; KEPT]> = SmallVec::new();
+        let mut given_up: SmallVec<[LockEntry; KEPT]> = SmallVec::new();
         let left = {
             let mut estate = lock(&owner.record().estate);
             given_up.extend(estate.pass_over(PASSED_OVER));
@@ -392,14 +392,14 @@ impl<M: LockManager> Inherit<M> {
         };
         owner.left_behind = left as u32;
         for _ in 0..bequests.len() - refused.len() {
-            count(owner, Became::Kept);
+            count(owner, InheritanceOutcome::Kept);
         }
         for entry in given_up {
-            count(owner, Became::Discarded);
+            count(owner, InheritanceOutcome::Discarded);
             self.give_back(worker, owner.record(), entry);
         }
         for entry in refused {
-            count(owner, Became::Wanted);
+            count(owner, InheritanceOutcome::Wanted);
             self.give_back(worker, owner.record(), entry);
         }
     }
@@ -407,7 +407,7 @@ impl<M: LockManager> Inherit<M> {
 
 impl<M> Inherit<M> {
     /// Nobody has to wait for what is kept, so nobody holds it.
-    fn without_kept(&self, mut snapshot: Snapshot) -> Snapshot {
+    fn without_kept(&self, mut snapshot: LockSnapshot) -> LockSnapshot {
         let Some(registry) = self.registry.get() else {
             return snapshot;
         };
@@ -418,7 +418,7 @@ impl<M> Inherit<M> {
     }
 }
 
-fn count(owner: &Owner, became: Became) {
+fn count(owner: &Owner, became: InheritanceOutcome) {
     add(&owner.record().counters.inheritance[became as usize], 1);
 }
 
@@ -439,7 +439,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         match name.class() {
             Class::Table => self.request_table(worker, owner, name, mode, patience),
@@ -455,7 +455,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         match name.class() {
             Class::Table => self.request_table(worker, owner, name, mode, patience),
@@ -476,7 +476,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
         self.want_no_more(worker, owner);
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         owner.assert_usable(self.registry());
         self.want_no_more(worker, owner);
         self.inner.release_since(worker, owner, savepoint);
@@ -492,15 +492,15 @@ impl<M: LockManager> LockManager for Inherit<M> {
         }
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.without_kept(self.inner.inspect(worker))
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.without_kept(self.inner.look(worker, most))
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         let mut stats = self.inner.stats(worker);
         stats.memory_bytes += size_of_val(&self.cells[..]);
         stats
@@ -515,7 +515,7 @@ impl<M: LockManager> LockManager for Inherit<M> {
                 let held = held.get_or_insert_with(|| self.inner.inspect(worker));
                 let name = kept.entry.name;
                 let holders = held.queue(name).map_or(&[][..], |queue| &queue.holders);
-                let is_it = |holder: &inspect::Entry| {
+                let is_it = |holder: &inspect::QueueEntry| {
                     holder.owner.place() == record.id().place() && holder.mode == kept.entry.mode
                 };
                 assert!(holders.iter().any(is_it), "{name} is kept and not held");

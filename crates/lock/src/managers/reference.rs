@@ -4,16 +4,16 @@
 //! nothing is counted in advance, and the wait-for graph is recomputed whenever somebody waits.
 
 use crate::{
-    deadlock::{Detector, VictimPolicy, Way, describe},
-    inspect::{DeadlockReport, Entry, Queue as Shown, Snapshot, Stats},
+    deadlock::{BlockingMode, Detector, VictimPolicy, describe},
+    inspect::{DeadlockCycle, LockQueue, LockSnapshot, LockStats, QueueEntry},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::{
-        Owner, Pending, Savepoint,
-        owner_table::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
+        LockSavepoint, Owner, PendingWait,
+        owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Blocker, Member, Patience, Reason, Reply},
+    request::{Blocker, CycleMember, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     park::Ticket,
@@ -27,23 +27,23 @@ static MAP: Site = Site::new(Component::Lock, Pattern::Unbounded, "reference loc
 
 /// One name.
 #[derive(Debug, Default)]
-struct Queue {
+struct NameQueue {
     holders: Vec<(u32, Mode)>,
     /// Who waits, first come first, but conversions before new requests.
-    line: Vec<Waiter>,
+    line: Vec<QueuedWaiter>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiter {
+struct QueuedWaiter {
     place: u32,
     ticket: Ticket,
     mode: Mode,
 }
 
 /// Who stands in the way: place, mode, and whether it only waits itself.
-type Obstacle = (u32, Mode, bool);
+type ReferenceConflict = (u32, Mode, bool);
 
-impl Queue {
+impl NameQueue {
     fn held_by(&self, place: u32) -> Option<Mode> {
         self.holders
             .iter()
@@ -53,7 +53,7 @@ impl Queue {
 
     /// Who is in the way of a request of `place` for `mode` at `position` of the line: holders, and
     /// whoever is before it.
-    fn obstacles(&self, place: u32, mode: Mode, position: usize) -> Vec<Obstacle> {
+    fn obstacles(&self, place: u32, mode: Mode, position: usize) -> Vec<ReferenceConflict> {
         let holders = self
             .holders
             .iter()
@@ -61,7 +61,8 @@ impl Queue {
         let before = self.line[..position]
             .iter()
             .map(|other| (other.place, other.mode, true));
-        let in_the_way = |&(other, held, _): &Obstacle| other != place && !held.compatible(mode);
+        let in_the_way =
+            |&(other, held, _): &ReferenceConflict| other != place && !held.compatible(mode);
         holders.chain(before).filter(in_the_way).collect()
     }
 
@@ -78,7 +79,7 @@ impl Queue {
     }
 
     fn position_of(&self, wait: WaitTicket) -> Option<usize> {
-        let is_it = |w: &Waiter| w.place == wait.place && w.ticket == wait.ticket;
+        let is_it = |w: &QueuedWaiter| w.place == wait.place && w.ticket == wait.ticket;
         self.line.iter().position(is_it)
     }
 
@@ -88,7 +89,7 @@ impl Queue {
     }
 
     /// Grants the first in the line whom nobody is in the way of, until there is none.
-    fn regrant(&mut self) -> Vec<Waiter> {
+    fn regrant(&mut self) -> Vec<QueuedWaiter> {
         let mut granted = Vec::new();
         let mut position = 0;
         while let Some(&waiter) = self.line.get(position) {
@@ -107,13 +108,13 @@ impl Queue {
     }
 }
 
-type Map = BTreeMap<Name, Queue>;
+type Map = BTreeMap<Name, NameQueue>;
 
 /// The plainest lock manager.
 #[derive(Debug)]
 pub struct Reference {
     map: Mutex<Map>,
-    registry: Arc<Registry>,
+    registry: Arc<OwnerTable>,
     detector: Detector,
 }
 
@@ -122,12 +123,12 @@ impl Reference {
     pub fn new(policy: VictimPolicy) -> Self {
         Self {
             map: Mutex::default(),
-            registry: Arc::new(Registry::new()),
+            registry: Arc::new(OwnerTable::new()),
             detector: Detector::new(policy),
         }
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &OwnerTable {
         &self.registry
     }
 
@@ -141,8 +142,8 @@ impl Reference {
         body(&mut map)
     }
 
-    fn blockers(&self, obstacles: &[Obstacle]) -> Vec<Blocker> {
-        let blocker = |&(place, mode, waiting): &Obstacle| {
+    fn blockers(&self, obstacles: &[ReferenceConflict]) -> Vec<Blocker> {
+        let blocker = |&(place, mode, waiting): &ReferenceConflict| {
             let owner = self.registry.record(place).id();
             self.registry.blocker(owner, mode, waiting)
         };
@@ -170,8 +171,8 @@ impl Reference {
         &'m self,
         map: &mut Map,
         wait: WaitTicket,
-        reason: Reason,
-        cycle: Vec<Member>,
+        reason: RefusalReason,
+        cycle: Vec<CycleMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let record = self.registry.record(wait.place);
@@ -193,7 +194,7 @@ impl Reference {
     }
 
     /// Whom the owner at `place` waits for, if it waits: its wait, and who is in its way.
-    fn edges(&self, map: &Map, place: u32) -> Option<(Waiting, Vec<Obstacle>)> {
+    fn edges(&self, map: &Map, place: u32) -> Option<(WaitInfo, Vec<ReferenceConflict>)> {
         let waiting = self.registry.record(place).waiting()?;
         let queue = map.get(&waiting.name)?;
         let position = queue.position_of(waiting.wait_ticket())?;
@@ -206,7 +207,7 @@ impl Reference {
         &self,
         map: &Map,
         place: u32,
-        path: &mut Vec<(Waiting, Way)>,
+        path: &mut Vec<(WaitInfo, BlockingMode)>,
         seen: &mut Vec<u32>,
     ) -> bool {
         let Some((waiting, obstacles)) = self.edges(map, place) else {
@@ -215,7 +216,7 @@ impl Reference {
         for (other, mode, waits) in obstacles {
             path.push((
                 waiting.clone(),
-                Way {
+                BlockingMode {
                     mode,
                     holds: !waits,
                 },
@@ -242,14 +243,14 @@ impl Reference {
             if !self.close(map, place, &mut path, &mut vec![place]) {
                 return;
             }
-            let (cycle, ways): (Vec<Waiting>, Vec<Way>) = path.into_iter().unzip();
+            let (cycle, ways): (Vec<WaitInfo>, Vec<BlockingMode>) = path.into_iter().unzip();
             let victim = self.detector.policy().choose(&cycle);
             let members = describe(&self.registry, &cycle, &ways, victim);
             self.detector.remember(members.clone());
             self.refuse(
                 map,
                 cycle[victim].wait_ticket(),
-                Reason::Deadlock,
+                RefusalReason::Deadlock,
                 members,
                 wakes,
             );
@@ -274,7 +275,7 @@ impl LockManager for Reference {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
@@ -304,22 +305,22 @@ impl LockManager for Reference {
                 return Reply::Granted;
             }
             match patience {
-                Patience::Wait => {}
-                Patience::Skip => return owner.pass_over(),
-                Patience::Refuse => {
+                WaitMode::Wait => {}
+                WaitMode::Skip => return owner.pass_over(),
+                WaitMode::Refuse => {
                     return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
                 }
             }
-            let Waiting { ticket, since, .. } = owner.prepare_wait(name, mode);
+            let WaitInfo { ticket, since, .. } = owner.prepare_wait(name, mode);
             queue.line.insert(
                 position,
-                Waiter {
+                QueuedWaiter {
                     place,
                     ticket,
                     mode,
                 },
             );
-            owner.pending = Some(Pending {
+            owner.pending = Some(PendingWait {
                 name,
                 hash,
                 slot: 0,
@@ -365,7 +366,7 @@ impl LockManager for Reference {
         owner.record().end_wait();
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool {
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
             self.refuse(map, ticket, reason, Vec::new(), &mut wakes)
@@ -385,7 +386,7 @@ impl LockManager for Reference {
         true
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
@@ -406,10 +407,10 @@ impl LockManager for Reference {
         owner.forget_held();
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.locked(worker, |map| {
             let entry = |place: u32, mode: Mode, waited: Duration| {
-                Entry::new(
+                QueueEntry::new(
                     &self.registry,
                     self.registry.record(place).id(),
                     mode,
@@ -423,7 +424,7 @@ impl LockManager for Reference {
             let queues = map.iter().map(|(&name, queue)| {
                 let holders = queue.holders.iter();
                 let waiters = queue.line.iter();
-                Shown {
+                LockQueue {
                     name,
                     holders: holders
                         .map(|&(p, mode)| entry(p, mode, Duration::ZERO))
@@ -433,24 +434,24 @@ impl LockManager for Reference {
                         .collect(),
                 }
             });
-            Snapshot::new(queues.collect())
+            LockSnapshot::new(queues.collect())
         })
     }
 
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
+    fn deadlocks(&self) -> Vec<DeadlockCycle> {
         self.detector.recent()
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         let bytes = self.locked(worker, |map| {
-            let bytes_of = |queue: &Queue| {
-                size_of::<(Name, Queue)>()
+            let bytes_of = |queue: &NameQueue| {
+                size_of::<(Name, NameQueue)>()
                     + queue.holders.capacity() * size_of::<(u32, Mode)>()
-                    + queue.line.capacity() * size_of::<Waiter>()
+                    + queue.line.capacity() * size_of::<QueuedWaiter>()
             };
             map.values().map(bytes_of).sum()
         });
-        Stats::sum(&self.registry, bytes)
+        LockStats::sum(&self.registry, bytes)
     }
 
     fn verify(&self, worker: &Worker) {

@@ -253,16 +253,16 @@ impl Name {
     #[inline(always)]
     const fn is_in_block(&self) -> bool {
         // Class and length in one comparison.
-        (self.origin as u16).wrapping_sub(Block::SHORTEST) < 8
+        (self.origin as u16).wrapping_sub(KeyBlock::SHORTEST) < 8
     }
 
     /// The block of the key, and which of its 64 keys it is; for short keys only.
     #[inline(always)]
-    pub(crate) const fn block(&self) -> Option<(Block, u32)> {
+    pub(crate) const fn block(&self) -> Option<(KeyBlock, u32)> {
         if !self.is_in_block() {
             return None;
         }
-        let block = Block {
+        let block = KeyBlock {
             base: self.head & !63,
             origin: self.origin,
         };
@@ -271,11 +271,11 @@ impl Name {
 
     /// The same, with the key as one bit of 64.
     #[inline(always)]
-    pub(crate) const fn block_bit(&self) -> Option<(Block, u64)> {
+    pub(crate) const fn block_bit(&self) -> Option<(KeyBlock, u64)> {
         if !self.is_in_block() {
             return None;
         }
-        let block = Block {
+        let block = KeyBlock {
             base: self.head & !63,
             origin: self.origin,
         };
@@ -309,13 +309,13 @@ const NEIGHBOUR: u64 = 0x9e37_79b9_7b00_0001;
 /// Sixty-four neighbours: the keys of one table and length, of one to eight bytes, that differ in
 /// the last six bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct KeyBlock {
     /// The number of the first of them.
     pub(crate) base: u64,
     pub(crate) origin: u64,
 }
 
-impl Block {
+impl KeyBlock {
     /// The last bytes of the origin of a key of one byte.
     const SHORTEST: u16 = (Class::Key as u16) << 8 | 1;
 

@@ -5,15 +5,15 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::{
-        memory_limits::{ENTRY_BYTES, LOCK_BYTES, Limits},
-        remembered::Remembered,
+        memory_limits::{ENTRY_BYTES, LOCK_BYTES, MemoryLimits},
+        remembered::RememberedLocks,
     },
     request::OwnerId,
 };
 
 /// What became of an owner's escalations: by transaction, so that none need be forgotten at its end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Escalated {
+pub(super) struct EscalationState {
     /// The last transaction that got a whole table.
     granted: OwnerId,
     /// The last one that tried, and the order of acquisition before which it does not try again.
@@ -28,8 +28,8 @@ pub(super) struct Escalated {
     pub(super) published: bool,
 }
 
-impl Escalated {
-    pub(super) fn none(id: OwnerId, limits: &Limits) -> Self {
+impl EscalationState {
+    pub(super) fn none(id: OwnerId, limits: &MemoryLimits) -> Self {
         // The id of another place: never this owner's.
         let nobody = OwnerId::from_number(id.number().wrapping_sub(1));
         let first = limits.every().saturating_add(1);
@@ -79,7 +79,7 @@ impl Owner {
     /// How many entries its lists have, those that are no more among them: a lock that stands in a queue is
     /// one, and so is a block of neighbours that is remembered.
     pub(crate) fn entry_count(&self) -> u32 {
-        self.held.len() as u32 + self.remembered().map_or(0, Remembered::len)
+        self.held.len() as u32 + self.remembered().map_or(0, RememberedLocks::len)
     }
 
     /// A name of each of those entries, and its mode.
@@ -91,7 +91,7 @@ impl Owner {
 
     /// What its locks take, about, in bytes.
     pub(crate) fn lock_bytes(&self) -> usize {
-        let remembered = self.remembered().map_or(0, Remembered::len);
+        let remembered = self.remembered().map_or(0, RememberedLocks::len);
         self.held.len() * LOCK_BYTES + remembered as usize * ENTRY_BYTES
     }
 
@@ -115,7 +115,7 @@ impl Owner {
     /// Acquisitions are counted from somewhere else: it looks, and tries, when it has acquired some more.
     pub(super) fn look_anew(&mut self) {
         let limits = *self.registry().limits();
-        self.escalated.tried = Escalated::none(self.id, &limits).tried;
+        self.escalated.tried = EscalationState::none(self.id, &limits).tried;
         self.look_after(limits.every());
     }
 

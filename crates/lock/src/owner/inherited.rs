@@ -14,31 +14,31 @@
 use crate::{
     mode::{Mode, Set},
     name::Name,
-    owner::lock_list::Entry,
+    owner::lock_list::LockEntry,
 };
 
 /// A lock that nobody's transaction holds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
-    pub(crate) entry: Entry,
+pub(crate) struct InheritedLock {
+    pub(crate) entry: LockEntry,
     /// Transactions of the place that ended without asking for it.
     pub(crate) passed_over: u32,
 }
 
 /// The locks that one place keeps.
 #[derive(Debug, Default)]
-pub(crate) struct Estate {
-    kept: Vec<Kept>,
+pub(crate) struct InheritedLocks {
+    kept: Vec<InheritedLock>,
     /// How many were taken away by others.
     pub(crate) revoked: u64,
 }
 
-impl Estate {
+impl InheritedLocks {
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kept> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &InheritedLock> {
         self.kept.iter()
     }
 
@@ -46,23 +46,24 @@ impl Estate {
         self.kept.iter().any(|kept| kept.entry.name == name)
     }
 
-    pub(crate) fn keep(&mut self, entry: Entry) {
+    pub(crate) fn keep(&mut self, entry: LockEntry) {
         debug_assert!(!self.keeps(entry.name), "I1");
-        self.kept.push(Kept {
+        self.kept.push(InheritedLock {
             entry,
             passed_over: 0,
         });
     }
 
     /// For its own place: the lock on `name`, to use it or to give it back.
-    pub(crate) fn take(&mut self, name: Name) -> Option<Entry> {
+    pub(crate) fn take(&mut self, name: Name) -> Option<LockEntry> {
         let at = self.kept.iter().position(|kept| kept.entry.name == name)?;
         Some(self.kept.swap_remove(at).entry)
     }
 
     /// For somebody else: the lock on `name`, to give it back, if it is in the way of `mode`.
-    pub(crate) fn revoke(&mut self, name: Name, mode: Mode) -> Option<Entry> {
-        let in_the_way = |kept: &Kept| kept.entry.name == name && !kept.entry.mode.compatible(mode);
+    pub(crate) fn revoke(&mut self, name: Name, mode: Mode) -> Option<LockEntry> {
+        let in_the_way =
+            |kept: &InheritedLock| kept.entry.name == name && !kept.entry.mode.compatible(mode);
         let at = self.kept.iter().position(in_the_way)?;
         self.revoked += 1;
         Some(self.kept.swap_remove(at).entry)
@@ -70,7 +71,7 @@ impl Estate {
 
     /// Counts one more transaction that asked for none of these, and takes out what was passed over
     /// more than `limit` times.
-    pub(crate) fn pass_over(&mut self, limit: u32) -> impl Iterator<Item = Entry> {
+    pub(crate) fn pass_over(&mut self, limit: u32) -> impl Iterator<Item = LockEntry> {
         self.kept.iter_mut().for_each(|kept| kept.passed_over += 1);
         let given_up = self
             .kept

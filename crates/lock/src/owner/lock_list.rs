@@ -32,7 +32,7 @@ pub(crate) const LAST_ORDER: u32 = if cfg!(test) { 1000 } else { 1 << 31 };
 
 /// One held lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
+pub(crate) struct LockEntry {
     pub(crate) name: Name,
     /// The hash that finds the bucket.
     pub(crate) hash: u32,
@@ -44,9 +44,9 @@ pub(crate) struct Entry {
     live: bool,
 }
 
-const _: () = assert!(size_of::<Entry>() == 40);
+const _: () = assert!(size_of::<LockEntry>() == 40);
 
-impl Entry {
+impl LockEntry {
     /// A lock that is in no list.
     pub(crate) fn loose(name: Name, hash: u32, slot: u32, mode: Mode) -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Entry {
 
 /// The locks of one owner.
 #[derive(Debug)]
-pub(crate) struct Held {
-    entries: Vec<Entry>,
+pub(crate) struct LockList {
+    entries: Vec<LockEntry>,
     live: usize,
     next_order: u32,
     /// Whether something came in that had been acquired before others.
@@ -76,7 +76,7 @@ pub(crate) struct Held {
     ended: Vec<(Name, Duration)>,
 }
 
-impl Default for Held {
+impl Default for LockList {
     fn default() -> Self {
         Self {
             entries: Vec::new(),
@@ -91,7 +91,7 @@ impl Default for Held {
     }
 }
 
-impl Held {
+impl LockList {
     /// How many locks are held.
     #[inline]
     pub(crate) fn len(&self) -> usize {
@@ -100,7 +100,7 @@ impl Held {
 
     /// Memory beyond the list itself.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.index.allocation_size()
+        self.entries.capacity() * size_of::<LockEntry>() + self.index.allocation_size()
     }
 
     /// The order that the next acquisition gets.
@@ -158,7 +158,7 @@ impl Held {
     }
 
     #[cold]
-    fn end_timed(&mut self, entry: &Entry) {
+    fn end_timed(&mut self, entry: &LockEntry) {
         let is_it = |timed: &mut (Name, Instant)| timed.0 == entry.name;
         let ended = self.timed.extract_if(.., is_it);
         self.ended
@@ -178,7 +178,7 @@ impl Held {
     #[inline(never)]
     fn search(&self, name: Name, hash: u32) -> Option<usize> {
         if self.entries.len() <= LINEAR {
-            let same = |entry: &Entry| entry.hash == hash && entry.live && entry.name == name;
+            let same = |entry: &LockEntry| entry.hash == hash && entry.live && entry.name == name;
             self.entries.iter().position(same)
         } else {
             let entries = &self.entries;
@@ -188,7 +188,7 @@ impl Held {
     }
 
     #[inline]
-    pub(crate) fn at(&self, at: usize) -> &Entry {
+    pub(crate) fn at(&self, at: usize) -> &LockEntry {
         &self.entries[at]
     }
 
@@ -215,7 +215,7 @@ impl Held {
         let order = self.next_order;
         self.next_order += 1;
         self.live += 1;
-        self.entries.push(Entry {
+        self.entries.push(LockEntry {
             name,
             hash,
             slot,
@@ -270,7 +270,7 @@ impl Held {
     }
 
     /// Removes one entry.
-    pub(crate) fn remove(&mut self, at: usize) -> Entry {
+    pub(crate) fn remove(&mut self, at: usize) -> LockEntry {
         let entry = self.entries[at];
         if !self.timed.is_empty() {
             self.end_timed(&entry);
@@ -291,7 +291,7 @@ impl Held {
     }
 
     /// Removes the last entry if it was acquired at `since` or later.
-    pub(crate) fn pop_since(&mut self, since: u32) -> Option<Entry> {
+    pub(crate) fn pop_since(&mut self, since: u32) -> Option<LockEntry> {
         self.unmix();
         let last = *self.entries.last()?;
         (last.order >= since).then(|| self.remove(self.entries.len() - 1))
@@ -372,7 +372,7 @@ impl Held {
 
     /// Live entries, in the order of acquisition.
     #[inline]
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &LockEntry> {
         self.entries.iter().filter(|entry| entry.live)
     }
 
@@ -452,7 +452,7 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             (state >> 33) % below
         };
-        let (mut held, mut plain) = (Held::default(), Vec::<(u64, u32)>::new());
+        let (mut held, mut plain) = (LockList::default(), Vec::<(u64, u32)>::new());
         for step in 0..20_000 {
             let number = random(60);
             let (name, hash) = name(number);

@@ -5,10 +5,10 @@
 //! the end of them. Half of them used up, what is held is numbered anew before more is asked for: all of it
 //! where a session says what it keeps, for that voids all savepoints; else what was acquired since the
 //! latest savepoint. Who then still has none left holds that many locks, and is refused
-//! ([`Reason::Full`](crate::request::Reason::Full)).
+//! ([`RefusalReason::Full`](crate::request::Reason::Full)).
 
-use super::{Escalated, Owner, Savepoint};
-use crate::owner::{lock_list::LAST_ORDER, remembered::Remembered};
+use super::{EscalationState, LockSavepoint, Owner};
+use crate::owner::{lock_list::LAST_ORDER, remembered::RememberedLocks};
 
 /// From one transaction to the next.
 impl Owner {
@@ -22,10 +22,10 @@ impl Owner {
     /// # Panics
     ///
     /// If something acquired since is held (`release_since` comes first), or something is awaited.
-    pub fn begin_keeping(&mut self, kept: Savepoint) {
+    pub fn begin_keeping(&mut self, kept: LockSavepoint) {
         self.assert_idle();
         let since = kept.order();
-        let is_before = |list: &Remembered| {
+        let is_before = |list: &RememberedLocks| {
             let last = list.len().checked_sub(1);
             last.is_none_or(|last| self.notes.order_of(last) < since)
         };
@@ -42,7 +42,7 @@ impl Owner {
         self.notes.keep(since, self.list.len());
         self.rest();
         self.defeats = 0;
-        self.escalated = Escalated::none(self.id, self.registry.limits());
+        self.escalated = EscalationState::none(self.id, self.registry.limits());
         self.registry.begin(&self.record, self.id);
     }
 
@@ -53,10 +53,10 @@ impl Owner {
     /// # Panics
     ///
     /// If something is awaited.
-    pub fn keep(&mut self) -> Savepoint {
+    pub fn keep(&mut self) -> LockSavepoint {
         self.assert_idle();
         if self.held.is_worn() {
-            self.number_anew(Savepoint::START);
+            self.number_anew(LockSavepoint::START);
         }
         let kept = self.savepoint();
         self.notes.keep(kept.order(), self.list.len());
@@ -81,10 +81,10 @@ impl Owner {
 /// Since when.
 impl Owner {
     /// This moment, for `release_since`.
-    pub fn savepoint(&self) -> Savepoint {
+    pub fn savepoint(&self) -> LockSavepoint {
         let order = self.held.next_order();
         self.notes.save(order, self.list.len());
-        Savepoint(order)
+        LockSavepoint(order)
     }
 
     /// Whether something more can be acquired, as far as its order goes. Before whatever may take one.
@@ -96,12 +96,12 @@ impl Owner {
     #[cold]
     #[inline(never)]
     fn make_room(&mut self) -> bool {
-        self.number_anew(Savepoint(self.notes.saved()));
+        self.number_anew(LockSavepoint(self.notes.saved()));
         !self.held.is_worn()
     }
 
     /// Gives new orders to what was acquired since then: savepoints before are as good as they were.
-    fn number_anew(&mut self, since: Savepoint) {
+    fn number_anew(&mut self, since: LockSavepoint) {
         self.notes.date_anew(since.order());
         let brought = self.held.renumber(since.order());
         self.count_acquired(brought.into());

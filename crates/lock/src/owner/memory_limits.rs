@@ -17,7 +17,7 @@ const EVERY: u32 = 256;
 
 /// What locks may take before owners trade theirs for whole tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct MemoryLimits {
     /// Keys of one table.
     pub(crate) keys: u32,
     /// Bytes of one owner's locks.
@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     pub(crate) total_bytes: usize,
 }
 
-impl Limits {
+impl MemoryLimits {
     pub(crate) const NONE: Self = Self {
         keys: u32::MAX,
         owner_bytes: usize::MAX,
@@ -47,7 +47,7 @@ impl Limits {
 
 /// What one place published and counted over all its owners. Written by the owner alone.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct LockMemory {
     /// What the locks of the owner took when it looked last.
     bytes: AtomicU64,
     pub(crate) escalations: AtomicU64,
@@ -55,7 +55,7 @@ pub(crate) struct Room {
     pub(crate) traded: AtomicU64,
 }
 
-impl Room {
+impl LockMemory {
     pub(crate) fn publish(&self, bytes: usize) {
         // Relaxed, here and below: a count that others add up while it changes.
         self.bytes.store(bytes as u64, Ordering::Relaxed);
@@ -72,15 +72,15 @@ mod tests {
 
     #[test]
     fn a_limit_is_looked_at_before_it_is_passed_by_a_quarter() {
-        assert_eq!(Limits::NONE.every(), u32::MAX);
-        let keys = |keys| Limits {
+        assert_eq!(MemoryLimits::NONE.every(), u32::MAX);
+        let keys = |keys| MemoryLimits {
             keys,
-            ..Limits::NONE
+            ..MemoryLimits::NONE
         };
         assert_eq!([1, 20, 10_000].map(|n| keys(n).every()), [1, 20, EVERY]);
-        let owner_bytes = |locks: usize| Limits {
+        let owner_bytes = |locks: usize| MemoryLimits {
             owner_bytes: locks * LOCK_BYTES,
-            ..Limits::NONE
+            ..MemoryLimits::NONE
         };
         assert_eq!(
             [0, 40, 1 << 20].map(|n| owner_bytes(n).every()),

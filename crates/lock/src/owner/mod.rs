@@ -38,15 +38,15 @@ mod lock_order;
 
 use crate::{
     mode::Mode,
-    name::{Block, Name},
+    name::{KeyBlock, Name},
     owner::{
-        lock_list::{Entry, Held},
-        memory_limits::Limits,
-        owner_table::{GRANTED, Record, Registry, Spare, Waiting, add},
-        remembered::{Mark, Remembered},
-        remembered_index::Notes,
+        lock_list::{LockEntry, LockList},
+        memory_limits::MemoryLimits,
+        owner_table::{GRANTED, OwnerRecord, OwnerTable, ReservedRequests, WaitInfo, add},
+        remembered::{BlockPosition, RememberedLocks},
+        remembered_index::RememberedIndex,
     },
-    request::{Blocker, Label, Outcome, Reason, Refusal, Reply},
+    request::{Blocker, Outcome, OwnerLabel, Refusal, RefusalReason, Reply},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -56,14 +56,14 @@ use foxton_sync::{
 };
 use std::{fmt, time::Instant};
 
-use escalation_state::Escalated;
+use escalation_state::EscalationState;
 
 pub use crate::owner::owner_table::WaitTicket;
 pub use crate::request::OwnerId;
 
 /// A request that stands in a queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWait {
     pub(crate) name: Name,
     pub(crate) hash: u32,
     pub(crate) slot: u32,
@@ -76,9 +76,9 @@ pub(crate) struct Pending {
 
 /// A moment in a transaction, to go back to with `release_since`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Savepoint(u32);
+pub struct LockSavepoint(u32);
 
-impl Savepoint {
+impl LockSavepoint {
     /// Before the first lock.
     pub const START: Self = Self(0);
 
@@ -91,7 +91,7 @@ impl Savepoint {
 /// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any time.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    pub(crate) mark: Mark,
+    pub(crate) mark: BlockPosition,
     /// The hash of the block.
     pub(crate) hash: u32,
 }
@@ -106,14 +106,14 @@ impl Scan {
     /// A scan that has not begun.
     pub const fn new() -> Self {
         Self {
-            mark: Mark::NONE,
+            mark: BlockPosition::NONE,
             hash: 0,
         }
     }
 
     /// Has come to a block, which stands at `index` in the list.
-    pub(crate) fn enter(&mut self, index: u32, block: Block, hash: u32) {
-        self.mark = Mark { index, block };
+    pub(crate) fn enter(&mut self, index: u32, block: KeyBlock, hash: u32) {
+        self.mark = BlockPosition { index, block };
         self.hash = hash;
     }
 }
@@ -129,11 +129,11 @@ impl Scan {
 /// assert_send::<foxton_lock::owner::Owner>();
 /// ```
 pub struct Owner {
-    registry: Arc<Registry>,
-    record: Arc<CachePadded<Record>>,
+    registry: Arc<OwnerTable>,
+    record: Arc<CachePadded<OwnerRecord>>,
     id: OwnerId,
-    pub(crate) held: Held,
-    pub(crate) pending: Option<Pending>,
+    pub(crate) held: LockList,
+    pub(crate) pending: Option<PendingWait>,
     pub(crate) re_asks: u64,
     /// How many locks it left to its next transaction; others may have taken some of them.
     pub(crate) left_behind: u32,
@@ -143,14 +143,14 @@ pub struct Owner {
     stands_in: bool,
     defeats: u32,
     /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever stands.
-    list: Arc<Remembered>,
+    list: Arc<RememberedLocks>,
     remembers: bool,
     /// Requests set aside for this place, by managers that hand them out in bulk.
-    pub(crate) spare: Spare,
+    pub(crate) spare: ReservedRequests,
     /// What it alone knows of that list.
-    pub(crate) notes: Notes,
+    pub(crate) notes: RememberedIndex,
     /// What came of trying to have whole tables.
-    escalated: Escalated,
+    escalated: EscalationState,
 }
 
 impl fmt::Debug for Owner {
@@ -164,7 +164,7 @@ impl fmt::Debug for Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+    pub(crate) fn new(registry: &Arc<OwnerTable>) -> Self {
         let place = registry.claim();
         let record = registry.shared_record(place).clone();
         let id = record.id().next();
@@ -174,7 +174,7 @@ impl Owner {
             registry: registry.clone(),
             record,
             id,
-            held: Held::default(),
+            held: LockList::default(),
             pending: None,
             re_asks: 0,
             left_behind: 0,
@@ -184,15 +184,15 @@ impl Owner {
             list: registry.blank_list(),
             remembers: false,
             spare,
-            notes: Notes::default(),
-            escalated: Escalated::none(id, registry.limits()),
+            notes: RememberedIndex::default(),
+            escalated: EscalationState::none(id, registry.limits()),
         }
     }
 
     /// Somebody at the place of `id` who holds `entry` and nothing else: to give back a lock for an
     /// owner that is elsewhere.
-    pub(crate) fn stand_in(registry: &Arc<Registry>, id: OwnerId, entry: Entry) -> Self {
-        let mut held = Held::default();
+    pub(crate) fn stand_in(registry: &Arc<OwnerTable>, id: OwnerId, entry: LockEntry) -> Self {
+        let mut held = LockList::default();
         held.push(entry.name, entry.hash, entry.slot, entry.mode);
         Self {
             registry: registry.clone(),
@@ -207,23 +207,23 @@ impl Owner {
             defeats: 0,
             list: registry.blank_list(),
             remembers: false,
-            spare: Spare::default(),
-            notes: Notes::default(),
-            escalated: Escalated::none(id, &Limits::NONE),
+            spare: ReservedRequests::default(),
+            notes: RememberedIndex::default(),
+            escalated: EscalationState::none(id, &MemoryLimits::NONE),
         }
     }
 
-    pub(crate) fn registry(&self) -> &Arc<Registry> {
+    pub(crate) fn registry(&self) -> &Arc<OwnerTable> {
         &self.registry
     }
 
     /// An owner of a manager that remembers locks; `at_once` if there is a shortest way.
-    pub(crate) fn remembering(registry: &Arc<Registry>, at_once: bool) -> Self {
+    pub(crate) fn remembering(registry: &Arc<OwnerTable>, at_once: bool) -> Self {
         let mut owner = Self::new(registry);
         owner.list = owner.record().remember();
         owner.remembers = true;
         if at_once {
-            owner.notes.open_to(Registry::address(registry));
+            owner.notes.open_to(OwnerTable::address(registry));
         }
         owner
     }
@@ -255,7 +255,7 @@ impl Owner {
 
     /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended before is
     /// counted under the name that it had then.
-    pub fn set_label(&mut self, label: impl Into<Label>) {
+    pub fn set_label(&mut self, label: impl Into<OwnerLabel>) {
         if self.held.has_ended() {
             self.count_ended_holds();
         }
@@ -270,7 +270,7 @@ impl Owner {
 
     #[inline]
     fn holds_nothing(&self) -> bool {
-        self.held.len() == 0 && self.remembered().is_none_or(Remembered::is_empty)
+        self.held.len() == 0 && self.remembered().is_none_or(RememberedLocks::is_empty)
     }
 
     /// What is held: first what is only remembered, mostly in the order of acquisition; behind that, in that
@@ -327,36 +327,36 @@ impl Owner {
 
     /// Its list of remembered locks, at a manager that remembers.
     #[inline]
-    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+    pub(crate) fn remembered(&self) -> Option<&RememberedLocks> {
         self.remembers.then_some(&*self.list)
     }
 
     /// The same, which is blank for who does not remember; and what it alone knows of it.
     #[inline(always)]
-    pub(crate) fn list_and_notes(&mut self) -> (&Remembered, &mut Notes) {
+    pub(crate) fn list_and_notes(&mut self) -> (&RememberedLocks, &mut RememberedIndex) {
         (&self.list, &mut self.notes)
     }
 
     /// The list, which is blank for who does not remember.
     #[inline(always)]
-    pub(crate) fn list(&self) -> &Remembered {
+    pub(crate) fn list(&self) -> &RememberedLocks {
         &self.list
     }
 
     #[inline]
-    pub(crate) fn record(&self) -> &Record {
+    pub(crate) fn record(&self) -> &OwnerRecord {
         &self.record
     }
 
     /// Whether the manager with `registry` made it.
     #[inline(always)]
-    pub(crate) fn is_of(&self, registry: &Arc<Registry>) -> bool {
+    pub(crate) fn is_of(&self, registry: &Arc<OwnerTable>) -> bool {
         Arc::ptr_eq(&self.registry, registry)
     }
 
     /// Panics unless I1 allows a request or a release, at the manager with `registry`.
     #[inline]
-    pub(crate) fn assert_usable(&self, registry: &Arc<Registry>) {
+    pub(crate) fn assert_usable(&self, registry: &Arc<OwnerTable>) {
         assert!(self.is_of(registry), "an owner of another manager");
         self.assert_idle();
     }
@@ -370,9 +370,9 @@ impl Owner {
     }
 
     /// Publishes a wait that is about to stand in a queue.
-    pub(crate) fn prepare_wait(&self, name: Name, mode: Mode) -> Waiting {
+    pub(crate) fn prepare_wait(&self, name: Name, mode: Mode) -> WaitInfo {
         let record = self.record();
-        let waiting = Waiting {
+        let waiting = WaitInfo {
             id: self.id,
             ticket: record.parker.arm(),
             name,
@@ -404,7 +404,7 @@ impl Owner {
         Outcome::Granted
     }
 
-    fn count_wait(&self, pending: &Pending, now: Instant, refusal: Option<&Refusal>) {
+    fn count_wait(&self, pending: &PendingWait, now: Instant, refusal: Option<&Refusal>) {
         let record = self.record();
         let waited = now.saturating_duration_since(pending.since);
         record.counters.count_wait(waited);
@@ -438,7 +438,7 @@ impl Owner {
     }
 
     /// Puts what was granted into the list, and says where.
-    fn note_granted(&mut self, pending: &Pending) -> usize {
+    fn note_granted(&mut self, pending: &PendingWait) -> usize {
         match pending.converts {
             Some(at) => {
                 self.held.set_mode(at, pending.mode);
@@ -455,22 +455,22 @@ impl Owner {
 
     /// Answers a request that is not to wait, and counts it.
     pub(crate) fn refuse_at_once(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
-        let mut refusal = Refusal::new(Reason::Busy, name, mode);
+        let mut refusal = Refusal::new(RefusalReason::Busy, name, mode);
         refusal.blockers = blockers;
         self.refuse(refusal)
     }
 
     /// Answers a request that is passed over, and counts it.
     pub(crate) fn pass_over(&self) -> Reply {
-        self.record().counters.count_refusal(Reason::Busy);
-        Reply::Passed
+        self.record().counters.count_refusal(RefusalReason::Busy);
+        Reply::Skipped
     }
 
     /// Answers a request for which there is no room, and counts it.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
-        let mut refusal = Refusal::new(Reason::Full, name, mode);
+        let mut refusal = Refusal::new(RefusalReason::Full, name, mode);
         refusal.blockers = blockers;
         self.refuse(refusal)
     }

@@ -18,12 +18,12 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::{
-        inherited::Estate,
-        memory_limits::{Limits, Room},
-        remembered::Remembered,
-        wait_stats::Ledger,
+        inherited::InheritedLocks,
+        memory_limits::{LockMemory, MemoryLimits},
+        remembered::RememberedLocks,
+        wait_stats::WaitStats,
     },
-    request::{Blocker, Label, Member, OwnerId, Reason, Refusal},
+    request::{Blocker, CycleMember, OwnerId, OwnerLabel, Refusal, RefusalReason},
 };
 use foxton_sync::{
     cache_line::CachePadded,
@@ -54,7 +54,7 @@ pub struct WaitTicket {
 
 /// What an owner waits for, as it stands in its record.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitInfo {
     pub(crate) id: OwnerId,
     pub(crate) ticket: Ticket,
     pub(crate) name: Name,
@@ -68,7 +68,7 @@ pub(crate) struct Waiting {
     pub(crate) defeats: u32,
 }
 
-impl Waiting {
+impl WaitInfo {
     pub(crate) fn wait_ticket(&self) -> WaitTicket {
         WaitTicket {
             place: self.id.place(),
@@ -79,9 +79,9 @@ impl Waiting {
     /// What becomes of it if it does not end with the lock.
     pub(crate) fn refusal(
         &self,
-        reason: Reason,
+        reason: RefusalReason,
         blockers: Vec<Blocker>,
-        cycle: Vec<Member>,
+        cycle: Vec<CycleMember>,
     ) -> Box<Refusal> {
         let mut refusal = Refusal::new(reason, self.name, self.mode);
         refusal.waited = self.since.elapsed();
@@ -99,8 +99,8 @@ impl Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Wait {
-    waiting: Option<Waiting>,
+struct WaitState {
+    waiting: Option<WaitInfo>,
     refusal: Option<Box<Refusal>>,
 }
 
@@ -110,10 +110,10 @@ pub const WAIT_BUCKETS: usize = 32;
 
 /// What one place counted over all its owners. Written by the owner alone (I1).
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct OwnerCounters {
     pub(crate) acquisitions: AtomicU64,
     pub(crate) re_asks: AtomicU64,
-    pub(crate) refusals: [AtomicU64; Reason::COUNT],
+    pub(crate) refusals: [AtomicU64; RefusalReason::COUNT],
     pub(crate) inheritance: [AtomicU64; 6],
     pub(crate) wait_micros: AtomicU64,
     pub(crate) waits: [AtomicU64; WAIT_BUCKETS],
@@ -128,8 +128,8 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     );
 }
 
-impl Counters {
-    pub(crate) fn count_refusal(&self, reason: Reason) {
+impl OwnerCounters {
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
         add(&self.refusals[reason as usize], 1);
     }
 
@@ -143,14 +143,14 @@ impl Counters {
 
 /// Requests set aside for the owner of one place: numbers from `next` up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Spare {
+pub(crate) struct ReservedRequests {
     pub(crate) next: u32,
     pub(crate) end: u32,
 }
 
 /// The shared part of one owner.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct OwnerRecord {
     id: AtomicU64,
     spare: AtomicU64,
     /// When the running transaction first asked for something, where a manager wants to know; on that
@@ -160,17 +160,17 @@ pub(crate) struct Record {
     /// About how many wait for it, where a manager wants to know.
     awaited_by: AtomicU64,
     pub(crate) parker: Parker,
-    wait: Mutex<Wait>,
-    label: Mutex<(OwnerId, Label)>,
-    pub(crate) estate: Mutex<Estate>,
-    pub(crate) counters: Counters,
-    pub(crate) room: Room,
+    wait: Mutex<WaitState>,
+    label: Mutex<(OwnerId, OwnerLabel)>,
+    pub(crate) estate: Mutex<InheritedLocks>,
+    pub(crate) counters: OwnerCounters,
+    pub(crate) room: LockMemory,
     /// What its waits cost; made by the first.
-    ledger: Mutex<Option<Box<Ledger>>>,
-    remembered: OnceLock<Arc<Remembered>>,
+    ledger: Mutex<Option<Box<WaitStats>>>,
+    remembered: OnceLock<Arc<RememberedLocks>>,
 }
 
-impl Record {
+impl OwnerRecord {
     fn new(place: u32) -> Self {
         let id = OwnerId::new(place, 0);
         Self {
@@ -181,10 +181,10 @@ impl Record {
             awaited_by: AtomicU64::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
-            label: Mutex::new((id, Label::default())),
+            label: Mutex::new((id, OwnerLabel::default())),
             estate: Mutex::default(),
-            counters: Counters::default(),
-            room: Room::default(),
+            counters: OwnerCounters::default(),
+            room: LockMemory::default(),
             ledger: Mutex::default(),
             remembered: OnceLock::new(),
         }
@@ -244,17 +244,17 @@ impl Record {
     }
 
     /// What the last owner of the place left.
-    pub(crate) fn take_spare(&self) -> Spare {
+    pub(crate) fn take_spare(&self) -> ReservedRequests {
         // Relaxed, here and below: owners of one place follow each other through the registry's mutex.
         let word = self.spare.load(Ordering::Relaxed);
         self.spare.store(0, Ordering::Relaxed);
-        Spare {
+        ReservedRequests {
             next: word as u32,
             end: (word >> 32) as u32,
         }
     }
 
-    pub(crate) fn leave_spare(&self, spare: Spare) {
+    pub(crate) fn leave_spare(&self, spare: ReservedRequests) {
         let word = u64::from(spare.end) << 32 | u64::from(spare.next);
         self.spare.store(word, Ordering::Relaxed);
     }
@@ -266,32 +266,32 @@ impl Record {
 
     /// The list of remembered locks, for a manager that remembers; made when the place is first
     /// claimed there.
-    pub(crate) fn remember(&self) -> Arc<Remembered> {
+    pub(crate) fn remember(&self) -> Arc<RememberedLocks> {
         self.remembered.get_or_init(Arc::default).clone()
     }
 
     /// The list of remembered locks, if there is one.
     #[inline]
-    pub(crate) fn remembered(&self) -> Option<&Remembered> {
+    pub(crate) fn remembered(&self) -> Option<&RememberedLocks> {
         self.remembered.get().map(|list| &**list)
     }
 
-    pub(crate) fn set_label(&self, id: OwnerId, label: Label) {
+    pub(crate) fn set_label(&self, id: OwnerId, label: OwnerLabel) {
         *lock(&self.label) = (id, label);
     }
 
     /// The label that `id` has or had; empty if none, or if the next owner already has its own.
-    pub(crate) fn label_of(&self, id: OwnerId) -> Label {
+    pub(crate) fn label_of(&self, id: OwnerId) -> OwnerLabel {
         let label = lock(&self.label);
         if label.0 == id {
             label.1.clone()
         } else {
-            Label::default()
+            OwnerLabel::default()
         }
     }
 
-    pub(crate) fn publish(&self, waiting: Waiting) {
-        *lock(&self.wait) = Wait {
+    pub(crate) fn publish(&self, waiting: WaitInfo) {
+        *lock(&self.wait) = WaitState {
             waiting: Some(waiting),
             refusal: None,
         };
@@ -313,7 +313,7 @@ impl Record {
             .map(|waiting| waiting.since)
     }
 
-    pub(crate) fn waiting(&self) -> Option<Waiting> {
+    pub(crate) fn waiting(&self) -> Option<WaitInfo> {
         lock(&self.wait).waiting.clone()
     }
 
@@ -324,12 +324,12 @@ impl Record {
     }
 
     /// Notes what a wait, or a hold after one, has cost.
-    pub(crate) fn enter(&self, entry: impl FnOnce(&mut Ledger)) {
+    pub(crate) fn enter(&self, entry: impl FnOnce(&mut WaitStats)) {
         entry(lock(&self.ledger).get_or_insert_default());
     }
 
     /// Shows what the waits have cost, if there were any.
-    pub(crate) fn read_ledger(&self, reader: impl FnOnce(&Ledger)) {
+    pub(crate) fn read_ledger(&self, reader: impl FnOnce(&WaitStats)) {
         if let Some(ledger) = lock(&self.ledger).as_deref() {
             reader(ledger);
         }
@@ -346,28 +346,28 @@ const FIRST_CHUNK: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = 19;
 
 /// Records, each shared with its owner.
-type Chunk = Box<[Arc<CachePadded<Record>>]>;
+type RecordChunk = Box<[Arc<CachePadded<OwnerRecord>>]>;
 
 /// All records of one manager.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(crate) struct OwnerTable {
     start: Coarse,
-    chunks: [OnceLock<Chunk>; CHUNKS],
-    places: Mutex<Places>,
+    chunks: [OnceLock<RecordChunk>; CHUNKS],
+    places: Mutex<IndexAllocator>,
     /// The list of those who remember nothing.
-    blank: Arc<Remembered>,
+    blank: Arc<RememberedLocks>,
     /// Set once, before there is an owner.
-    limits: OnceLock<Limits>,
+    limits: OnceLock<MemoryLimits>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct IndexAllocator {
     /// Places that were ever handed out.
     count: u32,
     free: Vec<u32>,
 }
 
-impl Registry {
+impl OwnerTable {
     pub(crate) fn new() -> Self {
         let chunks = std::array::from_fn(|_| OnceLock::new());
         Self {
@@ -380,13 +380,13 @@ impl Registry {
     }
 
     /// Bounds the room of the locks of owners that are made from now on.
-    pub(crate) fn limit(&self, limits: Limits) {
+    pub(crate) fn limit(&self, limits: MemoryLimits) {
         self.limits.get_or_init(|| limits);
     }
 
     #[inline]
-    pub(crate) fn limits(&self) -> &Limits {
-        self.limits.get().unwrap_or(&Limits::NONE)
+    pub(crate) fn limits(&self) -> &MemoryLimits {
+        self.limits.get().unwrap_or(&MemoryLimits::NONE)
     }
 
     /// Which manager's it is, in one word: no two that are there have the same.
@@ -395,7 +395,7 @@ impl Registry {
     }
 
     /// A list for an owner at a manager that does not remember: all share it, and nobody writes it.
-    pub(crate) fn blank_list(&self) -> Arc<Remembered> {
+    pub(crate) fn blank_list(&self) -> Arc<RememberedLocks> {
         self.blank.clone()
     }
 
@@ -412,7 +412,7 @@ impl Registry {
         let first = size - FIRST_CHUNK;
         self.chunks[chunk].get_or_init(|| {
             (first..first + size)
-                .map(|place| Arc::new(CachePadded::new(Record::new(place))))
+                .map(|place| Arc::new(CachePadded::new(OwnerRecord::new(place))))
                 .collect()
         });
         places.count += 1;
@@ -424,12 +424,12 @@ impl Registry {
         lock(&self.places).free.push(place);
     }
 
-    pub(crate) fn record(&self, place: u32) -> &Record {
+    pub(crate) fn record(&self, place: u32) -> &OwnerRecord {
         self.shared_record(place)
     }
 
     /// The record of a place for its owner, who needs it in every transaction.
-    pub(crate) fn shared_record(&self, place: u32) -> &Arc<CachePadded<Record>> {
+    pub(crate) fn shared_record(&self, place: u32) -> &Arc<CachePadded<OwnerRecord>> {
         let (chunk, index) = chunk_of(place);
         let records = self.chunks[chunk]
             .get()
@@ -442,31 +442,31 @@ impl Registry {
         lock(&self.places).count
     }
 
-    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = &OwnerRecord> {
         (0..self.place_count()).map(|place| self.record(place))
     }
 
     /// What everybody waits for who does, in no order.
-    pub(crate) fn waits_unsorted(&self) -> Vec<Waiting> {
-        self.records().filter_map(Record::waiting).collect()
+    pub(crate) fn waits_unsorted(&self) -> Vec<WaitInfo> {
+        self.records().filter_map(OwnerRecord::waiting).collect()
     }
 
     /// The same, the longest wait first.
-    pub(crate) fn waits(&self) -> Vec<Waiting> {
+    pub(crate) fn waits(&self) -> Vec<WaitInfo> {
         let mut waits = self.waits_unsorted();
         waits.sort_by_key(|waiting| waiting.since);
         waits
     }
 
     /// What is known of one wait, if it has not ended.
-    pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<Waiting> {
+    pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<WaitInfo> {
         let waiting = self.record(wait.place).waiting();
         waiting.filter(|waiting| waiting.ticket == wait.ticket)
     }
 
     /// When the longest of all waits began.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
-        let began = self.records().filter_map(Record::waiting_since).min();
+        let began = self.records().filter_map(OwnerRecord::waiting_since).min();
         began.map(|since| since.elapsed())
     }
 
@@ -477,7 +477,7 @@ impl Registry {
 
     /// Notes that the place of `record` has a new transaction.
     #[inline]
-    pub(crate) fn begin(&self, record: &Record, id: OwnerId) {
+    pub(crate) fn begin(&self, record: &OwnerRecord, id: OwnerId) {
         // Relaxed: whoever needs them exactly comes through a latch that the owner took later (I2).
         record
             .begun_nanos
@@ -499,7 +499,7 @@ impl Registry {
     }
 
     /// Label and age of an owner that was seen a moment ago.
-    pub(crate) fn describe(&self, id: OwnerId) -> (Label, Duration) {
+    pub(crate) fn describe(&self, id: OwnerId) -> (OwnerLabel, Duration) {
         let record = self.record(id.place());
         let begun = record.begun();
         let age = self.now().saturating_sub(begun);
@@ -520,9 +520,9 @@ impl Registry {
             .filter_map(OnceLock::get)
             .map(|c| c.len())
             .sum();
-        let lists = self.records().filter_map(Record::remembered);
-        let lists: usize = lists.map(Remembered::memory_bytes).sum();
-        records * size_of::<CachePadded<Record>>() + lists
+        let lists = self.records().filter_map(OwnerRecord::remembered);
+        let lists: usize = lists.map(RememberedLocks::memory_bytes).sum();
+        records * size_of::<CachePadded<OwnerRecord>>() + lists
     }
 }
 
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_place_keeps_its_record_and_is_handed_out_again() {
-        let registry = Registry::new();
+        let registry = OwnerTable::new();
         let places: Vec<u32> = (0..1000).map(|_| registry.claim()).collect();
         for &place in &places {
             assert_eq!(registry.record(place).id(), OwnerId::new(place, 0));
@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     fn a_label_belongs_to_one_transaction() {
-        let registry = Registry::new();
+        let registry = OwnerTable::new();
         let place = registry.claim();
         let id = OwnerId::new(place, 0);
         let record = registry.record(place);
@@ -571,7 +571,7 @@ mod tests {
 
     #[test]
     fn waits_are_counted_by_powers_of_two() {
-        let counters = Counters::default();
+        let counters = OwnerCounters::default();
         for micros in [0, 1, 2, 3, 1 << 40] {
             counters.count_wait(Duration::from_micros(micros));
         }

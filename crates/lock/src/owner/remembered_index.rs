@@ -28,7 +28,7 @@
 use crate::{
     mode::Mode,
     name::{Class, Name},
-    owner::remembered::Remembered,
+    owner::remembered::RememberedLocks,
 };
 use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
 use hashbrown::HashTable;
@@ -47,7 +47,7 @@ const TABLES: usize = 4;
 
 /// Where a name is remembered, or could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum IndexMatch {
     /// At this index of the list, in this mode.
     Lock(u32, Mode),
     /// Nowhere, but its block has the entry at this index.
@@ -58,13 +58,13 @@ pub(crate) enum Found {
 
 /// A table that the transaction with this stamp, which is not 0, has in these modes.
 #[derive(Debug, Clone, Copy)]
-struct TableNote {
+struct HeldTable {
     space: u32,
     stamp: u8,
     modes: u8,
 }
 
-impl TableNote {
+impl HeldTable {
     const NONE: Self = Self {
         space: 0,
         stamp: 0,
@@ -74,7 +74,7 @@ impl TableNote {
 
 /// The notes of one owner.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct RememberedIndex {
     seen: [u8; SEEN],
     stamp: u8,
     gate: AtomicUsize,
@@ -88,7 +88,7 @@ pub(crate) struct Notes {
     /// By hash, whether keys of a block may be among `held`.
     single: u64,
     /// Remembered tables.
-    tables: [TableNote; TABLES],
+    tables: [HeldTable; TABLES],
     index: HashTable<u32>,
     /// Entries of the list that are in the index: those below this.
     indexed: u32,
@@ -103,7 +103,7 @@ pub(crate) struct Notes {
     orders: Vec<u32>,
 }
 
-impl Default for Notes {
+impl Default for RememberedIndex {
     fn default() -> Self {
         Self {
             seen: [0; SEEN],
@@ -113,7 +113,7 @@ impl Default for Notes {
             acquired: 0,
             scanned: 0,
             single: 0,
-            tables: [TableNote::NONE; TABLES],
+            tables: [HeldTable::NONE; TABLES],
             index: HashTable::new(),
             indexed: 0,
             before: AtomicU32::new(NO_SAVEPOINT),
@@ -125,7 +125,7 @@ impl Default for Notes {
 }
 
 /// What is asked for, and how often.
-impl Notes {
+impl RememberedIndex {
     /// Whether nothing with this hash can be held (I1).
     #[inline(always)]
     pub(crate) fn is_new(&self, hash: u32) -> bool {
@@ -232,7 +232,7 @@ impl Notes {
     /// Notes a table that is held in `mode`, at least.
     #[inline(always)]
     pub(crate) fn note_table(&mut self, name: Name, mode: Mode) {
-        self.tables[name.space() as usize % TABLES] = TableNote {
+        self.tables[name.space() as usize % TABLES] = HeldTable {
             space: name.space(),
             stamp: self.stamp,
             // Who has any mode of a table has IS.
@@ -242,20 +242,20 @@ impl Notes {
 }
 
 /// Finding.
-impl Notes {
+impl RememberedIndex {
     /// Where `name` stands in `list`, if its hash (that of its block for a short key) has been seen.
     #[inline(never)]
-    pub(crate) fn find(&mut self, list: &Remembered, name: Name, hash: u32) -> Found {
+    pub(crate) fn find(&mut self, list: &RememberedLocks, name: Name, hash: u32) -> IndexMatch {
         let place = name.block();
-        let mut block = Found::Nothing;
+        let mut block = IndexMatch::Nothing;
         let mut look = |index| match place {
             Some((wanted, at)) if list.is_block(index, wanted) => match list.bits(index).mode(at) {
-                Some(mode) => Some(Found::Lock(index, mode)),
+                Some(mode) => Some(IndexMatch::Lock(index, mode)),
                 None => {
                     // The latest of its entries (I3).
                     block = match block {
-                        Found::Block(other) => Found::Block(index.max(other)),
-                        _ => Found::Block(index),
+                        IndexMatch::Block(other) => IndexMatch::Block(index.max(other)),
+                        _ => IndexMatch::Block(index),
                     };
                     None
                 }
@@ -263,7 +263,7 @@ impl Notes {
             Some(_) => None,
             None => {
                 let mode = list.mode_of(index, name);
-                mode.map(|mode| Found::Lock(index, mode))
+                mode.map(|mode| IndexMatch::Lock(index, mode))
             }
         };
         let found = if list.len() <= LINEAR {
@@ -277,7 +277,7 @@ impl Notes {
     }
 
     /// In which mode `name` is remembered: the same through a shared reference, for whoever asks seldom.
-    pub(crate) fn mode_of(&self, list: &Remembered, name: Name) -> Option<Mode> {
+    pub(crate) fn mode_of(&self, list: &RememberedLocks, name: Name) -> Option<Mode> {
         if self.is_new(name.near_hash()) {
             return None;
         }
@@ -294,7 +294,7 @@ impl Notes {
         }
     }
 
-    fn index_all(&mut self, list: &Remembered) {
+    fn index_all(&mut self, list: &RememberedLocks) {
         for index in self.indexed..list.len() {
             if !list.is_dead(index) {
                 let hash = spread(list.hash_of(index));
@@ -306,8 +306,8 @@ impl Notes {
     }
 
     /// The entry at `index`, with this hash, may be no more.
-    pub(crate) fn drop_dead(&mut self, list: &Remembered, index: u32, hash: u32) {
-        self.tables = [TableNote::NONE; TABLES];
+    pub(crate) fn drop_dead(&mut self, list: &RememberedLocks, index: u32, hash: u32) {
+        self.tables = [HeldTable::NONE; TABLES];
         if index < self.indexed && list.is_dead(index) {
             let found = self.index.find_entry(spread(hash), |&other| other == index);
             if let Ok(found) = found {
@@ -319,7 +319,7 @@ impl Notes {
 }
 
 /// Savepoints.
-impl Notes {
+impl RememberedIndex {
     /// A savepoint is taken, which has this order, with so many entries in the list.
     pub(crate) fn save(&self, order: u32, entries: u32) {
         if self.before.load(Ordering::Relaxed) == NO_SAVEPOINT {
@@ -378,7 +378,7 @@ impl Notes {
     }
 }
 
-impl Notes {
+impl RememberedIndex {
     /// Counts anew, and says how many keys were acquired so far; what is held stays noted.
     pub(crate) fn count_anew(&mut self) -> u32 {
         std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
@@ -412,7 +412,7 @@ impl Notes {
     fn clear_rest(&mut self) {
         if self.stamp == 0 {
             self.seen = [0; SEEN];
-            self.tables = [TableNote::NONE; TABLES];
+            self.tables = [HeldTable::NONE; TABLES];
             self.stamp = 1;
         }
         self.index.clear();
@@ -439,10 +439,10 @@ fn spread(hash: u32) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::name::{Block, KeyHasher};
-    use crate::owner::remembered::Bits;
+    use crate::name::{KeyBlock, KeyHasher};
+    use crate::owner::remembered::BlockBits;
 
-    fn key(number: u64) -> (Name, Block, u32) {
+    fn key(number: u64) -> (Name, KeyBlock, u32) {
         let name = Name::key(1, &number.to_be_bytes(), &KeyHasher::new(1));
         let (block, at) = name.block().expect("a short key");
         (name, block, at)
@@ -450,29 +450,29 @@ mod tests {
 
     #[test]
     fn keys_are_found_in_their_blocks_until_they_go() {
-        let (list, mut notes) = (Remembered::default(), Notes::default());
+        let (list, mut notes) = (RememberedLocks::default(), RememberedIndex::default());
         for number in 0..100 {
             let (name, block, at) = key(number * 64 + 7);
-            let index = list.append_block(block, Bits::one(at, Mode::S));
+            let index = list.append_block(block, BlockBits::one(at, Mode::S));
             let found = notes.find(&list, name, block.hash());
-            assert_eq!(found, Found::Lock(index, Mode::S));
+            assert_eq!(found, IndexMatch::Lock(index, Mode::S));
             let neighbour = notes.find(&list, key(number * 64).0, block.hash());
-            assert_eq!(neighbour, Found::Block(index));
+            assert_eq!(neighbour, IndexMatch::Block(index));
             let (other, block, _) = key((number + 1) * 64);
-            assert_eq!(notes.find(&list, other, block.hash()), Found::Nothing);
+            assert_eq!(notes.find(&list, other, block.hash()), IndexMatch::Nothing);
         }
         for number in (0..100).rev() {
             let (name, block, _) = key(number * 64 + 7);
             assert_eq!(list.take(number as u32, name), None);
             notes.drop_dead(&list, number as u32, block.hash());
-            assert_eq!(notes.find(&list, name, block.hash()), Found::Nothing);
+            assert_eq!(notes.find(&list, name, block.hash()), IndexMatch::Nothing);
         }
         assert_eq!(notes.index.len(), 0);
     }
 
     #[test]
     fn what_was_seen_is_new_again_after_the_end() {
-        let mut notes = Notes::default();
+        let mut notes = RememberedIndex::default();
         notes.open_to(64);
         for _ in 0..1000 {
             assert!(notes.is_new(5));
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn entries_have_their_orders_from_the_first_savepoint_on() {
-        let mut notes = Notes::default();
+        let mut notes = RememberedIndex::default();
         notes.open_to(64);
         assert!(!notes.is_before_savepoint(0));
         notes.save(4, 2);

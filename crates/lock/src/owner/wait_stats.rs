@@ -17,7 +17,7 @@
 
 use crate::{
     name::{Class, Name},
-    request::{Label, Reason},
+    request::{OwnerLabel, RefusalReason},
 };
 use std::{collections::HashMap, time::Duration};
 
@@ -31,7 +31,7 @@ pub(crate) const OTHERS: &str = "(others)";
 /// Waits, and holds of what was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Usage {
+pub struct WaitUsage {
     /// Requests that had to wait, however that ended.
     pub waits: u64,
     /// How long they waited, together.
@@ -50,15 +50,15 @@ pub struct Usage {
     pub deadlocks: u64,
 }
 
-impl Usage {
-    fn count_wait(&mut self, waited: Duration, refused: Option<Reason>) {
+impl WaitUsage {
+    fn count_wait(&mut self, waited: Duration, refused: Option<RefusalReason>) {
         self.waits += 1;
         self.waited += waited;
         self.longest_wait = self.longest_wait.max(waited);
         match refused {
-            Some(Reason::TimedOut) => self.timeouts += 1,
-            Some(Reason::Deadlock) => self.deadlocks += 1,
-            Some(Reason::Busy | Reason::Cancelled | Reason::Full) | None => {}
+            Some(RefusalReason::TimedOut) => self.timeouts += 1,
+            Some(RefusalReason::Deadlock) => self.deadlocks += 1,
+            Some(RefusalReason::Busy | RefusalReason::Cancelled | RefusalReason::Full) | None => {}
         }
     }
 
@@ -68,7 +68,7 @@ impl Usage {
         self.longest_hold = self.longest_hold.max(held);
     }
 
-    fn add(&mut self, other: &Usage) {
+    fn add(&mut self, other: &WaitUsage) {
         self.waits += other.waits;
         self.waited += other.waited;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
@@ -83,7 +83,7 @@ impl Usage {
 /// A name that was waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct HotName {
+pub struct ContendedName {
     /// The name.
     pub name: Name,
     /// At least so many requests had to wait for it.
@@ -94,15 +94,15 @@ pub struct HotName {
 
 /// What one place knows of the waits of all its owners.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    tables: Vec<(Name, Usage)>,
-    labels: Vec<(Label, Usage)>,
+pub(crate) struct WaitStats {
+    tables: Vec<(Name, WaitUsage)>,
+    labels: Vec<(OwnerLabel, WaitUsage)>,
     names: Vec<Candidate>,
 }
 
 #[derive(Debug, Clone)]
 struct Candidate {
-    found: HotName,
+    found: ContendedName,
     /// What it took over from the name whose place it has (I2), in the time waited.
     inherited: Duration,
 }
@@ -113,29 +113,29 @@ impl Candidate {
     }
 }
 
-impl Ledger {
+impl WaitStats {
     pub(crate) fn count_wait(
         &mut self,
         name: Name,
-        label: Label,
+        label: OwnerLabel,
         waited: Duration,
-        refused: Option<Reason>,
+        refused: Option<RefusalReason>,
     ) {
         self.table(name).count_wait(waited, refused);
         self.label(label).count_wait(waited, refused);
         self.heat(name, waited);
     }
 
-    pub(crate) fn count_hold(&mut self, name: Name, label: Label, held: Duration) {
+    pub(crate) fn count_hold(&mut self, name: Name, label: OwnerLabel, held: Duration) {
         self.table(name).count_hold(held);
         self.label(label).count_hold(held);
     }
 
-    fn table(&mut self, name: Name) -> &mut Usage {
+    fn table(&mut self, name: Name) -> &mut WaitUsage {
         usage_of(&mut self.tables, group(name), usize::MAX, || group(name))
     }
 
-    fn label(&mut self, label: Label) -> &mut Usage {
+    fn label(&mut self, label: OwnerLabel) -> &mut WaitUsage {
         usage_of(&mut self.labels, label, LABELS, || OTHERS.into())
     }
 
@@ -150,7 +150,7 @@ impl Ledger {
             candidate.found.waited += waited;
             return;
         }
-        let found = HotName {
+        let found = ContendedName {
             name,
             waits: 1,
             waited,
@@ -171,16 +171,16 @@ impl Ledger {
 
 /// The usage under `key`; under what `late` says if there are `most` already.
 fn usage_of<K: PartialEq>(
-    all: &mut Vec<(K, Usage)>,
+    all: &mut Vec<(K, WaitUsage)>,
     key: K,
     most: usize,
     late: impl FnOnce() -> K,
-) -> &mut Usage {
-    let place = |all: &[(K, Usage)], key: &K| all.iter().position(|(known, _)| known == key);
+) -> &mut WaitUsage {
+    let place = |all: &[(K, WaitUsage)], key: &K| all.iter().position(|(known, _)| known == key);
     let at = place(all, &key).or_else(|| {
         let key = if all.len() < most { key } else { late() };
         place(all, &key).or_else(|| {
-            all.push((key, Usage::default()));
+            all.push((key, WaitUsage::default()));
             Some(all.len() - 1)
         })
     });
@@ -199,13 +199,13 @@ fn group(name: Name) -> Name {
 /// What all ledgers say, added up; the largest first.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    tables: HashMap<Name, Usage>,
-    labels: HashMap<Label, Usage>,
-    names: HashMap<Name, HotName>,
+    tables: HashMap<Name, WaitUsage>,
+    labels: HashMap<OwnerLabel, WaitUsage>,
+    names: HashMap<Name, ContendedName>,
 }
 
 impl Totals {
-    pub(crate) fn add(&mut self, ledger: &Ledger) {
+    pub(crate) fn add(&mut self, ledger: &WaitStats) {
         for (table, usage) in &ledger.tables {
             self.tables.entry(*table).or_default().add(usage);
         }
@@ -217,7 +217,7 @@ impl Totals {
         }
         for Candidate { found, .. } in &ledger.names {
             let sum = self.names.entry(found.name);
-            let sum = sum.or_insert_with(|| HotName {
+            let sum = sum.or_insert_with(|| ContendedName {
                 name: found.name,
                 waits: 0,
                 waited: Duration::ZERO,
@@ -227,15 +227,15 @@ impl Totals {
         }
     }
 
-    pub(crate) fn tables(&mut self) -> Vec<(Name, Usage)> {
+    pub(crate) fn tables(&mut self) -> Vec<(Name, WaitUsage)> {
         sorted(self.tables.drain(), |(_, usage)| usage.waited)
     }
 
-    pub(crate) fn labels(&mut self) -> Vec<(Label, Usage)> {
+    pub(crate) fn labels(&mut self) -> Vec<(OwnerLabel, WaitUsage)> {
         sorted(self.labels.drain(), |(_, usage)| usage.waited)
     }
 
-    pub(crate) fn names(&mut self) -> Vec<HotName> {
+    pub(crate) fn names(&mut self) -> Vec<ContendedName> {
         sorted(self.names.drain().map(|(_, found)| found), |name| {
             name.waited
         })
@@ -254,7 +254,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn wait(ledger: &mut Ledger, number: u64, label: &str, waited: Duration) {
+    fn wait(ledger: &mut WaitStats, number: u64, label: &str, waited: Duration) {
         ledger.count_wait(
             Name::advisory(number),
             label.to_owned().into(),
@@ -265,11 +265,21 @@ mod tests {
 
     #[test]
     fn waits_and_holds_are_added_up_by_table_and_by_label() {
-        let (mut one, mut other) = (Ledger::default(), Ledger::default());
+        let (mut one, mut other) = (WaitStats::default(), WaitStats::default());
         one.count_wait(Name::table(3), "pay".into(), 2 * MS, None);
         one.count_hold(Name::table(3), "pay".into(), 5 * MS);
-        other.count_wait(Name::end(3), "scan".into(), 4 * MS, Some(Reason::TimedOut));
-        other.count_wait(Name::table(4), "pay".into(), MS, Some(Reason::Deadlock));
+        other.count_wait(
+            Name::end(3),
+            "scan".into(),
+            4 * MS,
+            Some(RefusalReason::TimedOut),
+        );
+        other.count_wait(
+            Name::table(4),
+            "pay".into(),
+            MS,
+            Some(RefusalReason::Deadlock),
+        );
         let mut totals = Totals::default();
         totals.add(&one);
         totals.add(&other);
@@ -287,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_ledger_stays_small_however_many_labels_and_names_there_are() {
-        let mut ledger = Ledger::default();
+        let mut ledger = WaitStats::default();
         for number in 0..10_000 {
             wait(&mut ledger, number, &format!("client {number}"), MS);
         }
@@ -299,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_name_that_costs_most_is_found_among_many_that_cost_little() {
-        let mut ledger = Ledger::default();
+        let mut ledger = WaitStats::default();
         for number in 1..=2_000 {
             wait(&mut ledger, number, "", MS);
             if number % 8 == 0 {

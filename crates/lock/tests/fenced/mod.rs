@@ -1,11 +1,11 @@
 //! Each manager with every pair of fences that it may come to have, of whatever system.
 
-use foxton_lock::any::{Fences, Kind};
+use foxton_lock::any::{Fences, ManagerKind};
 
 /// The pairs that make a difference to `kind`.
-pub(crate) fn fences(kind: Kind) -> &'static [Fences] {
+pub(crate) fn fences(kind: ManagerKind) -> &'static [Fences] {
     match kind {
-        Kind::Direct | Kind::DirectArrival => &Fences::ALL,
+        ManagerKind::Direct | ManagerKind::DirectFifo => &Fences::ALL,
         _ => &[Fences::Found],
     }
 }

@@ -22,8 +22,8 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(member: Member, latch: latch::Kind, policy: VictimPolicy) -> Self {
-        let reference = (Kind::Reference, Inheritance::Off, Fences::Found);
+    fn new(member: CycleMember, latch: latch::Kind, policy: VictimPolicy) -> Self {
+        let reference = (ManagerKind::Reference, Inheritance::Off, Fences::Found);
         Self {
             world: World::new(member, latch, policy),
             reference: World::new(reference, latch, policy),
@@ -47,7 +47,7 @@ impl Followed {
                         self.awaited[who] = Some((name, mode));
                     }
                     _ => {
-                        let is_alone = self.by_requester || matches!(patience, Patience::Refuse);
+                        let is_alone = self.by_requester || matches!(patience, WaitMode::Refuse);
                         assert!(!is_alone || before == after, "L3: {before}\nand\n{after}");
                         self.in_the_way(worker, step);
                     }
@@ -58,7 +58,7 @@ impl Followed {
                 let (name, mode) = self.awaited[who].take().expect("it waited");
                 if said == "Granted" {
                     self.granted_later += 1;
-                    let asked = Step::Request(who, name, mode, Patience::Refuse);
+                    let asked = Step::Request(who, name, mode, WaitMode::Refuse);
                     assert_eq!(
                         self.ask(worker, asked),
                         "granted",
@@ -90,8 +90,8 @@ impl Followed {
     /// Asks the reference for the same, now or never.
     fn ask(&mut self, worker: &Worker, step: Step) -> String {
         let now = match step {
-            Step::Request(who, name, mode, _) => Step::Request(who, name, mode, Patience::Refuse),
-            Step::Scan(who, name, mode, _) => Step::Scan(who, name, mode, Patience::Refuse),
+            Step::Request(who, name, mode, _) => Step::Request(who, name, mode, WaitMode::Refuse),
+            Step::Scan(who, name, mode, _) => Step::Scan(who, name, mode, WaitMode::Refuse),
             _ => unreachable!("no request"),
         };
         self.reference.take(worker, now)
@@ -125,14 +125,19 @@ impl Followed {
         assert!(!waits, "L6: somebody waits for nobody");
         for world in [&self.world, &self.reference] {
             let left = world.locks.inspect(worker);
-            let of_nobody = |queue: &foxton_lock::inspect::Queue| queue.holders.is_empty();
+            let of_nobody = |queue: &foxton_lock::inspect::LockQueue| queue.holders.is_empty();
             assert!(left.queues.iter().all(of_nobody), "L7: left behind\n{left}");
         }
     }
 }
 
 /// Plays a history with the reference behind it; says how many waits ended well.
-pub(crate) fn follow(played: History, steps: usize, member: Member, policy: VictimPolicy) -> usize {
+pub(crate) fn follow(
+    played: History,
+    steps: usize,
+    member: CycleMember,
+    policy: VictimPolicy,
+) -> usize {
     let workers = Workers::with_seed(played.seed);
     let worker = workers.worker();
     let latch = pick(&worker, &latch::Kind::ALL);

@@ -6,12 +6,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each model uses what it needs")]
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::{Arc, thread},
@@ -34,28 +34,28 @@ pub fn model_within(preemptions: usize, body: impl Fn() + Send + Sync + 'static)
 }
 
 /// Two workers at a manager of one chain or bucket.
-pub fn manager(kind: Kind) -> (Arc<Any>, Worker, Worker) {
+pub fn manager(kind: ManagerKind) -> (Arc<AnyManager>, Worker, Worker) {
     let (locks, workers) = manager_for(kind);
     (locks, workers.worker(), workers.worker())
 }
 
 /// The same for more than two.
-pub fn manager_for(kind: Kind) -> (Arc<Any>, Workers) {
+pub fn manager_for(kind: ManagerKind) -> (Arc<AnyManager>, Workers) {
     let mut options = Options::tiny();
     (options.kind, options.bucket_count) = (kind, 1);
-    (Arc::new(Any::new(&options)), Workers::with_seed(1))
+    (Arc::new(AnyManager::new(&options)), Workers::with_seed(1))
 }
 
-pub fn holds(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
+pub fn holds(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) {
     assert!(locks.try_lock(worker, owner, name, mode).is_held());
 }
 
-pub fn waits(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) {
-    let reply = locks.request(worker, owner, name, Mode::X, Patience::Wait);
+pub fn waits(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name) {
+    let reply = locks.request(worker, owner, name, Mode::X, WaitMode::Wait);
     assert!(matches!(reply, Reply::Waiting));
 }
 
-pub fn nobody_is_left(locks: &Any, worker: &Worker) {
+pub fn nobody_is_left(locks: &AnyManager, worker: &Worker) {
     locks.verify(worker);
     assert!(locks.inspect(worker).queues.is_empty());
 }
@@ -71,16 +71,16 @@ impl<T> Beside<T> {
 
 /// Does something beside the caller.
 pub fn beside<T: 'static>(
-    locks: &Arc<Any>,
+    locks: &Arc<AnyManager>,
     worker: Worker,
-    body: impl FnOnce(&Any, &Worker) -> T + 'static,
+    body: impl FnOnce(&AnyManager, &Worker) -> T + 'static,
 ) -> Beside<T> {
     let locks = locks.clone();
     Beside(thread::spawn(move || (body(&locks, &worker), worker)))
 }
 
 /// Releases all that `owner` holds, beside the caller.
-pub fn released(locks: &Arc<Any>, worker: Worker, mut owner: Owner) -> Beside<Owner> {
+pub fn released(locks: &Arc<AnyManager>, worker: Worker, mut owner: Owner) -> Beside<Owner> {
     beside(locks, worker, move |locks, worker| {
         locks.release_all(worker, &mut owner);
         owner
@@ -88,11 +88,11 @@ pub fn released(locks: &Arc<Any>, worker: Worker, mut owner: Owner) -> Beside<Ow
 }
 
 /// Asks for what the other has, and says whether it was the victim.
-pub fn cross(locks: &Any, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
+pub fn cross(locks: &AnyManager, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
     let outcome = locks.lock(worker, owner, name, Mode::X, None);
     let lost = match outcome {
         Outcome::Refused(refusal) => {
-            assert_eq!(refusal.reason, Reason::Deadlock);
+            assert_eq!(refusal.reason, RefusalReason::Deadlock);
             true
         }
         _ => false,

@@ -4,12 +4,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses what it needs")]
 
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::Owner,
-    request::{Outcome, Patience, Reply},
+    request::{Outcome, Reply, WaitMode},
 };
 use foxton_sync::worker::{Worker, Workers};
 use std::task::{Context, Poll, Waker};
@@ -19,14 +19,14 @@ pub const UPDATE: Mode = Mode::key(KeyPart::U, GapPart::None);
 pub const WRITE: Mode = Mode::key(KeyPart::X, GapPart::None);
 
 pub struct Table {
-    pub locks: Any,
+    pub locks: AnyManager,
     pub worker: Worker,
     hasher: KeyHasher,
     _workers: Workers,
 }
 
 impl Table {
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: ManagerKind) -> Self {
         let mut options = Options::tiny();
         options.kind = kind;
         Self::with(&options)
@@ -35,7 +35,7 @@ impl Table {
     pub fn with(options: &Options) -> Self {
         let workers = Workers::with_seed(1);
         Self {
-            locks: Any::new(options),
+            locks: AnyManager::new(options),
             worker: workers.worker(),
             hasher: KeyHasher::new(1),
             _workers: workers,
@@ -57,14 +57,14 @@ impl Table {
 
     /// Whether it is granted at once; if not, it waits.
     pub fn asks(&self, owner: &mut Owner, name: Name, mode: Mode) -> bool {
-        match self.request(owner, name, mode, Patience::Wait) {
+        match self.request(owner, name, mode, WaitMode::Wait) {
             Reply::Granted => true,
             Reply::Waiting => false,
             reply => panic!("{reply:?}"),
         }
     }
 
-    pub fn request(&self, owner: &mut Owner, name: Name, mode: Mode, patience: Patience) -> Reply {
+    pub fn request(&self, owner: &mut Owner, name: Name, mode: Mode, patience: WaitMode) -> Reply {
         let reply = (self.locks).request(&self.worker, owner, name, mode, patience);
         self.locks.verify(&self.worker);
         reply

@@ -1,7 +1,7 @@
 //! Far more threads than cores, on every manager over every latch; quick here, as long as you like
 //! with `cargo run --release -p foxton-lock --example stress -- --seconds 60`.
 
-use foxton_lock::any::{Fences, Inheritance, Kind, Options};
+use foxton_lock::any::{Fences, Inheritance, ManagerKind, Options};
 use foxton_sync::latch;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ fn on_all(
     run: impl Fn(&run::Settings) -> run::Done,
 ) -> run::Done {
     let mut sum = run::Done::default();
-    for kind in Kind::ALL {
+    for kind in ManagerKind::ALL {
         for latch in latch::Kind::ALL {
             // Where nothing is elided these are latches that have their turn anyway: one manager is enough. Where it
             // is emulated, it is they that are asked about.
             let elides = !latch::Kind::PLAIN.contains(&latch);
             let turn = match cfg!(feature = "emulated") {
                 true => elides,
-                false => !elides || kind == Kind::Bucket,
+                false => !elides || kind == ManagerKind::Bucket,
             };
             if !turn {
                 continue;
@@ -66,7 +66,7 @@ fn on_all(
             sum.deadlocks += done.deadlocks;
             sum.timeouts += done.timeouts;
             sum.busy += done.busy;
-            if kind == Kind::Reference && (latch == latch::Kind::TasT || elides) {
+            if kind == ManagerKind::Reference && (latch == latch::Kind::TasT || elides) {
                 break; // It has no latch to choose.
             }
         }
@@ -84,7 +84,7 @@ fn five_hundred_threads_exclude_each_other_and_every_wait_ends() {
 /// instructions that must meet: the models of `loom_direct` and the litmus of `foxton_sync::asymmetric` say that.
 #[test]
 fn where_the_system_has_no_barrier_full_fences_keep_out_who_must_be_kept_out() {
-    for kind in [Kind::Direct, Kind::DirectArrival] {
+    for kind in [ManagerKind::Direct, ManagerKind::DirectFifo] {
         let mut options = Options::tiny();
         (options.kind, options.own_threads) = (kind, true);
         options.fences = Fences::Symmetric;

@@ -2,12 +2,12 @@
 //! be kept apart.
 
 use foxton_lock::{
-    any::{Any, Options},
+    any::{AnyManager, Options},
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::{KeyHasher, Name},
     owner::{Owner, Scan, WaitTicket},
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::{AtomicU64, Mutex, Ordering::Relaxed, lock},
@@ -64,7 +64,7 @@ impl fmt::Display for Done {
 }
 
 struct World {
-    locks: Any,
+    locks: AnyManager,
     pairs: Vec<Pair>,
     names: Vec<Name>,
     writes: AtomicU64,
@@ -77,7 +77,7 @@ impl World {
         let hasher = KeyHasher::new(settings.seed);
         let key = |at: usize| Name::key(1, &at.to_be_bytes(), &hasher);
         Self {
-            locks: Any::new(&settings.options),
+            locks: AnyManager::new(&settings.options),
             pairs: (0..settings.keys).map(|_| Pair::default()).collect(),
             names: (0..settings.keys).map(key).collect(),
             writes: AtomicU64::new(0),
@@ -111,7 +111,7 @@ impl World {
         scan: &mut Scan,
         (name, mode): (Name, Mode),
     ) -> Outcome {
-        let patience = Patience::Wait;
+        let patience = WaitMode::Wait;
         match self
             .locks
             .request_in_scan(worker, owner, scan, name, mode, patience)
@@ -119,7 +119,7 @@ impl World {
             Reply::Granted => Outcome::Granted,
             Reply::Held => Outcome::Held,
             Reply::Waiting => self.locks.wait(worker, owner, None),
-            Reply::Passed => unreachable!("it was to wait"),
+            Reply::Skipped => unreachable!("it was to wait"),
             Reply::Refused(refusal) => Outcome::Refused(refusal),
         }
     }
@@ -429,7 +429,7 @@ fn turn(
     called.0.store(0, Relaxed);
     if let Reply::Waiting = world
         .locks
-        .request(worker, owner, name, mode, Patience::Wait)
+        .request(worker, owner, name, mode, WaitMode::Wait)
     {
         lock(tickets).push(owner.wait_ticket().expect("a wait"));
         // The first poll registers the waker; if the wait has ended by then, it says so.
@@ -455,6 +455,8 @@ fn interrupt(world: &World, worker: &Worker, tickets: &Mutex<Vec<WaitTicket>>) {
         (count > 0).then(|| tickets.swap_remove(worker.random_below(count) as usize))
     };
     if let Some(ticket) = ticket {
-        world.locks.end_wait(worker, ticket, Reason::TimedOut);
+        world
+            .locks
+            .end_wait(worker, ticket, RefusalReason::TimedOut);
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     speed::contract::{Attempt, Client, Job, ROWS, Store, row},
 };
 use foxton_lock::{
-    any::{Any, Kind, Options},
+    any::{AnyManager, ManagerKind, Options},
     manager::LockManager,
     mode::Mode,
     name::{KeyHasher, Name},
@@ -123,7 +123,7 @@ const SPACE: u32 = 1;
 
 /// One of Foxton's, through the crate of the lock managers alone.
 pub(crate) struct Ours {
-    locks: Any,
+    locks: AnyManager,
     workers: Workers,
     hasher: KeyHasher,
 }
@@ -133,7 +133,7 @@ impl Ours {
     /// that all threads share, as other engines do.
     pub(crate) fn new(shared: bool) -> Ours {
         Ours {
-            locks: Any::new(&options(shared)),
+            locks: AnyManager::new(&options(shared)),
             workers: Workers::new(),
             hasher: KeyHasher::new(7),
         }
@@ -155,7 +155,7 @@ impl Ours {
 fn options(shared: bool) -> Options {
     let mut options = Options::default();
     if shared {
-        options.kind = Kind::Bucket;
+        options.kind = ManagerKind::Bucket;
     }
     options
 }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use foxton_lock::{
-    any::Any,
+    any::AnyManager,
     manager::LockManager,
     mode::{GapPart, KeyPart, Mode},
     name::Name,
     owner::Owner,
-    request::{Outcome, Patience, Reason, Reply},
+    request::{Outcome, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::Arc,
@@ -51,7 +51,7 @@ pub(super) struct Came {
 
 struct World {
     crew: Crew,
-    locks: Any,
+    locks: AnyManager,
     workers: Workers,
     names: Vec<Name>,
     clock: Clock,
@@ -80,7 +80,7 @@ pub(super) struct Out {
 /// # Errors
 ///
 /// If the system does not start so many threads; then nobody has gone.
-pub(super) fn send(crew: Crew, locks: Any) -> Result<Out, NotStarted> {
+pub(super) fn send(crew: Crew, locks: AnyManager) -> Result<Out, NotStarted> {
     let workers = Workers::with_seed(crew.seed[0]);
     let world = Arc::new(World {
         names: alone::names(0, crew.rows as usize),
@@ -221,16 +221,16 @@ impl World {
             let asked = self.clock.now();
             let reply = self
                 .locks
-                .request(worker, owner, name, mode, Patience::Wait);
+                .request(worker, owner, name, mode, WaitMode::Wait);
             match reply {
                 Reply::Granted | Reply::Held => {}
-                Reply::Passed => return Err(Wrong("passed over, and was to wait".to_owned())),
+                Reply::Skipped => return Err(Wrong("passed over, and was to wait".to_owned())),
                 Reply::Refused(refusal) => return Err(Wrong(format!("without a wait: {refusal}"))),
                 Reply::Waiting => {
                     let begun = Begun::new(attempt, (name, wanted), asked, self.clock.now());
                     let cycle = match self.locks.wait(worker, owner, None) {
                         Outcome::Granted | Outcome::Held => None,
-                        Outcome::Refused(refusal) if refusal.reason == Reason::Deadlock => {
+                        Outcome::Refused(refusal) if refusal.reason == RefusalReason::Deadlock => {
                             Some(refusal.cycle)
                         }
                         Outcome::Refused(refusal) => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use foxton_lock::{
     mode::Mode,
     name::Name,
-    request::{Member, OwnerId},
+    request::{CycleMember, OwnerId},
 };
 use foxton_sync::shim::{AtomicU64, Ordering::Relaxed};
 
@@ -35,7 +35,7 @@ pub(super) struct Wait {
     /// How long the thread slept.
     pub(super) slept: Duration,
     /// The cycle, if it was chosen to give way.
-    pub(super) cycle: Option<Vec<Member>>,
+    pub(super) cycle: Option<Vec<CycleMember>>,
 }
 
 /// One attempt of one transaction.
@@ -113,7 +113,7 @@ impl Begun {
     }
 
     /// Has ended, granted or not.
-    pub(super) fn ended(self, ended: u64, cycle: Option<Vec<Member>>) -> Wait {
+    pub(super) fn ended(self, ended: u64, cycle: Option<Vec<CycleMember>>) -> Wait {
         Wait {
             ended,
             slept: self.since.elapsed(),

@@ -20,7 +20,7 @@ use std::{
 };
 
 use foxton::VictimPolicy;
-use foxton_lock::request::{Member, OwnerId};
+use foxton_lock::request::{CycleMember, OwnerId};
 
 use super::{
     Wrong,
@@ -80,12 +80,12 @@ pub(super) fn judge(
 
 /// The waits of a report that is right; or what is wrong.
 fn report(
-    cycle: &[Member],
+    cycle: &[CycleMember],
     (victim, wait): (&Attempt, &Wait),
     by_owner: &HashMap<OwnerId, &Attempt>,
     (policy, in_order): (VictimPolicy, bool),
 ) -> Result<Vec<WaitId>, String> {
-    let chosen: Vec<&Member> = cycle.iter().filter(|member| member.victim).collect();
+    let chosen: Vec<&CycleMember> = cycle.iter().filter(|member| member.victim).collect();
     let [chosen] = chosen[..] else {
         return Err(format!("{} gave way", chosen.len()));
     };
@@ -118,7 +118,7 @@ fn report(
 
 /// What a member wrote down of its wait (J2).
 fn known<'a>(
-    member: &Member,
+    member: &CycleMember,
     by_owner: &HashMap<OwnerId, &'a Attempt>,
 ) -> Result<(&'a Attempt, &'a Wait), String> {
     let attempt = by_owner.get(&member.owner).copied();
@@ -134,7 +134,7 @@ fn known<'a>(
 
 /// One edge (J3).
 fn edge(
-    member: &Member,
+    member: &CycleMember,
     (_, wait): (&Attempt, &Wait),
     (next, next_wait): (&Attempt, &Wait),
     in_order: bool,
@@ -163,14 +163,14 @@ fn edge(
 /// Whether the right one gave way (J5).
 fn by_policy(
     policy: VictimPolicy,
-    cycle: &[Member],
+    cycle: &[CycleMember],
     members: &[(&Attempt, &Wait)],
 ) -> Result<(), String> {
     let all = || cycle.iter().zip(members);
     let chosen = all().find(|(member, _)| member.victim);
     let (victim, (attempt, wait)) = chosen.expect("looked at before");
     // What there is to lose, as `VictimPolicy` says: doubled for each time it gave way.
-    let worth = |member: &Member, attempt: &Attempt| {
+    let worth = |member: &CycleMember, attempt: &Attempt| {
         let factor = 1u64 << attempt.defeats.min(63);
         (member.lock_count as u64 + 1).saturating_mul(factor)
     };
@@ -194,10 +194,10 @@ mod tests {
     use super::*;
     use crate::bench::alone::names;
     use foxton_lock::{
-        any::{Any, Options},
+        any::{AnyManager, Options},
         manager::LockManager,
         mode::Mode,
-        request::{Outcome, Patience, Reason},
+        request::{Outcome, RefusalReason, WaitMode},
     };
     use foxton_sync::worker::Workers;
     use std::task::{Context, Poll, Waker};
@@ -205,7 +205,7 @@ mod tests {
     /// Two transactions that each have what the other wants, as they wrote it down: the one that gave
     /// way, and the other.
     fn deadlock() -> [Attempt; 2] {
-        let (locks, workers) = (Any::new(&Options::default()), Workers::with_seed(1));
+        let (locks, workers) = (AnyManager::new(&Options::default()), Workers::with_seed(1));
         let (worker, names) = (workers.worker(), names(0, 2));
         let mut owners = [locks.owner(), locks.owner()];
         let mut attempts = owners
@@ -218,7 +218,7 @@ mod tests {
         }
         for at in 0..2 {
             let name = names[1 - at];
-            let _ = locks.request(&worker, &mut owners[at], name, Mode::X, Patience::Wait);
+            let _ = locks.request(&worker, &mut owners[at], name, Mode::X, WaitMode::Wait);
             attempts[at].waits.push(Wait {
                 awaited: (name, Mode::X),
                 acquired: 1,
@@ -235,7 +235,7 @@ mod tests {
             if let Poll::Ready(Outcome::Refused(refusal)) =
                 locks.poll_wait(&worker, &mut owners[at], &mut context)
             {
-                assert_eq!(refusal.reason, Reason::Deadlock);
+                assert_eq!(refusal.reason, RefusalReason::Deadlock);
                 attempts[at].waits[0].cycle = Some(refusal.cycle);
                 gave_way = at;
             }
@@ -271,7 +271,7 @@ mod tests {
             let told = judged(&attempts).unwrap_err().to_string();
             assert!(told.contains(what), "{told}\nbut not: {what}");
         };
-        fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<Member> {
+        fn report(attempts: &mut [Attempt; 2]) -> &mut Vec<CycleMember> {
             attempts[0].waits[0].cycle.as_mut().expect("it gave way")
         }
         wrong(

@@ -7,9 +7,9 @@ use crate::{
     escalation,
     manager::LockManager,
     mode::Mode,
-    name::{Block, Class, Name},
-    owner::{Owner, Scan, remembered::Bits, remembered_index::Found},
-    request::{Patience, Reply},
+    name::{Class, KeyBlock, Name},
+    owner::{Owner, Scan, remembered::BlockBits, remembered_index::IndexMatch},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::worker::Worker;
 
@@ -40,7 +40,7 @@ impl Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let last = owner.list().len() - 1;
         owner.notes.uncount();
@@ -63,7 +63,7 @@ impl Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let plain = owner.notes.is_open_to(self.home)
             && name.class() == Class::Key
@@ -106,7 +106,7 @@ impl Direct {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let (list, notes) = owner.list_and_notes();
         if !list.append_lock_at_once(name, hash, mode) {
@@ -136,7 +136,7 @@ impl Direct {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let real = &self.real;
         let reply = real.request_new(
@@ -163,7 +163,7 @@ impl Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         owner.assert_usable(&self.real.registry);
         mode.assert_suits(&name);
@@ -189,11 +189,11 @@ impl Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let near = name.near_hash();
         let found = self.find_remembered(owner, name, near);
-        if let Found::Lock(index, held) = found {
+        if let IndexMatch::Lock(index, held) = found {
             return self.request_remembered(worker, owner, name, (index, held), mode, patience);
         }
         let hash = name.hash() as u32;
@@ -212,11 +212,11 @@ impl Direct {
 
     /// Where `name` is remembered.
     #[inline]
-    pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> Found {
+    pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> IndexMatch {
         let (list, notes) = owner.list_and_notes();
         match notes.is_new(hash) {
             false => notes.find(list, name, hash),
-            true => Found::Nothing,
+            true => IndexMatch::Nothing,
         }
     }
 
@@ -260,7 +260,7 @@ impl Direct {
         worker: &Worker,
         owner: &mut Owner,
         (index, hash): (u32, u32),
-        fresh: Bits,
+        fresh: BlockBits,
     ) -> bool {
         worker.account().passed(&LIST);
         let (list, notes) = owner.list_and_notes();
@@ -277,16 +277,18 @@ impl Direct {
         granule: &Granule,
         (name, near): (Name, u32),
         mode: Mode,
-        found: Found,
+        found: IndexMatch,
     ) -> bool {
         owner.notes.see(near);
         let list = owner.list();
         let (index, is_new) = match (name.block(), found) {
-            (Some((_, at)), Found::Block(index)) if !owner.notes.is_before_savepoint(index) => {
-                list.extend_all(index, Bits::one(at, mode)); // D12
+            (Some((_, at)), IndexMatch::Block(index))
+                if !owner.notes.is_before_savepoint(index) =>
+            {
+                list.extend_all(index, BlockBits::one(at, mode)); // D12
                 (index, false)
             }
-            (Some((block, at)), _) => (list.append_block(block, Bits::one(at, mode)), true),
+            (Some((block, at)), _) => (list.append_block(block, BlockBits::one(at, mode)), true),
             (None, _) => (list.append(name, near, mode), true),
         }; // D2
         self.fence.light();
@@ -308,14 +310,14 @@ impl Direct {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         let near = name.near_hash();
         // What is in the way of a strong lock is real where the granule is: who passes over need not count there.
         if strong
-            && patience == Patience::Skip
+            && patience == WaitMode::Skip
             && granule.is_settled()
             && self.real.is_obstructed(worker, owner, (&name, hash), mode)
         {
@@ -327,7 +329,7 @@ impl Direct {
             self.enter(worker, granule, &name, hash);
         }
         let reply = self.ask_real(worker, owner, (name, hash), mode, patience);
-        if strong && matches!(reply, Reply::Refused(_) | Reply::Passed) {
+        if strong && matches!(reply, Reply::Refused(_) | Reply::Skipped) {
             self.leave(worker, granule);
         }
         reply
@@ -341,7 +343,7 @@ impl Direct {
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
@@ -355,7 +357,7 @@ impl Direct {
             self.enter(worker, granule, &held.name, held.hash);
         }
         let reply = self.convert(worker, owner, at, mode, patience);
-        if counts && matches!(reply, Reply::Refused(_) | Reply::Passed) {
+        if counts && matches!(reply, Reply::Refused(_) | Reply::Skipped) {
             self.leave(worker, granule);
         }
         reply
@@ -367,7 +369,7 @@ impl Direct {
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let real = &self.real;
         real.request_again(worker, owner, at, mode, patience, |wait, reach| {
@@ -384,7 +386,7 @@ impl Direct {
         name: Name,
         (index, held): (u32, Mode),
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         if held.covers(mode) {
             owner.re_asks += 1;
@@ -419,7 +421,7 @@ impl Direct {
         }
         let at = owner.held.last();
         let reply = self.convert(worker, owner, at, mode, patience);
-        if target.is_weak(class) || matches!(reply, Reply::Refused(_) | Reply::Passed) {
+        if target.is_weak(class) || matches!(reply, Reply::Refused(_) | Reply::Skipped) {
             self.leave(worker, granule);
         }
         reply
@@ -444,7 +446,7 @@ impl Direct {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let block = name.block().filter(|_| mode.is_weak(name.class()));
         let Some((block, at)) = block else {
@@ -454,7 +456,7 @@ impl Direct {
         let granule = self.key_granule(hash);
         if owner.notes.is_open_to(self.home) && granule.is_biased() && owner.notes.meet(hash) {
             let (list, notes) = owner.list_and_notes();
-            if list.append_at_once(block, Bits::one(at, mode)) {
+            if list.append_at_once(block, BlockBits::one(at, mode)) {
                 notes.count();
                 self.fence.light_expedited();
                 if !granule.is_biased() {
@@ -469,14 +471,14 @@ impl Direct {
         if alone || !granule.invites(|| Some(self.moment())) {
             return self.request(worker, owner, name, mode, patience);
         }
-        let bits = Bits::one(at, mode);
+        let bits = BlockBits::one(at, mode);
         let known = match self.find_remembered(owner, name, hash) {
-            Found::Lock(index, _) => {
+            IndexMatch::Lock(index, _) => {
                 scan.enter(index, block, hash);
                 return self.request(worker, owner, name, mode, patience); // Held already.
             }
-            Found::Block(index) if !owner.notes.is_before_savepoint(index) => Some(index),
-            Found::Block(_) | Found::Nothing => None,
+            IndexMatch::Block(index) if !owner.notes.is_before_savepoint(index) => Some(index),
+            IndexMatch::Block(_) | IndexMatch::Nothing => None,
         };
         if !self.set_bits(worker, owner, granule, (block, hash), bits, known) {
             return self.request(worker, owner, name, mode, patience); // D4
@@ -494,8 +496,8 @@ impl Direct {
         worker: &Worker,
         owner: &mut Owner,
         granule: &Granule,
-        (block, hash): (Block, u32),
-        bits: Bits,
+        (block, hash): (KeyBlock, u32),
+        bits: BlockBits,
         known: Option<u32>,
     ) -> bool {
         owner.notes.see(hash);
@@ -547,11 +549,11 @@ impl Direct {
             };
             let bits = match block == low {
                 // The gap before the first is not asked for.
-                true => Bits {
+                true => BlockBits {
                     keys: below & u64::MAX << from,
                     gaps: below & (u64::MAX - 1) << from,
                 },
-                false => Bits {
+                false => BlockBits {
                     keys: below,
                     gaps: below,
                 },
@@ -568,15 +570,21 @@ impl Direct {
 
     /// D15 for one block.
     #[inline]
-    fn cover_block(&self, worker: &Worker, owner: &mut Owner, block: Block, bits: Bits) -> bool {
+    fn cover_block(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        block: KeyBlock,
+        bits: BlockBits,
+    ) -> bool {
         let hash = block.hash();
         let granule = self.key_granule(hash);
         if owner.notes.may_have_single(hash) || !granule.invites(|| Some(self.moment())) {
             return false;
         }
         let known = match self.find_remembered(owner, block.name(0), hash) {
-            Found::Lock(index, _) | Found::Block(index) => Some(index),
-            Found::Nothing => None,
+            IndexMatch::Lock(index, _) | IndexMatch::Block(index) => Some(index),
+            IndexMatch::Nothing => None,
         };
         // What goes back to a savepoint goes back key by key, or by the entry: here it would be neither.
         if known.is_some_and(|index| owner.notes.is_before_savepoint(index)) {

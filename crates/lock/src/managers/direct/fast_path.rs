@@ -3,15 +3,15 @@
 use super::{Direct, granule::Granule};
 use crate::{
     mode::Mode,
-    name::{Block, Class, Name},
+    name::{Class, KeyBlock, Name},
     owner::{
         Owner,
-        remembered::{Bits, Shared},
+        remembered::{BlockBits, ShareResult},
     },
 };
 
 /// What came of the shortest way.
-pub(super) enum AtOnce<'m> {
+pub(super) enum FastPathResult<'m> {
     /// The owner has it already.
     Held,
     /// An entry says so now (D2, D12), and this is the granule to look at for D3.
@@ -20,14 +20,14 @@ pub(super) enum AtOnce<'m> {
 
 /// D12 for a key whose block is that of the latest entry: what is asked for after its neighbour.
 #[inline(never)]
-fn share_neighbour(owner: &mut Owner, block: Block, bit: u64) -> Option<Shared> {
+fn share_neighbour(owner: &mut Owner, block: KeyBlock, bit: u64) -> Option<ShareResult> {
     let (list, notes) = owner.list_and_notes();
     // A key that may be held by itself is asked for by itself (I2 of `notes`).
     if notes.may_have_single(block.hash()) {
         return None;
     }
     let shared = list.share_in_latest(block, bit);
-    if shared == Some(Shared::Now) {
+    if shared == Some(ShareResult::Now) {
         notes.count();
     }
     shared
@@ -43,7 +43,7 @@ impl Direct {
         owner: &mut Owner,
         name: &Name,
         mode: Mode,
-    ) -> Option<AtOnce<'_>> {
+    ) -> Option<FastPathResult<'_>> {
         match name.block_bit() {
             Some((block, bit)) if mode == Mode::S => self.share_at_once(owner, block, bit),
             None if name.class() == Class::Table => self.intend_at_once(owner, name, mode),
@@ -53,7 +53,12 @@ impl Direct {
 
     /// The key of `block` with this bit.
     #[inline(always)]
-    fn share_at_once(&self, owner: &mut Owner, block: Block, bit: u64) -> Option<AtOnce<'_>> {
+    fn share_at_once(
+        &self,
+        owner: &mut Owner,
+        block: KeyBlock,
+        bit: u64,
+    ) -> Option<FastPathResult<'_>> {
         if !owner.notes.is_open_to(self.home) {
             return None;
         }
@@ -64,27 +69,32 @@ impl Direct {
         }
         if !owner.notes.meet(hash) {
             return match share_neighbour(owner, block, bit)? {
-                Shared::Now => Some(AtOnce::Noted(granule)),
-                Shared::Already => Some(AtOnce::Held),
+                ShareResult::Now => Some(FastPathResult::Noted(granule)),
+                ShareResult::Already => Some(FastPathResult::Held),
             };
         }
         let (list, notes) = owner.list_and_notes();
-        if !list.append_at_once(block, Bits { keys: bit, gaps: 0 }) {
+        if !list.append_at_once(block, BlockBits { keys: bit, gaps: 0 }) {
             return None;
         }
         notes.count();
-        Some(AtOnce::Noted(granule))
+        Some(FastPathResult::Noted(granule))
     }
 
     /// An intention on a table, which is new to the owner or among those asked for last.
     #[inline(always)]
-    fn intend_at_once(&self, owner: &mut Owner, name: &Name, mode: Mode) -> Option<AtOnce<'_>> {
+    fn intend_at_once(
+        &self,
+        owner: &mut Owner,
+        name: &Name,
+        mode: Mode,
+    ) -> Option<FastPathResult<'_>> {
         if !owner.notes.is_open_to(self.home) || !mode.is_weak(Class::Table) {
             return None;
         }
         if owner.notes.is_table_held(name, mode) {
             // Not if it is time to ask for all of it (D14).
-            return (!owner.is_to_look()).then_some(AtOnce::Held);
+            return (!owner.is_to_look()).then_some(FastPathResult::Held);
         }
         let hash = name.hash() as u32;
         let granule = self.table_granule(hash);
@@ -96,6 +106,6 @@ impl Direct {
         }
         notes.count();
         notes.note_table(*name, mode); // Forgotten if the entry is taken back.
-        Some(AtOnce::Noted(granule))
+        Some(FastPathResult::Noted(granule))
     }
 }

@@ -160,18 +160,18 @@ mod snapshot;
 use super::latched::bucket::Bucket;
 use crate::{
     deadlock::VictimPolicy,
-    inspect::{Queue, Snapshot, Stats},
+    inspect::{LockQueue, LockSnapshot, LockStats},
     manager::{LockManager, forward},
     mode::Mode,
     name::{Class, Name},
     owner::{
-        Owner, Savepoint, Scan,
-        owner_table::{Registry, Wakes},
-        remembered::{Bits, Mark},
+        LockSavepoint, Owner, Scan,
+        owner_table::{OwnerTable, Wakes},
+        remembered::{BlockBits, BlockPosition},
     },
-    request::{Outcome, Patience, Reply},
+    request::{Outcome, Reply, WaitMode},
 };
-use fast_path::AtOnce;
+use fast_path::FastPathResult;
 use foxton_sync::{
     asymmetric::Asymmetric,
     cache_line::CachePadded,
@@ -216,7 +216,7 @@ pub struct Direct {
     hold: HoldOff,
     /// Revokers between D6 and D7.
     mark: CachePadded<AtomicU64>,
-    revoked: CachePadded<Revoked>,
+    revoked: CachePadded<RevocationStats>,
 }
 
 /// Which fences stand between those who remember and those who revoke.
@@ -238,7 +238,7 @@ foxton_sync::named! {
 
 /// Where locks are remembered.
 #[derive(Debug, Clone, Copy)]
-pub struct Granules {
+pub struct GranuleOptions {
     /// How many there are for keys, a power of two up to 4096.
     pub count: usize,
     /// How long one stays real after it was revoked for the first time.
@@ -251,7 +251,7 @@ pub struct Granules {
 
 /// What revoking came to.
 #[derive(Debug, Default)]
-struct Revoked {
+struct RevocationStats {
     count: AtomicU64,
     nanos: AtomicU64,
 }
@@ -273,9 +273,9 @@ impl Direct {
         kind: latch::Kind,
         buckets: usize,
         policy: VictimPolicy,
-        granules: Granules,
+        granules: GranuleOptions,
     ) -> Self {
-        let Granules {
+        let GranuleOptions {
             count,
             hold_off,
             tables,
@@ -291,7 +291,7 @@ impl Direct {
         };
         let real = Bucket::new(kind, buckets, policy);
         Self {
-            home: Registry::address(&real.registry),
+            home: OwnerTable::address(&real.registry),
             real,
             granules: boxed(|_| Granule::default()),
             tables: boxed(table),
@@ -329,7 +329,7 @@ impl Direct {
         self.real.lends()
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &OwnerTable {
         &self.real.registry
     }
 
@@ -412,7 +412,7 @@ impl Direct {
 
     /// Notes a revocation, and says whether more than a hundredth of all time goes into them.
     fn count_revocation(&self, cost: Duration) -> bool {
-        let Revoked { count, nanos } = &*self.revoked;
+        let RevocationStats { count, nanos } = &*self.revoked;
         let cost = cost.as_nanos() as u64;
         // Relaxed: plain counting.
         count.fetch_add(1, Ordering::Relaxed);
@@ -443,17 +443,17 @@ impl LockManager for Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         // In words, so that the name need not be in memory on this way.
         let words = name.words();
         let name = || Name::from_words(words);
         match self.remember_at_once(owner, &name(), mode) {
-            Some(AtOnce::Held) => {
+            Some(FastPathResult::Held) => {
                 owner.re_asks += 1;
                 Reply::Held
             }
-            Some(AtOnce::Noted(granule)) => {
+            Some(FastPathResult::Noted(granule)) => {
                 // Who comes this way knows that the fence is expedited.
                 self.fence.light_expedited();
                 match granule.is_biased() {
@@ -473,18 +473,18 @@ impl LockManager for Direct {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         // The same block, so the name is short.
         let [head, _, origin] = name.words();
-        let Mark { index, block } = scan.mark;
+        let BlockPosition { index, block } = scan.mark;
         let at = head.wrapping_sub(block.base);
         let neighbour = origin == block.origin
             && at < 64
             && (owner.notes.is_open_to(self.home) || self.may_extend(owner, index));
         // And nothing of it is held by itself.
         if neighbour && mode.is_weak(Class::Key) && !owner.notes.may_have_single(scan.hash) {
-            let fresh = Bits::one(at as u32, mode);
+            let fresh = BlockBits::one(at as u32, mode);
             if owner.list().extend(scan.mark, at as u32, fresh) {
                 self.fence.light();
                 if self.key_granule(scan.hash).is_biased()
@@ -549,7 +549,7 @@ impl LockManager for Direct {
         true
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         owner.assert_usable(&self.real.registry);
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
@@ -573,7 +573,7 @@ impl LockManager for Direct {
         }
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
         // First what is remembered: what is converted meanwhile is then seen twice, not missed.
         let remembered = self.remembered(worker, usize::MAX);
         let mut snapshot = self.real.inspect(worker);
@@ -581,10 +581,10 @@ impl LockManager for Direct {
         snapshot
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mut remembered = self.remembered(worker, most);
         let mut snapshot = self.real.look(worker, most);
-        let size = |queue: &Queue| queue.holders.len() + queue.waiters.len();
+        let size = |queue: &LockQueue| queue.holders.len() + queue.waiters.len();
         let shown: usize = snapshot.queues.iter().map(size).sum();
         remembered.truncate(most.saturating_sub(shown));
         snapshot.left_out |= shown + remembered.len() >= most;
@@ -592,7 +592,7 @@ impl LockManager for Direct {
         snapshot
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         let mut stats = self.real.stats(worker);
         stats.memory_bytes += size_of_val(&*self.granules) + size_of_val(&*self.tables);
         stats.revocations = self.revoked.count.load(Ordering::Relaxed);

@@ -11,10 +11,11 @@ use crate::{
     mode::Mode,
     name::Name,
     owner::{
-        Owner, Pending, lock_list,
+        Owner, PendingWait,
+        lock_list::LockEntry,
         owner_table::Wakes,
-        remembered::{Converted, Remembered},
-        remembered_index::Found,
+        remembered::{ConvertedLocks, RememberedLocks},
+        remembered_index::IndexMatch,
     },
 };
 use foxton_sync::{shim::Ordering, worker::Worker};
@@ -22,7 +23,7 @@ use foxton_sync::{shim::Ordering, worker::Worker};
 impl Direct {
     /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
     pub(super) fn counted(&self, owner: &Owner) -> Option<&Granule> {
-        let Pending {
+        let PendingWait {
             name,
             hash,
             mode,
@@ -44,7 +45,7 @@ impl Direct {
     pub(super) fn give_back<'m>(
         &'m self,
         worker: &Worker,
-        entry: &lock_list::Entry,
+        entry: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
         self.real.give_back(worker, entry, wakes);
@@ -60,7 +61,7 @@ impl Direct {
         (name, slot, mode): (Name, u32, Mode),
         wakes: &mut Wakes<'m>,
     ) {
-        let entry = lock_list::Entry::loose(name, name.hash() as u32, slot, mode);
+        let entry = LockEntry::loose(name, name.hash() as u32, slot, mode);
         self.real.give_back(worker, &entry, wakes);
     }
 
@@ -72,7 +73,7 @@ impl Direct {
         name: Name,
     ) -> bool {
         let hash = name.near_hash();
-        let Found::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
+        let IndexMatch::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
             return false;
         };
         owner.count_in_time();
@@ -118,7 +119,7 @@ impl Direct {
 
     /// Whether something in `list`, of which all was forgotten, may have been converted.
     #[inline(always)]
-    pub(super) fn is_revoked(&self, list: &Remembered) -> bool {
+    pub(super) fn is_revoked(&self, list: &RememberedLocks) -> bool {
         self.mark.load(Ordering::Acquire) != 0 || list.is_touched() // O1
     }
 
@@ -128,7 +129,7 @@ impl Direct {
         let mut wakes = Wakes::new();
         if revoked {
             worker.account().passed(&LIST);
-            let converted: Converted = owner.list().collect();
+            let converted: ConvertedLocks = owner.list().collect();
             for (name, (slot, mode)) in converted {
                 self.give_back_converted(worker, (name, slot, mode), &mut wakes);
             }
@@ -142,7 +143,7 @@ impl Direct {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::{Fences, Granules};
+    use super::super::{Fences, GranuleOptions};
     use super::*;
     use crate::{deadlock::VictimPolicy, manager::LockManager, owner::Owner};
     use foxton_sync::{latch, worker::Workers};
@@ -154,7 +155,7 @@ mod tests {
     fn while_somebody_has_a_whole_table_intentions_of_others_on_it_are_real() {
         let workers = Workers::new();
         let worker = workers.worker();
-        let granules = Granules {
+        let granules = GranuleOptions {
             count: 4,
             hold_off: Duration::ZERO,
             tables: true,

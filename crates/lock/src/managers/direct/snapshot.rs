@@ -10,7 +10,7 @@
 use super::granule::Granule;
 use super::{Direct, LIST};
 use crate::{
-    inspect::{Entry, Queue, Snapshot},
+    inspect::{LockQueue, LockSnapshot, QueueEntry},
     manager::LockManager,
     name::Name,
 };
@@ -22,7 +22,7 @@ use std::{
 
 impl Direct {
     /// What is held by being remembered, at least `most` if there is so much: who holds what.
-    pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, Entry)> {
+    pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueEntry)> {
         let mut all = Vec::new();
         let registry = &self.real.registry;
         self.mark.fetch_add(1, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Direct {
             for (name, mode) in entries {
                 // In a real granule it is on its way back (I2).
                 if !self.granule(&name, name.hash() as u32).is_settled() {
-                    all.push((name, Entry::new(registry, owner, mode, Duration::ZERO)));
+                    all.push((name, QueueEntry::new(registry, owner, mode, Duration::ZERO)));
                 }
             }
         }
@@ -54,9 +54,10 @@ impl Direct {
         // collected is counted still.
         let mut counts = HashMap::<*const Granule, (u64, &Granule)>::new();
         for queue in self.real.queues(worker) {
-            let strong = |entry: &&Entry| !entry.mode.is_weak(queue.name.class());
+            let strong = |entry: &&QueueEntry| !entry.mode.is_weak(queue.name.class());
             let holders: Vec<_> = queue.holders.iter().filter(strong).collect();
-            let converts = |entry: &&Entry| holders.iter().any(|held| held.owner == entry.owner);
+            let converts =
+                |entry: &&QueueEntry| holders.iter().any(|held| held.owner == entry.owner);
             let new = queue
                 .waiters
                 .iter()
@@ -80,8 +81,8 @@ impl Direct {
 }
 
 /// Adds what is remembered to what is real.
-pub(super) fn merge(snapshot: &mut Snapshot, remembered: Vec<(Name, Entry)>) {
-    let mut further = BTreeMap::<Name, Queue>::new();
+pub(super) fn merge(snapshot: &mut LockSnapshot, remembered: Vec<(Name, QueueEntry)>) {
+    let mut further = BTreeMap::<Name, LockQueue>::new();
     for (name, entry) in remembered {
         let real = snapshot
             .queues
@@ -91,7 +92,7 @@ pub(super) fn merge(snapshot: &mut Snapshot, remembered: Vec<(Name, Entry)>) {
             Err(_) => {
                 &mut further
                     .entry(name)
-                    .or_insert_with(|| Queue::new(name))
+                    .or_insert_with(|| LockQueue::new(name))
                     .holders
             }
         };

@@ -7,17 +7,17 @@
 //! ask, and the grant is lent: a request for no less, that is blocked by nothing else, takes its place, mostly gives the lock back before the sleeper
 //! has a processor, and the sleeper, which was woken once, finds the lock its own.
 
-use super::{Asked, Buckets, Queued};
+use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
-    managers::latched::head::{Head, Millis, Passing},
+    managers::latched::head::{BargingAttempt, LockHead, Millis},
     name::Class,
     owner::owner_table::GRANTED,
-    request::Patience,
+    request::WaitMode,
 };
 use std::time::Duration;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
-impl<B: Buckets> Queued<B> {
+impl<B: Buckets> LatchedQueues<B> {
     /// The same, but what is granted to somebody who waits is lent until it is seen, and who sleeps is passed for so
     /// long.
     pub(in crate::managers) fn lending(self, at_most: Duration) -> Self {
@@ -41,10 +41,14 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// Grants what is asked for in the place of somebody asleep, if that may be, and says in which slot.
-    pub(super) fn pass_asleep(&self, head: &mut Head, asked: &Asked<'_>) -> Option<u32> {
+    pub(super) fn pass_asleep(
+        &self,
+        head: &mut LockHead,
+        asked: &BucketRequest<'_>,
+    ) -> Option<u32> {
         let at_most = self.lends?;
         // A number may be held for hours, so whoever is next has its turn.
-        let passes = asked.patience == Patience::Wait
+        let passes = asked.patience == WaitMode::Wait
             && asked.converts.is_none()
             && asked.name.class() != Class::Advisory;
         if !passes {
@@ -52,7 +56,7 @@ impl<B: Buckets> Queued<B> {
         }
         let place = asked.owner.id().place();
         let now = self.registry.now().as_millis() as Millis;
-        let passing = Passing { now, at_most };
+        let passing = BargingAttempt { now, at_most };
         let slot = head.grant_instead(place, asked.mode, passing, |asleep| {
             let parker = &self.registry.record(asleep.place).parker;
             parker.take_back(asleep.ticket, GRANTED)

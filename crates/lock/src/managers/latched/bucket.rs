@@ -6,7 +6,7 @@
 //! under the latch that the call has taken anyway: a lock that nobody shares touches one cache line, and
 //! allocation is rare.
 
-use super::{Buckets, Queued, assert_suits, bucket_entries::Heads};
+use super::{Buckets, LatchedQueues, assert_suits, bucket_entries::BucketEntries};
 use crate::{deadlock::VictimPolicy, name::Name};
 use foxton_sync::{
     cache_line::prefetch_to_write,
@@ -19,7 +19,7 @@ use std::ptr;
 static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock bucket");
 
 /// A manager with a latch for each bucket.
-pub type Bucket = Queued<Latches<OneLine>>;
+pub type Bucket = LatchedQueues<Latches<LatchedBucket>>;
 
 /// Buckets, each behind a latch of its own.
 #[derive(Debug)]
@@ -29,15 +29,15 @@ pub struct Latches<L>(Box<[L]>);
 /// are thousands, and hardly ever two neighbours that are hot.
 #[derive(Debug)]
 #[repr(align(64))]
-pub struct OneLine(Latched<Heads>);
+pub struct LatchedBucket(Latched<BucketEntries>);
 
 // With passages counted the site comes on top, and where latches are emulated, what does that.
 #[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
-const _: () = assert!(size_of::<OneLine>() == 64);
+const _: () = assert!(size_of::<LatchedBucket>() == 64);
 
-impl AsRef<Latched<Heads>> for OneLine {
+impl AsRef<Latched<BucketEntries>> for LatchedBucket {
     #[inline(always)]
-    fn as_ref(&self) -> &Latched<Heads> {
+    fn as_ref(&self) -> &Latched<BucketEntries> {
         &self.0
     }
 }
@@ -45,7 +45,7 @@ impl AsRef<Latched<Heads>> for OneLine {
 impl Bucket {
     /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let bucket = || OneLine(Latched::new(kind, &BUCKET, Heads::default()));
+        let bucket = || LatchedBucket(Latched::new(kind, &BUCKET, BucketEntries::default()));
         Self::over(Latches::new(buckets, bucket), policy)
     }
 }
@@ -57,7 +57,7 @@ impl<L> Latches<L> {
     }
 }
 
-impl<L: AsRef<Latched<Heads>> + Send + Sync> Buckets for Latches<L> {
+impl<L: AsRef<Latched<BucketEntries>> + Send + Sync> Buckets for Latches<L> {
     fn count(&self) -> usize {
         self.0.len()
     }
@@ -69,7 +69,12 @@ impl<L: AsRef<Latched<Heads>> + Send + Sync> Buckets for Latches<L> {
     }
 
     #[inline]
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        index: usize,
+        body: impl FnOnce(&mut BucketEntries) -> R,
+    ) -> R {
         self.0[index].as_ref().with(worker, body)
     }
 

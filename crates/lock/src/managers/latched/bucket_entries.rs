@@ -25,7 +25,7 @@
 //! * I4  The one request of a name without a head has slot 0, as it has in the head that it gets.
 //! * I5  What has no head is awaited by nobody.
 
-use super::head::Head;
+use super::head::LockHead;
 use crate::{
     mode::{Mode, Set},
     name::Name,
@@ -39,63 +39,63 @@ const ROOM: usize = 4;
 
 /// A name that one owner holds and nobody awaits; or nothing, if no mode is granted.
 #[derive(Debug, Clone, Copy)]
-struct Lone {
+struct SoleHolder {
     name: Name,
     place: u32,
     granted: Set,
 }
 
-const _: () = assert!(size_of::<Lone>() == 32);
+const _: () = assert!(size_of::<SoleHolder>() == 32);
 
-impl Lone {
+impl SoleHolder {
     #[inline]
     fn is_vacant(&self) -> bool {
         self.granted.is_empty()
     }
 
-    fn fill(self, head: &mut Head) {
+    fn fill(self, head: &mut LockHead) {
         let mode = Mode::of(self.granted);
         head.forget_slots();
         let slot = head.acquire(self.place, mode);
         debug_assert_eq!(slot, Some(0), "I4");
     }
 
-    fn head(self) -> Head {
-        let mut head = Head::new(self.name);
+    fn head(self) -> LockHead {
+        let mut head = LockHead::new(self.name);
         self.fill(&mut head);
         head
     }
 }
 
 /// A head to look at: one that is there, or what it would be.
-pub(crate) enum Shown<'h> {
-    There(&'h Head),
-    Lone(Head),
+pub(crate) enum HeadRef<'h> {
+    Existing(&'h LockHead),
+    Built(LockHead),
 }
 
-impl Deref for Shown<'_> {
-    type Target = Head;
+impl Deref for HeadRef<'_> {
+    type Target = LockHead;
 
-    fn deref(&self) -> &Head {
+    fn deref(&self) -> &LockHead {
         match self {
-            Self::There(head) => head,
-            Self::Lone(head) => head,
+            Self::Existing(head) => head,
+            Self::Built(head) => head,
         }
     }
 }
 
 /// What does not fit into the bucket.
 #[derive(Debug, Default)]
-struct Others {
-    heads: Vec<Head>,
+struct OverflowEntries {
+    heads: Vec<LockHead>,
     live: usize,
-    lone: Vec<Lone>,
+    lone: Vec<SoleHolder>,
     /// Room that is kept, for so many heads and notes.
     floor: usize,
 }
 
-impl Others {
-    fn live(&self) -> &[Head] {
+impl OverflowEntries {
+    fn live(&self) -> &[LockHead] {
         &self.heads[..self.live]
     }
 
@@ -108,7 +108,7 @@ impl Others {
     }
 
     /// Gives a name a head, and says which.
-    fn promote(&mut self, lone: Lone) -> usize {
+    fn promote(&mut self, lone: SoleHolder) -> usize {
         let at = self.live;
         self.live += 1;
         match self.heads.get_mut(at) {
@@ -123,14 +123,14 @@ impl Others {
 
     /// Notes in short. Grows by a quarter: there may be very many, and buckets of one size grow at
     /// the same time.
-    fn note(&mut self, lone: Lone) {
+    fn note(&mut self, lone: SoleHolder) {
         if self.lone.len() == self.lone.capacity() {
             self.lone.reserve_exact((self.lone.len() / 4).max(4));
         }
         self.lone.push(lone);
     }
 
-    fn take(&mut self, at: usize) -> Lone {
+    fn take(&mut self, at: usize) -> SoleHolder {
         let lone = self.lone.swap_remove(at);
         if self.lone.len() < self.lone.capacity() / 4 {
             self.lone.shrink_to(self.floor);
@@ -154,15 +154,15 @@ impl Others {
 
 /// The names of one bucket.
 #[derive(Debug)]
-pub struct Heads {
-    first: Lone,
+pub struct BucketEntries {
+    first: SoleHolder,
     others: u32,
-    beside: Option<Box<Others>>,
+    beside: Option<Box<OverflowEntries>>,
 }
 
-impl Default for Heads {
+impl Default for BucketEntries {
     fn default() -> Self {
-        let first = Lone {
+        let first = SoleHolder {
             // Any name will do: it is vacant.
             name: Name::table(0),
             place: 0,
@@ -177,18 +177,18 @@ impl Default for Heads {
 }
 
 /// A bucket may be itself, or in something that keeps it apart.
-impl AsMut<Heads> for Heads {
+impl AsMut<BucketEntries> for BucketEntries {
     #[inline(always)]
-    fn as_mut(&mut self) -> &mut Heads {
+    fn as_mut(&mut self) -> &mut BucketEntries {
         self
     }
 }
 
-impl Heads {
+impl BucketEntries {
     /// With room for a few names from the start, which it keeps: so that nothing is allocated under the latch in
     /// ordinary use.
     pub(crate) fn with_room() -> Self {
-        let others = Others {
+        let others = OverflowEntries {
             heads: Vec::with_capacity(KEPT_HEADS),
             live: 0,
             lone: Vec::with_capacity(ROOM),
@@ -200,7 +200,7 @@ impl Heads {
         }
     }
 
-    fn beside(&mut self) -> &mut Others {
+    fn beside(&mut self) -> &mut OverflowEntries {
         self.beside.get_or_insert_default()
     }
 
@@ -218,9 +218,9 @@ impl Heads {
         name: &Name,
         place: u32,
         mode: Mode,
-    ) -> Result<u32, &mut Head> {
+    ) -> Result<u32, &mut LockHead> {
         if self.others == 0 && self.first.is_vacant() {
-            self.first = Lone {
+            self.first = SoleHolder {
                 name: *name,
                 place,
                 granted: mode.set(),
@@ -231,12 +231,17 @@ impl Heads {
     }
 
     #[inline(never)]
-    fn acquire_beside(&mut self, name: &Name, place: u32, mode: Mode) -> Result<u32, &mut Head> {
+    fn acquire_beside(
+        &mut self,
+        name: &Name,
+        place: u32,
+        mode: Mode,
+    ) -> Result<u32, &mut LockHead> {
         if let Some(at) = self.head(name) {
             let head = &mut self.beside().heads[at];
             return head.acquire(place, mode).ok_or(head);
         }
-        let lone = Lone {
+        let lone = SoleHolder {
             name: *name,
             place,
             granted: mode.set(),
@@ -273,7 +278,7 @@ impl Heads {
         name: &Name,
         slot: u32,
         target: Mode,
-    ) -> Result<(), &mut Head> {
+    ) -> Result<(), &mut LockHead> {
         if self.is_first(name) {
             self.first.granted = target.set(); // I5
             return Ok(());
@@ -295,7 +300,7 @@ impl Heads {
     /// Ends the request of `name` that is granted in `slot`. If others go on to have to do with the name,
     /// `regrant` says who of them is granted now.
     #[inline(always)]
-    pub(crate) fn release(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut Head)) {
+    pub(crate) fn release(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut LockHead)) {
         if self.others == 0 || self.is_first(name) {
             debug_assert!(self.is_first(name), "I3");
             self.first.granted = Set::NONE; // I5
@@ -305,7 +310,7 @@ impl Heads {
     }
 
     #[inline(never)]
-    fn release_beside(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut Head)) {
+    fn release_beside(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut LockHead)) {
         let beside = self.beside();
         let gone = match beside.position(name) {
             Some(at) => {
@@ -329,7 +334,7 @@ impl Heads {
 
     /// Whether somebody is in the way of a new request of the owner at `place`, which does not hold `name`.
     pub(crate) fn obstructs(&self, name: &Name, place: u32, mode: Mode) -> bool {
-        let by = |lone: &Lone| lone.granted.meets(mode.conflicts());
+        let by = |lone: &SoleHolder| lone.granted.meets(mode.conflicts());
         if self.is_first(name) {
             return by(&self.first);
         }
@@ -347,14 +352,14 @@ impl Heads {
     }
 
     /// The head of `name`, if it has one. Without, nobody awaits it (I5).
-    pub(crate) fn get(&mut self, name: &Name) -> Option<&mut Head> {
+    pub(crate) fn get(&mut self, name: &Name) -> Option<&mut LockHead> {
         let beside = self.beside.as_mut()?;
         let at = beside.position(name)?;
         Some(&mut beside.heads[at])
     }
 
     /// Changes the head of `name`, which is held or awaited, and removes it if it is vacant then.
-    pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut Head) -> R) -> R {
+    pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut LockHead) -> R) -> R {
         let at = self.head(name);
         let at = at.expect("a name that is held or awaited can have a head");
         let beside = self.beside();
@@ -368,26 +373,26 @@ impl Heads {
     }
 
     /// What there is of `name`, to look at.
-    pub(crate) fn show(&self, name: &Name) -> Option<Shown<'_>> {
+    pub(crate) fn show(&self, name: &Name) -> Option<HeadRef<'_>> {
         self.iter().find(|head| head.name() == *name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = HeadRef<'_>> {
         let first = Some(&self.first).filter(|first| !first.is_vacant());
         let lone = self.beside.iter().flat_map(|beside| &beside.lone);
         let lone = first.into_iter().chain(lone);
         let live = self.beside.iter().flat_map(|beside| beside.live());
-        let there = live.map(Shown::There);
-        there.chain(lone.map(|lone| Shown::Lone(lone.head())))
+        let there = live.map(HeadRef::Existing);
+        there.chain(lone.map(|lone| HeadRef::Built(lone.head())))
     }
 
     /// Memory beyond the bucket itself.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.beside.as_ref().map_or(0, |beside| {
-            let heads: usize = beside.heads.iter().map(Head::memory_bytes).sum();
-            let vectors = beside.heads.capacity() * size_of::<Head>()
-                + beside.lone.capacity() * size_of::<Lone>();
-            size_of::<Others>() + vectors + heads
+            let heads: usize = beside.heads.iter().map(LockHead::memory_bytes).sum();
+            let vectors = beside.heads.capacity() * size_of::<LockHead>()
+                + beside.lone.capacity() * size_of::<SoleHolder>();
+            size_of::<OverflowEntries>() + vectors + heads
         })
     }
 

@@ -21,7 +21,7 @@
 //! Both arrangements take any latch. Over one that is not elided, this is `bucket` and `global` with more memory:
 //! comparing the two tells what the shape is worth to begin with.
 
-use super::{Queued, bucket::Latches, bucket_entries::Heads, global::OneLatch};
+use super::{LatchedQueues, bucket::Latches, bucket_entries::BucketEntries, global::OneLatch};
 use crate::deadlock::VictimPolicy;
 use foxton_sync::{
     cache_line::CachePadded,
@@ -33,15 +33,15 @@ static BUCKET: Site = Site::new(Component::Lock, Pattern::Unbounded, "elidable l
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "elidable lock table");
 
 /// A manager with a latch for each bucket, and each bucket apart from the others.
-pub type ElidableBucket = Queued<Latches<CachePadded<Latched<Heads>>>>;
+pub type ElidableBucket = LatchedQueues<Latches<CachePadded<Latched<BucketEntries>>>>;
 
 /// The same with one latch for all, which is apart from all of them.
-pub type ElidableGlobal = Queued<OneLatch<CachePadded<Heads>, 8>>;
+pub type ElidableGlobal = LatchedQueues<OneLatch<CachePadded<BucketEntries>, 8>>;
 
 impl ElidableBucket {
     /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let bucket = || CachePadded::new(Latched::new(kind, &BUCKET, Heads::with_room()));
+        let bucket = || CachePadded::new(Latched::new(kind, &BUCKET, BucketEntries::with_room()));
         Self::over(Latches::new(buckets, bucket), policy)
     }
 }
@@ -49,7 +49,7 @@ impl ElidableBucket {
 impl ElidableGlobal {
     /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let bucket = || CachePadded::new(Heads::with_room());
+        let bucket = || CachePadded::new(BucketEntries::with_room());
         Self::over(OneLatch::new(kind, &TABLE, buckets, bucket), policy)
     }
 }

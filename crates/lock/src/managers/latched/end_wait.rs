@@ -1,23 +1,23 @@
 //! Waits that are ended from outside, and the wait-for graph that says which should be.
 
-use super::{Buckets, Identified, Queued, WAIT};
+use super::{Buckets, LatchedQueues, OwnedConflict, WAIT};
 use crate::{
-    deadlock::{Graph, Reach, Way},
-    managers::latched::{bucket_entries::Heads, head::Head},
-    owner::owner_table::{Registry, WaitTicket, Waiting, Wakes},
-    request::{Member, Reason},
+    deadlock::{BlockingMode, Graph, WaitEdges},
+    managers::latched::{bucket_entries::BucketEntries, head::LockHead},
+    owner::owner_table::{OwnerTable, WaitInfo, WaitTicket, Wakes},
+    request::{CycleMember, RefusalReason},
 };
 use foxton_sync::worker::Worker;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
-impl<B: Buckets> Queued<B> {
+impl<B: Buckets> LatchedQueues<B> {
     /// Ends a wait with a refusal, if it has not ended (I1). It has, when this returns: a grant that was lent is for good.
     pub(super) fn refuse(
         &self,
         worker: &Worker,
         wait: WaitTicket,
-        reason: Reason,
-        cycle: Vec<Member>,
+        reason: RefusalReason,
+        cycle: Vec<CycleMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
         let Some(waiting) = self.registry.waiting(wait) else {
@@ -34,10 +34,10 @@ impl<B: Buckets> Queued<B> {
     pub(in crate::managers) fn refuse_in<'m>(
         &'m self,
         worker: &Worker,
-        heads: &mut Heads,
-        waiting: &Waiting,
-        reason: Reason,
-        cycle: Vec<Member>,
+        heads: &mut BucketEntries,
+        waiting: &WaitInfo,
+        reason: RefusalReason,
+        cycle: Vec<CycleMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let wait = waiting.wait_ticket();
@@ -51,7 +51,7 @@ impl<B: Buckets> Queued<B> {
         };
         heads.change(&waiting.name, |head| {
             let obstacles = head.obstacles(wait.place, waiting.mode, position);
-            let obstacles: Vec<Identified> = self.identify(obstacles);
+            let obstacles: Vec<OwnedConflict> = self.identify(obstacles);
             head.withdraw(wait);
             let refusal = waiting.refusal(reason, self.blockers(obstacles), cycle);
             let record = self.registry.record(wait.place);
@@ -62,12 +62,12 @@ impl<B: Buckets> Queued<B> {
     }
 }
 
-impl<B: Buckets> Graph for Queued<B> {
-    fn registry(&self) -> &Registry {
+impl<B: Buckets> Graph for LatchedQueues<B> {
+    fn registry(&self) -> &OwnerTable {
         &self.registry
     }
 
-    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
+    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
         self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
             let head = heads.get(&waiting.name)?;
             let position = head.position(waiting.wait_ticket())?;
@@ -75,7 +75,12 @@ impl<B: Buckets> Graph for Queued<B> {
         })
     }
 
-    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
+    fn in_the_way(
+        &self,
+        worker: &Worker,
+        waiting: &WaitInfo,
+        blocker: u32,
+    ) -> Option<BlockingMode> {
         self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
             heads
                 .get(&waiting.name)?
@@ -83,17 +88,17 @@ impl<B: Buckets> Graph for Queued<B> {
         })
     }
 
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
-        self.refuse(worker, victim, Reason::Deadlock, cycle)
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+        self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 
-    fn let_none_pass(&self, worker: &Worker, waiting: &Waiting) {
+    fn let_none_pass(&self, worker: &Worker, waiting: &WaitInfo) {
         if !self.lends() {
             return;
         }
         let (name, hash) = (&waiting.name, waiting.name.hash() as u32);
         self.with(worker, name, hash, |heads| {
-            let is_there = heads.get(name).as_deref().is_some_and(Head::is_awaited);
+            let is_there = heads.get(name).as_deref().is_some_and(LockHead::is_awaited);
             if is_there {
                 heads.change(name, |head| head.let_none_pass(waiting.wait_ticket()));
             }

@@ -4,8 +4,8 @@
 //! nobody woken under the latch, what an owner holds already never asked twice, and what it gives back at
 //! the end given back under one hold of the latch.
 
-use super::{Buckets, Queued, assert_suits, bucket_entries::Heads};
-use crate::{deadlock::VictimPolicy, owner::lock_list};
+use super::{Buckets, LatchedQueues, assert_suits, bucket_entries::BucketEntries};
+use crate::{deadlock::VictimPolicy, owner::lock_list::LockEntry};
 use foxton_sync::{
     cache_line::CachePadded,
     latch::{Kind, Latched},
@@ -16,7 +16,7 @@ use foxton_sync::{
 static TABLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table");
 
 /// A manager with one latch.
-pub type Global = Queued<OneLatch<Heads, 64>>;
+pub type Global = LatchedQueues<OneLatch<BucketEntries, 64>>;
 
 /// All buckets behind one latch, of which up to `TOGETHER` locks are given back under one hold.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct OneLatch<B, const TOGETHER: usize> {
 impl Global {
     /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let table = OneLatch::new(kind, &TABLE, buckets, Heads::default);
+        let table = OneLatch::new(kind, &TABLE, buckets, BucketEntries::default);
         Self::over(table, policy)
     }
 }
@@ -44,13 +44,18 @@ impl<B, const TOGETHER: usize> OneLatch<B, TOGETHER> {
     }
 }
 
-impl<B: AsMut<Heads> + Send, const TOGETHER: usize> Buckets for OneLatch<B, TOGETHER> {
+impl<B: AsMut<BucketEntries> + Send, const TOGETHER: usize> Buckets for OneLatch<B, TOGETHER> {
     fn count(&self) -> usize {
         self.count
     }
 
     #[inline]
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        index: usize,
+        body: impl FnOnce(&mut BucketEntries) -> R,
+    ) -> R {
         self.table.with(worker, |table| body(table[index].as_mut()))
     }
 
@@ -59,8 +64,8 @@ impl<B: AsMut<Heads> + Send, const TOGETHER: usize> Buckets for OneLatch<B, TOGE
     fn with_each<'l>(
         &self,
         worker: &Worker,
-        mut locks: impl Iterator<Item = &'l lock_list::Entry>,
-        mut body: impl FnMut(&'l lock_list::Entry, &mut Heads),
+        mut locks: impl Iterator<Item = &'l LockEntry>,
+        mut body: impl FnMut(&'l LockEntry, &mut BucketEntries),
     ) {
         let mut next = locks.next();
         while next.is_some() {

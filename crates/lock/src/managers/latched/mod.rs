@@ -37,20 +37,21 @@ pub mod bucket;
 pub mod elidable;
 
 use super::latched::{
-    bucket_entries::Heads,
-    head::{Head, Millis, Obstacle, Waiter},
+    bucket_entries::BucketEntries,
+    head::{ConflictingRequest, HeadWaiter, LockHead, Millis},
 };
 use crate::{
-    deadlock::{Detector, Reach, VictimPolicy},
-    inspect::{DeadlockReport, Snapshot, Stats},
+    deadlock::{Detector, VictimPolicy, WaitEdges},
+    inspect::{DeadlockCycle, LockSnapshot, LockStats},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::{
-        Owner, Pending, Savepoint, lock_list,
-        owner_table::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
+        LockSavepoint, Owner, PendingWait,
+        lock_list::LockEntry,
+        owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Blocker, OwnerId, Patience, Reason, Reply},
+    request::{Blocker, OwnerId, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::{
     shim::Arc,
@@ -66,7 +67,12 @@ pub(crate) trait Buckets: Send + Sync {
     fn count(&self) -> usize;
 
     /// Calls `body` with the bucket at `index`, under its latch.
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        index: usize,
+        body: impl FnOnce(&mut BucketEntries) -> R,
+    ) -> R;
 
     /// Has the processor fetch the bucket of `name`, whose hash this is, before it is needed.
     fn expect(&self, _name: &Name, _hash: u32) {}
@@ -78,7 +84,7 @@ pub(crate) trait Buckets: Send + Sync {
         worker: &Worker,
         _name: &Name,
         hash: u32,
-        body: impl FnOnce(&mut Heads) -> R,
+        body: impl FnOnce(&mut BucketEntries) -> R,
     ) -> R {
         self.with(worker, hash as usize & (self.count() - 1), body)
     }
@@ -88,8 +94,8 @@ pub(crate) trait Buckets: Send + Sync {
     fn with_each<'l>(
         &self,
         worker: &Worker,
-        locks: impl Iterator<Item = &'l lock_list::Entry>,
-        mut body: impl FnMut(&'l lock_list::Entry, &mut Heads),
+        locks: impl Iterator<Item = &'l LockEntry>,
+        mut body: impl FnMut(&'l LockEntry, &mut BucketEntries),
     ) {
         for lock in locks {
             self.with_name(worker, &lock.name, lock.hash, |heads| body(lock, heads));
@@ -112,9 +118,9 @@ pub(super) fn assert_suits(count: usize) {
 static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
 /// A manager over some arrangement of buckets.
-pub struct Queued<B> {
+pub struct LatchedQueues<B> {
     pub(super) buckets: B,
-    pub(super) registry: Arc<Registry>,
+    pub(super) registry: Arc<OwnerTable>,
     pub(super) detector: Detector,
     /// For how long who sleeps may be passed, if grants are lent.
     lends: Option<Millis>,
@@ -124,7 +130,7 @@ pub struct Queued<B> {
     lends_twice: bool,
 }
 
-impl<B: Buckets> fmt::Debug for Queued<B> {
+impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queued")
             .field("buckets", &self.buckets.count())
@@ -135,19 +141,19 @@ impl<B: Buckets> fmt::Debug for Queued<B> {
 }
 
 /// Somebody in the way, and who that is.
-type Identified = (OwnerId, Obstacle);
+type OwnedConflict = (OwnerId, ConflictingRequest);
 
 /// What became of a request that could not be granted at once.
-enum Obstructed {
+enum BlockedOutcome {
     /// Only by somebody asleep, in whose place it was granted, in this slot.
     Asleep(u32),
     /// With those in the way, if that is to be told.
-    Busy(Option<Box<SmallVec<[Identified; 4]>>>),
-    Waiting(Box<(Waiting, Pending, Reach)>),
+    Busy(Option<Box<SmallVec<[OwnedConflict; 4]>>>),
+    Waiting(Box<(WaitInfo, PendingWait, WaitEdges)>),
 }
 
 /// A request on its way through a bucket.
-struct Asked<'o> {
+struct BucketRequest<'o> {
     owner: &'o Owner,
     name: Name,
     hash: u32,
@@ -155,18 +161,18 @@ struct Asked<'o> {
     mode: Mode,
     /// For a conversion, where the lock stands in the list of held ones.
     converts: Option<usize>,
-    patience: Patience,
+    patience: WaitMode,
 }
 
 #[expect(
     private_bounds,
     reason = "where the latches are is not for outsiders to choose"
 )]
-impl<B: Buckets> Queued<B> {
+impl<B: Buckets> LatchedQueues<B> {
     pub(crate) fn over(buckets: B, policy: VictimPolicy) -> Self {
         Self {
             buckets,
-            registry: Arc::new(Registry::new()),
+            registry: Arc::new(OwnerTable::new()),
             detector: Detector::new(policy),
             lends: None,
             weighs: false,
@@ -175,7 +181,7 @@ impl<B: Buckets> Queued<B> {
         }
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &OwnerTable {
         &self.registry
     }
 
@@ -185,7 +191,7 @@ impl<B: Buckets> Queued<B> {
         worker: &Worker,
         name: &Name,
         hash: u32,
-        body: impl FnOnce(&mut Heads) -> R,
+        body: impl FnOnce(&mut BucketEntries) -> R,
     ) -> R {
         self.buckets.with_name(worker, name, hash, body)
     }
@@ -198,8 +204,8 @@ impl<B: Buckets> Queued<B> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
-        wait_began: impl FnOnce(&Waiting, Reach),
+        patience: WaitMode,
+        wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
@@ -221,19 +227,19 @@ impl<B: Buckets> Queued<B> {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: Patience,
-        wait_began: impl FnOnce(&Waiting, Reach),
+        patience: WaitMode,
+        wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
         // The result is two words: what a request that is granted does not need is in a box.
         let answer = self.with(worker, &name, hash, |heads| {
             let place = owner.id().place();
             // Without a head: who is passed over is not noticed.
-            if patience == Patience::Skip && heads.obstructs(&name, place, mode) {
-                return Err(Obstructed::Busy(None));
+            if patience == WaitMode::Skip && heads.obstructs(&name, place, mode) {
+                return Err(BlockedOutcome::Busy(None));
             }
             let granted = heads.acquire(&name, place, mode);
             granted.map_err(|head| {
-                let asked = Asked {
+                let asked = BucketRequest {
                     owner,
                     name,
                     hash,
@@ -245,7 +251,7 @@ impl<B: Buckets> Queued<B> {
             })
         });
         match answer {
-            Err(Obstructed::Asleep(slot)) => {
+            Err(BlockedOutcome::Asleep(slot)) => {
                 worker.account().passed(&WAIT);
                 owner.held.push(name, hash, slot, mode);
                 Reply::Granted
@@ -295,15 +301,15 @@ impl<B: Buckets> Queued<B> {
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: Patience,
-        wait_began: impl FnOnce(&Waiting, Reach),
+        patience: WaitMode,
+        wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
             return Reply::Held;
         }
-        let asked = Asked {
+        let asked = BucketRequest {
             owner,
             name: held.name,
             hash: held.hash,
@@ -311,7 +317,7 @@ impl<B: Buckets> Queued<B> {
             converts: Some(at),
             patience,
         };
-        let Asked { name, mode, .. } = asked;
+        let BucketRequest { name, mode, .. } = asked;
         let obstructed = self.with(worker, &name, held.hash, |heads| {
             let converted = heads.convert(&name, held.slot, mode);
             converted.err().map(|head| self.obstructed(head, &asked))
@@ -328,8 +334,8 @@ impl<B: Buckets> Queued<B> {
     /// A request that could not be granted: what becomes of it. Under the latch.
     #[cold]
     #[inline(never)]
-    fn obstructed(&self, head: &mut Head, asked: &Asked<'_>) -> Obstructed {
-        let Asked {
+    fn obstructed(&self, head: &mut LockHead, asked: &BucketRequest<'_>) -> BlockedOutcome {
+        let BucketRequest {
             owner,
             name,
             hash,
@@ -339,15 +345,15 @@ impl<B: Buckets> Queued<B> {
         } = *asked;
         let place = owner.id().place();
         if let Some(slot) = self.pass_asleep(head, asked) {
-            return Obstructed::Asleep(slot);
+            return BlockedOutcome::Asleep(slot);
         }
         match asked.patience {
-            Patience::Wait => {}
-            Patience::Skip => return Obstructed::Busy(None),
-            Patience::Refuse => {
+            WaitMode::Wait => {}
+            WaitMode::Skip => return BlockedOutcome::Busy(None),
+            WaitMode::Refuse => {
                 let position = head.position_of_next(converts.is_some());
                 let obstacles = self.identify(head.obstacles(place, mode, position));
-                return Obstructed::Busy(Some(Box::new(obstacles)));
+                return BlockedOutcome::Busy(Some(Box::new(obstacles)));
             }
         }
         let waiting = owner.prepare_wait(name, mode);
@@ -360,8 +366,8 @@ impl<B: Buckets> Queued<B> {
             .position(waiting.wait_ticket())
             .expect("it has just been put there");
         let reach = head.reach(position, place);
-        let Waiting { ticket, since, .. } = waiting;
-        let pending = Pending {
+        let WaitInfo { ticket, since, .. } = waiting;
+        let pending = PendingWait {
             name,
             hash,
             slot: waiter.slot,
@@ -370,7 +376,7 @@ impl<B: Buckets> Queued<B> {
             converts,
             since,
         };
-        Obstructed::Waiting(Box::new((waiting, pending, reach)))
+        BlockedOutcome::Waiting(Box::new((waiting, pending, reach)))
     }
 
     /// The rest of it, after the latch.
@@ -380,18 +386,18 @@ impl<B: Buckets> Queued<B> {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        obstructed: Obstructed,
+        obstructed: BlockedOutcome,
         name: Name,
         mode: Mode,
-        wait_began: impl FnOnce(&Waiting, Reach),
+        wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
         match obstructed {
-            Obstructed::Asleep(_) => unreachable!("that is for new requests, and granted"),
-            Obstructed::Busy(None) => owner.pass_over(),
-            Obstructed::Busy(Some(obstacles)) => {
+            BlockedOutcome::Asleep(_) => unreachable!("that is for new requests, and granted"),
+            BlockedOutcome::Busy(None) => owner.pass_over(),
+            BlockedOutcome::Busy(Some(obstacles)) => {
                 owner.refuse_at_once(name, mode, self.blockers(*obstacles))
             }
-            Obstructed::Waiting(wait) => {
+            BlockedOutcome::Waiting(wait) => {
                 let (waiting, pending, reach) = *wait;
                 owner.pending = Some(pending);
                 worker.account().passed(&WAIT);
@@ -402,32 +408,37 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// Who they are, as long as the latch says that they are there.
-    fn identify<C: FromIterator<Identified>>(
+    fn identify<C: FromIterator<OwnedConflict>>(
         &self,
-        obstacles: impl Iterator<Item = Obstacle>,
+        obstacles: impl Iterator<Item = ConflictingRequest>,
     ) -> C {
         obstacles
             .map(|obstacle| (self.registry.record(obstacle.0).id(), obstacle))
             .collect()
     }
 
-    fn blockers(&self, found: impl IntoIterator<Item = Identified>) -> Vec<Blocker> {
+    fn blockers(&self, found: impl IntoIterator<Item = OwnedConflict>) -> Vec<Blocker> {
         let blocker = |(owner, (_, mode, waiting))| self.registry.blocker(owner, mode, waiting);
         found.into_iter().map(blocker).collect()
     }
 
     /// Grants all that can be granted now. Under the latch; the wakes are for after it.
     #[inline]
-    pub(super) fn regrant<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
+    pub(super) fn regrant<'m>(
+        &'m self,
+        worker: &Worker,
+        head: &mut LockHead,
+        wakes: &mut Wakes<'m>,
+    ) {
         if head.is_awaited() {
             self.regrant_line(worker, head, wakes);
         }
     }
 
     #[inline(never)]
-    fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut Head, wakes: &mut Wakes<'m>) {
+    fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut LockHead, wakes: &mut Wakes<'m>) {
         let mut granted: SmallVec<[u32; 4]> = SmallVec::new();
-        head.regrant(|Waiter { place, ticket, .. }| {
+        head.regrant(|HeadWaiter { place, ticket, .. }| {
             if self.weighs {
                 granted.push(place);
             }
@@ -451,7 +462,7 @@ impl<B: Buckets> Queued<B> {
     pub(super) fn give_back<'m>(
         &'m self,
         worker: &Worker,
-        lock: &lock_list::Entry,
+        lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
         self.with(worker, &lock.name, lock.hash, |heads| {
@@ -463,8 +474,8 @@ impl<B: Buckets> Queued<B> {
     fn give_back_in<'m>(
         &'m self,
         worker: &Worker,
-        heads: &mut Heads,
-        lock: &lock_list::Entry,
+        heads: &mut BucketEntries,
+        lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
         heads.release(&lock.name, lock.slot, |head| {
@@ -473,7 +484,7 @@ impl<B: Buckets> Queued<B> {
     }
 }
 
-impl<B: Buckets> LockManager for Queued<B> {
+impl<B: Buckets> LockManager for LatchedQueues<B> {
     fn owner(&self) -> Owner {
         Owner::new(&self.registry)
     }
@@ -486,7 +497,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         self.ask(worker, owner, name, mode, patience, |waiting, reach| {
             self.detector.check(self, worker, waiting, reach);
@@ -529,7 +540,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         owner.record().end_wait();
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool {
         self.refuse(worker, ticket, reason, Vec::new())
     }
 
@@ -554,7 +565,7 @@ impl<B: Buckets> LockManager for Queued<B> {
         true
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         while let Some(entry) = owner.held.pop_since(savepoint.order()) {
@@ -575,11 +586,11 @@ impl<B: Buckets> LockManager for Queued<B> {
         owner.forget_held();
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
-        Snapshot::new(self.queues(worker))
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
+        LockSnapshot::new(self.queues(worker))
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.look_at(worker, most)
     }
 
@@ -587,17 +598,17 @@ impl<B: Buckets> LockManager for Queued<B> {
         self.registry.longest_wait()
     }
 
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
+    fn deadlocks(&self) -> Vec<DeadlockCycle> {
         self.detector.recent()
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         let bytes_in = |index| {
             self.buckets
                 .with(worker, index, |heads| heads.memory_bytes())
         };
         let heads: usize = (0..self.buckets.count()).map(bytes_in).sum();
-        Stats::sum(&self.registry, self.buckets.memory_bytes() + heads)
+        LockStats::sum(&self.registry, self.buckets.memory_bytes() + heads)
     }
 
     fn verify(&self, worker: &Worker) {

@@ -1,9 +1,9 @@
 //! What the queues look like: one after the other, each as it is at one moment.
 
-use super::{Buckets, Queued};
+use super::{Buckets, LatchedQueues};
 use crate::{
-    inspect::{Entry, Queue, Snapshot},
-    managers::latched::head::{Head, Obstacle},
+    inspect::{LockQueue, LockSnapshot, QueueEntry},
+    managers::latched::head::{ConflictingRequest, LockHead},
     name::Name,
     request::OwnerId,
 };
@@ -11,16 +11,16 @@ use foxton_sync::worker::Worker;
 use std::{collections::HashSet, time::Duration};
 
 /// One queue, in numbers.
-struct Seen {
+struct RawQueue {
     name: Name,
-    holders: Vec<(OwnerId, Obstacle)>,
-    line: Vec<(OwnerId, Obstacle)>,
+    holders: Vec<(OwnerId, ConflictingRequest)>,
+    line: Vec<(OwnerId, ConflictingRequest)>,
 }
 
 #[expect(private_bounds, reason = "as for the rest of it")]
-impl<B: Buckets> Queued<B> {
+impl<B: Buckets> LatchedQueues<B> {
     /// Every queue, in no particular order.
-    pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<Queue> {
+    pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<LockQueue> {
         let mut queues = Vec::new();
         for index in 0..self.buckets.count() {
             self.show_bucket(worker, index, usize::MAX, &mut queues);
@@ -29,8 +29,8 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// What [`look`](crate::manager::LockManager::look) shows.
-    pub(super) fn look_at(&self, worker: &Worker, most: usize) -> Snapshot {
-        let mut queues: Vec<Queue> = Vec::new();
+    pub(super) fn look_at(&self, worker: &Worker, most: usize) -> LockSnapshot {
+        let mut queues: Vec<LockQueue> = Vec::new();
         let mut entries = 0;
         let awaited = self
             .registry
@@ -63,15 +63,15 @@ impl<B: Buckets> Queued<B> {
                 .sum::<usize>();
             bucket += 1;
         }
-        let mut snapshot = Snapshot::new(queues);
+        let mut snapshot = LockSnapshot::new(queues);
         snapshot.left_out = entries >= most;
         snapshot
     }
 
     /// The queues of one bucket, until they have so many holders and waiters. Plain numbers under
     /// the latch, words after it.
-    fn show_bucket(&self, worker: &Worker, index: usize, most: usize, into: &mut Vec<Queue>) {
-        let seen: Vec<Seen> = self.buckets.with(worker, index, |heads| {
+    fn show_bucket(&self, worker: &Worker, index: usize, most: usize, into: &mut Vec<LockQueue>) {
+        let seen: Vec<RawQueue> = self.buckets.with(worker, index, |heads| {
             let mut room = most;
             let heads = heads.iter().take_while(|head| {
                 let goes_on = room > 0;
@@ -84,31 +84,31 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// The queue of one name.
-    fn show(&self, worker: &Worker, name: Name) -> Option<Queue> {
+    fn show(&self, worker: &Worker, name: Name) -> Option<LockQueue> {
         let seen = self.with(worker, &name, name.hash() as u32, |heads| {
             heads.show(&name).map(|head| self.see(&head))
         });
         seen.map(|seen| self.told(seen))
     }
 
-    fn see(&self, head: &Head) -> Seen {
+    fn see(&self, head: &LockHead) -> RawQueue {
         let holders = head.holders().map(|(place, mode)| (place, mode, false));
         let line = head.line().map(|waiter| (waiter.place, waiter.mode, true));
-        Seen {
+        RawQueue {
             name: head.name(),
             holders: self.identify(holders),
             line: self.identify(line),
         }
     }
 
-    fn told(&self, seen: Seen) -> Queue {
-        let entry = |(owner, (place, mode, waits)): (OwnerId, Obstacle)| {
+    fn told(&self, seen: RawQueue) -> LockQueue {
+        let entry = |(owner, (place, mode, waits)): (OwnerId, ConflictingRequest)| {
             let waiting = self.registry.record(place).waiting().filter(|_| waits);
             let waited = waiting.filter(|waiting| waiting.id == owner);
             let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-            Entry::new(&self.registry, owner, mode, waited)
+            QueueEntry::new(&self.registry, owner, mode, waited)
         };
-        Queue {
+        LockQueue {
             name: seen.name,
             holders: seen.holders.into_iter().map(entry).collect(),
             waiters: seen.line.into_iter().map(entry).collect(),

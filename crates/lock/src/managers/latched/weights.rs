@@ -5,19 +5,19 @@
 //! is it noticed when somebody gives up. But it is known when it is needed. Who gives back one lock has fewer waiting
 //! for it, and nobody who ends, or goes back to a savepoint of the locks.
 
-use super::{Asked, Buckets, Queued};
+use super::{BucketRequest, Buckets, LatchedQueues};
 use crate::{
-    managers::latched::head::Head,
+    managers::latched::head::LockHead,
     mode::Mode,
     owner::{
         Owner,
-        owner_table::{Waiting, Wakes},
+        owner_table::{WaitInfo, Wakes},
     },
 };
 use foxton_sync::worker::Worker;
 
 #[expect(private_bounds, reason = "as for the rest of it")]
-impl<B: Buckets> Queued<B> {
+impl<B: Buckets> LatchedQueues<B> {
     /// The same, but who begins to wait goes before those for whom fewer wait.
     pub(in crate::managers) fn weighing(self) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// Who has just been put into the line is counted with those for whom it waits.
-    pub(super) fn weigh(&self, head: &Head, asked: &Asked<'_>) {
+    pub(super) fn weigh(&self, head: &LockHead, asked: &BucketRequest<'_>) {
         let place = asked.owner.id().place();
         let holders = head
             .holders()
@@ -37,7 +37,7 @@ impl<B: Buckets> Queued<B> {
 
     /// Puts a waiter as far to the front as its own weight brings it, and says whether that was anywhere. Then it has to
     /// be searched from, if it waits yet: others wait for it who did not.
-    pub(in crate::managers) fn put_forward(&self, worker: &Worker, waiting: &Waiting) -> bool {
+    pub(in crate::managers) fn put_forward(&self, worker: &Worker, waiting: &WaitInfo) -> bool {
         let wait = waiting.wait_ticket();
         let weight = self.registry.record(wait.place).awaited_by();
         if !self.weighs || weight == 0 {
@@ -61,7 +61,7 @@ impl<B: Buckets> Queued<B> {
     }
 
     /// How many of those who wait there do so for what is held in `mode`.
-    pub(super) fn waiting_for(&self, head: &Head, mode: Mode) -> usize {
+    pub(super) fn waiting_for(&self, head: &LockHead, mode: Mode) -> usize {
         match self.weighs {
             true => head
                 .line()

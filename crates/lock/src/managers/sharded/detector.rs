@@ -11,16 +11,16 @@
 //! only, or found that somebody had gone on meanwhile.
 
 use super::{
-    Inner, Order,
-    shards::{Shards, Still, World},
-    wait_graph::Snapshot,
+    GrantOrder, ShardedInner,
+    shards::{GlobalLatch, LatchedShards, Shards},
+    wait_graph::WaitGraphCopy,
 };
 use crate::{
-    deadlock::{Graph, Reach, Way, describe, each_cycle, edges, is_kept},
-    managers::latched::Queued,
+    deadlock::{BlockingMode, Graph, WaitEdges, describe, each_cycle, edges, is_kept},
+    managers::latched::LatchedQueues,
     name::Name,
-    owner::owner_table::{Waiting, Wakes},
-    request::Reason,
+    owner::owner_table::{WaitInfo, Wakes},
+    request::RefusalReason,
 };
 use foxton_sync::{
     clock::now,
@@ -46,19 +46,19 @@ pub(super) static BELL: Site = Site::new(Component::Message, Pattern::Unbounded,
 
 /// Between those who begin to wait and the thread that looks after them.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
-    state: Mutex<State>,
+pub(super) struct DetectorSignal {
+    state: Mutex<SignalState>,
     heard: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     rung: bool,
     stopped: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Bell {
+impl DetectorSignal {
     /// Has the thread look; the first time, `start`s it.
     pub(super) fn ring(&self, start: impl FnOnce() -> JoinHandle<()>) {
         let mut state = lock(&self.state);
@@ -92,10 +92,10 @@ impl Bell {
     }
 }
 
-impl<W: World> Inner<W> {
+impl<W: GlobalLatch> ShardedInner<W> {
     /// Ends every deadlock that `start`, who stands in its queue and found `first` there, is part of.
     #[cold]
-    pub(super) fn search(&self, worker: &Worker, start: &Waiting, first: Reach) {
+    pub(super) fn search(&self, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
         each_cycle(&self.locks, worker, start, first, |cycle| {
             self.end(worker, cycle);
         });
@@ -126,7 +126,7 @@ impl<W: World> Inner<W> {
     /// Whether anything was found to do.
     pub(super) fn look_once(&self, worker: &Worker) -> bool {
         let locks = &self.locks;
-        let snapshot = Snapshot::take(locks, worker);
+        let snapshot = WaitGraphCopy::take(locks, worker);
         if W::STOPS {
             let cycles = snapshot.cycles(locks.detector.policy());
             cycles.iter().for_each(|cycle| self.end(worker, cycle));
@@ -135,8 +135,8 @@ impl<W: World> Inner<W> {
             }
         }
         let lines = match self.order {
-            Order::Contention => snapshot.lines_out_of_order(),
-            Order::Arrival => Vec::new(),
+            GrantOrder::Contention => snapshot.lines_out_of_order(),
+            GrantOrder::Fifo => Vec::new(),
         };
         for name in &lines {
             self.rearrange(worker, &snapshot, name);
@@ -145,7 +145,7 @@ impl<W: World> Inner<W> {
     }
 
     /// Ends the wait of one of `cycle`, if the cycle is there.
-    fn end(&self, worker: &Worker, cycle: &[Waiting]) {
+    fn end(&self, worker: &Worker, cycle: &[WaitInfo]) {
         let locks = &self.locks;
         if is_kept(&locks.registry, cycle) {
             return;
@@ -159,7 +159,7 @@ impl<W: World> Inner<W> {
     }
 
     /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
-    fn rearrange(&self, worker: &Worker, snapshot: &Snapshot, name: &Name) {
+    fn rearrange(&self, worker: &Worker, snapshot: &WaitGraphCopy, name: &Name) {
         let locks = &self.locks;
         let mut wakes = Wakes::new();
         let moved = locks.with(worker, name, name.hash() as u32, |heads| {
@@ -184,13 +184,13 @@ impl<W: World> Inner<W> {
     }
 
     /// Puts who has begun to wait where its weight belongs.
-    pub(super) fn put_forward(&self, worker: &Worker, waiting: &Waiting) {
+    pub(super) fn put_forward(&self, worker: &Worker, waiting: &WaitInfo) {
         if self.locks.put_forward(worker, waiting) {
             self.search_anew(worker, waiting);
         }
     }
 
-    fn search_anew(&self, worker: &Worker, waiting: &Waiting) {
+    fn search_anew(&self, worker: &Worker, waiting: &WaitInfo) {
         if let Some(reach) = self.locks.reach(worker, waiting, waiting.id.place()) {
             self.search(worker, waiting, reach);
         }
@@ -198,14 +198,14 @@ impl<W: World> Inner<W> {
 }
 
 /// Ends the wait of one of `cycle`, if the cycle is there.
-fn end_deadlock<'m, W: World>(
-    locks: &'m Queued<Shards<W>>,
+fn end_deadlock<'m, W: GlobalLatch>(
+    locks: &'m LatchedQueues<Shards<W>>,
     worker: &Worker,
-    still: &mut Still<'_>,
-    cycle: &[Waiting],
+    still: &mut LatchedShards<'_>,
+    cycle: &[WaitInfo],
     wakes: &mut Wakes<'m>,
 ) {
-    let ways: Option<Vec<Way>> = edges(cycle)
+    let ways: Option<Vec<BlockingMode>> = edges(cycle)
         .map(|(waiting, blocker)| {
             let heads = still.bucket(&waiting.name);
             let head = heads.get(&waiting.name)?;
@@ -223,7 +223,7 @@ fn end_deadlock<'m, W: World>(
         worker,
         heads,
         waiting,
-        Reason::Deadlock,
+        RefusalReason::Deadlock,
         members.clone(),
         wakes,
     );
@@ -233,16 +233,22 @@ fn end_deadlock<'m, W: World>(
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::{Open, Sharded};
+    use super::super::{NoGlobalLatch, Sharded};
     use super::*;
-    use crate::{deadlock::VictimPolicy, manager::LockManager, mode::Mode, request::Patience};
+    use crate::{deadlock::VictimPolicy, manager::LockManager, mode::Mode, request::WaitMode};
     use foxton_sync::{latch, worker::Workers};
 
     /// A search may have seen the lock while a transaction had it that has ended, and left it to its place.
     #[test]
     fn what_a_place_keeps_closes_no_circle() {
         let policy = VictimPolicy::default();
-        let locks = Sharded::<Open>::new(latch::Kind::default(), 1, policy, Order::Arrival, false);
+        let locks = Sharded::<NoGlobalLatch>::new(
+            latch::Kind::default(),
+            1,
+            policy,
+            GrantOrder::Fifo,
+            false,
+        );
         let worker = Workers::with_seed(1).worker();
         let (mut heir, mut writer) = (locks.owner(), locks.owner());
         let (kept, other) = (Name::table(1), Name::table(2));
@@ -254,8 +260,8 @@ mod tests {
                 .try_lock(&worker, &mut writer, other, Mode::X)
                 .is_held()
         );
-        let _ = locks.request(&worker, &mut heir, other, Mode::X, Patience::Wait);
-        let _ = locks.request(&worker, &mut writer, kept, Mode::X, Patience::Wait);
+        let _ = locks.request(&worker, &mut heir, other, Mode::X, WaitMode::Wait);
+        let _ = locks.request(&worker, &mut writer, kept, Mode::X, WaitMode::Wait);
         let waits = |owner: &crate::owner::Owner| owner.record().waiting().expect("it waits");
         locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
         assert!(locks.deadlocks().is_empty());

@@ -7,7 +7,7 @@
 //! A wait that may have closed a cycle is followed by whoever begins it, before it goes to sleep, from one queue to the
 //! next. A thread of the manager's own copies the queues that somebody waits in (`snapshot`). The copy says how many
 //! others each waiter keeps waiting, and the thread puts those with many before those with few
-//! (`Head::rearrange`); then it rests for several times as long as it took.
+//! (`LockHead::rearrange`); then it rests for several times as long as it took.
 //!
 //! ```text
 //! (world      [ 64 shared/exclusive latches ]      only in the document's form)
@@ -16,7 +16,7 @@
 //!             tables  [ latch | heads ] [ ..       a cycle, those of the cycle, in order
 //! ```
 //!
-//! In the document's form (`shards::Latched64`) the buckets of each hash table share 512 latches, and one
+//! In the document's form (`shards::PartitionedLatch`) the buckets of each hash table share 512 latches, and one
 //! more latch stands above them, itself in 64 parts (`ShardedLatched`): a call enters one part shared,
 //! picked at random, and who has found a cycle enters all, and so stops everybody. And there nobody who waits
 //! searches: the thread finds cycles, too, in its copies, one after the other as long as somebody begins to wait.
@@ -68,55 +68,55 @@ mod detector;
 #[cfg(test)]
 mod state_space;
 
-use super::latched::Queued;
+use super::latched::LatchedQueues;
 use crate::{
-    deadlock::{Reach, VictimPolicy},
+    deadlock::{VictimPolicy, WaitEdges},
     manager::{LockManager, forward},
     mode::Mode,
     name::Name,
     owner::{
-        Owner, Savepoint,
-        owner_table::{Registry, Waiting},
+        LockSavepoint, Owner,
+        owner_table::{OwnerTable, WaitInfo},
     },
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
-use detector::Bell;
+use detector::DetectorSignal;
 use foxton_sync::{
     latch,
     shim::{Arc, thread},
     worker::Worker,
 };
-use shards::{Shards, World};
+use shards::{GlobalLatch, Shards};
 use std::fmt;
 
-pub use shards::{Latched64, Open};
+pub use shards::{NoGlobalLatch, PartitionedLatch};
 
 /// Who of a line goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Order {
+pub enum GrantOrder {
     /// Whom most others wait for, directly or not, but nobody is overtaken without bound.
     #[default]
     Contention,
     /// Who came first.
-    Arrival,
+    Fifo,
 }
 
 /// A manager with a latch for each shard, and whom most wait for goes first.
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
-pub struct Sharded<W: World> {
-    inner: Arc<Inner<W>>,
+pub struct Sharded<W: GlobalLatch> {
+    inner: Arc<ShardedInner<W>>,
     /// Whether copies of the queues are made by a thread, and not by whoever begins to wait.
     own_thread: bool,
 }
 
 /// What the manager and its thread share.
-struct Inner<W: World> {
-    locks: Queued<Shards<W>>,
-    order: Order,
-    bell: Bell,
+struct ShardedInner<W: GlobalLatch> {
+    locks: LatchedQueues<Shards<W>>,
+    order: GrantOrder,
+    bell: DetectorSignal,
 }
 
-impl<W: World> fmt::Debug for Sharded<W> {
+impl<W: GlobalLatch> fmt::Debug for Sharded<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded")
             .field("locks", &self.inner.locks)
@@ -126,7 +126,7 @@ impl<W: World> fmt::Debug for Sharded<W> {
 }
 
 #[expect(private_bounds, reason = "what is above the shards is one of two")]
-impl<W: World + 'static> Sharded<W> {
+impl<W: GlobalLatch + 'static> Sharded<W> {
     /// A manager of `buckets` buckets for keys, a power of two, behind latches of `kind`. Its
     /// thread begins with the first wait of somebody for whom others may wait, and ends
     /// with the manager; if `own_thread` is false, whoever begins such a wait does its work.
@@ -134,15 +134,15 @@ impl<W: World + 'static> Sharded<W> {
         kind: latch::Kind,
         buckets: usize,
         policy: VictimPolicy,
-        order: Order,
+        order: GrantOrder,
         own_thread: bool,
     ) -> Self {
-        let locks = Queued::over(Shards::new(kind, buckets), policy);
-        let weighs = !W::STOPS && order == Order::Contention;
-        let inner = Inner {
+        let locks = LatchedQueues::over(Shards::new(kind, buckets), policy);
+        let weighs = !W::STOPS && order == GrantOrder::Contention;
+        let inner = ShardedInner {
             locks: if weighs { locks.weighing() } else { locks },
             order,
-            bell: Bell::default(),
+            bell: DetectorSignal::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -150,18 +150,18 @@ impl<W: World + 'static> Sharded<W> {
         }
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &OwnerTable {
         self.inner.locks.registry()
     }
 
     /// Who of a line goes first.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> GrantOrder {
         self.inner.order
     }
 
     /// A wait has begun: looks whether it closed a cycle, and has somebody look whether those ahead of
     /// it should now go earlier.
-    fn look_after(&self, worker: &Worker, waiting: &Waiting, reach: Reach) {
+    fn look_after(&self, worker: &Worker, waiting: &WaitInfo, reach: WaitEdges) {
         let may_lead_back = reach.may_lead_back(&self.inner.locks.registry);
         if !W::STOPS {
             if may_lead_back {
@@ -169,7 +169,7 @@ impl<W: World + 'static> Sharded<W> {
             }
             self.inner.put_forward(worker, waiting);
         }
-        if !may_lead_back || (!W::STOPS && self.inner.order == Order::Arrival) {
+        if !may_lead_back || (!W::STOPS && self.inner.order == GrantOrder::Fifo) {
             return;
         }
         if self.own_thread {
@@ -184,7 +184,7 @@ impl<W: World + 'static> Sharded<W> {
     }
 }
 
-impl<W: World> Drop for Sharded<W> {
+impl<W: GlobalLatch> Drop for Sharded<W> {
     fn drop(&mut self) {
         if let Some(detector) = self.inner.bell.stop() {
             // A panic in there was reported when it happened; here it would only hide another.
@@ -193,7 +193,7 @@ impl<W: World> Drop for Sharded<W> {
     }
 }
 
-impl<W: World + 'static> LockManager for Sharded<W> {
+impl<W: GlobalLatch + 'static> LockManager for Sharded<W> {
     #[inline(never)]
     fn request(
         &self,
@@ -201,7 +201,7 @@ impl<W: World + 'static> LockManager for Sharded<W> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let locks = &self.inner.locks;
         locks.ask(worker, owner, name, mode, patience, |waiting, reach| {
@@ -217,7 +217,7 @@ impl<W: World + 'static> LockManager for Sharded<W> {
     }
 
     /// What the owner keeps is counted anew, by who comes from now on.
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         let locks = &self.inner.locks;
         locks.release_since(worker, owner, savepoint);
         locks.forget_weight(owner);

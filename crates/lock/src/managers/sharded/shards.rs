@@ -9,9 +9,9 @@
 //!   others have one at a time. So nobody waits in a circle for latches.
 
 use crate::{
-    managers::latched::{Buckets, assert_suits, bucket_entries::Heads},
+    managers::latched::{Buckets, assert_suits, bucket_entries::BucketEntries},
     name::{Class, Name},
-    owner::lock_list,
+    owner::lock_list::LockEntry,
 };
 use foxton_sync::{
     cache_line::{CachePadded, prefetch_to_write},
@@ -42,87 +42,92 @@ pub(crate) trait Shard: Send + Sync + fmt::Debug {
     fn new(kind: Kind, buckets: usize) -> Self;
 
     /// Calls `body` with the bucket at `at`, under the latch.
-    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut Heads) -> R) -> R;
+    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut BucketEntries) -> R) -> R;
 
     /// Calls `body` with all of them.
-    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static)));
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn LatchedBuckets + 'static)));
 }
 
 /// Buckets whose latch is held.
-pub(crate) trait Behind {
-    fn bucket(&mut self, at: usize) -> &mut Heads;
+pub(crate) trait LatchedBuckets {
+    fn bucket(&mut self, at: usize) -> &mut BucketEntries;
 }
 
 /// One bucket, and its latch on the same cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(crate) struct Alone(Latched<Heads>);
+pub(crate) struct BucketShard(Latched<BucketEntries>);
 
 // With passages counted the site comes on top.
 #[cfg(not(any(loom, shuttle, feature = "account", feature = "emulated")))]
-const _: () = assert!(size_of::<Alone>() == 64);
+const _: () = assert!(size_of::<BucketShard>() == 64);
 
-impl Shard for Alone {
+impl Shard for BucketShard {
     const MOST: usize = usize::MAX;
     const APART: usize = 0;
 
     fn new(kind: Kind, buckets: usize) -> Self {
         debug_assert_eq!(buckets, 1);
-        Self(Latched::new(kind, &SHARD, Heads::default()))
+        Self(Latched::new(kind, &SHARD, BucketEntries::default()))
     }
 
     #[inline(always)]
-    fn with<R>(&self, worker: &Worker, _at: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        _at: usize,
+        body: impl FnOnce(&mut BucketEntries) -> R,
+    ) -> R {
         self.0.with(worker, body)
     }
 
-    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static))) {
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn LatchedBuckets + 'static))) {
         self.0.with(worker, |heads| body(heads));
     }
 }
 
-impl Behind for Heads {
-    fn bucket(&mut self, _at: usize) -> &mut Heads {
+impl LatchedBuckets for BucketEntries {
+    fn bucket(&mut self, _at: usize) -> &mut BucketEntries {
         self
     }
 }
 
 /// Several buckets, each on a line of its own, and their latch on another: the document's form.
 #[derive(Debug)]
-pub(crate) struct Several(CachePadded<Latched<Box<[OneLine]>>>);
+pub(crate) struct MultiBucketShard(CachePadded<Latched<Box<[PaddedBucket]>>>);
 
 /// A bucket on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct OneLine(Heads);
+struct PaddedBucket(BucketEntries);
 
-impl Shard for Several {
+impl Shard for MultiBucketShard {
     const MOST: usize = SHARDS;
-    const APART: usize = size_of::<OneLine>();
+    const APART: usize = size_of::<PaddedBucket>();
 
     fn new(kind: Kind, buckets: usize) -> Self {
-        let heads = (0..buckets).map(|_| OneLine::default()).collect();
+        let heads = (0..buckets).map(|_| PaddedBucket::default()).collect();
         Self(CachePadded::new(Latched::new(kind, &SHARD, heads)))
     }
 
     #[inline(always)]
-    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+    fn with<R>(&self, worker: &Worker, at: usize, body: impl FnOnce(&mut BucketEntries) -> R) -> R {
         self.0.with(worker, |heads| body(&mut heads[at].0))
     }
 
-    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn Behind + 'static))) {
+    fn with_all(&self, worker: &Worker, body: impl FnOnce(&mut (dyn LatchedBuckets + 'static))) {
         self.0.with(worker, |heads| body(heads));
     }
 }
 
-impl Behind for Box<[OneLine]> {
-    fn bucket(&mut self, at: usize) -> &mut Heads {
+impl LatchedBuckets for Box<[PaddedBucket]> {
+    fn bucket(&mut self, at: usize) -> &mut BucketEntries {
         &mut self[at].0
     }
 }
 
 /// What is above all shards.
-pub(crate) trait World: Send + Sync + fmt::Debug {
+pub(crate) trait GlobalLatch: Send + Sync + fmt::Debug {
     /// Whether it can be stopped.
     const STOPS: bool;
 
@@ -140,11 +145,11 @@ pub(crate) trait World: Send + Sync + fmt::Debug {
 
 /// Nothing is above the shards.
 #[derive(Debug)]
-pub struct Open;
+pub struct NoGlobalLatch;
 
-impl World for Open {
+impl GlobalLatch for NoGlobalLatch {
     const STOPS: bool = false;
-    type Shard = Alone;
+    type Shard = BucketShard;
 
     fn new() -> Self {
         Self
@@ -162,11 +167,11 @@ impl World for Open {
 
 /// The document's latch, which every call passes.
 #[derive(Debug)]
-pub struct Latched64(ShardedLatched<()>);
+pub struct PartitionedLatch(ShardedLatched<()>);
 
-impl World for Latched64 {
+impl GlobalLatch for PartitionedLatch {
     const STOPS: bool = true;
-    type Shard = Several;
+    type Shard = MultiBucketShard;
 
     fn new() -> Self {
         Self(ShardedLatched::new(&WORLD, ()))
@@ -183,14 +188,14 @@ impl World for Latched64 {
 }
 
 /// The buckets of some names, held still all at once.
-pub(super) struct Still<'s> {
-    layout: Layout,
-    latched: Vec<(usize, &'s mut (dyn Behind + 'static))>,
+pub(super) struct LatchedShards<'s> {
+    layout: ShardLayout,
+    latched: Vec<(usize, &'s mut (dyn LatchedBuckets + 'static))>,
 }
 
 /// Where the bucket of a hash is.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct ShardLayout {
     /// Shards of keys, less one.
     shard_mask: u32,
     shard_bits: u32,
@@ -200,7 +205,7 @@ struct Layout {
     table_mask: u32,
 }
 
-impl Layout {
+impl ShardLayout {
     /// The shard of a name, and the place in it of its bucket.
     #[inline(always)]
     fn place(self, name: &Name, hash: u32) -> (usize, usize) {
@@ -227,9 +232,9 @@ impl Layout {
     }
 }
 
-impl Still<'_> {
+impl LatchedShards<'_> {
     /// The bucket of `name`, one of those names.
-    pub(super) fn bucket(&mut self, name: &Name) -> &mut Heads {
+    pub(super) fn bucket(&mut self, name: &Name) -> &mut BucketEntries {
         let (shard, at) = self.layout.place(name, name.hash() as u32);
         let mut latched = self.latched.iter_mut();
         let shard = latched.find(|latched| latched.0 == shard);
@@ -240,14 +245,14 @@ impl Still<'_> {
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct Shards<W: World> {
+pub(super) struct Shards<W: GlobalLatch> {
     /// Those of keys, and behind them those of tables.
     shards: Box<[W::Shard]>,
-    layout: Layout,
+    layout: ShardLayout,
     world: W,
 }
 
-impl<W: World> Shards<W> {
+impl<W: GlobalLatch> Shards<W> {
     /// `buckets` buckets of keys, and one for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
@@ -256,7 +261,7 @@ impl<W: World> Shards<W> {
         let of_tables = (0..tables).map(|_| W::Shard::new(kind, 1));
         Self {
             shards: of_keys.chain(of_tables).collect(),
-            layout: Layout {
+            layout: ShardLayout {
                 shard_mask: keys as u32 - 1,
                 shard_bits: keys.trailing_zeros(),
                 bucket_mask: (buckets / keys) as u32 - 1,
@@ -272,7 +277,7 @@ impl<W: World> Shards<W> {
         &self,
         worker: &Worker,
         names: impl Iterator<Item = &'n Name>,
-        mut body: impl FnMut(&mut Still<'_>),
+        mut body: impl FnMut(&mut LatchedShards<'_>),
     ) {
         let shard = |name: &Name| self.layout.place(name, name.hash() as u32).0;
         let mut shards: Vec<usize> = names.map(shard).collect();
@@ -289,11 +294,11 @@ impl<W: World> Shards<W> {
         &self,
         worker: &Worker,
         shards: &[usize],
-        latched: Vec<(usize, &mut (dyn Behind + 'static))>,
-        body: &mut dyn FnMut(&mut Still<'_>),
+        latched: Vec<(usize, &mut (dyn LatchedBuckets + 'static))>,
+        body: &mut dyn FnMut(&mut LatchedShards<'_>),
     ) {
         let Some((&shard, rest)) = shards.split_first() else {
-            return body(&mut Still {
+            return body(&mut LatchedShards {
                 layout: self.layout,
                 latched,
             });
@@ -306,13 +311,18 @@ impl<W: World> Shards<W> {
     }
 }
 
-impl<W: World> Buckets for Shards<W> {
+impl<W: GlobalLatch> Buckets for Shards<W> {
     fn count(&self) -> usize {
         self.layout.keys() + self.layout.table_mask as usize + 1
     }
 
     /// Those of keys come first.
-    fn with<R>(&self, worker: &Worker, index: usize, body: impl FnOnce(&mut Heads) -> R) -> R {
+    fn with<R>(
+        &self,
+        worker: &Worker,
+        index: usize,
+        body: impl FnOnce(&mut BucketEntries) -> R,
+    ) -> R {
         let keys = self.layout.keys();
         let (shard, at) = match index.checked_sub(keys) {
             Some(table) => (self.layout.key_shards() + table, 0),
@@ -334,7 +344,7 @@ impl<W: World> Buckets for Shards<W> {
         worker: &Worker,
         name: &Name,
         hash: u32,
-        body: impl FnOnce(&mut Heads) -> R,
+        body: impl FnOnce(&mut BucketEntries) -> R,
     ) -> R {
         let (shard, at) = self.layout.place(name, hash);
         let inside = || self.shards[shard].with(worker, at, body);
@@ -345,8 +355,8 @@ impl<W: World> Buckets for Shards<W> {
     fn with_each<'l>(
         &self,
         worker: &Worker,
-        mut locks: impl Iterator<Item = &'l lock_list::Entry>,
-        mut body: impl FnMut(&'l lock_list::Entry, &mut Heads),
+        mut locks: impl Iterator<Item = &'l LockEntry>,
+        mut body: impl FnMut(&'l LockEntry, &mut BucketEntries),
     ) {
         let mut next = locks.next();
         while next.is_some() {

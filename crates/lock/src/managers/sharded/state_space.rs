@@ -5,13 +5,13 @@
 //! writers in before, in other systems, so nothing here is left to chance:
 //!
 //! * no two owners ever hold the name in modes that conflict, and nobody waits who could be granted
-//!   (`Head::verify`, L1 and L4);
+//!   (`LockHead::verify`, L1 and L4);
 //! * a conversion is never passed by a new request, nor by a later conversion (L5);
 //! * whoever waits is put behind later comers so many times at most, and then goes before all of them;
 //! * what has been refused or released leaves the head as it would have been without.
 
 use crate::{
-    managers::latched::head::{Head, OVERTAKEN_AT_MOST, Waiter},
+    managers::latched::head::{HeadWaiter, LockHead, OVERTAKEN_AT_MOST},
     mode::Mode,
     name::Name,
     owner::owner_table::WaitTicket,
@@ -23,11 +23,11 @@ const OWNERS: usize = 4;
 
 /// Where one owner stands.
 #[derive(Debug, Clone, Copy)]
-enum Stands {
+enum OwnerState {
     /// Neither holds nor awaits.
     Away,
     /// In the line; if it converts, holding the first.
-    Waits {
+    WaiterKey {
         held: Option<Mode>,
         wanted: Mode,
         slot: u32,
@@ -39,16 +39,16 @@ enum Stands {
 
 /// A head, who stands where in it, and the line in order.
 #[derive(Clone)]
-struct State {
-    head: Head,
-    owners: [Stands; OWNERS],
+struct HeadState {
+    head: LockHead,
+    owners: [OwnerState; OWNERS],
 }
 
 /// One of the line: what it holds, what it wants, how often it was overtaken, how much it weighs.
-type Waits = (Option<Mode>, Mode, u8, u32);
+type WaiterKey = (Option<Mode>, Mode, u8, u32);
 
 /// What makes two states one, whoever is who: the line, and what the others hold.
-type Key = (Vec<Waits>, Vec<Mode>);
+type StateKey = (Vec<WaiterKey>, Vec<Mode>);
 
 const NAME: Name = Name::table(1);
 
@@ -56,21 +56,23 @@ fn ticket(place: u32) -> Ticket {
     Ticket::from_sequence(u64::from(place) + 1)
 }
 
-impl State {
+impl HeadState {
     fn new() -> Self {
         Self {
-            head: Head::new(NAME),
-            owners: [Stands::Away; OWNERS],
+            head: LockHead::new(NAME),
+            owners: [OwnerState::Away; OWNERS],
         }
     }
 
-    fn key(&self) -> Key {
-        let waits = |waiter: Waiter| match self.owners[waiter.place as usize] {
-            Stands::Waits { held, wanted, .. } => (held, wanted, waiter.overtaken, waiter.weight),
+    fn key(&self) -> StateKey {
+        let waits = |waiter: HeadWaiter| match self.owners[waiter.place as usize] {
+            OwnerState::WaiterKey { held, wanted, .. } => {
+                (held, wanted, waiter.overtaken, waiter.weight)
+            }
             other => panic!("who does not wait is in the line: {other:?}"),
         };
-        let holds = |stands: &Stands| match stands {
-            Stands::Holds { mode, .. } => Some(*mode),
+        let holds = |stands: &OwnerState| match stands {
+            OwnerState::Holds { mode, .. } => Some(*mode),
             _ => None,
         };
         let mut holders: Vec<Mode> = self.owners.iter().filter_map(holds).collect();
@@ -81,13 +83,13 @@ impl State {
     /// Takes over what the head granted.
     fn grant(&mut self) {
         let owners = &mut self.owners;
-        self.head.regrant(|waiter: Waiter| {
+        self.head.regrant(|waiter: HeadWaiter| {
             let stands = &mut owners[waiter.place as usize];
             assert!(
-                matches!(stands, Stands::Waits { wanted, .. } if *wanted == waiter.mode),
+                matches!(stands, OwnerState::WaiterKey { wanted, .. } if *wanted == waiter.mode),
                 "only who waits is granted, and what it waits for: {stands:?}"
             );
-            *stands = Stands::Holds {
+            *stands = OwnerState::Holds {
                 mode: waiter.mode,
                 slot: waiter.slot,
             };
@@ -97,7 +99,7 @@ impl State {
     fn wait(&mut self, place: u32, held: Option<(Mode, u32)>, wanted: Mode, weight: u32) {
         let slot = held.map(|held| held.1);
         let waiter = self.head.enqueue(place, ticket(place), wanted, slot);
-        self.owners[place as usize] = Stands::Waits {
+        self.owners[place as usize] = OwnerState::WaiterKey {
             held: held.map(|held| held.0),
             wanted,
             slot: waiter.slot,
@@ -119,10 +121,10 @@ impl State {
 
     /// Notes who was overtaken since the line was as it was `before`, and that each was counted.
     fn count_overtaken(&mut self, before: &[u32]) {
-        let after: Vec<Waiter> = self.head.line().collect();
+        let after: Vec<HeadWaiter> = self.head.line().collect();
         for (is, waiter) in after.into_iter().enumerate() {
             let stands = &mut self.owners[waiter.place as usize];
-            let Stands::Waits { overtaken, .. } = stands else {
+            let OwnerState::WaiterKey { overtaken, .. } = stands else {
                 panic!("who does not wait is not in the line");
             };
             let was = before.iter().position(|&place| place == waiter.place);
@@ -136,22 +138,22 @@ impl State {
     fn request(&self, place: u32, mode: Mode, weight: u32) -> Option<Self> {
         let mut next = self.clone();
         match self.owners[place as usize] {
-            Stands::Away => match next.head.acquire(place, mode) {
-                Some(slot) => next.owners[place as usize] = Stands::Holds { mode, slot },
+            OwnerState::Away => match next.head.acquire(place, mode) {
+                Some(slot) => next.owners[place as usize] = OwnerState::Holds { mode, slot },
                 None => next.wait(place, None, mode, weight),
             },
-            Stands::Holds { mode: held, slot } => {
+            OwnerState::Holds { mode: held, slot } => {
                 let wanted = held.supremum(mode);
                 if wanted == held {
                     return None;
                 }
                 if next.head.convert(slot, wanted) {
-                    next.owners[place as usize] = Stands::Holds { mode: wanted, slot };
+                    next.owners[place as usize] = OwnerState::Holds { mode: wanted, slot };
                 } else {
                     next.wait(place, Some((held, slot)), wanted, weight);
                 }
             }
-            Stands::Waits { .. } => return None,
+            OwnerState::WaiterKey { .. } => return None,
         }
         Some(next)
     }
@@ -160,17 +162,17 @@ impl State {
     fn end(&self, place: u32) -> Option<Self> {
         let mut next = self.clone();
         match self.owners[place as usize] {
-            Stands::Away => return None,
-            Stands::Holds { slot, .. } => {
+            OwnerState::Away => return None,
+            OwnerState::Holds { slot, .. } => {
                 next.head.release(slot);
-                next.owners[place as usize] = Stands::Away;
+                next.owners[place as usize] = OwnerState::Away;
             }
-            Stands::Waits { held, slot, .. } => {
+            OwnerState::WaiterKey { held, slot, .. } => {
                 let ticket = ticket(place);
                 assert!(next.head.withdraw(WaitTicket { place, ticket }));
                 next.owners[place as usize] = match held {
-                    Some(mode) => Stands::Holds { mode, slot },
-                    None => Stands::Away,
+                    Some(mode) => OwnerState::Holds { mode, slot },
+                    None => OwnerState::Away,
                 };
             }
         }
@@ -199,9 +201,9 @@ impl State {
 
     fn check(&self) {
         self.head.verify();
-        let line: Vec<Waiter> = self.head.line().collect();
+        let line: Vec<HeadWaiter> = self.head.line().collect();
         for waiter in &line {
-            let Stands::Waits {
+            let OwnerState::WaiterKey {
                 overtaken, held, ..
             } = self.owners[waiter.place as usize]
             else {
@@ -214,15 +216,15 @@ impl State {
         let waiting = self
             .owners
             .iter()
-            .filter(|stands| matches!(stands, Stands::Waits { .. }));
+            .filter(|stands| matches!(stands, OwnerState::WaiterKey { .. }));
         assert_eq!(waiting.count(), line.len());
     }
 }
 
 /// Visits everything that can be reached, and says how many states that were.
 fn explore(modes: &[Mode], most_states: usize) -> usize {
-    let mut seen: HashSet<Key> = HashSet::new();
-    let mut open = vec![State::new()];
+    let mut seen: HashSet<StateKey> = HashSet::new();
+    let mut open = vec![HeadState::new()];
     seen.insert(open[0].key());
     while let Some(state) = open.pop() {
         let places = 0..OWNERS as u32;
@@ -262,7 +264,7 @@ fn no_order_of_readers_writers_and_upgrades_does() {
 /// A stream of others, each heavier than the one who waits, and each coming later.
 #[test]
 fn who_waits_is_overtaken_so_often_and_then_no_more() {
-    let mut head = Head::new(NAME);
+    let mut head = LockHead::new(NAME);
     let mut holder = head.acquire(0, Mode::X).expect("nobody is there");
     head.enqueue(1, ticket(1), Mode::X, None);
     for (overtaken, place) in (2..100).enumerate() {
@@ -286,7 +288,7 @@ fn who_waits_is_overtaken_so_often_and_then_no_more() {
 #[test]
 fn who_came_behind_a_long_line_is_overtaken_as_often_as_that_was_long() {
     for (ahead, bears) in [(0, 8), (8, 8), (9, 9), (20, 20), (255, 255), (300, 255)] {
-        let mut head = Head::new(NAME);
+        let mut head = LockHead::new(NAME);
         head.acquire(0, Mode::X).expect("nobody is there");
         let last = ahead + 1;
         for place in 1..=last {

@@ -12,13 +12,13 @@
 //! behind a holder who waits itself could not go on from the front of the line either, and has no
 //! weight.
 
-use super::shards::{Shards, World};
+use super::shards::{GlobalLatch, Shards};
 use crate::{
     deadlock::VictimPolicy,
-    managers::latched::{Queued, head::Waiter},
+    managers::latched::{LatchedQueues, head::HeadWaiter},
     mode::Mode,
     name::Name,
-    owner::owner_table::{WaitTicket, Waiting},
+    owner::owner_table::{WaitInfo, WaitTicket},
 };
 use foxton_sync::worker::Worker;
 
@@ -27,17 +27,17 @@ const NONE: usize = usize::MAX;
 
 /// One name that is awaited.
 #[derive(Debug, Default)]
-struct Queue {
+struct GraphQueue {
     /// Holders who wait for something, here or elsewhere: nodes and modes.
     holders: Vec<(usize, Mode)>,
-    line: Vec<Waiter>,
+    line: Vec<HeadWaiter>,
     conversions: usize,
 }
 
 /// One owner who waits.
 #[derive(Debug)]
-struct Node {
-    waiting: Waiting,
+struct GraphNode {
+    waiting: WaitInfo,
     /// Which queue, and where in its line.
     queue: usize,
     position: usize,
@@ -46,16 +46,16 @@ struct Node {
 
 /// All queues that somebody waits in.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    nodes: Vec<Node>,
+pub(super) struct WaitGraphCopy {
+    nodes: Vec<GraphNode>,
     names: Vec<Name>,
-    queues: Vec<Queue>,
+    queues: Vec<GraphQueue>,
     /// Which node has a place.
     node_at: Vec<usize>,
 }
 
-impl Snapshot {
-    pub(super) fn take<W: World>(locks: &Queued<Shards<W>>, worker: &Worker) -> Self {
+impl WaitGraphCopy {
+    pub(super) fn take<W: GlobalLatch>(locks: &LatchedQueues<Shards<W>>, worker: &Worker) -> Self {
         let registry = &locks.registry;
         let mut waits = registry.waits_unsorted();
         waits.sort_unstable_by_key(|waiting| waiting.name);
@@ -77,7 +77,7 @@ impl Snapshot {
                     let node = snapshot.node_at.get(place as usize).copied()?;
                     (node != NONE).then_some((node, mode))
                 };
-                Some(Queue {
+                Some(GraphQueue {
                     holders: head.holders().filter_map(waits).collect(),
                     line: head.line().collect(),
                     conversions: head.conversions(),
@@ -102,13 +102,13 @@ impl Snapshot {
         snapshot
     }
 
-    fn add(&mut self, waiting: Waiting) {
+    fn add(&mut self, waiting: WaitInfo) {
         let place = waiting.id.place() as usize;
         if place >= self.node_at.len() {
             self.node_at.resize(place + 1, NONE);
         }
         self.node_at[place] = self.nodes.len();
-        self.nodes.push(Node {
+        self.nodes.push(GraphNode {
             waiting,
             queue: NONE,
             position: 0,
@@ -125,7 +125,7 @@ impl Snapshot {
     /// Holders who wait themselves and in whose way they stand: `from`, the first edge that is looked
     /// at, and the next after the one returned.
     fn hard_edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
-        let Node { waiting, queue, .. } = &self.nodes[node];
+        let GraphNode { waiting, queue, .. } = &self.nodes[node];
         let holders = &self.queues.get(*queue)?.holders;
         (from..holders.len()).find_map(|at| {
             let (other, mode) = holders[at];
@@ -136,7 +136,7 @@ impl Snapshot {
 
     /// The same for holders and for those ahead in the line, but for so many of these.
     fn edge(&self, node: usize, from: usize, passed: usize) -> Option<(usize, usize)> {
-        let Node {
+        let GraphNode {
             waiting,
             queue,
             position,
@@ -159,17 +159,17 @@ impl Snapshot {
     }
 
     /// Every cycle, given that of each found before one has left by `policy`.
-    pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<Waiting>> {
+    pub(super) fn cycles(&self, policy: VictimPolicy) -> Vec<Vec<WaitInfo>> {
         let mut cycles = Vec::new();
-        let mut search = Search {
+        let mut search = CycleSearch {
             snapshot: self,
-            seen: vec![Seen::Not; self.nodes.len()],
+            seen: vec![NodeState::Not; self.nodes.len()],
             passed: vec![0; self.queues.len()],
         };
         for start in 0..self.nodes.len() {
             while let Some(cycle) = search.cycle(start) {
                 let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
-                let mut waits: Vec<Waiting> = waits.collect();
+                let mut waits: Vec<WaitInfo> = waits.collect();
                 search.is_done(cycle[policy.choose(&waits)]);
                 // Told from the wait that closed it.
                 let closed_it = VictimPolicy::Requester.choose(&waits);
@@ -181,14 +181,14 @@ impl Snapshot {
     }
 
     /// How much `waiter` weighs. Who came after the copy keeps the weight that it came with.
-    pub(super) fn weight(&self, waiter: &Waiter) -> u32 {
+    pub(super) fn weight(&self, waiter: &HeadWaiter) -> u32 {
         let node = self.node_of(waiter.wait());
         node.map_or(waiter.weight, |node| self.nodes[node].weight)
     }
 
     /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
     pub(super) fn lines_out_of_order(&self) -> Vec<Name> {
-        let out_of_order = |queue: &Queue| {
+        let out_of_order = |queue: &GraphQueue| {
             let pairs = queue.line[queue.conversions..].windows(2);
             pairs.into_iter().any(|pair| {
                 pair[0].may_be_overtaken() && self.weight(&pair[0]) < self.weight(&pair[1])
@@ -201,7 +201,7 @@ impl Snapshot {
 
     /// Counts for each node who waits for it.
     fn weigh(&mut self) {
-        let several = |queue: &Queue| queue.line.len() > queue.conversions + 1;
+        let several = |queue: &GraphQueue| queue.line.len() > queue.conversions + 1;
         if !self.queues.iter().any(several) {
             return; // No line to put in order.
         }
@@ -290,28 +290,28 @@ impl Snapshot {
 }
 
 /// The search for cycles: who has left is as good as done, and who is done reaches no cycle, whoever leaves.
-struct Search<'s> {
-    snapshot: &'s Snapshot,
-    seen: Vec<Seen>,
+struct CycleSearch<'s> {
+    snapshot: &'s WaitGraphCopy,
+    seen: Vec<NodeState>,
     /// How many at the head of each line are done: each line is gone through about once, and not by each who is in it.
     passed: Vec<usize>,
 }
 
 /// How far the search has come with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum NodeState {
     Not,
     OnPath,
     Done,
 }
 
-impl Search<'_> {
+impl CycleSearch<'_> {
     /// Some cycle that is to be reached from `start`: each waits for the next, the last for the first.
     fn cycle(&mut self, start: usize) -> Option<Vec<usize>> {
-        if self.seen[start] == Seen::Done {
+        if self.seen[start] == NodeState::Done {
             return None;
         }
-        self.seen[start] = Seen::OnPath;
+        self.seen[start] = NodeState::OnPath;
         let mut path: Vec<(usize, usize)> = vec![(start, 0)];
         while let Some((node, from)) = path.last_mut() {
             let Some((other, next)) = self.edge(*node, *from) else {
@@ -321,14 +321,16 @@ impl Search<'_> {
             };
             *from = next;
             match self.seen[other] {
-                Seen::Done => {}
-                Seen::Not => {
-                    self.seen[other] = Seen::OnPath;
+                NodeState::Done => {}
+                NodeState::Not => {
+                    self.seen[other] = NodeState::OnPath;
                     path.push((other, 0));
                 }
-                Seen::OnPath => {
+                NodeState::OnPath => {
                     let nodes = path.iter().map(|&(node, _)| node);
-                    nodes.clone().for_each(|node| self.seen[node] = Seen::Not);
+                    nodes
+                        .clone()
+                        .for_each(|node| self.seen[node] = NodeState::Not);
                     return Some(nodes.skip_while(|&node| node != other).collect());
                 }
             }
@@ -343,16 +345,16 @@ impl Search<'_> {
     }
 
     fn is_done(&mut self, node: usize) {
-        self.seen[node] = Seen::Done;
+        self.seen[node] = NodeState::Done;
         let queue = self.snapshot.nodes[node].queue;
         let Some(passed) = self.passed.get_mut(queue) else {
             return;
         };
         // Who came after the copy is in no cycle of it.
         let line = &self.snapshot.queues[queue].line[*passed..];
-        let is_done = |waiter: &&Waiter| {
+        let is_done = |waiter: &&HeadWaiter| {
             let node = self.snapshot.node_of(waiter.wait());
-            node.is_none_or(|node| self.seen[node] == Seen::Done)
+            node.is_none_or(|node| self.seen[node] == NodeState::Done)
         };
         *passed += line.iter().take_while(is_done).count();
     }
@@ -361,14 +363,14 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{managers::latched::head::Head, request::OwnerId};
+    use crate::{managers::latched::head::LockHead, request::OwnerId};
     use foxton_sync::{clock::now, park::Ticket, worker::Workers};
     use std::time::Duration;
 
     /// Each waits for a name of its own, which `holders` of it hold; who is named later waits for who is named earlier.
-    fn snapshot(holders: &[Vec<usize>]) -> Snapshot {
-        let node = |at: usize| Node {
-            waiting: Waiting {
+    fn snapshot(holders: &[Vec<usize>]) -> WaitGraphCopy {
+        let node = |at: usize| GraphNode {
+            waiting: WaitInfo {
                 id: OwnerId::new(at as u32, 1),
                 ticket: Ticket::from_sequence(1),
                 name: Name::advisory(at as u64),
@@ -382,11 +384,11 @@ mod tests {
             position: 0,
             weight: 0,
         };
-        let queue = |of: &Vec<usize>| Queue {
+        let queue = |of: &Vec<usize>| GraphQueue {
             holders: of.iter().map(|&node| (node, Mode::S)).collect(),
-            ..Queue::default()
+            ..GraphQueue::default()
         };
-        Snapshot {
+        WaitGraphCopy {
             nodes: (0..holders.len()).map(node).collect(),
             names: (0..holders.len() as u64).map(Name::advisory).collect(),
             queues: holders.iter().map(queue).collect(),
@@ -416,7 +418,7 @@ mod tests {
     #[test]
     fn who_came_after_the_copy_keeps_the_weight_that_it_came_with() {
         let snapshot = snapshot(&[vec![]]);
-        let mut head = Head::new(Name::advisory(3));
+        let mut head = LockHead::new(Name::advisory(3));
         let later = head.enqueue(7, Ticket::from_sequence(1), Mode::X, None);
         head.put_forward(later.wait(), 5);
         let later = head.line().next().expect("it waits");
@@ -429,7 +431,7 @@ mod tests {
         let mut snapshot = snapshot(&diamond);
         assert!(!snapshot.is_forest());
         // A line to put in order: without one nobody is weighed.
-        let mut head = Head::new(Name::advisory(3));
+        let mut head = LockHead::new(Name::advisory(3));
         let mut waiter = |node| head.enqueue(node, Ticket::from_sequence(1), Mode::X, None);
         snapshot.queues[3].line = vec![waiter(3), waiter(4)];
         snapshot.weigh();

@@ -5,26 +5,26 @@
 //! (I1 to I4 of `manager`).
 
 use super::{
-    chain::{Asked, Chains, Stopped},
+    chain::{Chains, NewRequest, NotGranted},
     manager::{Staged, WAIT, are_in_the_way},
-    wait_queue::{Lines, Obstacle, obstacles},
+    wait_queue::{ChainConflict, WaitQueues, obstacles},
 };
 use crate::{
-    deadlock::Reach,
+    deadlock::WaitEdges,
     mode::{Mode, Set},
     owner::{
-        Owner, Pending,
-        owner_table::{Waiting, Wakes},
+        Owner, PendingWait,
+        owner_table::{WaitInfo, Wakes},
     },
-    request::{Patience, Reply},
+    request::{Reply, WaitMode},
 };
 use foxton_sync::worker::Worker;
 
 /// What became of a request that could not be granted at once.
-enum Decided {
+enum Decision {
     Granted,
-    Busy(Vec<Obstacle>),
-    Waiting(Box<(Waiting, Reach)>),
+    Busy(Vec<ChainConflict>),
+    Waiting(Box<(WaitInfo, WaitEdges)>),
 }
 
 #[expect(
@@ -40,7 +40,7 @@ impl<C: Chains> Staged<C> {
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let held = *owner.held.at(at);
         if held.mode.covers(mode) {
@@ -49,7 +49,7 @@ impl<C: Chains> Staged<C> {
         }
         // A transaction that has asked for nothing else may go up with what is kept from those before it.
         self.note_running(owner);
-        let asked = Asked {
+        let asked = NewRequest {
             name: held.name,
             hash: held.hash,
             owner: owner.id(),
@@ -69,10 +69,10 @@ impl<C: Chains> Staged<C> {
                 owner.held.set_slot(at, request);
                 Reply::Granted
             }
-            Err(Stopped::Obstructed(request)) => {
+            Err(NotGranted::Blocked(request)) => {
                 self.contend(worker, owner, asked, Some(at), request, patience)
             }
-            Err(Stopped::Full) => self.refuse_for_room(worker, owner, asked.name, asked.mode),
+            Err(NotGranted::Full) => self.refuse_for_room(worker, owner, asked.name, asked.mode),
         }
     }
 
@@ -91,10 +91,10 @@ impl<C: Chains> Staged<C> {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        asked: Asked,
+        asked: NewRequest,
         converts: Option<usize>,
         request: u32,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         let mut wakes = Wakes::new();
         let decided = self.with(worker, asked.hash, |lines| {
@@ -102,7 +102,7 @@ impl<C: Chains> Staged<C> {
         });
         drop(wakes);
         match decided {
-            Decided::Granted => {
+            Decision::Granted => {
                 match converts {
                     Some(at) => {
                         owner.held.set_mode(at, asked.mode);
@@ -112,16 +112,16 @@ impl<C: Chains> Staged<C> {
                 }
                 Reply::Granted
             }
-            Decided::Busy(_) if patience == Patience::Skip => owner.pass_over(),
-            Decided::Busy(obstacles) => {
+            Decision::Busy(_) if patience == WaitMode::Skip => owner.pass_over(),
+            Decision::Busy(obstacles) => {
                 owner.refuse_at_once(asked.name, asked.mode, self.blockers(obstacles))
             }
-            Decided::Waiting(wait) => {
+            Decision::Waiting(wait) => {
                 let (waiting, reach) = *wait;
-                let Asked {
+                let NewRequest {
                     name, hash, mode, ..
                 } = asked;
-                owner.pending = Some(Pending {
+                owner.pending = Some(PendingWait {
                     name,
                     hash,
                     slot: request,
@@ -143,13 +143,13 @@ impl<C: Chains> Staged<C> {
         &'m self,
         worker: &Worker,
         owner: &Owner,
-        lines: &mut Lines,
-        asked: &Asked,
+        lines: &mut WaitQueues,
+        asked: &NewRequest,
         request: u32,
-        patience: Patience,
+        patience: WaitMode,
         wakes: &mut Wakes<'m>,
-    ) -> Decided {
-        let Asked {
+    ) -> Decision {
+        let NewRequest {
             name, hash, mode, ..
         } = *asked;
         let converts = asked.replaces.is_some();
@@ -160,11 +160,11 @@ impl<C: Chains> Staged<C> {
         if !ahead.meets(mode.conflicts()) && !are_in_the_way(&holders, asked.owner, mode) {
             let awaited = self.awaited(lines, hash);
             self.chains.grant(&self.index, asked, request, awaited);
-            return Decided::Granted;
+            return Decision::Granted;
         }
-        if patience != Patience::Wait {
+        if patience != WaitMode::Wait {
             let obstacles = match line {
-                _ if patience == Patience::Skip => Default::default(),
+                _ if patience == WaitMode::Skip => Default::default(),
                 Some(line) => {
                     let position = line.position_of_next(converts);
                     line.obstacles(&holders, asked.owner, mode, position)
@@ -176,7 +176,7 @@ impl<C: Chains> Staged<C> {
                 .withdraw(&self.index, hash, request, &mut retired);
             self.set_awaited(lines, hash);
             self.regrant(worker, lines, &name, wakes);
-            return Decided::Busy(obstacles);
+            return Decision::Busy(obstacles);
         }
         let waiting = owner.prepare_wait(name, mode);
         let line = lines.enqueue(asked, request, waiting.ticket);
@@ -185,6 +185,6 @@ impl<C: Chains> Staged<C> {
         let reach = line.reach(&holders, position, asked.owner.place());
         // Whoever saw this request and not yet that it would wait may be in the line for it.
         self.regrant(worker, lines, &name, wakes);
-        Decided::Waiting(Box::new((waiting, reach)))
+        Decision::Waiting(Box::new((waiting, reach)))
     }
 }

@@ -1,13 +1,13 @@
 //! What the two forms of chains have in common: what a manager may ask of them.
 
 use super::{
-    lock_index::{Index, Retired},
-    request::Request,
+    lock_index::{LockIndex, RetiredRequests},
+    request::ChainRequest,
 };
 use crate::{
     mode::{Mode, Set},
     name::Name,
-    owner::owner_table::Spare,
+    owner::owner_table::ReservedRequests,
     request::OwnerId,
 };
 use foxton_sync::worker::Worker;
@@ -16,7 +16,7 @@ use std::fmt::Debug;
 
 /// A request on its way into a chain.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct NewRequest {
     pub(crate) name: Name,
     pub(crate) hash: u32,
     pub(crate) owner: OwnerId,
@@ -28,7 +28,7 @@ pub(crate) struct Asked {
 
 /// A granted request on its way out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct ReleasedRequest {
     pub(crate) hash: u32,
     pub(crate) request: u32,
     pub(crate) mode: Mode,
@@ -36,9 +36,9 @@ pub(crate) struct Ended {
 
 /// Why a request was not granted at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stopped {
+pub(crate) enum NotGranted {
     /// Somebody may be in its way. It is written, to wait with.
-    Obstructed(u32),
+    Blocked(u32),
     /// There is no request to be had.
     Full,
 }
@@ -73,19 +73,19 @@ pub(crate) trait Chains: Send + Sync + Debug {
     /// Grants what is asked, if nobody who holds or awaits it is in its way.
     fn acquire(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        asked: &Asked,
-        spare: &mut Spare,
-    ) -> Result<u32, Stopped>;
+        asked: &NewRequest,
+        spare: &mut ReservedRequests,
+    ) -> Result<u32, NotGranted>;
 
     /// Ends a granted request, and tells whether somebody waits in front of this chain.
     fn release(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        ended: Ended,
-        retired: &mut Retired<'_>,
+        ended: ReleasedRequest,
+        retired: &mut RetiredRequests<'_>,
     ) -> bool;
 
     /// Makes known that somebody is about to wait for `mode`.
@@ -95,16 +95,22 @@ pub(crate) trait Chains: Send + Sync + Debug {
     fn set_awaited(&self, hash: u32, awaited: Set);
 
     /// Who holds `name`. The caller is pinned.
-    fn holders(&self, index: &Index, hash: u32, name: &Name) -> Holders;
+    fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders;
 
     /// Grants a written request, in the place of one it replaces, and says what is awaited now.
-    fn grant(&self, index: &Index, asked: &Asked, request: u32, awaited: Set);
+    fn grant(&self, index: &LockIndex, asked: &NewRequest, request: u32, awaited: Set);
 
     /// Writes a request that is weaker than the one it replaces, to be granted.
-    fn write(&self, index: &Index, asked: &Asked, request: u32);
+    fn write(&self, index: &LockIndex, asked: &NewRequest, request: u32);
 
     /// Takes back a request that was to wait.
-    fn withdraw(&self, index: &Index, hash: u32, request: u32, retired: &mut Retired<'_>);
+    fn withdraw(
+        &self,
+        index: &LockIndex,
+        hash: u32,
+        request: u32,
+        retired: &mut RetiredRequests<'_>,
+    );
 
     /// How many chains there are.
     fn count(&self) -> usize;
@@ -113,17 +119,17 @@ pub(crate) trait Chains: Send + Sync + Debug {
     fn is_empty(&self, at: usize) -> bool;
 
     /// Calls `each` with every holder in chain `at`. The caller is pinned.
-    fn all(&self, index: &Index, at: usize, each: &mut dyn FnMut(&Name, Holder));
+    fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder));
 
     /// Panics if what the chain says of itself is not what is in it.
-    fn verify(&self, index: &Index, at: usize, awaited: Set);
+    fn verify(&self, index: &LockIndex, at: usize, awaited: Set);
 
     /// Memory of the chains themselves, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
 /// The request with this number, as that of a holder.
-pub(crate) fn holder(number: u32, request: &Request) -> Holder {
+pub(crate) fn holder(number: u32, request: &ChainRequest) -> Holder {
     Holder {
         owner: request.owner(),
         mode: request.mode(),

@@ -77,13 +77,15 @@
 //! `tail` is that form.
 
 use super::{
-    chain::{Asked, Chains, Ended, Holder, Holders, Stopped, assert_compatible, holder},
-    chain_word::{AWAITED, MANY, Word, change},
-    lock_index::{Index, Retired},
-    request::{Request, State},
+    chain::{
+        Chains, Holder, Holders, NewRequest, NotGranted, ReleasedRequest, assert_compatible, holder,
+    },
+    chain_word::{AWAITED, ChainWord, MANY, change},
+    lock_index::{LockIndex, RetiredRequests},
+    request::{ChainRequest, RequestState},
     unlink::{release_among, retire_newest, swing},
 };
-use crate::{mode::Set, name::Name, owner::owner_table::Spare};
+use crate::{mode::Set, name::Name, owner::owner_table::ReservedRequests};
 use foxton_sync::{
     cache_line::prefetch_to_write,
     shim::{AtomicU64, Ordering},
@@ -99,9 +101,9 @@ const TRIES: usize = 2;
 
 /// All chains.
 #[derive(Debug)]
-pub struct Stacks(Box<[AtomicU64]>);
+pub struct StackChains(Box<[AtomicU64]>);
 
-impl Stacks {
+impl StackChains {
     #[inline]
     fn word(&self, hash: u32) -> &AtomicU64 {
         &self.0[hash as usize & (self.0.len() - 1)]
@@ -111,12 +113,12 @@ impl Stacks {
     #[inline(never)]
     fn acquire_onto(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        asked: &Asked,
+        asked: &NewRequest,
         number: u32,
-        mut seen: Word,
-    ) -> Result<u32, Stopped> {
+        mut seen: ChainWord,
+    ) -> Result<u32, NotGranted> {
         let (word, request) = (self.word(asked.hash), index.request(number));
         while !is_obstructed(seen, asked) {
             match put(word, seen, request, number, asked) {
@@ -134,20 +136,26 @@ impl Stacks {
             self.finish(index, asked);
             return Ok(number);
         }
-        Err(Stopped::Obstructed(number))
+        Err(NotGranted::Blocked(number))
     }
 
     /// The slow way in: looks at the requests of the name. `false` if one of them is in the way, or
     /// somebody waits.
     #[cold]
     #[inline(never)]
-    fn acquire_among(&self, index: &Index, worker: &Worker, asked: &Asked, request: u32) -> bool {
+    fn acquire_among(
+        &self,
+        index: &LockIndex,
+        worker: &Worker,
+        asked: &NewRequest,
+        request: u32,
+    ) -> bool {
         let word = self.word(asked.hash);
         let _pinned = index.pin(worker);
         for _ in 0..TRIES {
             worker.account().passed(&CHAIN);
             let seen = look(word);
-            let in_the_way = |holder: &Request| {
+            let in_the_way = |holder: &ChainRequest| {
                 holder.mode().set().meets(asked.mode.conflicts())
                     && holder.is_for(&asked.name)
                     && holder.owner().place() != asked.owner.place()
@@ -165,7 +173,7 @@ impl Stacks {
     }
 }
 
-impl Chains for Stacks {
+impl Chains for StackChains {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
     }
@@ -180,21 +188,21 @@ impl Chains for Stacks {
     #[inline(always)]
     fn acquire(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        asked: &Asked,
-        spare: &mut Spare,
-    ) -> Result<u32, Stopped> {
+        asked: &NewRequest,
+        spare: &mut ReservedRequests,
+    ) -> Result<u32, NotGranted> {
         worker.account().passed(&CHAIN);
-        let number = index.take(worker, spare).ok_or(Stopped::Full)?;
+        let number = index.take(worker, spare).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, State::Active);
+        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
         let word = self.word(asked.hash);
         // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
-        let mut seen = Word(word.load(Ordering::Relaxed));
-        if seen == Word::EMPTY && asked.replaces.is_none() {
-            let alone = Word::alone(number, asked.mode.set());
-            match exchange(word, Word::EMPTY, request, alone) {
+        let mut seen = ChainWord(word.load(Ordering::Relaxed));
+        if seen == ChainWord::EMPTY && asked.replaces.is_none() {
+            let alone = ChainWord::alone(number, asked.mode.set());
+            match exchange(word, ChainWord::EMPTY, request, alone) {
                 Ok(()) => return Ok(number),
                 Err(now) => seen = now,
             }
@@ -207,17 +215,17 @@ impl Chains for Stacks {
     #[inline(always)]
     fn release(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        ended: Ended,
-        retired: &mut Retired<'_>,
+        ended: ReleasedRequest,
+        retired: &mut RetiredRequests<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
         let (word, number) = (self.word(ended.hash), ended.request);
         // Relaxed: as on the way in.
-        let seen = Word(word.load(Ordering::Relaxed));
-        let alone = Word::alone(number, ended.mode.set());
-        if seen == alone && swing(word, alone, Word::EMPTY).is_ok() {
+        let seen = ChainWord(word.load(Ordering::Relaxed));
+        let alone = ChainWord::alone(number, ended.mode.set());
+        if seen == alone && swing(word, alone, ChainWord::EMPTY).is_ok() {
             retire_newest(index, number, 0, retired);
             return false;
         }
@@ -237,7 +245,7 @@ impl Chains for Stacks {
         debug_assert!(told.is_some());
     }
 
-    fn holders(&self, index: &Index, hash: u32, name: &Name) -> Holders {
+    fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders {
         let seen = look(self.word(hash));
         let live = live(index, seen.top());
         live.filter(|(_, request)| request.is_for(name))
@@ -245,10 +253,10 @@ impl Chains for Stacks {
             .collect()
     }
 
-    fn grant(&self, index: &Index, asked: &Asked, number: u32, awaited: Set) {
+    fn grant(&self, index: &LockIndex, asked: &NewRequest, number: u32, awaited: Set) {
         let request = index.request(number);
         let word = self.word(asked.hash);
-        let mut seen = Word(word.load(Ordering::Relaxed));
+        let mut seen = ChainWord(word.load(Ordering::Relaxed));
         // Nobody who comes meanwhile is in the way: the mode is announced.
         let with = |seen| with(seen, number, asked).with_awaited(awaited);
         while let Err(now) = exchange(word, seen, request, with(seen)) {
@@ -257,9 +265,9 @@ impl Chains for Stacks {
         self.finish(index, asked);
     }
 
-    fn write(&self, index: &Index, asked: &Asked, number: u32) {
+    fn write(&self, index: &LockIndex, asked: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, State::Active);
+        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
     }
 
     fn is_empty(&self, at: usize) -> bool {
@@ -267,7 +275,7 @@ impl Chains for Stacks {
         self.0[at].load(Ordering::Relaxed) == 0
     }
 
-    fn withdraw(&self, _: &Index, _: u32, number: u32, retired: &mut Retired<'_>) {
+    fn withdraw(&self, _: &LockIndex, _: u32, number: u32, retired: &mut RetiredRequests<'_>) {
         // It never was in a chain.
         retired.add(number);
     }
@@ -276,14 +284,14 @@ impl Chains for Stacks {
         self.0.len()
     }
 
-    fn all(&self, index: &Index, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
+    fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
         let seen = look(&self.0[at]);
         for (number, request) in live(index, seen.top()) {
             each(&request.name(), holder(number, request));
         }
     }
 
-    fn verify(&self, index: &Index, at: usize, awaited: Set) {
+    fn verify(&self, index: &LockIndex, at: usize, awaited: Set) {
         let seen = look(&self.0[at]);
         let found: Vec<(Name, Holder)> = live(index, seen.top())
             .map(|(number, request)| (request.name(), holder(number, request)))
@@ -308,26 +316,26 @@ impl Chains for Stacks {
     }
 }
 
-impl Stacks {
+impl StackChains {
     /// What a conversion has replaced is obsolete now (I1).
     #[inline]
-    fn finish(&self, index: &Index, asked: &Asked) {
+    fn finish(&self, index: &LockIndex, asked: &NewRequest) {
         if let Some(former) = asked.replaces {
             index
                 .request(former)
-                .set_state(State::Obsolete, Ordering::Relaxed);
+                .set_state(RequestState::Obsolete, Ordering::Relaxed);
         }
     }
 }
 
 /// The word, and with it all that it leads to.
-fn look(word: &AtomicU64) -> Word {
-    Word(word.load(Ordering::Acquire)) // O1
+fn look(word: &AtomicU64) -> ChainWord {
+    ChainWord(word.load(Ordering::Acquire)) // O1
 }
 
 /// Whether what is asked cannot be granted without a walk, if at all.
 #[inline]
-fn is_obstructed(word: Word, asked: &Asked) -> bool {
+fn is_obstructed(word: ChainWord, asked: &NewRequest) -> bool {
     let conflicts = asked.mode.conflicts();
     match asked.replaces {
         None => word.obstructs(conflicts),
@@ -342,17 +350,17 @@ fn is_obstructed(word: Word, asked: &Asked) -> bool {
 #[inline]
 fn put(
     word: &AtomicU64,
-    seen: Word,
-    request: &Request,
+    seen: ChainWord,
+    request: &ChainRequest,
     number: u32,
-    asked: &Asked,
-) -> Result<(), Word> {
+    asked: &NewRequest,
+) -> Result<(), ChainWord> {
     exchange(word, seen, request, with(seen, number, asked))
 }
 
 /// The word with what is asked on top.
 #[inline]
-fn with(seen: Word, number: u32, asked: &Asked) -> Word {
+fn with(seen: ChainWord, number: u32, asked: &NewRequest) -> ChainWord {
     let mode = asked.mode.set();
     match asked.replaces {
         None => seen.pushed(number, mode),
@@ -361,7 +369,12 @@ fn with(seen: Word, number: u32, asked: &Asked) -> Word {
 }
 
 #[inline]
-fn exchange(word: &AtomicU64, seen: Word, request: &Request, with: Word) -> Result<(), Word> {
+fn exchange(
+    word: &AtomicU64,
+    seen: ChainWord,
+    request: &ChainRequest,
+    with: ChainWord,
+) -> Result<(), ChainWord> {
     // Relaxed: the exchange makes it known, with the rest of the request.
     request.set_next(seen.top(), Ordering::Relaxed);
     let exchanged = word.compare_exchange(
@@ -370,16 +383,17 @@ fn exchange(word: &AtomicU64, seen: Word, request: &Request, with: Word) -> Resu
         Ordering::AcqRel, // O1, O3
         Ordering::Relaxed,
     );
-    exchanged.map(|_| ()).map_err(Word)
+    exchanged.map(|_| ()).map_err(ChainWord)
 }
 
 /// The requests from `top` on that are not obsolete. The caller is pinned.
-fn live(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
-    let is_live = |request: &Request| request.state(Ordering::Acquire) != State::Obsolete; // O5
+fn live(index: &LockIndex, top: u32) -> impl Iterator<Item = (u32, &ChainRequest)> {
+    let is_live =
+        |request: &ChainRequest| request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
     all(index, top).filter(move |(_, request)| is_live(request))
 }
 
-fn all(index: &Index, top: u32) -> impl Iterator<Item = (u32, &Request)> {
+fn all(index: &LockIndex, top: u32) -> impl Iterator<Item = (u32, &ChainRequest)> {
     let mut at = top;
     std::iter::from_fn(move || {
         let number = (at != 0).then_some(at)?;

@@ -59,11 +59,13 @@
 //! bring one of them back.
 
 use super::{
-    chain::{Asked, Chains, Ended, Holder, Holders, Stopped, assert_compatible, holder},
-    lock_index::{Index, Retired},
-    request::{Request, State},
+    chain::{
+        Chains, Holder, Holders, NewRequest, NotGranted, ReleasedRequest, assert_compatible, holder,
+    },
+    lock_index::{LockIndex, RetiredRequests},
+    request::{ChainRequest, RequestState},
 };
-use crate::{mode::Set, name::Name, owner::owner_table::Spare};
+use crate::{mode::Set, name::Name, owner::owner_table::ReservedRequests};
 use foxton_sync::{
     backoff::Backoff,
     cache_line::{CachePadded, prefetch_to_write},
@@ -83,7 +85,7 @@ const TOLERATED: u64 = if cfg!(loom) { 1 } else { 8 };
 const AWAITED: u32 = 56;
 
 #[derive(Debug, Default)]
-struct Chain {
+struct TailChain {
     head: AtomicU32,
     tail: AtomicU32,
     word: AtomicU64,
@@ -94,11 +96,11 @@ struct Chain {
 
 /// All chains.
 #[derive(Debug)]
-pub struct Tails(Box<[CachePadded<Chain>]>);
+pub struct TailChains(Box<[CachePadded<TailChain>]>);
 
-impl Chain {
+impl TailChain {
     /// Puts a written request at the tail.
-    fn insert(&self, index: &Index, number: u32) {
+    fn insert(&self, index: &LockIndex, number: u32) {
         let before = self.tail.swap(number, Ordering::AcqRel); // O2, I1
         if before == 0 {
             self.head.store(number, Ordering::Release); // O1
@@ -116,7 +118,7 @@ impl Chain {
     }
 
     /// The requests that can be reached now. The caller is pinned.
-    fn linked<'i>(&self, index: &'i Index) -> impl Iterator<Item = (u32, &'i Request)> {
+    fn linked<'i>(&self, index: &'i LockIndex) -> impl Iterator<Item = (u32, &'i ChainRequest)> {
         let mut at = self.head.load(Ordering::Acquire); // O1
         std::iter::from_fn(move || {
             let number = (at != 0).then_some(at)?;
@@ -129,7 +131,7 @@ impl Chain {
     /// Unlinks what is obsolete, unless somebody does.
     #[cold]
     #[inline(never)]
-    fn clean(&self, index: &Index, retired: &mut Retired<'_>) {
+    fn clean(&self, index: &LockIndex, retired: &mut RetiredRequests<'_>) {
         let is_cleaned = self.cleaning.swap(true, Ordering::Acquire); // O5
         if is_cleaned {
             return; // I3
@@ -140,7 +142,7 @@ impl Chain {
         while at != 0 {
             let request = index.request(at);
             let next = request.next(Ordering::Acquire); // O1
-            let is_obsolete = request.state(Ordering::Acquire) == State::Obsolete; // O3
+            let is_obsolete = request.state(Ordering::Acquire) == RequestState::Obsolete; // O3
             if is_obsolete && next != 0 {
                 match kept {
                     // Who comes this way comes to the next as if by the old link.
@@ -164,10 +166,10 @@ impl Chain {
     }
 
     /// Marks a request obsolete and counts it. What the word was.
-    fn end(&self, index: &Index, number: u32) -> u64 {
+    fn end(&self, index: &LockIndex, number: u32) -> u64 {
         index
             .request(number)
-            .set_state(State::Obsolete, Ordering::Release); // O3
+            .set_state(RequestState::Obsolete, Ordering::Release); // O3
         self.word.fetch_add(1, Ordering::Release) // O4
     }
 }
@@ -188,14 +190,14 @@ fn mended(link: impl Fn() -> u32) -> u32 {
     }
 }
 
-impl Tails {
+impl TailChains {
     #[inline]
-    fn chain(&self, hash: u32) -> &Chain {
+    fn chain(&self, hash: u32) -> &TailChain {
         &self.0[hash as usize & (self.0.len() - 1)]
     }
 }
 
-impl Chains for Tails {
+impl Chains for TailChains {
     fn new(count: usize) -> Self {
         Self((0..count).map(|_| CachePadded::default()).collect())
     }
@@ -207,15 +209,15 @@ impl Chains for Tails {
 
     fn acquire(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        asked: &Asked,
-        _: &mut Spare,
-    ) -> Result<u32, Stopped> {
+        asked: &NewRequest,
+        _: &mut ReservedRequests,
+    ) -> Result<u32, NotGranted> {
         worker.account().passed(&CHAIN);
-        let number = index.take_shared(worker).ok_or(Stopped::Full)?;
+        let number = index.take_shared(worker).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, State::Asking);
+        request.write(&asked.name, asked.owner, asked.mode, RequestState::Asking);
         let chain = self.chain(asked.hash);
         let _pinned = index.pin(worker);
         chain.insert(index, number);
@@ -227,10 +229,10 @@ impl Chains for Tails {
             let earlier = index.request(at);
             is_obstructed |= earlier.mode().set().meets(conflicts)
                 && earlier.is_for(&asked.name)
-                && earlier.state(Ordering::Acquire) != State::Obsolete // O3
+                && earlier.state(Ordering::Acquire) != RequestState::Obsolete // O3
                 && earlier.owner().place() != asked.owner.place();
             // Relaxed: counted for whoever wants to know what is hot.
-            meets_somebody |= earlier.state(Ordering::Relaxed) == State::Asking;
+            meets_somebody |= earlier.state(Ordering::Relaxed) == RequestState::Asking;
             at = mended(|| earlier.next(Ordering::Acquire)); // O1
         }
         if meets_somebody {
@@ -238,10 +240,10 @@ impl Chains for Tails {
         }
         if is_obstructed {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
-            request.set_state(State::Waiting, Ordering::Relaxed);
-            return Err(Stopped::Obstructed(number));
+            request.set_state(RequestState::Waiting, Ordering::Relaxed);
+            return Err(NotGranted::Blocked(number));
         }
-        request.set_state(State::Active, Ordering::Relaxed);
+        request.set_state(RequestState::Active, Ordering::Relaxed);
         if let Some(former) = asked.replaces {
             chain.end(index, former);
         }
@@ -250,10 +252,10 @@ impl Chains for Tails {
 
     fn release(
         &self,
-        index: &Index,
+        index: &LockIndex,
         worker: &Worker,
-        ended: Ended,
-        retired: &mut Retired<'_>,
+        ended: ReleasedRequest,
+        retired: &mut RetiredRequests<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
         let chain = self.chain(ended.hash);
@@ -279,10 +281,10 @@ impl Chains for Tails {
             .fetch_xor(u64::from(changed) << AWAITED, Ordering::Relaxed);
     }
 
-    fn holders(&self, index: &Index, hash: u32, name: &Name) -> Holders {
-        let in_the_way = |request: &Request| {
+    fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders {
+        let in_the_way = |request: &ChainRequest| {
             let state = request.state(Ordering::Acquire); // O3
-            matches!(state, State::Asking | State::Active) && request.is_for(name)
+            matches!(state, RequestState::Asking | RequestState::Active) && request.is_for(name)
         };
         let linked = self.chain(hash).linked(index);
         linked
@@ -291,23 +293,23 @@ impl Chains for Tails {
             .collect()
     }
 
-    fn grant(&self, index: &Index, asked: &Asked, number: u32, awaited: Set) {
+    fn grant(&self, index: &LockIndex, asked: &NewRequest, number: u32, awaited: Set) {
         index
             .request(number)
-            .set_state(State::Active, Ordering::Relaxed);
+            .set_state(RequestState::Active, Ordering::Relaxed);
         if let Some(former) = asked.replaces {
             self.chain(asked.hash).end(index, former);
         }
         self.set_awaited(asked.hash, awaited);
     }
 
-    fn write(&self, index: &Index, asked: &Asked, number: u32) {
+    fn write(&self, index: &LockIndex, asked: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, State::Active);
+        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
         self.chain(asked.hash).insert(index, number);
     }
 
-    fn withdraw(&self, index: &Index, hash: u32, number: u32, _: &mut Retired<'_>) {
+    fn withdraw(&self, index: &LockIndex, hash: u32, number: u32, _: &mut RetiredRequests<'_>) {
         // It is in the chain, and goes when that is cleaned.
         self.chain(hash).end(index, number);
     }
@@ -321,9 +323,10 @@ impl Chains for Tails {
         self.0[at].head.load(Ordering::Relaxed) == 0
     }
 
-    fn all(&self, index: &Index, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
-        let is_held = |request: &Request| request.state(Ordering::Acquire) == State::Active; // O3
-        let held: Vec<(u32, &Request)> = self.0[at]
+    fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder)) {
+        let is_held =
+            |request: &ChainRequest| request.state(Ordering::Acquire) == RequestState::Active; // O3
+        let held: Vec<(u32, &ChainRequest)> = self.0[at]
             .linked(index)
             .filter(|(_, request)| is_held(request))
             .collect();
@@ -334,7 +337,7 @@ impl Chains for Tails {
         }
     }
 
-    fn verify(&self, index: &Index, at: usize, awaited: Set) {
+    fn verify(&self, index: &LockIndex, at: usize, awaited: Set) {
         assert_eq!(self.0[at].awaited(), awaited, "chain {at}");
         let mut found: Vec<(Name, Holder)> = Vec::new();
         self.all(index, at, &mut |name, holder| found.push((*name, holder)));

@@ -29,9 +29,9 @@ const _: () = assert!(DEAD + 8 == 47);
 
 /// The word of one chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word(pub(crate) u64);
+pub(crate) struct ChainWord(pub(crate) u64);
 
-impl Word {
+impl ChainWord {
     /// Nobody holds or awaits anything.
     pub(crate) const EMPTY: Self = Self(0);
 
@@ -162,14 +162,14 @@ impl Word {
 pub(crate) fn change(
     word: &AtomicU64,
     order: Ordering,
-    to: impl Fn(Word) -> Option<Word>,
-) -> Option<(Word, Word)> {
-    let mut seen = Word(word.load(Ordering::Relaxed));
+    to: impl Fn(ChainWord) -> Option<ChainWord>,
+) -> Option<(ChainWord, ChainWord)> {
+    let mut seen = ChainWord(word.load(Ordering::Relaxed));
     loop {
         let after = to(seen)?;
         match word.compare_exchange(seen.0, after.0, order, Ordering::Relaxed) {
             Ok(_) => return Some((seen, after)),
-            Err(now) => seen = Word(now),
+            Err(now) => seen = ChainWord(now),
         }
     }
 }
@@ -182,32 +182,34 @@ mod tests {
     #[test]
     fn one_request_alone_is_what_is_put_into_an_empty_chain() {
         for mode in [Mode::IS, Mode::S, Mode::X] {
-            let alone = Word::alone(7, mode.set());
-            assert_eq!(Word::EMPTY.pushed(7, mode.set()), alone);
-            assert_eq!(alone.released(), Word::EMPTY);
+            let alone = ChainWord::alone(7, mode.set());
+            assert_eq!(ChainWord::EMPTY.pushed(7, mode.set()), alone);
+            assert_eq!(alone.released(), ChainWord::EMPTY);
         }
     }
 
     #[test]
     fn the_last_release_empties_the_chain_and_leaves_who_waits() {
-        let word = Word(0).pushed(7, Mode::S.set()).pushed(9, Mode::IS.set());
+        let word = ChainWord(0)
+            .pushed(7, Mode::S.set())
+            .pushed(9, Mode::IS.set());
         assert_eq!((word.top(), word.live(), word.dead()), (9, 2, 0));
         let word = word.with_awaited(Mode::X.set()).released();
         assert_eq!((word.top(), word.live(), word.dead()), (9, 1, 1));
         assert_eq!(word.granted(), Mode::S.set().union(Mode::IS.set()));
-        assert_eq!(word.released(), Word(0).with_awaited(Mode::X.set()));
+        assert_eq!(word.released(), ChainWord(0).with_awaited(Mode::X.set()));
         assert!(word.cleaning().released().is_cleaning());
     }
 
     #[test]
     fn the_newest_goes_and_takes_the_dead_below_along() {
-        let word = Word(0).pushed(3, Mode::IS.set());
+        let word = ChainWord(0).pushed(3, Mode::IS.set());
         let word = word.pushed(7, Mode::S.set()).pushed(9, Mode::IS.set());
         let word = word.released();
         assert_eq!((word.top(), word.live(), word.dead()), (9, 2, 1));
         let word = word.popped(3, 1);
         assert_eq!((word.top(), word.live(), word.dead()), (3, 1, 0));
-        assert_eq!(word.released(), Word(0));
+        assert_eq!(word.released(), ChainWord(0));
         // Somebody may be marked and not counted off yet: then nobody is on top.
         let word = word.pushed(5, Mode::IS.set()).popped(0, 1);
         assert_eq!((word.top(), word.live(), word.dead()), (0, 1, 0));
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn more_than_can_be_counted_is_not_counted() {
-        let mut word = Word(0);
+        let mut word = ChainWord(0);
         for _ in 0..MANY + 10 {
             word = word.pushed(1, Mode::S.set());
         }

@@ -1,21 +1,21 @@
 //! The contract of lock managers, and the graph that the search for deadlocks walks, over the parts.
 
 use super::{
-    chain::{Asked, Chains, Ended, Stopped},
+    chain::{Chains, NewRequest, NotGranted, ReleasedRequest},
     manager::{Staged, WAIT},
-    wait_queue::Line,
+    wait_queue::WaitQueue,
 };
 use crate::{
-    deadlock::{Graph, Reach, Way},
-    inspect::{DeadlockReport, Snapshot, Stats},
+    deadlock::{BlockingMode, Graph, WaitEdges},
+    inspect::{DeadlockCycle, LockSnapshot, LockStats},
     manager::LockManager,
     mode::Mode,
     name::Name,
     owner::{
-        Owner, Savepoint,
-        owner_table::{GRANTED, Registry, WaitTicket, Waiting, Wakes},
+        LockSavepoint, Owner,
+        owner_table::{GRANTED, OwnerTable, WaitInfo, WaitTicket, Wakes},
     },
-    request::{Member, Patience, Reason, Reply},
+    request::{CycleMember, RefusalReason, Reply, WaitMode},
 };
 use foxton_sync::worker::Worker;
 use std::{collections::HashSet, time::Duration};
@@ -32,7 +32,7 @@ impl<C: Chains> LockManager for Staged<C> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: Patience,
+        patience: WaitMode,
     ) -> Reply {
         owner.assert_usable(&self.registry);
         mode.assert_suits(&name);
@@ -44,7 +44,7 @@ impl<C: Chains> LockManager for Staged<C> {
             return self.request_again(worker, owner, at, mode, patience);
         }
         // Made twice, so that it need not be in memory where it is granted at once.
-        let asked = |id| Asked {
+        let asked = |id| NewRequest {
             name,
             hash,
             owner: id,
@@ -61,10 +61,10 @@ impl<C: Chains> LockManager for Staged<C> {
                 owner.held.push(name, hash, request, mode);
                 Reply::Granted
             }
-            Err(Stopped::Obstructed(request)) => {
+            Err(NotGranted::Blocked(request)) => {
                 self.contend(worker, owner, asked(id), None, request, patience)
             }
-            Err(Stopped::Full) => self.refuse_for_room(worker, owner, name, mode),
+            Err(NotGranted::Full) => self.refuse_for_room(worker, owner, name, mode),
         }
     }
 
@@ -106,7 +106,7 @@ impl<C: Chains> LockManager for Staged<C> {
             match pending.converts {
                 Some(at) => self.revert(worker, owner, &pending, at),
                 None => {
-                    let ended = Ended {
+                    let ended = ReleasedRequest {
                         hash: pending.hash,
                         request: pending.slot,
                         mode: pending.mode,
@@ -127,7 +127,7 @@ impl<C: Chains> LockManager for Staged<C> {
         owner.rest();
     }
 
-    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: Reason) -> bool {
+    fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool {
         self.refuse(worker, ticket, reason, Vec::new())
     }
 
@@ -144,7 +144,7 @@ impl<C: Chains> LockManager for Staged<C> {
         true
     }
 
-    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: Savepoint) {
+    fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         owner.assert_usable(&self.registry);
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
@@ -169,11 +169,11 @@ impl<C: Chains> LockManager for Staged<C> {
         owner.forget_held();
     }
 
-    fn inspect(&self, worker: &Worker) -> Snapshot {
+    fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.see(worker, 0..self.chains.count(), usize::MAX)
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> Snapshot {
+    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mask = self.chains.count() - 1;
         let awaited = self.registry.waits().into_iter();
         let awaited = awaited.map(|waiting| waiting.name.hash() as usize & mask);
@@ -186,18 +186,18 @@ impl<C: Chains> LockManager for Staged<C> {
         self.registry.longest_wait()
     }
 
-    fn deadlocks(&self) -> Vec<DeadlockReport> {
+    fn deadlocks(&self) -> Vec<DeadlockCycle> {
         self.detector.recent()
     }
 
-    fn stats(&self, worker: &Worker) -> Stats {
+    fn stats(&self, worker: &Worker) -> LockStats {
         let lines = self.lines.iter();
         let lines = lines.map(|lines| lines.with(worker, |lines| lines.memory_bytes()));
         let bytes = lines.sum::<usize>()
             + size_of_val(&self.lines[..])
             + self.chains.memory_bytes()
             + self.index.memory_bytes();
-        Stats::sum(&self.registry, bytes)
+        LockStats::sum(&self.registry, bytes)
     }
 
     fn verify(&self, worker: &Worker) {
@@ -205,18 +205,18 @@ impl<C: Chains> LockManager for Staged<C> {
             self.with(worker, at as u32, |lines| {
                 let awaited = self.awaited(lines, at as u32);
                 self.chains.verify(&self.index, at, awaited);
-                lines.iter().for_each(Line::verify);
+                lines.iter().for_each(WaitQueue::verify);
             });
         }
     }
 }
 
 impl<C: Chains> Graph for Staged<C> {
-    fn registry(&self) -> &Registry {
+    fn registry(&self) -> &OwnerTable {
         &self.registry
     }
 
-    fn reach(&self, worker: &Worker, waiting: &Waiting, target: u32) -> Option<Reach> {
+    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
         let hash = waiting.name.hash() as u32;
         self.with(worker, hash, |lines| {
             let line = lines.get(&waiting.name)?;
@@ -226,7 +226,12 @@ impl<C: Chains> Graph for Staged<C> {
         })
     }
 
-    fn in_the_way(&self, worker: &Worker, waiting: &Waiting, blocker: u32) -> Option<Way> {
+    fn in_the_way(
+        &self,
+        worker: &Worker,
+        waiting: &WaitInfo,
+        blocker: u32,
+    ) -> Option<BlockingMode> {
         let hash = waiting.name.hash() as u32;
         self.with(worker, hash, |lines| {
             let line = lines.get(&waiting.name)?;
@@ -235,7 +240,7 @@ impl<C: Chains> Graph for Staged<C> {
         })
     }
 
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<Member>) -> bool {
-        self.refuse(worker, victim, Reason::Deadlock, cycle)
+    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+        self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 }

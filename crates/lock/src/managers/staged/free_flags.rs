@@ -44,16 +44,16 @@ const FULL: u64 = if cfg!(loom) {
 
 /// The flags of one segment.
 #[derive(Debug)]
-pub(crate) struct Flags {
+pub(crate) struct FreeFlags {
     leaves: [AtomicU64; WIDTH as usize],
     branch: AtomicU64,
 }
 
 /// Requests that one caller is done with, in one word.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Done(u64);
+pub(crate) struct DoneFlags(u64);
 
-impl Done {
+impl DoneFlags {
     /// Adds the request at `place` of its word.
     #[inline]
     pub(crate) fn add(&mut self, place: u32) {
@@ -61,7 +61,7 @@ impl Done {
     }
 }
 
-impl Flags {
+impl FreeFlags {
     /// No request in use.
     pub(crate) fn new() -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Flags {
     /// Clears the flags of `done` in word `leaf`, and tells whether the whole segment is clear now.
     /// One caller is told so.
     #[inline]
-    pub(crate) fn flip(&self, leaf: u32, done: Done) -> bool {
+    pub(crate) fn flip(&self, leaf: u32, done: DoneFlags) -> bool {
         flip_and_test(&self.leaves[leaf as usize], done.0)
             && flip_and_test(&self.branch, 1 << (leaf * 8)) // I1
     }
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn the_last_of_a_segment_is_told_so_and_nobody_else() {
-        let flags = Flags::new();
+        let flags = FreeFlags::new();
         flags.fill();
         assert!(flags.is_full());
         let mut told = 0;
         for request in (0..WIDTH * WIDTH).rev() {
-            let mut done = Done::default();
+            let mut done = DoneFlags::default();
             done.add(request % WIDTH);
             told += u32::from(flags.flip(request / WIDTH, done));
             assert_eq!(flags.is_clear(), told == 1);

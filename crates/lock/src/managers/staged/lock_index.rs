@@ -36,7 +36,7 @@
 //!   64 locks, so that the sleeper's turn comes soon. Nobody waits for it for good.
 //!
 //! Beyond that there is room for so many requests, and who finds none left is refused
-//! ([`Reason::Full`](crate::request::Reason::Full)).
+//! ([`RefusalReason::Full`](crate::request::Reason::Full)).
 //!
 //! # Invariants
 //!
@@ -68,10 +68,12 @@
 //! set, so its segment has not died.
 
 use super::{
-    free_flags::Done,
-    request::{FIRST_CHUNK as FIRST, Request, SEGMENT, Segment, Slab, first_of, flag_of},
+    free_flags::DoneFlags,
+    request::{
+        ChainRequest, FIRST_CHUNK as FIRST, RequestSegment, RequestSlab, SEGMENT, first_of, flag_of,
+    },
 };
-use crate::owner::owner_table::{Registry, Spare};
+use crate::owner::owner_table::{OwnerTable, ReservedRequests};
 use foxton_sync::{
     cache_line::CachePadded,
     epoch::{Domain, Guard, Stamp},
@@ -105,7 +107,7 @@ const LANES: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// When a dead segment may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum ReuseRule {
     /// When its epoch has passed.
     Epoch,
     /// When in addition every running transaction has begun since it died.
@@ -121,8 +123,8 @@ struct Lane {
 
 /// All requests of one manager.
 #[derive(Debug)]
-pub(crate) struct Index {
-    slab: Slab,
+pub(crate) struct LockIndex {
+    slab: RequestSlab,
     ring: [AtomicU32; RING],
     head: CachePadded<AtomicU64>,
     newest: CachePadded<AtomicU64>,
@@ -135,18 +137,18 @@ pub(crate) struct Index {
     died_first: AtomicU64,
     /// Segment and requests used of it, where all take from one.
     shared: CachePadded<AtomicU64>,
-    rule: Rule,
+    rule: ReuseRule,
     /// Counts dead segments: the clock of the older rule.
     moment: AtomicU64,
-    registry: Arc<Registry>,
+    registry: Arc<OwnerTable>,
     domain: OnceLock<Domain>,
 }
 
-impl Index {
+impl LockIndex {
     /// No requests yet, and room for `limit`.
-    pub(crate) fn new(rule: Rule, limit: u32, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(rule: ReuseRule, limit: u32, registry: Arc<OwnerTable>) -> Self {
         Self {
-            slab: Slab::new(limit),
+            slab: RequestSlab::new(limit),
             ring: std::array::from_fn(|_| AtomicU32::new(0)),
             head: CachePadded::new(AtomicU64::new(0)),
             newest: CachePadded::new(AtomicU64::new(0)),
@@ -163,14 +165,14 @@ impl Index {
     }
 
     #[inline]
-    pub(crate) fn request(&self, number: u32) -> &Request {
+    pub(crate) fn request(&self, number: u32) -> &ChainRequest {
         self.slab.request(number)
     }
 
     /// Whether the older rule holds, which wants to know since when transactions run.
     #[inline]
     pub(crate) fn asks_who_runs(&self) -> bool {
-        self.rule == Rule::Oldest
+        self.rule == ReuseRule::Oldest
     }
 
     /// This moment, for the older rule.
@@ -202,7 +204,7 @@ impl Index {
 
     /// A request out of those set aside for an owner; a segment more for it if there is none left.
     #[inline]
-    pub(crate) fn take(&self, worker: &Worker, spare: &mut Spare) -> Option<u32> {
+    pub(crate) fn take(&self, worker: &Worker, spare: &mut ReservedRequests) -> Option<u32> {
         if spare.next == spare.end {
             self.set_aside(worker, spare)?;
         }
@@ -212,7 +214,12 @@ impl Index {
     }
 
     /// Sees to it that `count` requests, of one segment at most, can be taken for an owner.
-    pub(crate) fn reserve(&self, worker: &Worker, spare: &mut Spare, count: u32) -> Option<()> {
+    pub(crate) fn reserve(
+        &self,
+        worker: &Worker,
+        spare: &mut ReservedRequests,
+        count: u32,
+    ) -> Option<()> {
         if spare.end - spare.next < count {
             let left = *spare;
             self.set_aside(worker, spare)?;
@@ -224,9 +231,9 @@ impl Index {
 
     #[cold]
     #[inline(never)]
-    fn set_aside(&self, worker: &Worker, spare: &mut Spare) -> Option<()> {
+    fn set_aside(&self, worker: &Worker, spare: &mut ReservedRequests) -> Option<()> {
         let first = first_of(self.take_segment(worker)?);
-        *spare = Spare {
+        *spare = ReservedRequests {
             next: first,
             end: first + SEGMENT,
         };
@@ -319,7 +326,7 @@ impl Index {
     fn is_held_up(&self) -> bool {
         // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends; and a
         // model has no plenty.
-        !cfg!(loom) && self.rule == Rule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
+        !cfg!(loom) && self.rule == ReuseRule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
     }
 
     /// About how many segments are ready.
@@ -398,8 +405,8 @@ impl Index {
 
     fn fill_from_cellars(&self, worker: &Worker) {
         let oldest = match self.rule {
-            Rule::Epoch => u64::MAX,
-            Rule::Oldest => self.oldest_running(),
+            ReuseRule::Epoch => u64::MAX,
+            ReuseRule::Oldest => self.oldest_running(),
         };
         let walker = worker.walker();
         // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
@@ -462,12 +469,12 @@ impl Index {
     }
 
     /// Collects requests that have been unlinked, or were never linked.
-    pub(crate) fn retire<'i>(&'i self, worker: &'i Worker) -> Retired<'i> {
-        Retired {
+    pub(crate) fn retire<'i>(&'i self, worker: &'i Worker) -> RetiredRequests<'i> {
+        RetiredRequests {
             index: self,
             worker,
             word: 0,
-            done: Done::default(),
+            done: DoneFlags::default(),
         }
     }
 
@@ -487,7 +494,7 @@ impl Index {
         self.push_dead(number, segment);
     }
 
-    fn push_dead(&self, number: u32, segment: &Segment) {
+    fn push_dead(&self, number: u32, segment: &RequestSegment) {
         // Relaxed: see `is_worth_advancing`. Before it can be taken, so that it never falls below 0.
         self.buried.fetch_add(1, Ordering::Relaxed);
         let stack = &self.lanes[number as usize % LANES].stack;
@@ -532,14 +539,14 @@ impl Index {
 /// Requests that one call is done with. Their flags are cleared a word at a time, the last when this
 /// is dropped.
 #[derive(Debug)]
-pub(crate) struct Retired<'i> {
-    index: &'i Index,
+pub(crate) struct RetiredRequests<'i> {
+    index: &'i LockIndex,
     worker: &'i Worker,
     word: u32,
-    done: Done,
+    done: DoneFlags,
 }
 
-impl Retired<'_> {
+impl RetiredRequests<'_> {
     /// Adds a request that cannot be found any more.
     #[inline]
     pub(crate) fn add(&mut self, request: u32) {
@@ -565,7 +572,7 @@ impl Retired<'_> {
     }
 }
 
-impl Drop for Retired<'_> {
+impl Drop for RetiredRequests<'_> {
     #[inline]
     fn drop(&mut self) {
         self.flip();

@@ -29,15 +29,15 @@
 
 use super::{
     chain::{Chains, Holder},
-    lock_index::{Index, Rule},
-    wait_queue::{Lines, Obstacle},
+    lock_index::{LockIndex, ReuseRule},
+    wait_queue::{ChainConflict, WaitQueues},
 };
 use crate::{
     deadlock::{Detector, VictimPolicy},
     escalation,
     mode::{Mode, Set},
     name::Name,
-    owner::{Owner, owner_table::Registry},
+    owner::{Owner, owner_table::OwnerTable},
     request::{Blocker, OwnerId, Reply},
 };
 use foxton_sync::{
@@ -60,9 +60,9 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 256 };
 /// A manager over chains of either form.
 pub struct Staged<C> {
     pub(super) chains: C,
-    pub(super) lines: Box<[CachePadded<Latched<Lines>>]>,
-    pub(super) index: Index,
-    pub(super) registry: Arc<Registry>,
+    pub(super) lines: Box<[CachePadded<Latched<WaitQueues>>]>,
+    pub(super) index: LockIndex,
+    pub(super) registry: Arc<OwnerTable>,
     pub(super) detector: Detector,
 }
 
@@ -85,25 +85,25 @@ impl<C: Chains> Staged<C> {
         count: usize,
         kind: Kind,
         policy: VictimPolicy,
-        rule: Rule,
+        rule: ReuseRule,
         limit: u32,
     ) -> Self {
         assert!(
             count.is_power_of_two() && count <= 1 << 31,
             "2^n chains, at most 2^31"
         );
-        let registry = Arc::new(Registry::new());
-        let line = |_| CachePadded::new(Latched::new(kind, &LINE, Lines::default()));
+        let registry = Arc::new(OwnerTable::new());
+        let line = |_| CachePadded::new(Latched::new(kind, &LINE, WaitQueues::default()));
         Self {
             chains: C::new(count),
             lines: (0..count.min(STRIPES)).map(line).collect(),
-            index: Index::new(rule, limit, registry.clone()),
+            index: LockIndex::new(rule, limit, registry.clone()),
             registry,
             detector: Detector::new(policy),
         }
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &OwnerTable {
         &self.registry
     }
 
@@ -112,7 +112,7 @@ impl<C: Chains> Staged<C> {
         &self,
         worker: &Worker,
         hash: u32,
-        body: impl FnOnce(&mut Lines) -> R,
+        body: impl FnOnce(&mut WaitQueues) -> R,
     ) -> R {
         let stripe = hash as usize & (self.lines.len() - 1);
         self.lines[stripe].with(worker, |lines| {
@@ -122,12 +122,12 @@ impl<C: Chains> Staged<C> {
     }
 
     /// What is awaited in front of one chain.
-    pub(super) fn awaited(&self, lines: &Lines, hash: u32) -> Set {
+    pub(super) fn awaited(&self, lines: &WaitQueues, hash: u32) -> Set {
         let mask = self.chains.count() as u32 - 1;
         lines.awaited(|other| (other ^ hash) & mask == 0)
     }
 
-    pub(super) fn set_awaited(&self, lines: &Lines, hash: u32) {
+    pub(super) fn set_awaited(&self, lines: &WaitQueues, hash: u32) {
         self.chains.set_awaited(hash, self.awaited(lines, hash));
     }
 
@@ -149,7 +149,7 @@ impl<C: Chains> Staged<C> {
         self.registry.record(owner.place()).id()
     }
 
-    pub(super) fn blockers(&self, found: Vec<Obstacle>) -> Vec<Blocker> {
+    pub(super) fn blockers(&self, found: Vec<ChainConflict>) -> Vec<Blocker> {
         let blocker = |(owner, mode, waiting)| {
             let owner = self.present(owner);
             self.registry.blocker(owner, mode, waiting)

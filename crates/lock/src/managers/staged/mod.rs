@@ -121,9 +121,9 @@ mod snapshot;
 /// The contract, over all of these.
 mod contract;
 
-pub use chain_stack::Stacks;
-pub use chain_tail::Tails;
+pub use chain_stack::StackChains;
+pub use chain_tail::TailChains;
 pub use manager::Staged;
 
-pub(crate) use lock_index::Rule;
+pub(crate) use lock_index::ReuseRule;
 pub(crate) use request::MOST_REQUESTS;

@@ -22,7 +22,7 @@
 //! * I2  A segment is taken anew only when all its requests have been unlinked, and whoever might
 //!   still look at one of them has unpinned since.
 
-use super::free_flags::{Flags, WIDTH};
+use super::free_flags::{FreeFlags, WIDTH};
 use crate::{
     mode::{Mode, Set},
     name::Name,
@@ -53,7 +53,7 @@ const CHUNKS: usize = (NUMBER_BITS - SEGMENT_BITS - FIRST_CHUNK.ilog2()) as usiz
 /// What a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum RequestState {
     /// Its owner holds the name.
     Active = 0,
     /// Its owner is about to find out whether it does. In the way of others as if it did.
@@ -66,7 +66,7 @@ pub(crate) enum State {
 
 /// One request.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct ChainRequest {
     name: [AtomicU64; 3],
     owner: AtomicU64,
     next: AtomicU32,
@@ -76,24 +76,24 @@ pub(crate) struct Request {
 
 // A million held locks are 40 MB of requests.
 #[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<Request>() == 40);
+const _: () = assert!(size_of::<ChainRequest>() == 40);
 
 // What is written once is read and written relaxed: its chain makes it visible to those who find it
 // there (see the page of the chain), and its segment's reuse to those who get it next.
-impl Request {
+impl ChainRequest {
     fn new() -> Self {
         Self {
             name: std::array::from_fn(|_| AtomicU64::new(0)),
             owner: AtomicU64::new(0),
             next: AtomicU32::new(0),
             mode: AtomicU8::new(0),
-            state: AtomicU8::new(State::Obsolete as u8),
+            state: AtomicU8::new(RequestState::Obsolete as u8),
         }
     }
 
     /// Makes the request somebody's (I1).
     #[inline]
-    pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: State) {
+    pub(crate) fn write(&self, name: &Name, owner: OwnerId, mode: Mode, state: RequestState) {
         for (word, value) in self.name.iter().zip(name.words()) {
             word.store(value, Ordering::Relaxed);
         }
@@ -131,17 +131,17 @@ impl Request {
 
     /// Its state; the chain says with which ordering, here and below.
     #[inline]
-    pub(crate) fn state(&self, ordering: Ordering) -> State {
+    pub(crate) fn state(&self, ordering: Ordering) -> RequestState {
         match self.state.load(ordering) {
-            0 => State::Active,
-            1 => State::Asking,
-            2 => State::Waiting,
-            _ => State::Obsolete,
+            0 => RequestState::Active,
+            1 => RequestState::Asking,
+            2 => RequestState::Waiting,
+            _ => RequestState::Obsolete,
         }
     }
 
     #[inline]
-    pub(crate) fn set_state(&self, state: State, ordering: Ordering) {
+    pub(crate) fn set_state(&self, state: RequestState, ordering: Ordering) {
         self.state.store(state as u8, ordering);
     }
 
@@ -174,8 +174,8 @@ impl Request {
 
 /// What is said of requests that are made and given back together.
 #[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) flags: Flags,
+pub(crate) struct RequestSegment {
+    pub(crate) flags: FreeFlags,
     /// The segment below, while this one lies on a stack of them.
     pub(crate) below: AtomicU32,
     /// The epoch, or the older rule's moment, at which the last of its requests was unlinked.
@@ -183,10 +183,10 @@ pub(crate) struct Segment {
     pub(crate) moment: AtomicU64,
 }
 
-impl Segment {
+impl RequestSegment {
     fn new() -> Self {
         Self {
-            flags: Flags::new(),
+            flags: FreeFlags::new(),
             below: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             moment: AtomicU64::new(0),
@@ -209,22 +209,22 @@ pub(crate) const fn flag_of(request: u32) -> (u32, u32, u32) {
 /// Segments that were made at once, and their requests, one segment's behind the other's: so a request is
 /// found by its number without its segment.
 #[derive(Debug)]
-struct Chunk {
-    segments: Box<[Segment]>,
-    requests: Box<[Request]>,
+struct SegmentChunk {
+    segments: Box<[RequestSegment]>,
+    requests: Box<[ChainRequest]>,
 }
 
 /// All segments of one manager, by number: [`FIRST_CHUNK`] and up.
 #[derive(Debug)]
-pub(crate) struct Slab {
-    chunks: [OnceLock<Chunk>; CHUNKS],
+pub(crate) struct RequestSlab {
+    chunks: [OnceLock<SegmentChunk>; CHUNKS],
     /// The number of the next segment that was never used.
     fresh: AtomicU32,
     /// The first number that no segment gets.
     end: u32,
 }
 
-impl Slab {
+impl RequestSlab {
     /// Room for `limit` requests, rounded up to whole segments.
     pub(crate) fn new(limit: u32) -> Self {
         let segments = limit.div_ceil(SEGMENT).max(1);
@@ -241,9 +241,9 @@ impl Slab {
 
     fn make(&self, chunk: usize) {
         let count = FIRST_CHUNK << chunk;
-        self.chunks[chunk].get_or_init(|| Chunk {
-            segments: (0..count).map(|_| Segment::new()).collect(),
-            requests: (0..count * SEGMENT).map(|_| Request::new()).collect(),
+        self.chunks[chunk].get_or_init(|| SegmentChunk {
+            segments: (0..count).map(|_| RequestSegment::new()).collect(),
+            requests: (0..count * SEGMENT).map(|_| ChainRequest::new()).collect(),
         });
     }
 
@@ -261,20 +261,20 @@ impl Slab {
     }
 
     #[inline]
-    fn chunk(&self, chunk: usize) -> &Chunk {
+    fn chunk(&self, chunk: usize) -> &SegmentChunk {
         self.chunks[chunk]
             .get()
             .expect("a number comes with its chunk")
     }
 
     #[inline]
-    pub(crate) fn segment(&self, number: u32) -> &Segment {
+    pub(crate) fn segment(&self, number: u32) -> &RequestSegment {
         let (chunk, index) = chunk_of(number);
         &self.chunk(chunk).segments[index]
     }
 
     #[inline]
-    pub(crate) fn request(&self, number: u32) -> &Request {
+    pub(crate) fn request(&self, number: u32) -> &ChainRequest {
         let chunk = log_of(number) - log_of(FIRST_CHUNK * SEGMENT);
         let index = number - ((FIRST_CHUNK * SEGMENT) << chunk);
         &self.chunk(chunk as usize).requests[index as usize]
@@ -291,7 +291,8 @@ impl Slab {
             .iter()
             .filter_map(OnceLock::get)
             .map(|chunk| chunk.segments.len());
-        segments.sum::<usize>() * (size_of::<Segment>() + SEGMENT as usize * size_of::<Request>())
+        segments.sum::<usize>()
+            * (size_of::<RequestSegment>() + SEGMENT as usize * size_of::<ChainRequest>())
     }
 }
 
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(chunk_of(FIRST_CHUNK), (0, 0));
         assert_eq!(chunk_of(2 * FIRST_CHUNK - 1), (0, FIRST_CHUNK as usize - 1));
         assert_eq!(chunk_of(2 * FIRST_CHUNK), (1, 0));
-        let slab = Slab::new(100 * SEGMENT - 1);
+        let slab = RequestSlab::new(100 * SEGMENT - 1);
         let numbers: Vec<u32> = std::iter::from_fn(|| slab.add()).collect();
         assert_eq!((numbers.len(), slab.used()), (100, 100));
         for number in numbers {
@@ -325,7 +326,7 @@ mod tests {
             assert_eq!(flag_of(first + 9), (number, 9 / WIDTH, 9 % WIDTH));
             assert_eq!(
                 slab.request(first + 9).state(Ordering::Relaxed),
-                State::Obsolete
+                RequestState::Obsolete
             );
         }
     }

@@ -1,8 +1,8 @@
 //! What holders and waiters there are, for people: one chain after the other, and nobody stopped.
 
-use super::{chain::Chains, manager::Staged, wait_queue::Obstacle};
+use super::{chain::Chains, manager::Staged, wait_queue::ChainConflict};
 use crate::{
-    inspect::{Entry, Queue, Snapshot},
+    inspect::{LockQueue, LockSnapshot, QueueEntry},
     name::Name,
 };
 use foxton_sync::worker::Worker;
@@ -19,8 +19,9 @@ impl<C: Chains> Staged<C> {
         worker: &Worker,
         chains: impl Iterator<Item = usize>,
         most: usize,
-    ) -> Snapshot {
-        let (mut queues, mut entries, mut left_out): (Vec<Queue>, _, _) = (Vec::new(), 0, false);
+    ) -> LockSnapshot {
+        let (mut queues, mut entries, mut left_out): (Vec<LockQueue>, _, _) =
+            (Vec::new(), 0, false);
         for at in chains.filter(|&at| !self.chains.is_empty(at)) {
             left_out = entries >= most;
             if left_out {
@@ -28,16 +29,16 @@ impl<C: Chains> Staged<C> {
             }
             let found = self.queues(worker, at);
             queues.extend(found.into_iter().map(|(name, holders, waiters)| {
-                let entry = |(owner, mode, waits): Obstacle| {
+                let entry = |(owner, mode, waits): ChainConflict| {
                     let owner = self.present(owner);
                     let record = self.registry.record(owner.place());
                     let waiting = record.waiting().filter(|_| waits);
                     let waited = waiting.filter(|waiting| waiting.id == owner);
                     let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-                    Entry::new(&self.registry, owner, mode, waited)
+                    QueueEntry::new(&self.registry, owner, mode, waited)
                 };
                 let (holders, waiters) = (holders.into_iter(), waiters.into_iter());
-                let queue = Queue {
+                let queue = LockQueue {
                     name,
                     holders: holders.map(entry).collect(),
                     waiters: waiters.map(entry).collect(),
@@ -46,7 +47,7 @@ impl<C: Chains> Staged<C> {
                 queue
             }));
         }
-        let mut snapshot = Snapshot::new(queues);
+        let mut snapshot = LockSnapshot::new(queues);
         snapshot.left_out = left_out;
         snapshot
     }
@@ -55,8 +56,8 @@ impl<C: Chains> Staged<C> {
         &self,
         worker: &Worker,
         at: usize,
-    ) -> Vec<(Name, Vec<Obstacle>, Vec<Obstacle>)> {
-        let mut queues: BTreeMap<Name, (Vec<Obstacle>, Vec<Obstacle>)> = BTreeMap::new();
+    ) -> Vec<(Name, Vec<ChainConflict>, Vec<ChainConflict>)> {
+        let mut queues: BTreeMap<Name, (Vec<ChainConflict>, Vec<ChainConflict>)> = BTreeMap::new();
         self.with(worker, at as u32, |lines| {
             self.chains.all(&self.index, at, &mut |name, holder| {
                 let holders = &mut queues.entry(*name).or_default().0;

@@ -50,9 +50,9 @@
 //!   come to it yet.
 
 use super::{
-    chain_word::{Word, change},
-    lock_index::{Index, Retired},
-    request::State,
+    chain_word::{ChainWord, change},
+    lock_index::{LockIndex, RetiredRequests},
+    request::RequestState,
 };
 use crate::mode::Set;
 use foxton_sync::shim::{AtomicU64, Ordering, thread};
@@ -65,12 +65,12 @@ const MOST_DEAD: u32 = 255;
 /// Ends a request that is not alone in its chain, or is awaited, and tells whether somebody waits.
 #[inline(never)]
 pub(crate) fn release_among(
-    index: &Index,
+    index: &LockIndex,
     word: &AtomicU64,
     number: u32,
-    retired: &mut Retired<'_>,
+    retired: &mut RetiredRequests<'_>,
 ) -> bool {
-    let mut seen = Word(word.load(Ordering::Relaxed));
+    let mut seen = ChainWord(word.load(Ordering::Relaxed));
     while seen.top() == number && !seen.is_cleaning() {
         match take_out(index, word, seen, number, retired) {
             Ok(after) => return !after.awaited().is_empty(),
@@ -82,16 +82,16 @@ pub(crate) fn release_among(
 
 /// Ends a request that is not the newest, and tells whether somebody waits.
 fn mark_and_count(
-    index: &Index,
+    index: &LockIndex,
     word: &AtomicU64,
-    mut seen: Word,
+    mut seen: ChainWord,
     number: u32,
-    retired: &mut Retired<'_>,
+    retired: &mut RetiredRequests<'_>,
 ) -> bool {
     // From here on somebody else may take it out.
     index
         .request(number)
-        .set_state(State::Obsolete, Ordering::Release); // O5
+        .set_state(RequestState::Obsolete, Ordering::Release); // O5
     let after = loop {
         let after = seen.released();
         let exchanged = word.compare_exchange_weak(
@@ -102,7 +102,7 @@ fn mark_and_count(
         );
         match exchanged {
             Ok(_) => break after,
-            Err(now) => seen = Word(now),
+            Err(now) => seen = ChainWord(now),
         }
     };
     if after.top() == 0 {
@@ -116,12 +116,12 @@ fn mark_and_count(
 /// Takes the newest request out, which nobody has marked, and what is obsolete below it. What the word is
 /// then; or what it was instead of `seen`.
 fn take_out(
-    index: &Index,
+    index: &LockIndex,
     word: &AtomicU64,
-    seen: Word,
+    seen: ChainWord,
     number: u32,
-    retired: &mut Retired<'_>,
-) -> Result<Word, Word> {
+    retired: &mut RetiredRequests<'_>,
+) -> Result<ChainWord, ChainWord> {
     let is_last = seen.live() == 1;
     let (rest, after) = if is_last {
         (0, seen.emptied())
@@ -135,19 +135,24 @@ fn take_out(
 
 /// The exchange that takes the newest out.
 #[inline(always)]
-pub(crate) fn swing(word: &AtomicU64, seen: Word, after: Word) -> Result<(), Word> {
+pub(crate) fn swing(word: &AtomicU64, seen: ChainWord, after: ChainWord) -> Result<(), ChainWord> {
     let exchanged = word.compare_exchange(
         seen.0,
         after.0,
         Ordering::AcqRel, // O2, O3, O4
         Ordering::Relaxed,
     );
-    exchanged.map(|_| ()).map_err(Word)
+    exchanged.map(|_| ()).map_err(ChainWord)
 }
 
 /// Gives back what was taken out with the newest: it, and what is below it down to `rest`.
 #[inline(always)]
-pub(crate) fn retire_newest(index: &Index, number: u32, rest: u32, retired: &mut Retired<'_>) {
+pub(crate) fn retire_newest(
+    index: &LockIndex,
+    number: u32,
+    rest: u32,
+    retired: &mut RetiredRequests<'_>,
+) {
     // Before it is retired: then it may be another's at once.
     let next = index.request(number).next(Ordering::Relaxed);
     retired.add(number);
@@ -158,12 +163,12 @@ pub(crate) fn retire_newest(index: &Index, number: u32, rest: u32, retired: &mut
 
 /// What comes on top when the newest goes, while others are live; and the word then.
 #[inline(never)]
-fn below(index: &Index, seen: Word, newest: u32) -> (u32, Word) {
+fn below(index: &LockIndex, seen: ChainWord, newest: u32) -> (u32, ChainWord) {
     let mut rest = index.request(newest).freeze();
     let mut run = 0;
     while rest != 0 {
         let request = index.request(rest); // I5
-        let is_live = request.state(Ordering::Acquire) != State::Obsolete; // O5
+        let is_live = request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
         if is_live {
             break;
         }
@@ -176,14 +181,14 @@ fn below(index: &Index, seen: Word, newest: u32) -> (u32, Word) {
 /// Takes obsolete requests out of the middle, unless somebody does.
 #[cold]
 #[inline(never)]
-fn clean(index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
+fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>) {
     // O4
     let begun = change(word, Ordering::Acquire, |word| {
         let needed = !word.is_cleaning() && is_cluttered(word);
         needed.then(|| word.cleaning())
     });
     let Some((_, start)) = begun else {
-        if Word(word.load(Ordering::Relaxed)).dead() == MOST_DEAD {
+        if ChainWord(word.load(Ordering::Relaxed)).dead() == MOST_DEAD {
             // Who cleans has lost its processor, perhaps to us.
             thread::yield_now();
         }
@@ -195,7 +200,7 @@ fn clean(index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
     while at != 0 {
         let request = index.request(at);
         let next = request.next(Ordering::Relaxed);
-        let is_live = request.state(Ordering::Acquire) != State::Obsolete; // O5
+        let is_live = request.state(Ordering::Acquire) != RequestState::Obsolete; // O5
         if is_live {
             granted = granted.union(request.mode().set());
         }
@@ -228,18 +233,18 @@ fn clean(index: &Index, word: &AtomicU64, retired: &mut Retired<'_>) {
 
 /// Whether the dead are so many that they should go.
 #[inline]
-fn is_cluttered(word: Word) -> bool {
+fn is_cluttered(word: ChainWord) -> bool {
     word.dead() >= (TOLERATED + word.live()).min(MOST_DEAD)
 }
 
 /// Gives back what was taken out (I3): from `first` up to `end`.
 #[inline(never)]
-fn retire_until(index: &Index, first: u32, end: u32, retired: &mut Retired<'_>) {
+fn retire_until(index: &LockIndex, first: u32, end: u32, retired: &mut RetiredRequests<'_>) {
     let mut at = first;
     while at != end {
         let request = index.request(at);
         let state = request.state(Ordering::Relaxed);
-        assert_eq!(state, State::Obsolete, "I1: of what was taken out");
+        assert_eq!(state, RequestState::Obsolete, "I1: of what was taken out");
         // Before it is retired: then it may be another's at once.
         let next = request.next(Ordering::Relaxed);
         retired.add(at);

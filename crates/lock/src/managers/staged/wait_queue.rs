@@ -10,9 +10,9 @@
 //!   requests, in the order they came.
 //! * I3  `counts` says for each component how many in the line want it.
 
-use super::chain::{Asked, Holder};
+use super::chain::{Holder, NewRequest};
 use crate::{
-    deadlock::{Reach, Way},
+    deadlock::{BlockingMode, WaitEdges},
     mode::{COMPONENTS, Mode, Set},
     name::Name,
     owner::owner_table::WaitTicket,
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 
 /// Somebody in a line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiter {
+pub(crate) struct ChainWaiter {
     pub(crate) owner: OwnerId,
     pub(crate) ticket: Ticket,
     /// What it would hold if granted.
@@ -34,7 +34,7 @@ pub(crate) struct Waiter {
     pub(crate) replaces: Option<u32>,
 }
 
-impl Waiter {
+impl ChainWaiter {
     pub(crate) fn wait_ticket(&self) -> WaitTicket {
         WaitTicket {
             place: self.owner.place(),
@@ -44,14 +44,14 @@ impl Waiter {
 }
 
 /// Who stands in the way of a request: owner, mode, and whether it only waits itself.
-pub(crate) type Obstacle = (OwnerId, Mode, bool);
+pub(crate) type ChainConflict = (OwnerId, Mode, bool);
 
 /// Who waits for one name.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     name: Name,
     hash: u32,
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<ChainWaiter>,
     conversions: usize,
     counts: [u32; COMPONENTS],
     awaited: Set,
@@ -59,26 +59,31 @@ pub(crate) struct Line {
 
 /// The lines of all chains that share a latch.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Vec<Line>);
+pub(crate) struct WaitQueues(Vec<WaitQueue>);
 
-impl Lines {
-    pub(crate) fn get(&self, name: &Name) -> Option<&Line> {
+impl WaitQueues {
+    pub(crate) fn get(&self, name: &Name) -> Option<&WaitQueue> {
         self.0.iter().find(|line| line.name == *name)
     }
 
-    pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut Line> {
+    pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut WaitQueue> {
         self.0.iter_mut().find(|line| line.name == *name)
     }
 
     /// Puts a waiter at the end of its line, or behind the last conversion if it is one.
-    pub(crate) fn enqueue(&mut self, asked: &Asked, request: u32, ticket: Ticket) -> &Line {
+    pub(crate) fn enqueue(
+        &mut self,
+        asked: &NewRequest,
+        request: u32,
+        ticket: Ticket,
+    ) -> &WaitQueue {
         let at = self.0.iter().position(|line| line.name == asked.name);
         let at = at.unwrap_or_else(|| {
-            self.0.push(Line::new(asked.name, asked.hash));
+            self.0.push(WaitQueue::new(asked.name, asked.hash));
             self.0.len() - 1
         });
         let line = &mut self.0[at];
-        line.enqueue(Waiter {
+        line.enqueue(ChainWaiter {
             owner: asked.owner,
             ticket,
             mode: asked.mode,
@@ -100,17 +105,17 @@ impl Lines {
         lines.fold(Set::NONE, |all, line| all.union(line.awaited))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitQueue> {
         self.0.iter()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let waiters: usize = self.0.iter().map(|line| line.waiters.capacity()).sum();
-        self.0.capacity() * size_of::<Line>() + waiters * size_of::<Waiter>()
+        self.0.capacity() * size_of::<WaitQueue>() + waiters * size_of::<ChainWaiter>()
     }
 }
 
-impl Line {
+impl WaitQueue {
     fn new(name: Name, hash: u32) -> Self {
         Self {
             name,
@@ -130,7 +135,7 @@ impl Line {
         self.hash
     }
 
-    fn enqueue(&mut self, waiter: Waiter) {
+    fn enqueue(&mut self, waiter: ChainWaiter) {
         if waiter.replaces.is_some() {
             self.waiters.insert(self.conversions, waiter);
             self.conversions += 1;
@@ -143,7 +148,7 @@ impl Line {
         self.awaited = self.awaited.union(waiter.mode.set());
     }
 
-    pub(crate) fn leave(&mut self, position: usize) -> Waiter {
+    pub(crate) fn leave(&mut self, position: usize) -> ChainWaiter {
         let waiter = self
             .waiters
             .remove(position)
@@ -166,12 +171,12 @@ impl Line {
             .position(|waiter| waiter.wait_ticket() == wait)
     }
 
-    pub(crate) fn at(&self, position: usize) -> Option<Waiter> {
+    pub(crate) fn at(&self, position: usize) -> Option<ChainWaiter> {
         self.waiters.get(position).copied()
     }
 
     /// Waiters, first come first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Waiter> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ChainWaiter> {
         self.waiters.iter()
     }
 
@@ -211,7 +216,7 @@ impl Line {
         owner: OwnerId,
         mode: Mode,
         position: usize,
-    ) -> Vec<Obstacle> {
+    ) -> Vec<ChainConflict> {
         let mut found = obstacles(holders, owner, mode);
         let ahead = self.waiters.iter().take(position);
         let conflicting = ahead
@@ -227,27 +232,27 @@ impl Line {
         holders: &[Holder],
         wait: WaitTicket,
         blocker: u32,
-    ) -> Option<Way> {
+    ) -> Option<BlockingMode> {
         let position = self.position(wait)?;
         let waiter = self.waiters[position];
         let obstacles = self.obstacles(holders, waiter.owner, waiter.mode, position);
         let found = obstacles
             .into_iter()
             .find(|(owner, ..)| owner.place() == blocker);
-        found.map(|(_, mode, waits)| Way {
+        found.map(|(_, mode, waits)| BlockingMode {
             mode,
             holds: !waits,
         })
     }
 
     /// For whom the waiter at `position` waits, directly or through others of this line.
-    pub(crate) fn reach(&self, holders: &[Holder], position: usize, target: u32) -> Reach {
+    pub(crate) fn reach(&self, holders: &[Holder], position: usize, target: u32) -> WaitEdges {
         let start = self.waiters[position];
         let ahead = self.waiters.iter().take(position).rev();
         let granted = holders
             .iter()
             .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
-        Reach::walk(
+        WaitEdges::walk(
             (start.owner.place(), start.mode),
             ahead.map(|waiter| (waiter.wait_ticket(), waiter.mode)),
             granted,
@@ -282,8 +287,8 @@ impl Line {
 }
 
 /// The holders that stand in the way of a request of `owner` for `mode`, each owner once.
-pub(crate) fn obstacles(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<Obstacle> {
-    let mut found: Vec<Obstacle> = Vec::new();
+pub(crate) fn obstacles(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<ChainConflict> {
+    let mut found: Vec<ChainConflict> = Vec::new();
     for holder in holders {
         let place = holder.owner.place();
         let conflicts = place != owner.place() && !holder.mode.compatible(mode);

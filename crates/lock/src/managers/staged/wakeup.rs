@@ -4,19 +4,20 @@
 //! can be granted in the order in which they came (I4 of `manager`).
 
 use super::{
-    chain::{Asked, Chains, Ended, Holder, Holders},
-    lock_index::Retired,
+    chain::{Chains, Holder, Holders, NewRequest, ReleasedRequest},
+    lock_index::RetiredRequests,
     manager::{Staged, WAIT, are_in_the_way},
-    wait_queue::{Lines, Waiter},
+    wait_queue::{ChainWaiter, WaitQueues},
 };
 use crate::{
     mode::Set,
     name::Name,
     owner::{
-        Owner, Pending, lock_list,
+        Owner, PendingWait,
+        lock_list::LockEntry,
         owner_table::{GRANTED, WaitTicket, Wakes},
     },
-    request::{Member, Reason},
+    request::{CycleMember, RefusalReason},
 };
 use foxton_sync::worker::Worker;
 
@@ -30,7 +31,7 @@ impl<C: Chains> Staged<C> {
     pub(super) fn regrant<'m>(
         &'m self,
         worker: &Worker,
-        lines: &mut Lines,
+        lines: &mut WaitQueues,
         name: &Name,
         wakes: &mut Wakes<'m>,
     ) {
@@ -64,14 +65,14 @@ impl<C: Chains> Staged<C> {
     pub(super) fn grant<'m>(
         &'m self,
         worker: &Worker,
-        lines: &Lines,
+        lines: &WaitQueues,
         name: &Name,
         hash: u32,
-        waiter: &Waiter,
+        waiter: &ChainWaiter,
         holders: &mut Holders,
         wakes: &mut Wakes<'m>,
     ) {
-        let asked = Asked {
+        let asked = NewRequest {
             name: *name,
             hash,
             owner: waiter.owner,
@@ -98,11 +99,11 @@ impl<C: Chains> Staged<C> {
     pub(super) fn give_back<'m>(
         &'m self,
         worker: &Worker,
-        lock: &lock_list::Entry,
-        retired: &mut Retired<'_>,
+        lock: &LockEntry,
+        retired: &mut RetiredRequests<'_>,
         wakes: &mut Wakes<'m>,
     ) {
-        let ended = Ended {
+        let ended = ReleasedRequest {
             hash: lock.hash,
             request: lock.slot,
             mode: lock.mode,
@@ -117,7 +118,7 @@ impl<C: Chains> Staged<C> {
     pub(super) fn regrant_after<'m>(
         &'m self,
         worker: &Worker,
-        lock: &lock_list::Entry,
+        lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
         self.with(worker, lock.hash, |lines| {
@@ -130,8 +131,8 @@ impl<C: Chains> Staged<C> {
         &self,
         worker: &Worker,
         wait: WaitTicket,
-        reason: Reason,
-        cycle: Vec<Member>,
+        reason: RefusalReason,
+        cycle: Vec<CycleMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
         let Some(waiting) = self.registry.waiting(wait) else {
@@ -169,10 +170,10 @@ impl<C: Chains> Staged<C> {
     pub(super) fn leave_line<'m>(
         &'m self,
         worker: &Worker,
-        lines: &mut Lines,
-        waiter: &Waiter,
+        lines: &mut WaitQueues,
+        waiter: &ChainWaiter,
         name: &Name,
-        retired: &mut Retired<'_>,
+        retired: &mut RetiredRequests<'_>,
         wakes: &mut Wakes<'m>,
     ) {
         let hash = name.hash() as u32;
@@ -184,9 +185,15 @@ impl<C: Chains> Staged<C> {
     }
 
     /// Gives a conversion back that was granted after its owner had lost interest.
-    pub(super) fn revert(&self, worker: &Worker, owner: &mut Owner, pending: &Pending, at: usize) {
+    pub(super) fn revert(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+        pending: &PendingWait,
+        at: usize,
+    ) {
         let former = owner.held.at(at).mode;
-        let asked = Asked {
+        let asked = NewRequest {
             name: pending.name,
             hash: pending.hash,
             owner: owner.id(),

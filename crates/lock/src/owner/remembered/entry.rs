@@ -3,7 +3,7 @@
 
 use crate::{
     mode::{Mode, Set},
-    name::{Block, Name},
+    name::{KeyBlock, Name},
 };
 use foxton_sync::shim::{AtomicU64, Ordering};
 
@@ -13,16 +13,16 @@ pub(super) const ORIGIN: u64 = (1 << MODE_SHIFT) - 1;
 
 #[derive(Default)]
 #[repr(align(32))]
-pub(super) struct Entry([AtomicU64; 4]);
+pub(super) struct RememberedEntry([AtomicU64; 4]);
 
 /// The bits of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Bits {
+pub(crate) struct BlockBits {
     pub(crate) keys: u64,
     pub(crate) gaps: u64,
 }
 
-impl Bits {
+impl BlockBits {
     /// The key at `at` in `mode`, which is weak.
     #[inline(always)]
     pub(crate) fn one(at: u32, mode: Mode) -> Self {
@@ -73,7 +73,7 @@ impl Bits {
     }
 }
 
-impl Entry {
+impl RememberedEntry {
     #[inline(always)]
     pub(super) fn write_lock(&self, name: Name, hash: u32, mode: Mode) {
         let [head, tail, origin] = name.words();
@@ -81,7 +81,7 @@ impl Entry {
     }
 
     #[inline(always)]
-    pub(super) fn write_block(&self, block: Block, bits: Bits) {
+    pub(super) fn write_block(&self, block: KeyBlock, bits: BlockBits) {
         self.write([block.base, bits.keys, block.origin, bits.gaps]);
     }
 
@@ -119,9 +119,9 @@ impl Entry {
 
     /// The block that stands here, if one does: a block has no mode, and what is dead not even an origin.
     #[inline(always)]
-    pub(super) fn block(&self) -> Option<(Block, Bits)> {
+    pub(super) fn block(&self) -> Option<(KeyBlock, BlockBits)> {
         let third = self.third();
-        let block = Block {
+        let block = KeyBlock {
             base: self.0[0].load(Ordering::Relaxed),
             origin: third,
         };
@@ -130,7 +130,7 @@ impl Entry {
 
     /// Whether this is the entry of `block`.
     #[inline(always)]
-    pub(super) fn is_block(&self, block: Block) -> bool {
+    pub(super) fn is_block(&self, block: KeyBlock) -> bool {
         self.0[0].load(Ordering::Relaxed) == block.base && self.third() == block.origin
     }
 
@@ -144,15 +144,15 @@ impl Entry {
     }
 
     #[inline(always)]
-    pub(super) fn bits(&self) -> Bits {
-        Bits {
+    pub(super) fn bits(&self) -> BlockBits {
+        BlockBits {
             keys: self.0[1].load(Ordering::Relaxed),
             gaps: self.0[3].load(Ordering::Relaxed),
         }
     }
 
     #[inline(always)]
-    pub(super) fn set_bits(&self, bits: Bits) {
+    pub(super) fn set_bits(&self, bits: BlockBits) {
         // Relaxed: the fence after it, or the latch, is what a revoker goes by.
         self.0[1].store(bits.keys, Ordering::Relaxed);
         self.0[3].store(bits.gaps, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl Entry {
 
     /// Sets `fresh`, bits of the key at `at`, if this is the block of `mark` and none of the key is set.
     #[inline(always)]
-    pub(super) fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+    pub(super) fn extend(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
         let bits = self.bits();
         let extends = self.is_block(mark.block) && bits.all() >> at & 1 == 0;
         if extends {
@@ -171,16 +171,16 @@ impl Entry {
 
     /// Shares the key whose bit is `bit`, unless its gap is held.
     #[inline(always)]
-    pub(super) fn share(&self, bit: u64) -> Option<Shared> {
-        let Bits { keys, gaps } = self.bits();
+    pub(super) fn share(&self, bit: u64) -> Option<ShareResult> {
+        let BlockBits { keys, gaps } = self.bits();
         if keys & bit != 0 {
-            return Some(Shared::Already);
+            return Some(ShareResult::Already);
         }
         // I5
         (gaps & bit == 0).then(|| {
             // Relaxed: as in `set_bits`.
             self.0[1].store(keys | bit, Ordering::Relaxed);
-            Shared::Now
+            ShareResult::Now
         })
     }
 
@@ -207,7 +207,7 @@ pub(super) fn mode_bits(mode: Mode) -> u64 {
 
 /// A key of a block that is there already is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shared {
+pub(crate) enum ShareResult {
     /// From now on.
     Now,
     /// It was before.
@@ -216,16 +216,16 @@ pub(crate) enum Shared {
 
 /// A block for whoever sets bit after bit: where it stands, and what stands there.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct BlockPosition {
     pub(crate) index: u32,
-    pub(crate) block: Block,
+    pub(crate) block: KeyBlock,
 }
 
-impl Mark {
+impl BlockPosition {
     /// No block: no name has this origin.
     pub(crate) const NONE: Self = Self {
         index: 0,
-        block: Block {
+        block: KeyBlock {
             base: 0,
             origin: u64::MAX,
         },

@@ -40,16 +40,16 @@ mod entry;
 
 use crate::{
     mode::Mode,
-    name::{Block, Name},
+    name::{KeyBlock, Name},
 };
-use entry::{Entry, ORIGIN, TAG_SHIFT, mode_bits, third};
+use entry::{ORIGIN, RememberedEntry, TAG_SHIFT, mode_bits, third};
 use foxton_sync::{
     cache_line::CachePadded,
     shim::{AtomicBool, AtomicU32, Mutex, Ordering, lock},
 };
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
-pub(crate) use entry::{Bits, Mark, Shared};
+pub(crate) use entry::{BlockBits, BlockPosition, ShareResult};
 
 /// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
 /// before.
@@ -63,22 +63,22 @@ pub(crate) const FIRST: usize = match () {
 const CHUNKS: usize = 24;
 
 /// What was converted: in which slot each name is real, and in which mode.
-pub(crate) type Converted = HashMap<Name, (u32, Mode)>;
+pub(crate) type ConvertedLocks = HashMap<Name, (u32, Mode)>;
 
 /// The remembered locks of one owner.
-pub(crate) struct Remembered {
-    first: [Entry; FIRST],
+pub(crate) struct RememberedLocks {
+    first: [RememberedEntry; FIRST],
     count: AtomicU32,
     /// Whether an entry may have been converted.
     touched: AtomicBool,
-    more: [OnceLock<Box<[Entry]>>; CHUNKS],
-    converted: CachePadded<Mutex<Converted>>,
+    more: [OnceLock<Box<[RememberedEntry]>>; CHUNKS],
+    converted: CachePadded<Mutex<ConvertedLocks>>,
 }
 
-impl Default for Remembered {
+impl Default for RememberedLocks {
     fn default() -> Self {
         Self {
-            first: std::array::from_fn(|_| Entry::default()),
+            first: std::array::from_fn(|_| RememberedEntry::default()),
             count: AtomicU32::new(0),
             touched: AtomicBool::new(false),
             more: std::array::from_fn(|_| OnceLock::new()),
@@ -87,7 +87,7 @@ impl Default for Remembered {
     }
 }
 
-impl fmt::Debug for Remembered {
+impl fmt::Debug for RememberedLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remembered")
             .field("count", &self.len())
@@ -96,7 +96,7 @@ impl fmt::Debug for Remembered {
 }
 
 /// What the owner does without asking anybody.
-impl Remembered {
+impl RememberedLocks {
     /// Entries, dead ones included, as the owner knows it; a hint for everybody else.
     #[inline(always)]
     pub(crate) fn len(&self) -> u32 {
@@ -110,7 +110,7 @@ impl Remembered {
 
     /// Adds a block, if it comes to stand among the [`FIRST`] entries.
     #[inline(always)]
-    pub(crate) fn append_at_once(&self, block: Block, bits: Bits) -> bool {
+    pub(crate) fn append_at_once(&self, block: KeyBlock, bits: BlockBits) -> bool {
         let index = self.len();
         let entry = self.first.get(index as usize);
         if let Some(entry) = entry {
@@ -135,7 +135,7 @@ impl Remembered {
     /// Shares the key whose bit is `bit` in the latest entry, if that is the one of `block`, among the
     /// [`FIRST`], and the key's gap is not held.
     #[inline(always)]
-    pub(crate) fn share_in_latest(&self, block: Block, bit: u64) -> Option<Shared> {
+    pub(crate) fn share_in_latest(&self, block: KeyBlock, bit: u64) -> Option<ShareResult> {
         let index = self.len().wrapping_sub(1);
         let entry = self.first.get(index as usize)?;
         let found = entry.is_block(block);
@@ -148,12 +148,12 @@ impl Remembered {
     }
 
     /// Adds a block and returns its index.
-    pub(crate) fn append_block(&self, block: Block, bits: Bits) -> u32 {
+    pub(crate) fn append_block(&self, block: KeyBlock, bits: BlockBits) -> u32 {
         self.add(|entry| entry.write_block(block, bits))
     }
 
     #[inline]
-    fn add(&self, write: impl FnOnce(&Entry)) -> u32 {
+    fn add(&self, write: impl FnOnce(&RememberedEntry)) -> u32 {
         let index = self.len();
         write(self.entry(index));
         self.count.store(index + 1, Ordering::Release); // O1
@@ -163,7 +163,7 @@ impl Remembered {
     /// Sets bits of the key at `at`, none of which was set, in a block that is still there. `false`:
     /// nothing was done.
     #[inline(always)]
-    pub(crate) fn extend(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+    pub(crate) fn extend(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
         let Some(entry) = self.first.get(mark.index as usize) else {
             return self.extend_further(mark, at, fresh);
         };
@@ -171,13 +171,13 @@ impl Remembered {
     }
 
     #[inline(never)]
-    fn extend_further(&self, mark: Mark, at: u32, fresh: Bits) -> bool {
+    fn extend_further(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
         mark.index < self.len() && self.entry(mark.index).extend(mark, at, fresh)
     }
 
     /// Sets those of `bits` that are not set in the block at `index`, if for none of its keys only one
     /// was set that would not do. Returns what was set.
-    pub(crate) fn extend_all(&self, index: u32, bits: Bits) -> Option<Bits> {
+    pub(crate) fn extend_all(&self, index: u32, bits: BlockBits) -> Option<BlockBits> {
         let entry = self.entry(index);
         let former = entry.bits();
         let fresh = bits.only(!former.all());
@@ -191,13 +191,13 @@ impl Remembered {
 
     /// The bits of the block at `index`, as its owner knows them.
     #[inline(always)]
-    pub(crate) fn bits(&self, index: u32) -> Bits {
+    pub(crate) fn bits(&self, index: u32) -> BlockBits {
         self.entry(index).bits()
     }
 
     /// Whether the entry at `index` is that of `block`.
     #[inline(always)]
-    pub(crate) fn is_block(&self, index: u32, block: Block) -> bool {
+    pub(crate) fn is_block(&self, index: u32, block: KeyBlock) -> bool {
         self.entry(index).is_block(block)
     }
 
@@ -241,14 +241,15 @@ impl Remembered {
     }
 
     #[inline(never)]
-    fn further(&self, index: u32) -> &Entry {
+    fn further(&self, index: u32) -> &RememberedEntry {
         let (chunk, at) = chunk_of(index);
         let size = FIRST << chunk;
-        &self.more[chunk - 1].get_or_init(|| (0..size).map(|_| Entry::default()).collect())[at]
+        &self.more[chunk - 1]
+            .get_or_init(|| (0..size).map(|_| RememberedEntry::default()).collect())[at]
     }
 
     #[inline(always)]
-    fn entry(&self, index: u32) -> &Entry {
+    fn entry(&self, index: u32) -> &RememberedEntry {
         match self.first.get(index as usize) {
             Some(entry) => entry,
             None => self.further(index),
@@ -257,7 +258,7 @@ impl Remembered {
 }
 
 /// What happens under the latch.
-impl Remembered {
+impl RememberedLocks {
     /// Takes `name`, which stands at `index`, out of the list. If it was converted, it is a real lock in
     /// the slot returned.
     pub(crate) fn take(&self, index: u32, name: Name) -> Option<u32> {
@@ -271,7 +272,7 @@ impl Remembered {
     }
 
     /// Under the latch: the block at `index` has these bits, or is no more.
-    fn set_bits(&self, index: u32, bits: Bits) {
+    fn set_bits(&self, index: u32, bits: BlockBits) {
         self.entry(index).set_bits(bits);
         if bits.all() == 0 {
             self.kill(index);
@@ -305,7 +306,7 @@ impl Remembered {
         }
         match (entry.block(), name.block()) {
             (Some((_, former)), Some((_, at))) => {
-                entry.set_bits(former.union(Bits::one(at, mode)));
+                entry.set_bits(former.union(BlockBits::one(at, mode)));
                 let allowed = allowed();
                 if !allowed {
                     entry.set_bits(former);
@@ -331,7 +332,7 @@ impl Remembered {
 
     /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither bit of
     /// the key was set before, was converted. What was not is cleared.
-    pub(crate) fn keep(&self, index: u32, fresh: Bits) -> bool {
+    pub(crate) fn keep(&self, index: u32, fresh: BlockBits) -> bool {
         let converted = lock(&self.converted);
         let Some((block, mut bits)) = self.entry(index).block() else {
             return false;
@@ -343,7 +344,7 @@ impl Remembered {
                 all = false;
                 bits = bits.without(at);
                 // A revoker may have come between the two words.
-                bits = real.map_or(bits, |mode| bits.union(Bits::one(at, mode)));
+                bits = real.map_or(bits, |mode| bits.union(BlockBits::one(at, mode)));
             }
         }
         self.set_bits(index, bits);
@@ -363,7 +364,7 @@ impl Remembered {
     }
 
     /// All that was converted; after [`forget`](Self::forget). From now on nothing is touched.
-    pub(crate) fn collect(&self) -> Converted {
+    pub(crate) fn collect(&self) -> ConvertedLocks {
         let mut converted = lock(&self.converted);
         self.touched.store(false, Ordering::Relaxed);
         std::mem::take(&mut *converted)
@@ -439,13 +440,13 @@ mod tests {
         Name::key(7, &bytes, &KeyHasher::new(1))
     }
 
-    fn append(list: &Remembered, number: u64) -> u32 {
+    fn append(list: &RememberedLocks, number: u64) -> u32 {
         list.append(name(number), name(number).hash() as u32, Mode::S)
     }
 
     #[test]
     fn what_was_appended_is_read_again() {
-        let list = Remembered::default();
+        let list = RememberedLocks::default();
         for number in 0..1000 {
             assert_eq!(append(&list, number), number as u32);
         }
@@ -457,7 +458,7 @@ mod tests {
 
     #[test]
     fn an_entry_in_the_middle_is_dead_until_those_behind_it_go() {
-        let list = Remembered::default();
+        let list = RememberedLocks::default();
         for number in 0..3 {
             append(&list, number);
         }
@@ -476,11 +477,11 @@ mod tests {
 
     #[test]
     fn a_block_is_there_until_its_last_key_goes() {
-        let list = Remembered::default();
+        let list = RememberedLocks::default();
         let key = |number: u64| Name::key(7, &number.to_be_bytes(), &KeyHasher::new(1));
         let (block, at) = key(70).block().expect("a short key");
-        let index = list.append_block(block, Bits::one(at, Mode::S));
-        list.extend_all(index, Bits::one(at + 1, Mode::S));
+        let index = list.append_block(block, BlockBits::one(at, Mode::S));
+        list.extend_all(index, BlockBits::one(at + 1, Mode::S));
         assert_eq!(
             list.entries(|| ()).1,
             [(key(70), Mode::S), (key(71), Mode::S)]
@@ -493,12 +494,12 @@ mod tests {
 
     #[test]
     fn what_is_converted_is_shown_once_and_collected() {
-        let list = Remembered::default();
+        let list = RememberedLocks::default();
         for number in 0..100 {
             append(&list, number);
         }
         let wanted = name(70).hash() as u32;
-        let convert = |list: &Remembered, slot| {
+        let convert = |list: &RememberedLocks, slot| {
             let mut shown = 0;
             list.revoke(wanted, u32::MAX, |shown_name, _| {
                 shown += u32::from(shown_name == name(70));

@@ -1,6 +1,6 @@
 //! Grants that are lent: a waiter that has not seen its own yet is passed by who asks before it wakes.
 
-use super::{Head, Waiter};
+use super::{HeadWaiter, LockHead};
 use crate::{
     mode::{Mode, Set},
     owner::owner_table::WaitTicket,
@@ -14,21 +14,21 @@ pub(crate) type Millis = u32;
 
 /// When a request comes, and for how long who sleeps may be passed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passing {
+pub(crate) struct BargingAttempt {
     pub(crate) now: Millis,
     pub(crate) at_most: Millis,
 }
 
-impl Passing {
+impl BargingAttempt {
     /// Whether `asleep` may be passed once more.
-    fn may_pass(self, asleep: &Waiter) -> bool {
+    fn may_pass(self, asleep: &HeadWaiter) -> bool {
         let since = self.now.wrapping_sub(asleep.passed_since);
         let in_time = self.at_most == Millis::MAX || since <= self.at_most;
         asleep.overtaken == 0 || (asleep.overtaken < PASSED_ASLEEP && in_time)
     }
 }
 
-impl Head {
+impl LockHead {
     /// Grants a new request in the place of the one that was granted last, if that one asks for no more, nobody else is
     /// in its way but who waits behind it, and `take_back` takes that grant back. Who had it is the first in the
     /// line again.
@@ -36,8 +36,8 @@ impl Head {
         &mut self,
         place: u32,
         mode: Mode,
-        passing: Passing,
-        take_back: impl FnOnce(&Waiter) -> bool,
+        passing: BargingAttempt,
+        take_back: impl FnOnce(&HeadWaiter) -> bool,
     ) -> Option<u32> {
         let line = self.line.as_ref().filter(|line| line.conversions == 0)?;
         let asleep = line
@@ -57,7 +57,7 @@ impl Head {
         self.set_granted(asleep.slot, Set::NONE);
         let line = self.line.as_mut()?;
         line.given = None;
-        line.waiters.push_front(Waiter {
+        line.waiters.push_front(HeadWaiter {
             overtaken: asleep.overtaken + 1,
             passed_since: match asleep.overtaken {
                 0 => passing.now,

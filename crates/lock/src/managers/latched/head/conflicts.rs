@@ -1,13 +1,13 @@
 //! Who stands in whose way at one name: for refusals, and for the search for deadlocks.
 
-use super::{Head, Obstacle};
+use super::{ConflictingRequest, LockHead};
 use crate::{
-    deadlock::{Reach, Way},
+    deadlock::{BlockingMode, WaitEdges},
     mode::Mode,
     owner::owner_table::WaitTicket,
 };
 
-impl Head {
+impl LockHead {
     /// Who stands in the way of a request of `place` for `mode` that stands, or would stand, at
     /// `position` in the line.
     pub(crate) fn obstacles(
@@ -15,7 +15,7 @@ impl Head {
         place: u32,
         mode: Mode,
         position: usize,
-    ) -> impl Iterator<Item = Obstacle> {
+    ) -> impl Iterator<Item = ConflictingRequest> {
         let holders = self.holders().map(|(place, mode)| (place, mode, false));
         let ahead = self
             .waiters()
@@ -39,22 +39,22 @@ impl Head {
     }
 
     /// How `blocker` stands in the way of `wait`, if it still waits.
-    pub(crate) fn in_the_way(&self, wait: WaitTicket, blocker: u32) -> Option<Way> {
+    pub(crate) fn in_the_way(&self, wait: WaitTicket, blocker: u32) -> Option<BlockingMode> {
         let position = self.position(wait)?;
         let waiter = self.waiter_at(position)?;
         let mut obstacles = self.obstacles(waiter.place, waiter.mode, position);
         let (_, mode, waits) = obstacles.find(|&(place, ..)| place == blocker)?;
-        Some(Way {
+        Some(BlockingMode {
             mode,
             holds: !waits,
         })
     }
 
     /// For whom the waiter at `position` waits, directly or through others of this line.
-    pub(crate) fn reach(&self, position: usize, target: u32) -> Reach {
+    pub(crate) fn reach(&self, position: usize, target: u32) -> WaitEdges {
         let start = self.waiter_at(position).expect("the position of a waiter");
         let ahead = self.waiters().take(position).rev();
-        Reach::walk(
+        WaitEdges::walk(
             (start.place, start.mode),
             ahead.map(|waiter| (waiter.wait(), waiter.mode)),
             self.granted,

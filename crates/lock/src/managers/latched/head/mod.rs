@@ -30,7 +30,7 @@
 mod barging;
 mod conflicts;
 
-pub(crate) use barging::{Millis, PASSED_ASLEEP, Passing};
+pub(crate) use barging::{BargingAttempt, Millis, PASSED_ASLEEP};
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
@@ -50,7 +50,7 @@ pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
 const KEPT_SLOTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
-struct Request {
+struct RequestSlot {
     /// Whose; for a free slot, the next free one.
     place: u32,
     /// What it holds; empty for a new request and for a free slot.
@@ -58,7 +58,7 @@ struct Request {
     used: bool,
 }
 
-impl Request {
+impl RequestSlot {
     fn free(next: u32) -> Self {
         Self {
             place: next,
@@ -69,11 +69,11 @@ impl Request {
 }
 
 // Two requests need no more than the pointer and length of those that do not fit.
-const _: () = assert!(size_of::<Request>() == 8);
+const _: () = assert!(size_of::<RequestSlot>() == 8);
 
 /// Somebody in the line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiter {
+pub(crate) struct HeadWaiter {
     pub(crate) place: u32,
     pub(crate) slot: u32,
     pub(crate) ticket: Ticket,
@@ -89,7 +89,7 @@ pub(crate) struct Waiter {
     passed_since: Millis,
 }
 
-impl Waiter {
+impl HeadWaiter {
     pub(crate) fn wait(&self) -> WaitTicket {
         let Self { place, ticket, .. } = *self;
         WaitTicket { place, ticket }
@@ -104,15 +104,15 @@ impl Waiter {
 /// Who waits, first come first.
 #[derive(Debug, Default)]
 #[cfg_attr(test, derive(Clone))]
-struct Line {
-    waiters: VecDeque<Waiter>,
+struct HeadQueue {
+    waiters: VecDeque<HeadWaiter>,
     conversions: usize,
     counts: [u32; COMPONENTS],
     /// Who was granted last, and may not know it yet (I6).
-    given: Option<Waiter>,
+    given: Option<HeadWaiter>,
 }
 
-impl Line {
+impl HeadQueue {
     /// Puts the new request at `from` before those of less weight that may be overtaken, and says whether it moved.
     fn put_forward(&mut self, from: usize) -> bool {
         let waiter = self.waiters[from];
@@ -134,23 +134,23 @@ impl Line {
 /// One name with its requests.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(crate) struct Head {
+pub(crate) struct LockHead {
     name: Name,
     counts: [u32; COMPONENTS],
-    requests: SmallVec<[Request; 2]>,
-    line: Option<Box<Line>>,
+    requests: SmallVec<[RequestSlot; 2]>,
+    line: Option<Box<HeadQueue>>,
     free: u32,
     granted: Set,
     awaited: Set,
 }
 
 // A bucket with one head and its latch fit the pair of cache lines that the processor fetches.
-const _: () = assert!(size_of::<Head>() <= 96);
+const _: () = assert!(size_of::<LockHead>() <= 96);
 
 /// Who stands in the way of a request: place, mode, and whether it only waits itself.
-pub(crate) type Obstacle = (u32, Mode, bool);
+pub(crate) type ConflictingRequest = (u32, Mode, bool);
 
-impl Head {
+impl LockHead {
     pub(crate) fn new(name: Name) -> Self {
         Self {
             name,
@@ -233,11 +233,11 @@ impl Head {
         ticket: Ticket,
         mode: Mode,
         converts: Option<u32>,
-    ) -> Waiter {
+    ) -> HeadWaiter {
         let slot = converts.unwrap_or_else(|| self.take_slot(place, Set::NONE));
         let ahead = u8::try_from(self.line_length()).unwrap_or(u8::MAX);
         let patience = OVERTAKEN_AT_MOST.max(ahead);
-        let waiter = Waiter {
+        let waiter = HeadWaiter {
             place,
             slot,
             ticket,
@@ -261,7 +261,7 @@ impl Head {
     /// Ends the granted request in `slot`. Those it kept waiting are granted by `regrant`.
     #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
-        let free = Request::free(self.free);
+        let free = RequestSlot::free(self.free);
         let request = std::mem::replace(&mut self.requests[slot as usize], free);
         self.free = slot;
         self.discount_granted(request.granted);
@@ -293,7 +293,7 @@ impl Head {
     }
 
     /// Grants all in the line who now can be, first come first (I4).
-    pub(crate) fn regrant(&mut self, mut granted: impl FnMut(Waiter)) {
+    pub(crate) fn regrant(&mut self, mut granted: impl FnMut(HeadWaiter)) {
         let mut ahead = Set::NONE;
         let mut position = 0;
         while let Some(waiter) = self.waiter_at(position) {
@@ -324,7 +324,7 @@ impl Head {
     /// order can let two in that should be apart.
     pub(crate) fn rearrange(
         &mut self,
-        weight: impl Fn(&Waiter) -> u32,
+        weight: impl Fn(&HeadWaiter) -> u32,
     ) -> SmallVec<[WaitTicket; 4]> {
         let mut moved = SmallVec::new();
         let Some(line) = self.line.as_mut() else {
@@ -364,12 +364,12 @@ impl Head {
         past_conversions && self.awaited.minus(blocked).is_empty()
     }
 
-    fn waiter_at(&self, position: usize) -> Option<Waiter> {
+    fn waiter_at(&self, position: usize) -> Option<HeadWaiter> {
         self.line.as_ref()?.waiters.get(position).copied()
     }
 
-    fn waiters(&self) -> impl DoubleEndedIterator<Item = &Waiter> + ExactSizeIterator {
-        const NONE: &VecDeque<Waiter> = &VecDeque::new();
+    fn waiters(&self) -> impl DoubleEndedIterator<Item = &HeadWaiter> + ExactSizeIterator {
+        const NONE: &VecDeque<HeadWaiter> = &VecDeque::new();
         self.line.as_ref().map_or(NONE, |line| &line.waiters).iter()
     }
 
@@ -377,7 +377,7 @@ impl Head {
         self.waiters().position(|waiter| waiter.wait() == wait)
     }
 
-    fn leave(&mut self, position: usize) -> &mut Line {
+    fn leave(&mut self, position: usize) -> &mut HeadQueue {
         let line = self.line.as_mut().expect("somebody is in the line");
         let waiter = line
             .waiters
@@ -449,7 +449,7 @@ impl Head {
 
     #[inline]
     fn take_slot(&mut self, place: u32, granted: Set) -> u32 {
-        let request = Request {
+        let request = RequestSlot {
             place,
             granted,
             used: true,
@@ -464,13 +464,13 @@ impl Head {
     }
 
     #[inline(never)]
-    fn add_slot(&mut self, request: Request) -> u32 {
+    fn add_slot(&mut self, request: RequestSlot) -> u32 {
         self.requests.push(request);
         self.requests.len() as u32 - 1
     }
 
     fn free_slot(&mut self, slot: u32) {
-        self.requests[slot as usize] = Request::free(self.free);
+        self.requests[slot as usize] = RequestSlot::free(self.free);
         self.free = slot;
     }
 
@@ -484,7 +484,7 @@ impl Head {
     }
 
     /// Waiters, first come first.
-    pub(crate) fn line(&self) -> impl Iterator<Item = Waiter> {
+    pub(crate) fn line(&self) -> impl Iterator<Item = HeadWaiter> {
         self.waiters().copied()
     }
 
@@ -505,9 +505,9 @@ impl Head {
             0
         };
         let line = self.line.as_ref().map_or(0, |line| {
-            size_of::<Line>() + line.waiters.capacity() * size_of::<Waiter>()
+            size_of::<HeadQueue>() + line.waiters.capacity() * size_of::<HeadWaiter>()
         });
-        slots * size_of::<Request>() + line
+        slots * size_of::<RequestSlot>() + line
     }
 
     /// Panics if an invariant is broken.
