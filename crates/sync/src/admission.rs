@@ -20,9 +20,9 @@
 //!
 //! # State
 //!
-//! `seats`, a count of those that are free in each lane. `line`, those who wait, in the order they came, each with a `Place`, of which a
-//! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `length`, how many they
-//! are. The word is changed under the line's mutex only. A `Claim` belongs to whom it is lent to: one
+//! `slots`, a count of those that are free in each lane. `queue`, those who wait, in the order they came, each with a `QueuedClient`, of which a
+//! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `queue_length`, how many they
+//! are. The word is changed under the line's mutex only. A `SlotClaim` belongs to whom it is lent to: one
 //! thread at a time.
 //!
 //! # Invariants
@@ -31,8 +31,8 @@
 //!   it and its lane in its claim; who leaves one hands it on or leaves it free.
 //! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
 //!   one leaves, who is last then, told under the mutex.
-//! * I3  Nobody waits for ever: who watches looks every `WATCH` whether a seat is free, whoever should have
-//!   given it to the first, and if nobody has left the line for `WATCHES` of them, the first goes in without a seat, since
+//! * I3  Nobody waits for ever: who watches looks every `WATCH_INTERVAL` whether a seat is free, whoever should have
+//!   given it to the first, and if nobody has left the line for `MAX_FRUITLESS_WATCHES` of them, the first goes in without a seat, since
 //!   those who have the seats may be waiting for something that it holds, or may not be running at all. Seats bound
 //!   how many are at work while those at work come and go; they never decide whether somebody may.
 //! * I4  When a crowd is over, whoever is in line is let in, at the latest when the one who watches looks. Who joins the
@@ -49,19 +49,19 @@
 //!
 //! # Orderings
 //!
-//! None. Free seats, `length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
+//! None. Free seats, `queue_length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
 //! locks that it takes, as it must be: a seat that was left free says nothing of who left it, and one that is handed on
 //! says no more. A word is read without the mutex, but always after the token of whoever wrote it: parking hands on what
 //! was done before the token was given (`park`), so that nobody sleeps again over a word that it has missed. All Relaxed.
 //!
 //! ```
-//! use foxton_sync::admission::{Admission, Claim};
+//! use foxton_sync::admission::{AdmissionControl, SlotClaim};
 //!
-//! let (admission, mut claim) = (Admission::new(4), Claim::default());
+//! let (admission, mut claim) = (AdmissionControl::new(4), SlotClaim::default());
 //! for _ in 0..1_000 {
-//!     admission.enter(&mut claim);
+//!     admission.acquire(&mut claim);
 //!     // Here something that takes locks, and gives them back.
-//!     admission.leave(&mut claim);
+//!     admission.release(&mut claim);
 //! }
 //! assert_eq!(admission.free(), 4);
 //! ```
@@ -78,22 +78,22 @@ mod load;
 mod queue;
 mod slots;
 
-use load::{Crowd, Own};
-use queue::{Line, Place};
-use slots::Seats;
+use load::{LoadMonitor, LocalCounts};
+use queue::{QueuedClient, SlotQueue};
+use slots::AdmissionSlots;
 
-/// Seats and the line. An admission knows no worker, so whoever calls [`Admission::enter`] or
-/// [`Admission::leave`] counts it.
+/// Seats and the line. An admission knows no worker, so whoever calls [`AdmissionControl::acquire`] or
+/// [`AdmissionControl::release`] counts it.
 ///
 /// ```
 /// use foxton_sync::{admission, worker::Workers};
 ///
 /// let worker = Workers::new().worker();
-/// worker.account().passed(&admission::SEATS);
+/// worker.account().passed(&admission::SLOTS);
 /// ```
-pub static SEATS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "admission");
+pub static SLOTS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "admission");
 
-/// How many are blocked. Whoever calls [`Admission::blocks`] or [`Admission::goes_on`] counts it.
+/// How many are blocked. Whoever calls [`AdmissionControl::block`] or [`AdmissionControl::unblock`] counts it.
 pub static BLOCKED: Site = Site::new(
     Component::Transaction,
     Pattern::Unbounded,
@@ -101,154 +101,154 @@ pub static BLOCKED: Site = Site::new(
 );
 
 /// How long a claim lasts while others wait.
-const TENURE: Duration = Duration::from_micros(500);
+const QUANTUM: Duration = Duration::from_micros(500);
 /// A look at the clock costs as much as a part of a short transaction: so many end without one at most.
-const MOST_UNSEEN: u32 = 16;
+const MAX_UNCHECKED_RELEASES: u32 = 16;
 /// Where few are blocked it lasts so many times as long.
-const LONG: u32 = 4;
+const LONG_QUANTUM_FACTOR: u32 = 4;
 /// How many turns of a loop those who are between two transactions have to come back to a seat that was found free: one or
 /// two microseconds. Who stays away for longer has other things to do, and others the seat.
-const MOMENT: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
+const GRACE_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
 /// How often it is looked for those in line.
-const WATCH: Duration = Duration::from_millis(1);
+const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
-const WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
+const MAX_FRUITLESS_WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
 /// What a place's word says.
 const WAITING: u32 = 0;
 const WATCHING: u32 = 1;
-const LET_IN: u32 = 2;
+const ADMITTED: u32 = 2;
 /// This and more: a seat of the lane whose number is the difference.
-const SEATED: u32 = 3;
+const GRANTED: u32 = 3;
 
 /// See the [module](self).
-pub struct Admission {
-    tenure: Duration,
-    watch: Duration,
-    seats: Seats,
-    length: CachePadded<AtomicUsize>,
-    line: Mutex<Line>,
+pub struct AdmissionControl {
+    quantum: Duration,
+    watch_interval: Duration,
+    slots: AdmissionSlots,
+    queue_length: CachePadded<AtomicUsize>,
+    queue: Mutex<SlotQueue>,
     /// If there are seats only while there is one.
-    crowd: Option<Crowd>,
+    monitor: Option<LoadMonitor>,
 }
 
 /// What one client of an admission has: a seat, or the right to come back to one.
 #[derive(Debug, Default)]
-pub struct Claim {
-    is_seated: bool,
+pub struct SlotClaim {
+    has_slot: bool,
     /// Of which lane its seat is, or was.
     lane: u32,
     /// Since when the tenure runs.
-    since: Option<Instant>,
+    quantum_start: Option<Instant>,
     /// How often it left its seat in this tenure while others waited, and at which of those times the clock is looked at.
-    left: u32,
-    look_at: u32,
+    releases: u32,
+    next_check: u32,
     /// What it counts by itself for the crowd.
-    own: Own,
+    counts: LocalCounts,
 }
 
-impl Claim {
-    fn begin_tenure(&mut self) {
-        self.since = Some(clock::now());
-        (self.left, self.look_at) = (0, 0);
+impl SlotClaim {
+    fn begin_quantum(&mut self) {
+        self.quantum_start = Some(clock::now());
+        (self.releases, self.next_check) = (0, 0);
     }
 
     /// Whether it has a seat now.
-    pub fn is_seated(&self) -> bool {
-        self.is_seated
+    pub fn has_slot(&self) -> bool {
+        self.has_slot
     }
 }
 
-impl std::fmt::Debug for Admission {
+impl std::fmt::Debug for AdmissionControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admission")
+        f.debug_struct("AdmissionControl")
             .field("free", &self.free())
             .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
 }
 
-impl Admission {
+impl AdmissionControl {
     /// An admission of so many seats, with the usual tenure of half a millisecond.
-    pub fn new(seats: u32) -> Admission {
-        Admission::with_tenure(seats, TENURE)
+    pub fn new(slots: u32) -> AdmissionControl {
+        AdmissionControl::with_quantum(slots, QUANTUM)
     }
 
-    /// An admission of so many seats. A claim lasts for `tenure` while others wait.
-    pub fn with_tenure(seats: u32, tenure: Duration) -> Admission {
-        Admission {
-            tenure,
-            watch: WATCH,
-            seats: Seats::new(seats),
-            length: CachePadded::new(AtomicUsize::new(0)),
-            line: Mutex::new(Line::default()),
-            crowd: None,
+    /// An admission of so many seats. A claim lasts for `quantum` while others wait.
+    pub fn with_quantum(slots: u32, quantum: Duration) -> AdmissionControl {
+        AdmissionControl {
+            quantum,
+            watch_interval: WATCH_INTERVAL,
+            slots: AdmissionSlots::new(slots),
+            queue_length: CachePadded::new(AtomicUsize::new(0)),
+            queue: Mutex::new(SlotQueue::default()),
+            monitor: None,
         }
     }
 
     /// An admission of three seats for each of `processors`, which counts only while most of those at work block
     /// each other and keep the processors busy with it, and more is committed with seats than without.
-    pub fn adaptive(processors: u32) -> Admission {
-        Admission::new(processors * 3).only_in_crowds(processors)
+    pub fn adaptive(processors: u32) -> AdmissionControl {
+        AdmissionControl::new(processors * 3).only_when_overloaded(processors)
     }
 
     /// The same, but its seats count only while there is a crowd on so many processors.
-    pub fn only_in_crowds(self, processors: u32) -> Admission {
-        Admission {
-            crowd: Some(Crowd::new(processors)),
+    pub fn only_when_overloaded(self, processors: u32) -> AdmissionControl {
+        AdmissionControl {
+            monitor: Some(LoadMonitor::new(processors)),
             ..self
         }
     }
 
     /// Begins or ends a crowd, for the model checker.
     #[cfg(loom)]
-    pub fn set_crowd(&self, is_on: bool) {
-        if let Some(crowd) = &self.crowd {
-            crowd.set(is_on);
+    pub fn set_limiting(&self, limiting: bool) {
+        if let Some(monitor) = &self.monitor {
+            monitor.set_limiting(limiting);
         }
     }
 
     /// Whether who enters needs a seat at this moment.
     #[inline]
-    pub fn is_on(&self) -> bool {
-        self.crowd.as_ref().is_none_or(Crowd::is_on)
+    pub fn is_limiting(&self) -> bool {
+        self.monitor.as_ref().is_none_or(LoadMonitor::is_limiting)
     }
 
     /// How many are blocked at this moment, where that is counted.
     pub fn blocked(&self) -> u32 {
-        self.crowd.as_ref().map_or(0, Crowd::blocked)
+        self.monitor.as_ref().map_or(0, LoadMonitor::blocked)
     }
 
     /// Someone at work goes to sleep behind another's lock. It says so when it goes on, too.
-    pub fn blocks(&self) {
-        if let Some(crowd) = &self.crowd {
-            crowd.blocks();
+    pub fn block(&self) {
+        if let Some(monitor) = &self.monitor {
+            monitor.block();
         }
     }
 
     /// Someone at work has committed. Says how often that passed what all share: seldom, for a few commits are counted
     /// at a time, and only while seats count or are tried.
     #[inline]
-    pub fn commits(&self, claim: &mut Claim) -> u64 {
-        let crowd = self.crowd.as_ref();
-        crowd.map_or(0, |crowd| crowd.commits(&mut claim.own))
+    pub fn record_commit(&self, claim: &mut SlotClaim) -> u64 {
+        let monitor = self.monitor.as_ref();
+        monitor.map_or(0, |monitor| monitor.record_commit(&mut claim.counts))
     }
 
-    /// See [`blocks`](Self::blocks).
-    pub fn goes_on(&self) {
-        if let Some(crowd) = &self.crowd {
-            crowd.goes_on();
+    /// See [`blocks`](Self::block).
+    pub fn unblock(&self) {
+        if let Some(monitor) = &self.monitor {
+            monitor.unblock();
         }
     }
 
     /// Seats that nobody has at this moment.
     pub fn free(&self) -> u32 {
-        self.seats.free()
+        self.slots.free()
     }
 
     /// How many stand in line at this moment.
     pub fn waiting(&self) -> usize {
-        self.length.load(Ordering::Relaxed)
+        self.queue_length.load(Ordering::Relaxed)
     }
 
     /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3). Says how often it
@@ -258,183 +258,190 @@ impl Admission {
     ///
     /// If the claim has a seat.
     #[inline]
-    pub fn enter(&self, claim: &mut Claim) -> u64 {
-        assert!(!claim.is_seated, "entered twice");
-        if let Some(crowd) = &self.crowd {
-            if crowd.comes(&mut claim.own) {
-                crowd.is_over(self.waiting());
+    pub fn acquire(&self, claim: &mut SlotClaim) -> u64 {
+        assert!(!claim.has_slot, "a claim has one slot");
+        if let Some(monitor) = &self.monitor {
+            if monitor.arrive(&mut claim.counts) {
+                monitor.has_ended(self.waiting());
             }
-            if !crowd.is_on() {
+            if !monitor.is_limiting() {
                 return 0;
             }
         }
-        if self.comes_back(claim) {
-            claim.is_seated = true;
+        if self.reclaim(claim) {
+            claim.has_slot = true;
             return 1;
         }
-        1 + self.find_seat(claim)
+        1 + self.find_slot(claim)
     }
 
     /// Whether its seat is still free, which is its own as long as nobody has given it to those in line.
     #[inline]
-    fn comes_back(&self, claim: &Claim) -> bool {
-        claim.since.is_some() && self.seats.take_of(claim.lane)
+    fn reclaim(&self, claim: &SlotClaim) -> bool {
+        claim.quantum_start.is_some() && self.slots.take_from(claim.lane)
     }
 
     /// Takes a free seat if nobody is in line, or else stands there. Says how often it passed that.
     #[cold]
-    fn find_seat(&self, claim: &mut Claim) -> u64 {
+    fn find_slot(&self, claim: &mut SlotClaim) -> u64 {
         if self.waiting() > 0 {
-            return self.stand_in_line(claim);
+            return self.wait_in_queue(claim);
         }
-        let Some(lane) = self.seats.take() else {
-            return self.stand_in_line(claim);
+        let Some(lane) = self.slots.take_any() else {
+            return self.wait_in_queue(claim);
         };
-        claim.is_seated = true;
+        claim.has_slot = true;
         claim.lane = lane;
-        claim.begin_tenure();
+        claim.begin_quantum();
         0
     }
 
     /// Whether seats do not count any more, or will not from now on.
-    fn is_over(&self) -> bool {
-        let crowd = self.crowd.as_ref();
-        crowd.is_some_and(|crowd| crowd.is_over(self.waiting()))
+    fn has_ended(&self) -> bool {
+        let monitor = self.monitor.as_ref();
+        monitor.is_some_and(|monitor| monitor.has_ended(self.waiting()))
     }
 
     /// Whether it was seated so lately that it may keep its seat from those who wait, or if that was found a moment ago.
-    fn has_tenure(&self, claim: &mut Claim) -> bool {
-        claim.left = claim.left.saturating_add(1);
-        if claim.left < claim.look_at {
+    fn has_quantum_left(&self, claim: &mut SlotClaim) -> bool {
+        claim.releases = claim.releases.saturating_add(1);
+        if claim.releases < claim.next_check {
             return true;
         }
         // The next look is due after an eighth as many as there have been.
-        claim.look_at = claim
-            .left
-            .saturating_add((claim.left / 8).clamp(1, MOST_UNSEEN));
-        let is_long = self.crowd.as_ref().is_some_and(Crowd::is_long);
-        let tenure = self.tenure.saturating_mul(if is_long { LONG } else { 1 });
-        claim.since.is_some_and(|since| since.elapsed() < tenure)
+        claim.next_check = claim
+            .releases
+            .saturating_add((claim.releases / 8).clamp(1, MAX_UNCHECKED_RELEASES));
+        let is_long = self
+            .monitor
+            .as_ref()
+            .is_some_and(LoadMonitor::has_long_quantum);
+        let quantum = self
+            .quantum
+            .saturating_mul(if is_long { LONG_QUANTUM_FACTOR } else { 1 });
+        claim
+            .quantum_start
+            .is_some_and(|start| start.elapsed() < quantum)
     }
 
     /// Leaves the seat, and says whether the claim had one. Where others wait and the tenure is over, the
     /// first of them has it then.
     #[inline]
-    pub fn leave(&self, claim: &mut Claim) -> bool {
-        let was_seated = std::mem::take(&mut claim.is_seated);
-        if was_seated {
-            if self.waiting() > 0 && !self.has_tenure(claim) {
-                claim.since = None;
-                self.hand_on(claim.lane);
+    pub fn release(&self, claim: &mut SlotClaim) -> bool {
+        let had_slot = std::mem::take(&mut claim.has_slot);
+        if had_slot {
+            if self.waiting() > 0 && !self.has_quantum_left(claim) {
+                claim.quantum_start = None;
+                self.grant_next(claim.lane);
             } else {
-                self.seats.leave(claim.lane);
+                self.slots.release(claim.lane);
             }
         }
-        was_seated
+        had_slot
     }
 
     /// Gives a seat that was left to the next of the line.
     #[cold]
-    fn hand_on(&self, lane: u32) {
+    fn grant_next(&self, lane: u32) {
         let here = queue::processor();
-        let line = shim::lock(&self.line);
-        let index = line.nearest(here);
-        self.give(line, index, lane);
+        let queue = shim::lock(&self.queue);
+        let index = queue.nearest(here);
+        self.grant(queue, index, lane);
     }
 
     /// Gives a seat of this lane to one of the line; says whether there was one. Otherwise the seat is free.
-    fn give(&self, line: MutexGuard<'_, Line>, index: usize, lane: u32) -> bool {
-        let is_there = self.becomes(line, index, SEATED + lane);
-        if !is_there {
-            self.seats.leave(lane);
+    fn grant(&self, queue: MutexGuard<'_, SlotQueue>, index: usize, lane: u32) -> bool {
+        let granted = self.dequeue(queue, index, GRANTED + lane);
+        if !granted {
+            self.slots.release(lane);
         }
-        is_there
+        granted
     }
 
     /// Takes one out of the line, and tells it with what; says whether there was one.
-    fn becomes(&self, mut line: MutexGuard<'_, Line>, index: usize, word: u32) -> bool {
-        let told = line.take(index, word);
-        self.length.store(line.len(), Ordering::Relaxed);
-        drop(line);
-        told.inspect(|told| told.wake()).is_some()
+    fn dequeue(&self, mut queue: MutexGuard<'_, SlotQueue>, index: usize, word: u32) -> bool {
+        let client = queue.dequeue(index, word);
+        self.queue_length.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        client.inspect(|client| client.wake()).is_some()
     }
 
     /// Waits; says how often it passed the line.
     #[cold]
-    fn stand_in_line(&self, claim: &mut Claim) -> u64 {
-        let place = Place::new();
-        let joined = self.join(&place);
+    fn wait_in_queue(&self, claim: &mut SlotClaim) -> u64 {
+        let client = QueuedClient::new();
+        let joined = self.enqueue(&client);
         // How many had left the line when it looked last, and how often it looked since somebody did.
-        let (mut left, mut in_vain) = (None, 0);
+        let (mut left, mut fruitless) = (None, 0);
         let mut watches = 0_u64;
         loop {
-            match place.word.load(Ordering::Relaxed) {
-                LET_IN => break,
+            match client.word.load(Ordering::Relaxed) {
+                ADMITTED => break,
                 WAITING => thread::park(),
                 WATCHING => {
-                    thread::park_timeout(self.watch);
+                    thread::park_timeout(self.watch_interval);
                     watches += 1;
-                    if self.is_over() {
-                        self.let_in(); // I4
+                    if self.has_ended() {
+                        self.admit_all(); // I4
                     }
-                    let now = self.watch(in_vain + 1 >= WATCHES);
-                    in_vain = if left == Some(now) { in_vain + 1 } else { 0 };
+                    let now = self.check_queue(fruitless + 1 >= MAX_FRUITLESS_WATCHES);
+                    fruitless = if left == Some(now) { fruitless + 1 } else { 0 };
                     left = Some(now);
                 }
-                seated => {
-                    claim.is_seated = true;
-                    claim.lane = seated - SEATED;
+                granted => {
+                    claim.has_slot = true;
+                    claim.lane = granted - GRANTED;
                     break;
                 }
             }
         }
-        match claim.is_seated {
-            true => claim.begin_tenure(),
-            false => claim.since = None,
+        match claim.has_slot {
+            true => claim.begin_quantum(),
+            false => claim.quantum_start = None,
         }
         joined + watches
     }
 
     /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
     /// the first, perhaps to itself. Says how often it passed the line.
-    fn join(&self, place: &Arc<Place>) -> u64 {
-        let mut line = shim::lock(&self.line);
-        line.join(place);
-        self.length.store(line.len(), Ordering::Relaxed);
-        drop(line);
-        let Some(lane) = self.take_left() else {
+    fn enqueue(&self, client: &Arc<QueuedClient>) -> u64 {
+        let mut queue = shim::lock(&self.queue);
+        queue.enqueue(client);
+        self.queue_length.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
+        let Some(lane) = self.take_abandoned() else {
             return 1;
         };
-        self.give(shim::lock(&self.line), 0, lane);
+        self.grant(shim::lock(&self.queue), 0, lane);
         2
     }
 
     /// Takes a seat that is free, and still is a moment later: whoever is only between two transactions comes back in that.
-    fn take_left(&self) -> Option<u32> {
-        let left = self.seats.take_left();
-        if left.is_some() || self.seats.free() == 0 {
+    fn take_abandoned(&self) -> Option<u32> {
+        let left = self.slots.take_abandoned();
+        if left.is_some() || self.slots.free() == 0 {
             return left;
         }
-        for _ in 0..MOMENT {
+        for _ in 0..GRACE_SPINS {
             hint::spin_loop();
         }
-        self.seats.take_left()
+        self.slots.take_abandoned()
     }
 
     /// Lets everybody in, without seats.
-    fn let_in(&self) {
-        while self.becomes(shim::lock(&self.line), 0, LET_IN) {}
+    fn admit_all(&self) {
+        while self.dequeue(shim::lock(&self.queue), 0, ADMITTED) {}
     }
 
     /// The first has a seat if one was left free, or goes in without if those in line are out of patience. Says how many
     /// have left the line.
-    fn watch(&self, is_out_of_patience: bool) -> u64 {
-        let free = self.take_left();
-        let line = shim::lock(&self.line);
-        let before = line.left;
+    fn check_queue(&self, admit_first: bool) -> u64 {
+        let free = self.take_abandoned();
+        let queue = shim::lock(&self.queue);
+        let before = queue.departed;
         let left = match free {
-            Some(lane) => self.give(line, 0, lane),
-            None => is_out_of_patience && self.becomes(line, 0, LET_IN),
+            Some(lane) => self.grant(queue, 0, lane),
+            None => admit_first && self.dequeue(queue, 0, ADMITTED),
         };
         before + u64::from(left)
     }

@@ -40,7 +40,7 @@ use foxton_lock::name::KeyHasher;
 use foxton_log::device::Device;
 use foxton_log::format::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
-use foxton_sync::admission::Admission;
+use foxton_sync::admission::AdmissionControl;
 use foxton_sync::counter::Counters;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
@@ -77,7 +77,7 @@ pub(crate) struct Engine {
     pub(crate) failed: AtomicBool,
     pub(crate) early: Early,
     /// Seats for those at work, if there are not as many as there are clients.
-    pub(crate) admission: Option<Admission>,
+    pub(crate) admission: Option<AdmissionControl>,
     /// Where transactions may be idle, if anybody is to know.
     pub(crate) idlers: Idlers,
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::thread;
 
-use foxton_sync::admission as seats;
+use foxton_sync::admission::AdmissionControl;
 use foxton_sync::named_enum::Unknown as UnknownChoice;
 
 const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
@@ -45,15 +45,15 @@ pub enum Admission {
 }
 
 impl Admission {
-    pub(crate) fn open(self) -> Option<seats::Admission> {
+    pub(crate) fn open(self) -> Option<AdmissionControl> {
         match self {
             Admission::All => None,
             Admission::Adaptive => {
                 let processors = thread::available_parallelism().map_or(1, usize::from);
                 let processors = u32::try_from(processors).unwrap_or(u32::MAX / 2);
-                Some(seats::Admission::adaptive(processors))
+                Some(AdmissionControl::adaptive(processors))
             }
-            Admission::Seats(count) => Some(seats::Admission::new(count.get())),
+            Admission::Seats(count) => Some(AdmissionControl::new(count.get())),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
-use foxton_sync::admission::SEATS;
+use foxton_sync::admission::SLOTS;
 use foxton_sync::shim;
 use foxton_sync::site::{Component, Pattern, Site};
 
@@ -57,8 +57,8 @@ impl State {
     #[inline]
     pub(crate) fn enter(&mut self) {
         if let Some(admission) = &self.engine.admission {
-            let passed = admission.enter(&mut self.claim);
-            self.worker.account().passed_many(&SEATS, passed);
+            let passed = admission.acquire(&mut self.claim);
+            self.worker.account().passed_many(&SLOTS, passed);
         }
     }
 
@@ -66,8 +66,8 @@ impl State {
     #[inline]
     pub(super) fn note_commit(&mut self) {
         if let Some(admission) = &self.engine.admission {
-            let passed = admission.commits(&mut self.claim);
-            self.worker.account().passed_many(&SEATS, passed);
+            let passed = admission.record_commit(&mut self.claim);
+            self.worker.account().passed_many(&SLOTS, passed);
         }
     }
 
@@ -75,9 +75,9 @@ impl State {
     #[inline]
     pub(super) fn leave(&mut self) {
         if let Some(admission) = &self.engine.admission
-            && admission.leave(&mut self.claim)
+            && admission.release(&mut self.claim)
         {
-            self.worker.account().passed(&SEATS);
+            self.worker.account().passed(&SLOTS);
         }
     }
 

@@ -22,7 +22,7 @@ use foxton_lock::name::Name;
 use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Refusal, Reply, WaitMode};
 use foxton_log::Lsn;
-use foxton_sync::admission::Claim;
+use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::Filling;
 use foxton_sync::worker::Worker;
 
@@ -98,7 +98,7 @@ pub(crate) struct State {
     /// Ends waits of this transaction as a task.
     pub(crate) alarm: Alarm,
     /// Its seat among those at work.
-    pub(crate) claim: Claim,
+    pub(crate) claim: SlotClaim,
     /// The stretch of memory that new records come from.
     pub(crate) filling: Filling,
     /// Whose its locks are when the transaction ends.
@@ -190,7 +190,7 @@ impl State {
             statement: Statement::default(),
             read_by: Vec::new(),
             alarm: Alarm::default(),
-            claim: Claim::default(),
+            claim: SlotClaim::default(),
             filling: Filling::default(),
             tenure,
         }

@@ -188,7 +188,7 @@ impl<'a> Blocked<'a> {
     fn of(engine: &'a Engine, worker: &'a Worker) -> Self {
         if let Some(admission) = &engine.admission {
             worker.account().passed(&BLOCKED);
-            admission.blocks();
+            admission.block();
         }
         Blocked(engine, worker)
     }
@@ -198,7 +198,7 @@ impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         if let Some(admission) = &self.0.admission {
             self.1.account().passed(&BLOCKED);
-            admission.goes_on();
+            admission.unblock();
         }
     }
 }

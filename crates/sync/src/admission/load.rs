@@ -25,127 +25,131 @@
 
 use std::time::{Duration, Instant};
 
-use super::policy::{Look, Rule, Stage, Usage};
+use super::policy::{AdmissionPolicy, CpuUsage, Observation, PolicyStage};
 use crate::cache_line::CachePadded;
 use crate::shim::{self, AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// So many for each processor, blocked or there, are no crowd yet.
-const FEW: u32 = 8;
+const USUAL_PER_PROCESSOR: u32 = 8;
 /// So long a window is, at least.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Who comes looks every so many times whether the window is over.
-const TURNS: u32 = 64;
+const ARRIVALS_PER_CHECK: u32 = 64;
 /// Commits that a client counts by itself before all may see them.
-const BY_ITSELF: u32 = 16;
+const LOCAL_COMMITS: u32 = 16;
 /// After so many of all it is looked whether the trial is over: where nobody blocks, nobody else does.
-const LOOKS: u64 = 1024;
+const COMMITS_PER_CHECK: u64 = 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct LoadMonitor {
     blocked: CachePadded<AtomicU32>,
     commits: CachePadded<AtomicU64>,
     /// Who came in this window.
-    there: CachePadded<AtomicU32>,
+    arrived: CachePadded<AtomicU32>,
     /// The stage's word, and the window's number. What is read at each begin and end, and written ten times a second.
     word: CachePadded<AtomicU32>,
     processors: u32,
-    rule: Mutex<Guide>,
+    policy: Mutex<MonitorState>,
 }
 
 /// What one client counts by itself.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct LocalCounts {
     /// Commits that were not added to those of all.
     commits: u32,
     /// How often it came.
-    turns: u32,
+    arrivals: u32,
     /// The window that it was counted in last.
     window: u32,
     /// When it looked last.
-    looked: Option<Instant>,
+    last_check: Option<Instant>,
 }
 
-impl Own {
+impl LocalCounts {
     /// Whether it is time for this client to look: in a trial or a term always, else once in a window.
     #[cold]
-    fn has_to_look(&mut self, word: u32) -> bool {
+    fn must_check(&mut self, word: u32) -> bool {
         let at = crate::clock::now();
-        let is_late = |looked| at.saturating_duration_since(looked) >= WINDOW;
-        let has_to = Stage::counts(word) || self.looked.is_none_or(is_late);
-        if has_to {
-            self.looked = Some(at);
+        let is_late = |last_check| at.saturating_duration_since(last_check) >= WINDOW;
+        let must_check = PolicyStage::counts_commits(word) || self.last_check.is_none_or(is_late);
+        if must_check {
+            self.last_check = Some(at);
         }
-        has_to
+        must_check
     }
 }
 
 /// What changes under the mutex.
 #[derive(Debug, Default)]
-struct Guide {
-    rule: Rule,
+struct MonitorState {
+    policy: AdmissionPolicy,
     /// The window's number, and since when it is.
     window: u32,
     since: Option<Instant>,
     /// How many came in the one before.
-    there: u32,
+    arrived: u32,
 }
 
-impl Guide {
-    /// Ends the window if it is time to. Those who came in it are in `there`, which is none afterwards.
-    fn turn(&mut self, at: Instant, there: &AtomicU32) {
+impl MonitorState {
+    /// Ends the window if it is time to. Those who came in it are in `arrived`, which is none afterwards.
+    fn end_window(&mut self, at: Instant, arrived: &AtomicU32) {
         let since = *self.since.get_or_insert(at);
         if at.saturating_duration_since(since) >= WINDOW {
-            self.there = there.swap(0, Ordering::Relaxed);
-            self.window = (self.window + 1) & WINDOWS;
+            self.arrived = arrived.swap(0, Ordering::Relaxed);
+            self.window = (self.window + 1) & LAST_WINDOW;
             self.since = Some(at);
         }
     }
 
-    fn word(&self, stage: Stage) -> u32 {
-        let pace = if self.rule.is_long() { Stage::LONG } else { 0 };
-        stage.word() | pace | self.window << Stage::BITS
+    fn word(&self, stage: PolicyStage) -> u32 {
+        let quantum = if self.policy.few_blocked() {
+            PolicyStage::LONG_QUANTUM
+        } else {
+            0
+        };
+        stage.word() | quantum | self.window << PolicyStage::BITS
     }
 }
 
 /// Windows' numbers are from 0 to this.
-const WINDOWS: u32 = u32::MAX >> Stage::BITS;
+const LAST_WINDOW: u32 = u32::MAX >> PolicyStage::BITS;
 
-impl Crowd {
-    pub(super) fn new(processors: u32) -> Crowd {
-        Crowd {
+impl LoadMonitor {
+    pub(super) fn new(processors: u32) -> LoadMonitor {
+        LoadMonitor {
             blocked: CachePadded::new(AtomicU32::new(0)),
             commits: CachePadded::new(AtomicU64::new(0)),
-            there: CachePadded::new(AtomicU32::new(0)),
-            word: CachePadded::new(AtomicU32::new(Stage::REST)),
+            arrived: CachePadded::new(AtomicU32::new(0)),
+            word: CachePadded::new(AtomicU32::new(PolicyStage::UNLIMITED)),
             processors,
-            rule: Mutex::new(Guide::default()),
+            policy: Mutex::new(MonitorState::default()),
         }
     }
 
     /// Whether seats count.
     #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        Stage::has_seats(self.word.load(Ordering::Relaxed)) // I2
+    pub(super) fn is_limiting(&self) -> bool {
+        PolicyStage::has_slots(self.word.load(Ordering::Relaxed)) // I2
     }
 
-    /// A client comes. Says whether it is to look ([`is_over`](Self::is_over)).
+    /// A client comes. Says whether it is to look ([`has_ended`](Self::has_ended)).
     #[inline]
-    pub(super) fn comes(&self, own: &mut Own) -> bool {
+    pub(super) fn arrive(&self, counts: &mut LocalCounts) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        let window = word >> Stage::BITS;
-        if window != own.window {
-            own.window = window;
-            self.there.fetch_add(1, Ordering::Relaxed); // A count.
+        let window = word >> PolicyStage::BITS;
+        if window != counts.window {
+            counts.window = window;
+            self.arrived.fetch_add(1, Ordering::Relaxed); // A count.
         }
-        own.turns = own.turns.wrapping_add(1);
-        own.turns.is_multiple_of(TURNS) && own.has_to_look(word)
+        counts.arrivals = counts.arrivals.wrapping_add(1);
+        counts.arrivals.is_multiple_of(ARRIVALS_PER_CHECK) && counts.must_check(word)
     }
 
     /// Whether seats are kept longer than usual.
     #[inline]
-    pub(super) fn is_long(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & Stage::LONG != 0 // I2
+    pub(super) fn has_long_quantum(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & PolicyStage::LONG_QUANTUM != 0 // I2
     }
 
     /// How many are blocked.
@@ -154,235 +158,249 @@ impl Crowd {
     }
 
     /// One more is blocked.
-    pub(super) fn blocks(&self) {
+    pub(super) fn block(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
-        if self.is_crowded(blocked) || Stage::is_trial(self.word.load(Ordering::Relaxed)) {
-            self.look(0);
+        if self.is_overloaded(blocked) || PolicyStage::is_trial(self.word.load(Ordering::Relaxed)) {
+            self.evaluate(0);
         }
     }
 
     /// One goes on (I1).
-    pub(super) fn goes_on(&self) {
+    pub(super) fn unblock(&self) {
         self.blocked.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One has committed, whose commits that nobody knows of are `own`. Says how often what all share was passed.
+    /// One has committed, whose commits that nobody knows of are `counts`. Says how often what all share was passed.
     #[inline]
-    pub(super) fn commits(&self, own: &mut Own) -> u64 {
-        if !Stage::counts(self.word.load(Ordering::Relaxed)) {
+    pub(super) fn record_commit(&self, counts: &mut LocalCounts) -> u64 {
+        if !PolicyStage::counts_commits(self.word.load(Ordering::Relaxed)) {
             return 0; // I2
         }
-        own.commits += 1;
-        if own.commits < BY_ITSELF {
+        counts.commits += 1;
+        if counts.commits < LOCAL_COMMITS {
             return 0;
         }
-        let fresh = u64::from(std::mem::take(&mut own.commits));
+        let fresh = u64::from(std::mem::take(&mut counts.commits));
         // A count.
         let before = self.commits.fetch_add(fresh, Ordering::Relaxed);
-        if before / LOOKS != (before + fresh) / LOOKS {
-            self.look(0);
+        if before / COMMITS_PER_CHECK != (before + fresh) / COMMITS_PER_CHECK {
+            self.evaluate(0);
         }
         1
     }
 
     /// Looks whether it is over, or has been, while so many wait for a seat.
-    pub(super) fn is_over(&self, waiting: usize) -> bool {
-        self.look(u32::try_from(waiting).unwrap_or(u32::MAX));
-        !self.is_on()
+    pub(super) fn has_ended(&self, waiting: usize) -> bool {
+        self.evaluate(u32::try_from(waiting).unwrap_or(u32::MAX));
+        !self.is_limiting()
     }
 
-    fn is_crowded(&self, there: u32) -> bool {
-        there > FEW * self.processors
+    fn is_overloaded(&self, arrived: u32) -> bool {
+        arrived > USUAL_PER_PROCESSOR * self.processors
     }
 
     /// Goes on with the rule, if it is time to, and nobody else does.
-    fn look(&self, waiting: u32) {
+    fn evaluate(&self, waiting: u32) {
         // What depends on time is nothing for a model checker, which sets it itself.
         if cfg!(loom) {
             return;
         }
-        let Some(mut guide) = shim::try_lock(&self.rule) else {
+        let Some(mut state) = shim::try_lock(&self.policy) else {
             return;
         };
         let at = crate::clock::now();
-        if !guide.rule.is_due(at) {
+        if !state.policy.is_due(at) {
             return;
         }
         let commits = self.commits.load(Ordering::Relaxed);
-        let usage = Usage::at(at);
-        let took = crate::clock::now() - at;
-        guide.turn(at, &self.there);
+        let usage = CpuUsage::at(at);
+        let duration = crate::clock::now() - at;
+        state.end_window(at, &self.arrived);
         let blocked = self.blocked();
         let behind = blocked.saturating_add(waiting);
-        let look = Look {
+        let observation = Observation {
             usage,
-            took,
+            duration,
             commits,
-            is_crowded: self.is_crowded(behind.max(guide.there)),
-            is_blocked: self.is_crowded(blocked),
+            is_overloaded: self.is_overloaded(behind.max(state.arrived)),
+            many_blocked: self.is_overloaded(blocked),
             processors: self.processors,
         };
-        let stage = guide.rule.step(&look);
-        self.word.store(guide.word(stage), Ordering::Relaxed); // I2
+        let stage = state.policy.step(&observation);
+        self.word.store(state.word(stage), Ordering::Relaxed); // I2
     }
 
     /// Begins or ends one, whatever the rule says.
     #[cfg(any(test, loom))]
-    pub(super) fn set(&self, is_on: bool) {
-        let stage = match is_on {
-            true => Stage::Term,
-            false => Stage::Rest,
+    pub(super) fn set_limiting(&self, limiting: bool) {
+        let stage = match limiting {
+            true => PolicyStage::Limited,
+            false => PolicyStage::Unlimited,
         };
-        self.begin(stage, crate::clock::now());
+        self.force(stage, crate::clock::now());
     }
 
     /// Has seats that are kept for long.
     #[cfg(test)]
-    pub(super) fn set_long(&self) {
-        let mut guide = shim::lock(&self.rule);
-        guide.rule = Rule::at(Stage::Term, crate::clock::now()).long();
-        self.word.store(guide.word(Stage::Term), Ordering::Relaxed);
+    pub(super) fn set_few_blocked(&self) {
+        let mut state = shim::lock(&self.policy);
+        state.policy =
+            AdmissionPolicy::in_stage(PolicyStage::Limited, crate::clock::now()).with_few_blocked();
+        self.word
+            .store(state.word(PolicyStage::Limited), Ordering::Relaxed);
     }
 
     /// Is in `stage`, and has been since then.
     #[cfg(any(test, loom))]
-    fn begin(&self, stage: Stage, since: Instant) {
-        let mut guide = shim::lock(&self.rule);
-        guide.rule = Rule::at(stage, since);
-        self.word.store(guide.word(stage), Ordering::Relaxed);
+    fn force(&self, stage: PolicyStage, since: Instant) {
+        let mut state = shim::lock(&self.policy);
+        state.policy = AdmissionPolicy::in_stage(stage, since);
+        self.word.store(state.word(stage), Ordering::Relaxed);
     }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use super::super::{Admission, Claim};
+    use super::super::{AdmissionControl, SlotClaim};
     use super::*;
     use std::time::{Duration, Instant};
 
     const PROCESSORS: u32 = 2;
 
     #[test]
-    fn the_processors_are_looked_at_when_more_are_blocked_than_is_usual() {
-        let crowd = Crowd::new(PROCESSORS);
-        let has_looked = || shim::lock(&crowd.rule).rule.has_looked();
-        for _ in 0..FEW * PROCESSORS {
-            crowd.blocks();
+    fn processor_use_is_sampled_when_more_are_blocked_than_usual() {
+        let monitor = LoadMonitor::new(PROCESSORS);
+        let has_sampled = || shim::lock(&monitor.policy).policy.has_sampled();
+        for _ in 0..USUAL_PER_PROCESSOR * PROCESSORS {
+            monitor.block();
         }
-        assert!(!has_looked());
+        assert!(!has_sampled());
         // Who loses the processor while it looks leaves it to the next.
-        while !has_looked() {
-            crowd.blocks();
-            assert!(crowd.blocked() < 1_000);
+        while !has_sampled() {
+            monitor.block();
+            assert!(monitor.blocked() < 1_000);
         }
     }
 
     #[test]
-    fn who_is_blocked_is_counted_until_it_goes_on() {
-        let crowd = Crowd::new(PROCESSORS);
+    fn a_blocked_transaction_is_counted_until_it_is_unblocked() {
+        let monitor = LoadMonitor::new(PROCESSORS);
         for _ in 0..1_000 {
-            crowd.blocks();
+            monitor.block();
         }
         for _ in 0..1_000 {
-            crowd.goes_on();
+            monitor.unblock();
         }
-        assert_eq!(crowd.blocked(), 0);
+        assert_eq!(monitor.blocked(), 0);
     }
 
     #[test]
-    fn who_is_left_alone_after_a_crowd_finds_out_that_it_is_over() {
-        let admission = Admission::new(1).only_in_crowds(1);
-        admission.crowd.as_ref().unwrap().set(true);
-        let (mut claim, begun) = (Claim::default(), Instant::now());
-        while admission.is_on() {
-            admission.enter(&mut claim);
-            admission.leave(&mut claim);
+    fn the_last_client_after_an_overload_notices_its_end() {
+        let admission = AdmissionControl::new(1).only_when_overloaded(1);
+        admission.monitor.as_ref().unwrap().set_limiting(true);
+        let (mut claim, begun) = (SlotClaim::default(), Instant::now());
+        while admission.is_limiting() {
+            admission.acquire(&mut claim);
+            admission.release(&mut claim);
             assert!(begun.elapsed() < Duration::from_mins(2), "nobody looked");
         }
         assert_eq!(admission.free(), 1);
     }
 
     #[test]
-    fn a_trial_in_which_nobody_blocks_any_more_is_over_after_some_commits() {
-        let (crowd, mut own) = (Crowd::new(PROCESSORS), Own::default());
+    fn a_trial_without_blocking_ends_after_some_commits() {
+        let (monitor, mut counts) = (LoadMonitor::new(PROCESSORS), LocalCounts::default());
         let long_ago = Instant::now() - Duration::from_millis(900);
-        crowd.begin(Stage::TrialWithout, long_ago);
-        let word = || crowd.word.load(Ordering::Relaxed);
+        monitor.force(PolicyStage::TrialUnlimited, long_ago);
+        let word = || monitor.word.load(Ordering::Relaxed);
         let mut commits = 0;
-        while word() == Stage::TrialWithout.word() {
-            crowd.commits(&mut own);
+        while word() == PolicyStage::TrialUnlimited.word() {
+            monitor.record_commit(&mut counts);
             commits += 1;
         }
-        assert_eq!(word(), Stage::REST);
+        assert_eq!(word(), PolicyStage::UNLIMITED);
         // Who loses the processor while it looks leaves it to the next.
-        assert!((LOOKS..LOOKS * 100).contains(&commits), "{commits}");
+        assert!(
+            (COMMITS_PER_CHECK..COMMITS_PER_CHECK * 100).contains(&commits),
+            "{commits}"
+        );
     }
 
     #[test]
     fn commits_are_counted_during_a_trial_and_a_few_at_a_time() {
-        let (crowd, mut own) = (Crowd::new(PROCESSORS), Own::default());
-        let counted = || crowd.commits.load(Ordering::Relaxed);
-        assert_eq!((crowd.commits(&mut own), own.commits, counted()), (0, 0, 0));
-        crowd.begin(Stage::TrialWithout, Instant::now());
-        let passed: u64 = (0..BY_ITSELF * 3 + 1)
-            .map(|_| crowd.commits(&mut own))
+        let (monitor, mut counts) = (LoadMonitor::new(PROCESSORS), LocalCounts::default());
+        let counted = || monitor.commits.load(Ordering::Relaxed);
+        assert_eq!(
+            (
+                monitor.record_commit(&mut counts),
+                counts.commits,
+                counted()
+            ),
+            (0, 0, 0)
+        );
+        monitor.force(PolicyStage::TrialUnlimited, Instant::now());
+        let passed: u64 = (0..LOCAL_COMMITS * 3 + 1)
+            .map(|_| monitor.record_commit(&mut counts))
             .sum();
         assert_eq!(
-            (passed, own.commits, counted()),
-            (3, 1, u64::from(BY_ITSELF * 3))
+            (passed, counts.commits, counted()),
+            (3, 1, u64::from(LOCAL_COMMITS * 3))
         );
     }
 
     /// Ends the window that there is, and says who came in it.
-    fn end_window(crowd: &Crowd) -> u32 {
-        let window = shim::lock(&crowd.rule).window;
+    fn finish_window(monitor: &LoadMonitor) -> u32 {
+        let window = shim::lock(&monitor.policy).window;
         loop {
             std::thread::sleep(Duration::from_millis(10)); // The rule looks no more often.
-            shim::lock(&crowd.rule).since = Some(Instant::now() - WINDOW);
-            crowd.look(0);
-            let guide = shim::lock(&crowd.rule);
-            if guide.window != window {
-                return guide.there;
+            shim::lock(&monitor.policy).since = Some(Instant::now() - WINDOW);
+            monitor.evaluate(0);
+            let state = shim::lock(&monitor.policy);
+            if state.window != window {
+                return state.arrived;
             }
         }
     }
 
     #[test]
-    fn who_comes_is_counted_once_in_a_window() {
-        let crowd = Crowd::new(PROCESSORS);
-        let mut all: Vec<Own> = (0..20).map(|_| Own::default()).collect();
-        let mut come = |crowd: &Crowd, count| {
+    fn an_arriving_client_is_counted_once_per_window() {
+        let monitor = LoadMonitor::new(PROCESSORS);
+        let mut all: Vec<LocalCounts> = (0..20).map(|_| LocalCounts::default()).collect();
+        let mut arrive = |monitor: &LoadMonitor, count| {
             let clients = all.iter_mut().take(count);
-            for own in clients {
-                (0..10).for_each(|_| assert!(!crowd.comes(own), "it is not its turn"));
+            for counts in clients {
+                (0..10).for_each(|_| assert!(!monitor.arrive(counts), "it is not its turn"));
             }
         };
-        end_window(&crowd);
+        finish_window(&monitor);
         for count in [20, 7, 0, 13] {
-            come(&crowd, count);
-            assert_eq!(end_window(&crowd), u32::try_from(count).unwrap());
+            arrive(&monitor, count);
+            assert_eq!(finish_window(&monitor), u32::try_from(count).unwrap());
         }
     }
 
     #[test]
-    fn a_trial_begins_where_many_are_there_though_nobody_is_blocked() {
+    fn a_trial_begins_where_many_clients_run_though_none_is_blocked() {
         let tries = |clients: u32| {
-            let crowd = Crowd::new(1);
-            let mut all: Vec<Own> = (0..clients).map(|_| Own::default()).collect();
+            let monitor = LoadMonitor::new(1);
+            let mut all: Vec<LocalCounts> = (0..clients).map(|_| LocalCounts::default()).collect();
             let begun = Instant::now();
             // This thread keeps one processor busy, unless others have it.
-            while begun.elapsed() < Duration::from_secs(if clients > FEW { 60 } else { 1 }) {
-                for own in &mut all {
-                    if crowd.comes(own) {
-                        crowd.is_over(0);
+            while begun.elapsed()
+                < Duration::from_secs(if clients > USUAL_PER_PROCESSOR { 60 } else { 1 })
+            {
+                for counts in &mut all {
+                    if monitor.arrive(counts) {
+                        monitor.has_ended(0);
                     }
                 }
-                if Stage::counts(crowd.word.load(Ordering::Relaxed)) {
+                if PolicyStage::counts_commits(monitor.word.load(Ordering::Relaxed)) {
                     return true;
                 }
             }
             false
         };
-        assert!(!tries(FEW));
-        assert!(tries(FEW + 1));
+        assert!(!tries(USUAL_PER_PROCESSOR));
+        assert!(tries(USUAL_PER_PROCESSOR + 1));
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! * I5  Between two times that the first of the line is taken, at most `PASSES` others are.
+//! * I5  Between two times that the first of the line is taken, at most `MAX_OVERTAKES` others are.
 //!
 //! Why a place's word is Relaxed is said in [`admission`](super).
 
@@ -17,12 +17,12 @@ use super::{WAITING, WATCHING};
 use crate::shim::{Arc, AtomicU32, Ordering, thread};
 
 /// Among so many of the line one of the right processor is looked for.
-const NEAR: usize = 16;
+const NEARBY: usize = 16;
 /// How often the first may be passed for that.
-const PASSES: u32 = 16;
+const MAX_OVERTAKES: u32 = 16;
 
 /// One who waits.
-pub(super) struct Place {
+pub(super) struct QueuedClient {
     /// Written under the line's mutex only.
     pub(super) word: AtomicU32,
     thread: thread::Thread,
@@ -30,10 +30,10 @@ pub(super) struct Place {
     processor: usize,
 }
 
-impl Place {
+impl QueuedClient {
     /// A place for this thread.
-    pub(super) fn new() -> Arc<Place> {
-        Arc::new(Place {
+    pub(super) fn new() -> Arc<QueuedClient> {
+        Arc::new(QueuedClient {
             word: AtomicU32::new(WAITING),
             thread: thread::current(),
             processor: processor(),
@@ -45,7 +45,7 @@ impl Place {
         self.thread.unpark();
     }
 
-    pub(super) fn becomes(&self, word: u32) {
+    pub(super) fn set_word(&self, word: u32) {
         self.word.store(word, Ordering::Relaxed);
     }
 }
@@ -59,71 +59,73 @@ pub(super) fn processor() -> usize {
 }
 
 /// See the [module](self).
-pub(super) struct Line {
-    places: VecDeque<Arc<Place>>,
+pub(super) struct SlotQueue {
+    clients: VecDeque<Arc<QueuedClient>>,
     /// How many have left it.
-    pub(super) left: u64,
+    pub(super) departed: u64,
     /// How often the first was passed.
-    passed: u32,
-    near: usize,
+    overtaken: u32,
+    scan_length: usize,
 }
 
-impl Default for Line {
-    fn default() -> Line {
-        Line {
-            places: VecDeque::new(),
-            left: 0,
-            passed: 0,
-            near: NEAR,
+impl Default for SlotQueue {
+    fn default() -> SlotQueue {
+        SlotQueue {
+            clients: VecDeque::new(),
+            departed: 0,
+            overtaken: 0,
+            scan_length: NEARBY,
         }
     }
 }
 
-impl Line {
+impl SlotQueue {
     /// First come, first seated, whatever the processor.
     #[cfg(test)]
-    pub(super) fn strict() -> Line {
-        Line {
-            near: 1,
-            ..Line::default()
+    pub(super) fn fifo() -> SlotQueue {
+        SlotQueue {
+            scan_length: 1,
+            ..SlotQueue::default()
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.clients.len()
     }
 
     /// Puts one at the end; who comes to an empty line watches (I2).
-    pub(super) fn join(&mut self, place: &Arc<Place>) {
-        if self.places.is_empty() {
-            place.becomes(WATCHING);
+    pub(super) fn enqueue(&mut self, client: &Arc<QueuedClient>) {
+        if self.clients.is_empty() {
+            client.set_word(WATCHING);
         }
-        self.places.push_back(place.clone());
+        self.clients.push_back(client.clone());
     }
 
     /// Who is next, if a seat comes from processor `here`.
     pub(super) fn nearest(&self, here: usize) -> usize {
-        if self.passed >= PASSES {
+        if self.overtaken >= MAX_OVERTAKES {
             return 0; // I5
         }
-        let mut near = self.places.iter().take(self.near);
-        near.position(|place| place.processor == here).unwrap_or(0)
+        let mut nearby = self.clients.iter().take(self.scan_length);
+        nearby
+            .position(|client| client.processor == here)
+            .unwrap_or(0)
     }
 
     /// Takes one out of the line, and tells it with what; whoever calls this wakes it. If it watched, the last does
     /// now (I2), and is woken here: this happens once for everybody in line.
-    pub(super) fn take(&mut self, index: usize, word: u32) -> Option<Arc<Place>> {
-        let place = self.places.remove(index)?;
-        self.left += 1;
-        self.passed = if index == 0 { 0 } else { self.passed + 1 }; // I5
-        if place.word.load(Ordering::Relaxed) == WATCHING
-            && let Some(last) = self.places.back()
+    pub(super) fn dequeue(&mut self, index: usize, word: u32) -> Option<Arc<QueuedClient>> {
+        let client = self.clients.remove(index)?;
+        self.departed += 1;
+        self.overtaken = if index == 0 { 0 } else { self.overtaken + 1 }; // I5
+        if client.word.load(Ordering::Relaxed) == WATCHING
+            && let Some(last) = self.clients.back()
         {
-            last.becomes(WATCHING);
+            last.set_word(WATCHING);
             last.wake();
         }
-        place.becomes(word);
-        Some(place)
+        client.set_word(word);
+        Some(client)
     }
 }
 
@@ -131,61 +133,61 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line_of(processors: &[usize]) -> Line {
-        let mut line = Line::default();
+    fn queue_of(processors: &[usize]) -> SlotQueue {
+        let mut queue = SlotQueue::default();
         for &processor in processors {
-            line.join(&Arc::new(Place {
+            queue.enqueue(&Arc::new(QueuedClient {
                 word: AtomicU32::new(WAITING),
                 thread: thread::current(),
                 processor,
             }));
         }
-        line
+        queue
     }
 
     #[test]
     fn the_first_from_the_processor_is_next_and_otherwise_the_first() {
-        let line = line_of(&[1, 1, 0, 1, 0]);
-        assert_eq!([0, 1, 2].map(|here| line.nearest(here)), [2, 0, 0]);
+        let queue = queue_of(&[1, 1, 0, 1, 0]);
+        assert_eq!([0, 1, 2].map(|here| queue.nearest(here)), [2, 0, 0]);
     }
 
     #[test]
-    fn nobody_far_behind_is_looked_for() {
-        let mut processors = vec![1; NEAR];
+    fn only_the_nearby_part_of_the_queue_is_searched() {
+        let mut processors = vec![1; NEARBY];
         processors.push(0);
-        assert_eq!(line_of(&processors).nearest(0), 0);
+        assert_eq!(queue_of(&processors).nearest(0), 0);
         processors.remove(0);
-        assert_eq!(line_of(&processors).nearest(0), NEAR - 1);
+        assert_eq!(queue_of(&processors).nearest(0), NEARBY - 1);
     }
 
     #[test]
-    fn the_first_is_passed_so_often_and_no_more() {
-        let mut line = line_of(&[[1].as_slice(), &[0; 100]].concat());
-        for _ in 0..PASSES {
-            let index = line.nearest(0);
+    fn the_first_is_overtaken_a_bounded_number_of_times() {
+        let mut queue = queue_of(&[[1].as_slice(), &[0; 100]].concat());
+        for _ in 0..MAX_OVERTAKES {
+            let index = queue.nearest(0);
             assert_eq!(index, 1);
-            line.take(index, WATCHING).unwrap();
+            queue.dequeue(index, WATCHING).unwrap();
         }
-        assert_eq!(line.nearest(0), 0);
-        assert_eq!(line.take(0, WATCHING).unwrap().processor, 1);
+        assert_eq!(queue.nearest(0), 0);
+        assert_eq!(queue.dequeue(0, WATCHING).unwrap().processor, 1);
         // The next to be first has not been passed yet, and there is somebody behind it.
-        line.places[0] = line_of(&[1]).places.pop_front().unwrap();
-        assert_eq!(line.nearest(0), 1);
+        queue.clients[0] = queue_of(&[1]).clients.pop_front().unwrap();
+        assert_eq!(queue.nearest(0), 1);
     }
 
     #[test]
-    fn who_leaves_the_watch_gives_it_to_the_last() {
-        let mut line = line_of(&[0, 1, 1]);
-        let words = |line: &Line| -> Vec<u32> {
-            let places = line.places.iter();
-            places
-                .map(|place| place.word.load(Ordering::Relaxed))
+    fn a_departing_watcher_appoints_the_last() {
+        let mut queue = queue_of(&[0, 1, 1]);
+        let words = |queue: &SlotQueue| -> Vec<u32> {
+            let clients = queue.clients.iter();
+            clients
+                .map(|client| client.word.load(Ordering::Relaxed))
                 .collect()
         };
-        assert_eq!(words(&line), [WATCHING, WAITING, WAITING]);
-        line.take(1, super::super::SEATED).unwrap();
-        assert_eq!(words(&line), [WATCHING, WAITING]);
-        line.take(0, super::super::SEATED).unwrap();
-        assert_eq!((words(&line), line.left), (vec![WATCHING], 2));
+        assert_eq!(words(&queue), [WATCHING, WAITING, WAITING]);
+        queue.dequeue(1, super::super::GRANTED).unwrap();
+        assert_eq!(words(&queue), [WATCHING, WAITING]);
+        queue.dequeue(0, super::super::GRANTED).unwrap();
+        assert_eq!((words(&queue), queue.departed), (vec![WATCHING], 2));
     }
 }

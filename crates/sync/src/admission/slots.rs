@@ -1,7 +1,7 @@
 //! The seats themselves: which are free.
 //!
 //! A client that comes back to its seat in each of many short transactions is to find it where nobody else writes. So
-//! seats lie in *lanes*, each a cache line, one seat in each while there are no more than [`LANES`] of them.
+//! seats lie in *lanes*, each a cache line, one seat in each while there are no more than [`MAX_LANES`] of them.
 //!
 //! Between two transactions a seat is free for a moment, and whoever looked just then would have it: its client would come
 //! back in vain, and stand in line with most of its tenure before it. So a seat that is found free is marked the first time,
@@ -10,7 +10,7 @@
 //!
 //! # State
 //!
-//! A word for each lane: how many seats of it are free, and whether it was [found free](FOUND) since one was taken.
+//! A word for each lane: how many seats of it are free, and whether it was [found free](SEEN_FREE) since one was taken.
 //!
 //! # Invariants
 //!
@@ -24,30 +24,30 @@ use crate::cache_line::CachePadded;
 use crate::shim::{AtomicU32, Ordering};
 
 /// At most so many lines of memory for seats.
-const LANES: u32 = 64;
+const MAX_LANES: u32 = 64;
 
 /// A lane had a free seat when somebody looked for one, and nobody has taken it since.
-const FOUND: u32 = 1 << 31;
+const SEEN_FREE: u32 = 1 << 31;
 
 /// See the [module](self).
-pub(super) struct Seats(Box<[CachePadded<AtomicU32>]>);
+pub(super) struct AdmissionSlots(Box<[CachePadded<AtomicU32>]>);
 
-impl Seats {
+impl AdmissionSlots {
     /// So many, all free, shared out to lanes as evenly as can be.
-    pub(super) fn new(seats: u32) -> Seats {
+    pub(super) fn new(slots: u32) -> AdmissionSlots {
         // More than there can be threads; a lane's count is below the mark.
-        let seats = seats.min(FOUND - 1);
-        let lanes = seats.clamp(1, LANES);
-        let share = |lane| seats / lanes + u32::from(lane < seats % lanes);
+        let slots = slots.min(SEEN_FREE - 1);
+        let lanes = slots.clamp(1, MAX_LANES);
+        let share = |lane| slots / lanes + u32::from(lane < slots % lanes);
         let free = |lane| CachePadded::new(AtomicU32::new(share(lane)));
-        Seats((0..lanes).map(free).collect())
+        AdmissionSlots((0..lanes).map(free).collect())
     }
 
     /// How many nobody has at this moment.
     pub(super) fn free(&self) -> u32 {
         let lanes = self.0.iter();
         lanes
-            .map(|lane| lane.load(Ordering::Relaxed) & !FOUND)
+            .map(|lane| lane.load(Ordering::Relaxed) & !SEEN_FREE)
             .sum()
     }
 
@@ -57,34 +57,34 @@ impl Seats {
 
     /// A seat of this lane is free (I1).
     #[inline]
-    pub(super) fn leave(&self, lane: u32) {
+    pub(super) fn release(&self, lane: u32) {
         self.lane(lane).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes a free seat of this lane, if there is one (I1).
     #[inline]
-    pub(super) fn take_of(&self, lane: u32) -> bool {
-        let fewer = |word: u32| (word & !FOUND).checked_sub(1); // I2
+    pub(super) fn take_from(&self, lane: u32) -> bool {
+        let fewer = |word: u32| (word & !SEEN_FREE).checked_sub(1); // I2
         let lane = self.lane(lane);
         let taken = lane.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
         taken.is_ok()
     }
 
     /// Takes any free seat, and says of which lane.
-    pub(super) fn take(&self) -> Option<u32> {
-        self.free_lanes().find(|&lane| self.take_of(lane))
+    pub(super) fn take_any(&self) -> Option<u32> {
+        self.free_lanes().find(|&lane| self.take_from(lane))
     }
 
     /// Takes a seat that was found free before, and says of which lane. Marks those that are found free now.
-    pub(super) fn take_left(&self) -> Option<u32> {
+    pub(super) fn take_abandoned(&self) -> Option<u32> {
         self.free_lanes().find(|&lane| {
             let word = self.lane(lane).load(Ordering::Relaxed);
-            if word & FOUND != 0 {
-                return self.take_of(lane);
+            if word & SEEN_FREE != 0 {
+                return self.take_from(lane);
             }
             if word > 0 {
                 // If not, somebody has been there in between.
-                let (marked, relaxed) = (word | FOUND, Ordering::Relaxed);
+                let (marked, relaxed) = (word | SEEN_FREE, Ordering::Relaxed);
                 let _ = self
                     .lane(lane)
                     .compare_exchange(word, marked, relaxed, relaxed);
@@ -94,7 +94,7 @@ impl Seats {
     }
 
     fn free_lanes(&self) -> impl Iterator<Item = u32> {
-        let is_free = |lane: &u32| self.lane(*lane).load(Ordering::Relaxed) & !FOUND > 0;
+        let is_free = |lane: &u32| self.lane(*lane).load(Ordering::Relaxed) & !SEEN_FREE > 0;
         (0..self.0.len() as u32).filter(is_free)
     }
 }
@@ -104,36 +104,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_are_shared_out_and_none_is_given_twice() {
+    fn all_slots_are_distributed_and_none_is_taken_twice() {
         for count in [0, 1, 6, 64, 65, 200, u32::MAX] {
-            let seats = Seats::new(count);
-            let count = count.min(FOUND - 1);
-            assert_eq!(seats.free(), count);
-            assert!(seats.0.len() <= LANES as usize);
-            let taken: Vec<u32> = std::iter::from_fn(|| seats.take()).take(300).collect();
+            let slots = AdmissionSlots::new(count);
+            let count = count.min(SEEN_FREE - 1);
+            assert_eq!(slots.free(), count);
+            assert!(slots.0.len() <= MAX_LANES as usize);
+            let taken: Vec<u32> = std::iter::from_fn(|| slots.take_any()).take(300).collect();
             assert_eq!(taken.len(), count.min(300) as usize);
-            assert_eq!(seats.free(), count - count.min(300));
-            taken.iter().for_each(|&lane| seats.leave(lane));
-            assert_eq!(seats.free(), count);
+            assert_eq!(slots.free(), count - count.min(300));
+            taken.iter().for_each(|&lane| slots.release(lane));
+            assert_eq!(slots.free(), count);
         }
     }
 
     #[test]
-    fn a_seat_is_taken_from_a_client_that_was_not_there_between_two_looks() {
-        let seats = Seats::new(2);
-        assert!(seats.take_of(0) && seats.take_of(1));
-        assert_eq!(seats.take_left(), None, "none is free");
+    fn a_slot_is_taken_from_a_client_that_did_not_return_between_two_checks() {
+        let slots = AdmissionSlots::new(2);
+        assert!(slots.take_from(0) && slots.take_from(1));
+        assert_eq!(slots.take_abandoned(), None, "none is free");
         // Its client is between two transactions whenever it is looked.
         for _ in 0..10 {
-            seats.leave(1);
-            assert_eq!((seats.take_left(), seats.free()), (None, 1));
-            assert!(seats.take_of(1));
+            slots.release(1);
+            assert_eq!((slots.take_abandoned(), slots.free()), (None, 1));
+            assert!(slots.take_from(1));
         }
-        seats.leave(1);
-        assert_eq!(seats.take_left(), None);
-        assert_eq!((seats.take_left(), seats.free()), (Some(1), 0));
+        slots.release(1);
+        assert_eq!(slots.take_abandoned(), None);
+        assert_eq!((slots.take_abandoned(), slots.free()), (Some(1), 0));
         // Whoever has it now gets its chance, too.
-        seats.leave(1);
-        assert_eq!((seats.take_left(), seats.take()), (None, Some(1)));
+        slots.release(1);
+        assert_eq!((slots.take_abandoned(), slots.take_any()), (None, Some(1)));
     }
 }

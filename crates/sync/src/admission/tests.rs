@@ -5,33 +5,33 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self as threads, JoinHandle};
 
 /// Those in line, first come first: whom to tell that it may leave, and its thread.
-type Line = Vec<(Sender<()>, JoinHandle<()>)>;
+type Waiters = Vec<(Sender<()>, JoinHandle<()>)>;
 
 /// One seat; the head of the line never looks by itself, so that everything here follows from what is
 /// called.
-fn one_seat(tenure: Duration) -> Arc<Admission> {
-    let mut admission = Admission::with_tenure(1, tenure);
-    admission.watch = Duration::MAX;
-    admission.line = Mutex::new(super::Line::strict());
+fn one_slot(quantum: Duration) -> Arc<AdmissionControl> {
+    let mut admission = AdmissionControl::with_quantum(1, quantum);
+    admission.watch_interval = Duration::MAX;
+    admission.queue = Mutex::new(super::SlotQueue::fifo());
     Arc::new(admission)
 }
 
 /// One who stands in line, tells its number when it has a seat, and keeps that until it is told to leave;
 /// then its tenure is over.
 fn waiter(
-    admission: &Arc<Admission>,
+    admission: &Arc<AdmissionControl>,
     (number, seated): (u32, &Sender<u32>),
 ) -> (Sender<()>, JoinHandle<()>) {
     let (go, gone) = mpsc::channel();
     let (behind, seated, there) = (admission.clone(), seated.clone(), admission.waiting());
     let thread = threads::spawn(move || {
-        let mut claim = Claim::default();
-        behind.enter(&mut claim);
-        assert!(claim.is_seated());
+        let mut claim = SlotClaim::default();
+        behind.acquire(&mut claim);
+        assert!(claim.has_slot());
         seated.send(number).unwrap();
         gone.recv().unwrap();
-        claim.since = None;
-        behind.leave(&mut claim);
+        claim.quantum_start = None;
+        behind.release(&mut claim);
     });
     while admission.waiting() == there {
         threads::yield_now();
@@ -39,10 +39,10 @@ fn waiter(
     (go, thread)
 }
 
-fn two_in_line(admission: &Arc<Admission>) -> (Line, Receiver<u32>) {
+fn two_waiting(admission: &Arc<AdmissionControl>) -> (Waiters, Receiver<u32>) {
     let (tell, told) = mpsc::channel();
-    let line = [1, 2].map(|number| waiter(admission, (number, &tell)));
-    (line.into(), told)
+    let queue = [1, 2].map(|number| waiter(admission, (number, &tell)));
+    (queue.into(), told)
 }
 
 /// Who is seated next. Minutes without one are a seat that was lost.
@@ -50,8 +50,8 @@ fn next(told: &Receiver<u32>) -> u32 {
     told.recv_timeout(Duration::from_mins(2)).unwrap()
 }
 
-fn all_leave(admission: &Admission, line: Line, told: &Receiver<u32>) {
-    for (number, (go, thread)) in (1..).zip(line) {
+fn all_leave(admission: &AdmissionControl, queue: Waiters, told: &Receiver<u32>) {
+    for (number, (go, thread)) in (1..).zip(queue) {
         assert_eq!(next(told), number, "first come, first seated");
         assert_eq!(admission.free(), 0);
         go.send(()).unwrap();
@@ -61,184 +61,184 @@ fn all_leave(admission: &Admission, line: Line, told: &Receiver<u32>) {
 }
 
 #[test]
-fn who_comes_back_has_the_seat_that_it_left() {
-    let admission = Admission::new(3);
-    let mut claims: Vec<Claim> = (0..3).map(|_| Claim::default()).collect();
+fn a_returning_client_reclaims_its_own_slot() {
+    let admission = AdmissionControl::new(3);
+    let mut claims: Vec<SlotClaim> = (0..3).map(|_| SlotClaim::default()).collect();
     claims.iter_mut().for_each(|claim| {
-        admission.enter(claim);
+        admission.acquire(claim);
     });
-    let lanes = |claims: &[Claim]| claims.iter().map(|claim| claim.lane).collect::<Vec<_>>();
+    let lanes = |claims: &[SlotClaim]| claims.iter().map(|claim| claim.lane).collect::<Vec<_>>();
     assert_eq!(lanes(&claims), [0, 1, 2]);
     claims.iter_mut().for_each(|claim| {
-        admission.leave(claim);
+        admission.release(claim);
     });
     claims.iter_mut().rev().for_each(|claim| {
-        admission.enter(claim);
+        admission.acquire(claim);
     });
     assert_eq!(lanes(&claims), [0, 1, 2]);
     claims.iter_mut().for_each(|claim| {
-        admission.leave(claim);
+        admission.release(claim);
     });
 }
 
 #[test]
-fn while_its_tenure_lasts_a_claim_comes_back_past_the_line() {
-    let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
-    admission.enter(&mut claim);
-    let (line, told) = two_in_line(&admission);
-    assert!(admission.leave(&mut claim));
+fn while_its_quantum_lasts_a_claim_overtakes_the_queue() {
+    let (admission, mut claim) = (one_slot(Duration::MAX), SlotClaim::default());
+    admission.acquire(&mut claim);
+    let (queue, told) = two_waiting(&admission);
+    assert!(admission.release(&mut claim));
     assert_eq!((admission.free(), admission.waiting()), (1, 2));
-    assert_eq!(admission.enter(&mut claim), 1);
-    assert!(claim.is_seated() && told.try_recv().is_err());
+    assert_eq!(admission.acquire(&mut claim), 1);
+    assert!(claim.has_slot() && told.try_recv().is_err());
     assert_eq!((admission.free(), admission.waiting()), (0, 2));
-    claim.since = None;
-    admission.leave(&mut claim);
-    all_leave(&admission, line, &told);
+    claim.quantum_start = None;
+    admission.release(&mut claim);
+    all_leave(&admission, queue, &told);
 }
 
 #[test]
-fn after_its_tenure_it_hands_the_seat_to_the_first() {
-    let (admission, mut claim) = (one_seat(Duration::ZERO), Claim::default());
-    admission.enter(&mut claim);
-    let (line, told) = two_in_line(&admission);
-    assert!(admission.leave(&mut claim));
-    assert!(!claim.is_seated() && !admission.leave(&mut claim));
+fn after_its_quantum_a_claim_passes_its_slot_to_the_first() {
+    let (admission, mut claim) = (one_slot(Duration::ZERO), SlotClaim::default());
+    admission.acquire(&mut claim);
+    let (queue, told) = two_waiting(&admission);
+    assert!(admission.release(&mut claim));
+    assert!(!claim.has_slot() && !admission.release(&mut claim));
     assert_eq!((admission.free(), admission.waiting()), (0, 1));
-    all_leave(&admission, line, &told);
+    all_leave(&admission, queue, &told);
 }
 
 #[test]
-fn a_tenure_is_longer_where_few_are_blocked() {
-    let tenure = Duration::from_secs(10);
-    let admission = Admission::with_tenure(1, tenure).only_in_crowds(1);
-    let crowd = admission.crowd.as_ref().unwrap();
-    let begun = |before: Duration| Claim {
-        since: Some(Instant::now() - before),
-        ..Claim::default()
+fn a_quantum_is_longer_where_few_are_blocked() {
+    let quantum = Duration::from_secs(10);
+    let admission = AdmissionControl::with_quantum(1, quantum).only_when_overloaded(1);
+    let monitor = admission.monitor.as_ref().unwrap();
+    let begun = |before: Duration| SlotClaim {
+        quantum_start: Some(Instant::now() - before),
+        ..SlotClaim::default()
     };
-    crowd.set(true);
-    assert!(admission.has_tenure(&mut begun(tenure / 2)));
-    assert!(!admission.has_tenure(&mut begun(tenure * 2)));
-    crowd.set_long();
-    assert!(admission.has_tenure(&mut begun(tenure * 2)));
-    assert!(!admission.has_tenure(&mut begun(tenure * (LONG + 1))));
+    monitor.set_limiting(true);
+    assert!(admission.has_quantum_left(&mut begun(quantum / 2)));
+    assert!(!admission.has_quantum_left(&mut begun(quantum * 2)));
+    monitor.set_few_blocked();
+    assert!(admission.has_quantum_left(&mut begun(quantum * 2)));
+    assert!(!admission.has_quantum_left(&mut begun(quantum * (LONG_QUANTUM_FACTOR + 1))));
 }
 
 #[test]
-fn the_clock_is_looked_at_now_and_then_and_a_new_tenure_begins_with_a_look() {
-    let tenure = Duration::from_secs(10);
-    let admission = Admission::with_tenure(1, tenure);
-    let mut claim = Claim::default();
-    admission.enter(&mut claim);
-    let unseen = |claim: &mut Claim| {
-        claim.since = Some(Instant::now() - tenure * 2);
-        (0..).find(|_| !admission.has_tenure(claim)).unwrap()
+fn the_clock_is_read_now_and_then_and_first_at_the_start_of_a_quantum() {
+    let quantum = Duration::from_secs(10);
+    let admission = AdmissionControl::with_quantum(1, quantum);
+    let mut claim = SlotClaim::default();
+    admission.acquire(&mut claim);
+    let unchecked = |claim: &mut SlotClaim| {
+        claim.quantum_start = Some(Instant::now() - quantum * 2);
+        (0..).find(|_| !admission.has_quantum_left(claim)).unwrap()
     };
-    assert_eq!(unseen(&mut claim), 0);
-    claim.begin_tenure();
-    assert!(admission.has_tenure(&mut claim));
-    assert_eq!(unseen(&mut claim), 0);
-    claim.begin_tenure();
-    assert!((0..10_000).all(|_| admission.has_tenure(&mut claim)));
-    assert!((1..MOST_UNSEEN).contains(&unseen(&mut claim)));
-    claim.begin_tenure();
-    assert_eq!(unseen(&mut claim), 0);
+    assert_eq!(unchecked(&mut claim), 0);
+    claim.begin_quantum();
+    assert!(admission.has_quantum_left(&mut claim));
+    assert_eq!(unchecked(&mut claim), 0);
+    claim.begin_quantum();
+    assert!((0..10_000).all(|_| admission.has_quantum_left(&mut claim)));
+    assert!((1..MAX_UNCHECKED_RELEASES).contains(&unchecked(&mut claim)));
+    claim.begin_quantum();
+    assert_eq!(unchecked(&mut claim), 0);
 }
 
 #[test]
-fn who_is_handed_a_seat_has_it_and_no_other() {
-    let mut admission = Admission::with_tenure(2, Duration::ZERO);
-    admission.watch = Duration::MAX;
-    let mut claims = [Claim::default(), Claim::default()];
+fn a_granted_slot_belongs_to_one_client_only() {
+    let mut admission = AdmissionControl::with_quantum(2, Duration::ZERO);
+    admission.watch_interval = Duration::MAX;
+    let mut claims = [SlotClaim::default(), SlotClaim::default()];
     claims.iter_mut().for_each(|claim| {
-        admission.enter(claim);
+        admission.acquire(claim);
     });
     threads::scope(|scope| {
         let next = scope.spawn(|| {
-            let mut claim = Claim::default();
-            admission.enter(&mut claim);
+            let mut claim = SlotClaim::default();
+            admission.acquire(&mut claim);
             claim
         });
         while admission.waiting() == 0 {
             threads::yield_now();
         }
         let [first, second] = &mut claims;
-        admission.leave(second);
+        admission.release(second);
         let mut next = next.join().unwrap();
         assert_eq!((first.lane, second.lane, next.lane), (0, 1, 1));
-        admission.leave(first);
-        admission.leave(&mut next);
+        admission.release(first);
+        admission.release(&mut next);
     });
-    let both = [0, 1].map(|lane| admission.seats.take_of(lane));
+    let both = [0, 1].map(|lane| admission.slots.take_from(lane));
     assert_eq!((both, admission.free()), ([true; 2], 0));
 }
 
 #[test]
-fn who_comes_back_too_late_stands_behind_and_the_first_has_the_seat() {
-    let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
-    admission.enter(&mut claim);
-    let (line, told) = two_in_line(&admission);
-    admission.leave(&mut claim);
+fn a_client_that_returns_too_late_queues_behind_and_the_first_gets_the_slot() {
+    let (admission, mut claim) = (one_slot(Duration::MAX), SlotClaim::default());
+    admission.acquire(&mut claim);
+    let (queue, told) = two_waiting(&admission);
+    admission.release(&mut claim);
     // Long ago.
-    claim.since = None;
+    claim.quantum_start = None;
     let behind = admission.clone();
     let late = threads::spawn(move || {
-        behind.enter(&mut claim);
+        behind.acquire(&mut claim);
         claim
     });
     assert_eq!(next(&told), 1);
     while admission.waiting() < 2 {
         threads::yield_now();
     }
-    let mut line = line.into_iter();
-    let (go, thread) = line.next().unwrap();
+    let mut queue = queue.into_iter();
+    let (go, thread) = queue.next().unwrap();
     go.send(()).unwrap();
     thread.join().unwrap();
     assert_eq!(next(&told), 2);
-    let (go, thread) = line.next().unwrap();
+    let (go, thread) = queue.next().unwrap();
     go.send(()).unwrap();
     thread.join().unwrap();
     let mut claim = late.join().unwrap();
-    assert!(claim.is_seated());
-    admission.leave(&mut claim);
+    assert!(claim.has_slot());
+    admission.release(&mut claim);
     assert_eq!((admission.free(), admission.waiting()), (1, 0));
 }
 
 #[test]
-fn who_watches_gives_on_a_seat_that_is_free_though_its_client_came_back_a_moment_ago() {
-    let (admission, mut claim) = (one_seat(Duration::MAX), Claim::default());
-    admission.enter(&mut claim);
-    let (line, told) = two_in_line(&admission);
+fn the_watcher_grants_a_free_slot_though_its_client_returned_a_moment_ago() {
+    let (admission, mut claim) = (one_slot(Duration::MAX), SlotClaim::default());
+    admission.acquire(&mut claim);
+    let (queue, told) = two_waiting(&admission);
     for _ in 0..3 {
-        admission.leave(&mut claim);
-        admission.enter(&mut claim);
+        admission.release(&mut claim);
+        admission.acquire(&mut claim);
     }
-    assert!(claim.is_seated() && told.try_recv().is_err());
-    admission.leave(&mut claim);
-    admission.watch(false);
-    all_leave(&admission, line, &told);
+    assert!(claim.has_slot() && told.try_recv().is_err());
+    admission.release(&mut claim);
+    admission.check_queue(false);
+    all_leave(&admission, queue, &told);
 }
 
 #[test]
-fn seats_count_only_while_there_is_a_crowd_and_then_all_are_let_in() {
-    let mut admission = one_seat(Duration::MAX);
+fn slots_limit_only_under_overload_and_then_all_are_admitted() {
+    let mut admission = one_slot(Duration::MAX);
     let only = Arc::get_mut(&mut admission).unwrap();
-    only.crowd = Some(Crowd::new(1));
-    let crowd = |is_on| admission.crowd.as_ref().unwrap().set(is_on);
-    let mut claim = Claim::default();
-    assert_eq!(admission.enter(&mut claim), 0);
-    assert!(!claim.is_seated() && !admission.leave(&mut claim));
-    crowd(true);
-    assert_eq!(admission.enter(&mut claim), 1);
-    assert!(claim.is_seated());
-    let line: Vec<_> = (0..3)
+    only.monitor = Some(LoadMonitor::new(1));
+    let limit = |limiting| admission.monitor.as_ref().unwrap().set_limiting(limiting);
+    let mut claim = SlotClaim::default();
+    assert_eq!(admission.acquire(&mut claim), 0);
+    assert!(!claim.has_slot() && !admission.release(&mut claim));
+    limit(true);
+    assert_eq!(admission.acquire(&mut claim), 1);
+    assert!(claim.has_slot());
+    let queue: Vec<_> = (0..3)
         .map(|before| {
             let admission = admission.clone();
             let behind = admission.clone();
             let thread = threads::spawn(move || {
-                let mut claim = Claim::default();
-                behind.enter(&mut claim);
-                claim.is_seated()
+                let mut claim = SlotClaim::default();
+                behind.acquire(&mut claim);
+                claim.has_slot()
             });
             while admission.waiting() == before {
                 threads::yield_now();
@@ -246,43 +246,43 @@ fn seats_count_only_while_there_is_a_crowd_and_then_all_are_let_in() {
             thread
         })
         .collect();
-    crowd(false);
-    admission.let_in();
-    for one in line {
+    limit(false);
+    admission.admit_all();
+    for one in queue {
         assert!(!one.join().unwrap(), "nobody has left a seat");
     }
-    assert!(admission.leave(&mut claim));
+    assert!(admission.release(&mut claim));
     assert_eq!((admission.free(), admission.waiting()), (1, 0));
 }
 
 #[test]
-fn who_comes_to_the_line_when_the_crowd_is_over_finds_it_out() {
-    let mut admission = Admission::new(0).only_in_crowds(1);
-    admission.watch = Duration::from_millis(1);
-    let mut claim = Claim::default();
+fn a_client_that_queues_after_the_overload_notices_its_end() {
+    let mut admission = AdmissionControl::new(0).only_when_overloaded(1);
+    admission.watch_interval = Duration::from_millis(1);
+    let mut claim = SlotClaim::default();
     // It has seen the crowd, and then there is none.
-    assert_eq!(admission.stand_in_line(&mut claim), 2, "the first look");
-    assert!(!claim.is_seated() && admission.waiting() == 0);
+    assert_eq!(admission.wait_in_queue(&mut claim), 2, "the first look");
+    assert!(!claim.has_slot() && admission.waiting() == 0);
 }
 
 #[test]
-fn who_waits_for_one_that_waits_for_it_goes_in_without_a_seat() {
-    let (admission, mut claim) = (Arc::new(Admission::new(1)), Claim::default());
-    admission.enter(&mut claim);
+fn a_client_that_blocks_the_slot_holder_is_admitted_without_a_slot() {
+    let (admission, mut claim) = (Arc::new(AdmissionControl::new(1)), SlotClaim::default());
+    admission.acquire(&mut claim);
     // Nobody leaves until they are all in.
-    let line: Vec<_> = (0..3)
+    let queue: Vec<_> = (0..3)
         .map(|_| {
             let admission = admission.clone();
             threads::spawn(move || {
-                let mut claim = Claim::default();
-                admission.enter(&mut claim);
-                claim.is_seated()
+                let mut claim = SlotClaim::default();
+                admission.acquire(&mut claim);
+                claim.has_slot()
             })
         })
         .collect();
-    for one in line {
+    for one in queue {
         assert!(!one.join().unwrap());
     }
-    admission.leave(&mut claim);
+    admission.release(&mut claim);
     assert_eq!((admission.free(), admission.waiting()), (1, 0));
 }

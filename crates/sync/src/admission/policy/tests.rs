@@ -7,56 +7,56 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// A process, and what it commits in a second without seats, and with them.
 struct Process {
-    rule: Rule,
+    policy: AdmissionPolicy,
     start: Instant,
     now: Duration,
     cpu: Duration,
     commits: f64,
     rates: [f64; 2],
     share: f64,
-    is_crowded: bool,
-    is_blocked: bool,
-    took: Duration,
+    is_overloaded: bool,
+    many_blocked: bool,
+    duration: Duration,
 }
 
 impl Process {
-    fn new(without: f64, with: f64) -> Process {
+    fn new(rate_unlimited: f64, with: f64) -> Process {
         Process {
-            rule: Rule::default(),
+            policy: AdmissionPolicy::default(),
             start: Instant::now(),
             now: Duration::ZERO,
             cpu: Duration::ZERO,
             commits: 0.0,
-            rates: [without, with],
+            rates: [rate_unlimited, with],
             share: 1.0,
-            is_crowded: true,
-            is_blocked: true,
-            took: Duration::ZERO,
+            is_overloaded: true,
+            many_blocked: true,
+            duration: Duration::ZERO,
         }
     }
 
     /// Goes on for `time`, and looks.
-    fn run(&mut self, time: Duration) -> Stage {
-        let word = self.rule.stage.word();
-        self.commits += self.rates[usize::from(Stage::has_seats(word))] * time.as_secs_f64();
+    fn run(&mut self, time: Duration) -> PolicyStage {
+        let word = self.policy.stage.word();
+        self.commits += self.rates[usize::from(PolicyStage::has_slots(word))] * time.as_secs_f64();
         self.now += time;
         self.cpu += time.mul_f64(self.share * f64::from(PROCESSORS));
         let at = self.start + self.now;
-        if !self.rule.is_due(at) {
-            return self.rule.stage;
+        if !self.policy.is_due(at) {
+            return self.policy.stage;
         }
-        self.rule.step(&Look {
-            usage: Usage { at, cpu: self.cpu },
-            took: self.took,
+        self.policy.step(&Observation {
+            usage: CpuUsage { at, cpu: self.cpu },
+            duration: self.duration,
             commits: self.commits as u64,
-            is_crowded: self.is_crowded,
-            is_blocked: self.is_blocked,
+            is_overloaded: self.is_overloaded,
+            many_blocked: self.many_blocked,
             processors: PROCESSORS,
         })
     }
 
     /// Looks every few milliseconds until it is in `stage`, and says how long that took.
-    fn until(&mut self, stage: Stage) -> Duration {
+    fn until(&mut self, stage: PolicyStage) -> Duration {
         let from = self.now;
         while self.run(STEP) != stage {
             assert!(self.now - from < Duration::from_mins(10), "{stage:?}");
@@ -68,59 +68,62 @@ impl Process {
 #[test]
 fn a_trial_begins_where_many_are_blocked_and_the_processors_busy() {
     let mut process = Process::new(1e5, 1e5);
-    assert_eq!(process.run(STEP), Stage::Rest, "one look");
+    assert_eq!(process.run(STEP), PolicyStage::Unlimited, "one look");
     process.share = 0.55;
-    assert_eq!(process.run(STEP), Stage::Rest, "idle");
+    assert_eq!(process.run(STEP), PolicyStage::Unlimited, "idle");
     process.share = 1.0;
     let second = Duration::from_secs(1);
-    assert_eq!(process.run(second), Stage::Rest, "too long ago");
-    process.is_crowded = false;
-    assert_eq!(process.run(STEP), Stage::Rest, "few are blocked");
-    process.is_crowded = true;
-    assert_eq!(process.run(STEP / 5), Stage::Rest, "just looked");
-    assert_eq!(process.run(STEP), Stage::TrialWithout);
+    assert_eq!(process.run(second), PolicyStage::Unlimited, "too long ago");
+    process.is_overloaded = false;
+    assert_eq!(process.run(STEP), PolicyStage::Unlimited, "few are blocked");
+    process.is_overloaded = true;
+    assert_eq!(process.run(STEP / 5), PolicyStage::Unlimited, "just looked");
+    assert_eq!(process.run(STEP), PolicyStage::TrialUnlimited);
 }
 
 #[test]
-fn seats_that_do_more_stay_for_terms_that_grow() {
+fn slots_that_gain_stay_for_ever_longer_periods() {
     let mut process = Process::new(1e5, 1.2e5);
     for seconds in [2, 4, 8, 8] {
-        process.until(Stage::TrialWithout);
-        let trial = process.until(Stage::Term);
-        assert!(trial <= PHASE * 2 + STEP * 2, "{trial:?}");
-        let term = process.until(Stage::TrialWithout);
-        assert_eq!(term, Duration::from_secs(seconds));
+        process.until(PolicyStage::TrialUnlimited);
+        let trial = process.until(PolicyStage::Limited);
+        assert!(trial <= TRIAL_HALF * 2 + STEP * 2, "{trial:?}");
+        let limited_time = process.until(PolicyStage::TrialUnlimited);
+        assert_eq!(limited_time, Duration::from_secs(seconds));
     }
 }
 
 #[test]
-fn seats_are_kept_for_long_where_few_were_blocked_without() {
+fn few_blocked_is_recorded_in_the_half_without_slots() {
     let mut process = Process::new(1e5, 1.2e5);
-    for is_blocked in [true, false, true, false] {
-        process.until(Stage::TrialWithout);
-        process.is_blocked = is_blocked;
-        process.until(Stage::TrialWith);
-        assert_eq!(process.rule.is_long(), !is_blocked);
+    for many_blocked in [true, false, true, false] {
+        process.until(PolicyStage::TrialUnlimited);
+        process.many_blocked = many_blocked;
+        process.until(PolicyStage::TrialLimited);
+        assert_eq!(process.policy.few_blocked(), !many_blocked);
         // With them nobody need be.
-        process.is_blocked = false;
-        process.until(Stage::Term);
-        assert_eq!(process.rule.is_long(), !is_blocked);
+        process.many_blocked = false;
+        process.until(PolicyStage::Limited);
+        assert_eq!(process.policy.few_blocked(), !many_blocked);
     }
 }
 
 #[test]
-fn seats_that_do_no_more_are_tried_less_and_less_often() {
+fn slots_that_gain_nothing_are_tried_less_and_less_often() {
     for with in [0.5e5, 1.02e5] {
         let mut process = Process::new(1e5, with);
         for seconds in [2, 4, 8, 8, 8] {
-            process.until(Stage::TrialWithout);
-            let mut stages = vec![process.rule.stage];
-            while process.run(STEP) != Stage::Rest {
-                stages.push(process.rule.stage);
+            process.until(PolicyStage::TrialUnlimited);
+            let mut stages = vec![process.policy.stage];
+            while process.run(STEP) != PolicyStage::Unlimited {
+                stages.push(process.policy.stage);
             }
             stages.dedup();
-            assert_eq!(stages, [Stage::TrialWithout, Stage::TrialWith]);
-            let rested = process.until(Stage::TrialWithout);
+            assert_eq!(
+                stages,
+                [PolicyStage::TrialUnlimited, PolicyStage::TrialLimited]
+            );
+            let rested = process.until(PolicyStage::TrialUnlimited);
             let wanted = Duration::from_secs(seconds);
             assert!(
                 rested >= wanted && rested <= wanted + STEP * 3,
@@ -131,191 +134,203 @@ fn seats_that_do_no_more_are_tried_less_and_less_often() {
 }
 
 #[test]
-fn what_is_done_before_it_has_settled_does_not_count() {
+fn commits_before_the_settle_time_do_not_count() {
     let mut process = Process::new(1e6, 1e5);
-    process.until(Stage::TrialWithout);
-    process.run(SETTLE);
+    process.until(PolicyStage::TrialUnlimited);
+    process.run(SETTLE_TIME);
     process.rates = [1e5, 2e5];
-    assert_eq!(process.until(Stage::TrialWith), PHASE - SETTLE);
-    process.until(Stage::Term);
+    assert_eq!(
+        process.until(PolicyStage::TrialLimited),
+        TRIAL_HALF - SETTLE_TIME
+    );
+    process.until(PolicyStage::Limited);
 }
 
 #[test]
-fn whoever_looks_late_counts_for_as_long_as_others() {
+fn a_late_observation_counts_for_as_long_as_others() {
     let mut process = Process::new(1e5, 2e5);
-    process.until(Stage::TrialWithout);
+    process.until(PolicyStage::TrialUnlimited);
     // Nothing, until the phase is all but over; then much in a moment.
     process.rates = [1e6, 2e5];
-    process.run(PHASE - STEP);
+    process.run(TRIAL_HALF - STEP);
     process.run(STEP);
-    assert_eq!(process.run(STEP), Stage::TrialWithout);
+    assert_eq!(process.run(STEP), PolicyStage::TrialUnlimited);
     process.rates = [1e5, 2e5];
-    process.until(Stage::Rest); // It did not look in time.
-    process.until(Stage::TrialWithout);
-    process.run(SETTLE + STEP * 10);
-    let counted = process.until(Stage::TrialWith);
-    assert_eq!(counted, PHASE - SETTLE);
+    process.until(PolicyStage::Unlimited); // It did not look in time.
+    process.until(PolicyStage::TrialUnlimited);
+    process.run(SETTLE_TIME + STEP * 10);
+    let counted = process.until(PolicyStage::TrialLimited);
+    assert_eq!(counted, TRIAL_HALF - SETTLE_TIME);
 }
 
 #[test]
-fn a_torn_look_says_nothing() {
+fn a_torn_observation_is_ignored() {
     let mut process = Process::new(1e5, 2e5);
-    process.took = TORN * 2;
+    process.duration = MAX_OBSERVATION_TIME * 2;
     for _ in 0..100 {
-        assert_eq!(process.run(STEP), Stage::Rest);
+        assert_eq!(process.run(STEP), PolicyStage::Unlimited);
     }
-    process.took = TORN;
-    process.until(Stage::TrialWithout);
-    process.run(SETTLE);
-    process.took = TORN * 2;
-    assert_eq!(process.run(PHASE), Stage::TrialWithout);
+    process.duration = MAX_OBSERVATION_TIME;
+    process.until(PolicyStage::TrialUnlimited);
+    process.run(SETTLE_TIME);
+    process.duration = MAX_OBSERVATION_TIME * 2;
+    assert_eq!(process.run(TRIAL_HALF), PolicyStage::TrialUnlimited);
 }
 
 #[test]
-fn where_the_processors_become_idle_it_is_tried_again_soon() {
+fn idle_processors_start_a_new_trial_soon() {
     let mut process = Process::new(1e5, 2e5);
-    process.until(Stage::Term);
+    process.until(PolicyStage::Limited);
     for share in [0.1, 0.1, 0.1, 0.1, 0.1, 0.45, 0.35, 0.35, 0.35, 0.35, 0.35] {
         process.share = share;
-        assert_eq!(process.run(STEP), Stage::Term);
+        assert_eq!(process.run(STEP), PolicyStage::Limited);
     }
-    assert_eq!(process.run(STEP), Stage::TrialWithout);
+    assert_eq!(process.run(STEP), PolicyStage::TrialUnlimited);
     process.rates = [1e5, 1e4];
-    process.until(Stage::Rest);
+    process.until(PolicyStage::Unlimited);
 }
 
 #[test]
-fn a_trial_in_which_next_to_nothing_is_done_is_lost_at_once_and_tried_seldom() {
+fn a_trial_with_almost_no_commits_is_lost_at_once_and_repeated_seldom() {
     // Those at work wait for the network, and others of the program keep the processors busy.
     let mut process = Process::new(1e5, 2e4);
     for seconds in [2, 4, 8, 16, 32, 64, 64] {
-        process.until(Stage::TrialWith);
-        let lost = process.until(Stage::Rest);
-        assert!(lost <= FIRST + STEP, "{lost:?}");
-        let rested = process.until(Stage::TrialWithout);
+        process.until(PolicyStage::TrialLimited);
+        let lost = process.until(PolicyStage::Unlimited);
+        assert!(lost <= HOPELESS_AFTER + STEP, "{lost:?}");
+        let rested = process.until(PolicyStage::TrialUnlimited);
         assert_eq!(rested.as_secs(), seconds, "{rested:?}");
     }
     // One that does more, or only a little less, later on, begins with a rest like any other.
     process.rates = [1e5, 0.9e5];
-    process.until(Stage::TrialWith);
-    assert_eq!(process.until(Stage::Rest), PHASE);
-    assert_eq!(process.until(Stage::TrialWithout).as_secs(), 8);
+    process.until(PolicyStage::TrialLimited);
+    assert_eq!(process.until(PolicyStage::Unlimited), TRIAL_HALF);
+    assert_eq!(process.until(PolicyStage::TrialUnlimited).as_secs(), 8);
 }
 
 /// Loses or wins one trial, with seats that do so many times as much, and is at what follows.
-fn try_once(process: &mut Process, gain: f64) -> Stage {
-    process.until(Stage::TrialWithout);
+fn run_trial(process: &mut Process, gain: f64) -> PolicyStage {
+    process.until(PolicyStage::TrialUnlimited);
     process.rates = [1e5, 1e5 * gain];
-    process.until(Stage::TrialWith);
-    while process.run(STEP) == Stage::TrialWith {}
-    process.rule.stage
+    process.until(PolicyStage::TrialLimited);
+    while process.run(STEP) == PolicyStage::TrialLimited {}
+    process.policy.stage
 }
 
 #[test]
-fn one_trial_by_chance_decides_nothing_and_two_do() {
+fn one_chance_trial_decides_nothing_and_two_do() {
     let mut process = Process::new(1e5, 1e5);
-    assert_eq!(try_once(&mut process, 1.2), Stage::Term);
-    assert_eq!(try_once(&mut process, 0.9), Stage::Term);
-    assert_eq!(try_once(&mut process, 0.9), Stage::Rest);
-    assert_eq!(try_once(&mut process, 1.08), Stage::Rest);
-    assert_eq!(try_once(&mut process, 1.08), Stage::Term);
+    assert_eq!(run_trial(&mut process, 1.2), PolicyStage::Limited);
+    assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Limited);
+    assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Unlimited);
+    assert_eq!(run_trial(&mut process, 1.08), PolicyStage::Unlimited);
+    assert_eq!(run_trial(&mut process, 1.08), PolicyStage::Limited);
 }
 
 #[test]
-fn a_trial_that_the_host_has_spoilt_is_forgotten_soon() {
-    for (spoilt, stage, gain) in [(50.0, Stage::Rest, 0.9), (0.31, Stage::Term, 1.3)] {
+fn a_trial_spoilt_by_the_host_is_forgotten_soon() {
+    for (spoilt, stage, gain) in [
+        (50.0, PolicyStage::Unlimited, 0.9),
+        (0.31, PolicyStage::Limited, 1.3),
+    ] {
         let mut process = Process::new(1e5, 1e5);
-        try_once(&mut process, spoilt);
-        assert!((0..4).any(|_| try_once(&mut process, gain) == stage));
+        run_trial(&mut process, spoilt);
+        assert!((0..4).any(|_| run_trial(&mut process, gain) == stage));
     }
 }
 
 #[test]
-fn what_was_found_of_one_crowd_says_nothing_of_the_next() {
+fn the_gain_of_one_overload_is_not_used_for_the_next() {
     let mut process = Process::new(1e5, 1e5);
-    assert_eq!(try_once(&mut process, 2.0), Stage::Term);
-    process.is_crowded = false;
-    process.until(Stage::Rest);
-    process.is_crowded = true;
-    assert_eq!(try_once(&mut process, 0.9), Stage::Rest);
+    assert_eq!(run_trial(&mut process, 2.0), PolicyStage::Limited);
+    process.is_overloaded = false;
+    process.until(PolicyStage::Unlimited);
+    process.is_overloaded = true;
+    assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Unlimited);
     // Also where it went while there were no seats.
-    process.is_crowded = false;
-    process.run(LONG_AGO + STEP);
-    process.is_crowded = true;
-    assert_eq!(try_once(&mut process, 1.1), Stage::Term);
-    process.is_crowded = false;
-    process.until(Stage::Rest);
-    process.is_crowded = true;
+    process.is_overloaded = false;
+    process.run(GAIN_EXPIRY + STEP);
+    process.is_overloaded = true;
+    assert_eq!(run_trial(&mut process, 1.1), PolicyStage::Limited);
+    process.is_overloaded = false;
+    process.until(PolicyStage::Unlimited);
+    process.is_overloaded = true;
     // Nor what was found while all were at work of those who wait for something else.
-    assert_eq!(try_once(&mut process, 2.0), Stage::Term);
-    assert_eq!(try_once(&mut process, 0.1), Stage::Rest);
-    assert_eq!(try_once(&mut process, 0.9), Stage::Rest);
+    assert_eq!(run_trial(&mut process, 2.0), PolicyStage::Limited);
+    assert_eq!(run_trial(&mut process, 0.1), PolicyStage::Unlimited);
+    assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Unlimited);
 }
 
 #[test]
-fn where_few_are_blocked_seats_have_to_do_more_to_stay() {
+fn where_few_are_blocked_slots_must_gain_more() {
     let mut process = Process::new(1e5, 1.05e5);
-    process.is_blocked = false;
-    process.until(Stage::TrialWith);
-    assert_eq!(process.until(Stage::Rest), PHASE);
+    process.many_blocked = false;
+    process.until(PolicyStage::TrialLimited);
+    assert_eq!(process.until(PolicyStage::Unlimited), TRIAL_HALF);
     process.rates = [1e5, 1.1e5];
-    process.until(Stage::Term);
+    process.until(PolicyStage::Limited);
 }
 
 #[test]
-fn a_trial_in_which_seats_leave_the_processors_idle_is_lost_at_once() {
+fn a_trial_whose_slots_leave_the_processors_idle_is_lost_at_once() {
     // How much is done then does not matter, nor that they are idle without.
     let mut process = Process::new(1e4, 1e5);
-    process.until(Stage::TrialWithout);
+    process.until(PolicyStage::TrialUnlimited);
     process.share = 0.05;
-    process.until(Stage::TrialWith);
-    assert_eq!(process.until(Stage::Rest), STEP * SAMPLES);
+    process.until(PolicyStage::TrialLimited);
+    assert_eq!(process.until(PolicyStage::Unlimited), STEP * SAMPLES_TO_END);
 }
 
 #[test]
-fn a_term_in_which_next_to_nothing_is_done_any_more_is_over_soon() {
+fn a_limit_under_which_almost_nothing_commits_ends_soon() {
     let mut process = Process::new(1e5, 2e5);
-    process.until(Stage::Term);
-    process.run(SPELL * 3 / 2);
+    process.until(PolicyStage::Limited);
+    process.run(PROGRESS_PERIOD * 3 / 2);
     // From now on all wait for the network, and others of the program keep the processors busy.
     process.rates = [5e4, 1e4];
-    let stayed = process.until(Stage::TrialWithout);
-    assert!(stayed <= SPELL * 2 + STEP, "{stayed:?}");
-    process.until(Stage::Rest);
+    let stayed = process.until(PolicyStage::TrialUnlimited);
+    assert!(stayed <= PROGRESS_PERIOD * 2 + STEP, "{stayed:?}");
+    process.until(PolicyStage::Unlimited);
 }
 
 #[test]
-fn a_term_ends_where_few_are_left() {
+fn a_limit_ends_where_few_clients_are_left() {
     let mut process = Process::new(1e5, 2e5);
-    process.until(Stage::Term);
-    process.is_crowded = false;
+    process.until(PolicyStage::Limited);
+    process.is_overloaded = false;
     process.run(STEP * 4);
-    process.is_crowded = true;
-    assert_eq!(process.run(STEP), Stage::Term);
-    process.is_crowded = false;
-    assert_eq!(process.until(Stage::Rest), STEP * SAMPLES);
-    process.is_crowded = true;
-    assert_eq!(process.until(Stage::TrialWithout), STEP, "at once");
+    process.is_overloaded = true;
+    assert_eq!(process.run(STEP), PolicyStage::Limited);
+    process.is_overloaded = false;
+    assert_eq!(process.until(PolicyStage::Unlimited), STEP * SAMPLES_TO_END);
+    process.is_overloaded = true;
+    assert_eq!(process.until(PolicyStage::TrialUnlimited), STEP, "at once");
 }
 
 #[test]
-fn a_trial_that_nobody_follows_is_given_up_and_may_begin_again() {
+fn a_trial_without_observations_ends_and_may_begin_again() {
     let mut process = Process::new(1e5, 2e5);
-    process.until(Stage::TrialWith);
-    assert_eq!(process.run(Duration::from_secs(1)), Stage::Rest);
-    assert_eq!(process.until(Stage::TrialWithout), STEP);
+    process.until(PolicyStage::TrialLimited);
+    assert_eq!(process.run(Duration::from_secs(1)), PolicyStage::Unlimited);
+    assert_eq!(process.until(PolicyStage::TrialUnlimited), STEP);
 }
 
 #[test]
-fn what_stages_are_to_others() {
+fn each_stage_has_its_word() {
     let all = [
-        Stage::Rest,
-        Stage::TrialWithout,
-        Stage::TrialWith,
-        Stage::Term,
+        PolicyStage::Unlimited,
+        PolicyStage::TrialUnlimited,
+        PolicyStage::TrialLimited,
+        PolicyStage::Limited,
     ];
-    let words = all.map(Stage::word);
-    assert_eq!(words.map(Stage::has_seats), [false, false, true, true]);
-    assert_eq!(words.map(Stage::is_trial), [false, true, true, false]);
-    assert_eq!(words.map(Stage::counts), [false, true, true, true]);
+    let words = all.map(PolicyStage::word);
+    assert_eq!(
+        words.map(PolicyStage::has_slots),
+        [false, false, true, true]
+    );
+    assert_eq!(words.map(PolicyStage::is_trial), [false, true, true, false]);
+    assert_eq!(
+        words.map(PolicyStage::counts_commits),
+        [false, true, true, true]
+    );
 }
