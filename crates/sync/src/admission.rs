@@ -1,58 +1,65 @@
-//! At most so many at work at once, however many want to be.
+//! Admission control: limits how many clients work at once.
 //!
-//! Threads beyond those that the processors can run do not add work, they add holders of locks that are
-//! not running: whoever meets such a lock sleeps, with locks of its own, and soon everybody waits for
-//! somebody who waits. With an *admission* of a few seats, what is too much waits before it has anything
-//! that others could wait for. The idea is that of concurrency restriction over a contended lock
-//! (D. Dice, A. Kogan: *Avoiding Scalability Collapse by Restricting Concurrency*, Euro-Par 2019); here it is
-//! done over whole transactions, as some servers do over statements.
+//! Threads beyond those that the processors can run add no work. They add lock holders that are not
+//! running: a thread that needs such a lock sleeps while it holds locks of its own, and soon most
+//! threads wait for threads that wait. *Admission control* with a few slots makes the surplus wait
+//! before it holds anything that others could wait for. The idea is that of concurrency restriction
+//! over a contended lock (D. Dice, A. Kogan: *Avoiding Scalability Collapse by Restricting
+//! Concurrency*, Euro-Par 2019). Here it covers whole transactions, as some servers do with
+//! statements.
 //!
-//! Passing a seat on costs a switch between threads, and many times what a short transaction costs. So
-//! who has a seat keeps its claim to it for a *tenure*, through many transactions: it leaves the seat between
-//! them and comes back to it past the line. After its tenure it hands the seat to
-//! the first of the line, or to one of the next who ran on the same processor (`queue`), and stands behind; if it comes back too late, the first
-//! has the seat, since who joins the line, and who watches, gives it what is free and still is a moment later: what is free for
-//! less is between two transactions. A seat that is come back to is in nobody
-//! else's hands: each has a cache line of its own (`slots`), where one count of
-//! all would go from processor to processor twice in each transaction.
+//! Passing a slot on costs a switch between threads, many times what a short transaction costs. So
+//! a client keeps its claim to a slot for a *quantum*, through many transactions: it frees the slot
+//! between them and reclaims it ahead of the queue. After its quantum it passes the slot to the
+//! first in the queue, or to a nearby client that ran on the same processor (`queue`), and queues
+//! behind.
 //!
-//! Seats may be there only while there is a *crowd*, which the admission then finds out by itself: `load`.
+//! A client that returns too late finds its slot given to the first in the queue. Each client that
+//! enters the queue, and the watcher, grant a slot that is free and still free a moment later; a
+//! slot that is free for less is between two transactions. A slot that is reclaimed is in no other
+//! processor's cache: each has a cache line of its own (`slots`), where one shared count would move
+//! between processors twice in each transaction.
+//!
+//! Slots may limit only while there is an *overload*, which `load` detects.
 //!
 //! # State
 //!
-//! `slots`, a count of those that are free in each lane. `queue`, those who wait, in the order they came, each with a `QueuedClient`, of which a
-//! word says whether it is waiting, waiting and watching, seated, or let in without a seat; `queue_length`, how many they
-//! are. The word is changed under the line's mutex only. A `SlotClaim` belongs to whom it is lent to: one
-//! thread at a time.
+//! `slots` counts the free slots of each lane. `queue` has the waiting clients in order of arrival,
+//! each with a `QueuedClient`, whose word says whether it is waiting, waiting and watching, granted
+//! a slot, or admitted without one; `queue_length` is their number. The word is changed under the
+//! queue's mutex only. One thread at a time uses a `SlotClaim`.
 //!
 //! # Invariants
 //!
-//! * I1  Free seats and taken seats are as many as there are seats, in each lane (`slots`). Who takes one, or is handed one, notes
-//!   it and its lane in its claim; who leaves one hands it on or leaves it free.
-//! * I2  A line that is not empty has exactly one in it who watches for all: who came to an empty line, and when that
-//!   one leaves, who is last then, told under the mutex.
-//! * I3  Nobody waits for ever: who watches looks every `WATCH_INTERVAL` whether a seat is free, whoever should have
-//!   given it to the first, and if nobody has left the line for `MAX_FRUITLESS_WATCHES` of them, the first goes in without a seat, since
-//!   those who have the seats may be waiting for something that it holds, or may not be running at all. Seats bound
-//!   how many are at work while those at work come and go; they never decide whether somebody may.
-//! * I4  When a crowd is over, whoever is in line is let in, at the latest when the one who watches looks. Who joins the
-//!   line later watches, or is behind one who does.
+//! * I1  Free slots and taken slots add up to the number of slots, in each lane (`slots`). A client
+//!   that takes a slot, or is granted one, records it and its lane in its claim; a client that
+//!   releases a slot grants it to another or leaves it free.
+//! * I2  A queue that is not empty has exactly one watcher: the client that came to an empty queue.
+//!   When the watcher leaves, the last client becomes the watcher, under the mutex.
+//! * I3  No client waits for ever. Every `WATCH_INTERVAL` the watcher looks for a free slot,
+//!   whichever client should have granted it. If no client has left the queue for
+//!   `MAX_FRUITLESS_WATCHES` intervals, the first is admitted without a slot: the slot holders may
+//!   be waiting for something that it holds, or may not be running at all. Slots bound how many
+//!   clients work while those at work come and go; they never decide whether a client may work.
+//! * I4  When an overload is over, all queued clients are admitted, at the latest when the watcher
+//!   looks. A client that enters the queue later watches, or is behind a watcher.
 //!
 //! # Why no wake-up is lost
 //!
-//! A thread reads its word and then sleeps; who changes the word wakes it after that, and a token that
-//! comes early makes the next sleep return at once. Who watches sleeps for a bounded time anyway (I3): nobody is
-//! woken when a seat is left free for one whose tenure lasts.
+//! A thread reads its word and then sleeps. A thread that changes the word wakes it after that, and
+//! a token that comes early makes the next sleep return at once. The watcher sleeps for a bounded
+//! time anyway (I3), so a slot that is left free for a client with quantum left wakes no thread.
 //!
-//! Whoever is woken may take the processor from somebody who holds locks. So handing a seat on wakes one, not also
-//! the next to be first: to watch is for who has long to wait.
+//! A woken thread may take the processor from a lock holder. So granting a slot wakes one thread,
+//! not also the next to be first: watching is for clients that still have long to wait.
 //!
 //! # Orderings
 //!
-//! None. Free seats, `queue_length` and a place's word lead to no memory, and what a client does with its seat is ordered by the
-//! locks that it takes, as it must be: a seat that was left free says nothing of who left it, and one that is handed on
-//! says no more. A word is read without the mutex, but always after the token of whoever wrote it: parking hands on what
-//! was done before the token was given (`park`), so that nobody sleeps again over a word that it has missed. All Relaxed.
+//! None; all accesses are Relaxed. Free slots, `queue_length` and a client's word lead to no
+//! memory. The locks that a client takes order its work under a slot, as they must: a slot that was
+//! left free says nothing about its last client, and a granted slot says no more. A word is read
+//! without the mutex, but always after the writer's token. Parking makes visible all that was done
+//! before the token was given (`park`), so no thread sleeps again over a word that it has missed.
 //!
 //! ```
 //! use foxton_sync::admission::{AdmissionControl, SlotClaim};
@@ -60,7 +67,7 @@
 //! let (admission, mut claim) = (AdmissionControl::new(4), SlotClaim::default());
 //! for _ in 0..1_000 {
 //!     admission.acquire(&mut claim);
-//!     // Here something that takes locks, and gives them back.
+//!     // Take locks here, and release them.
 //!     admission.release(&mut claim);
 //! }
 //! assert_eq!(admission.free(), 4);
@@ -82,8 +89,8 @@ use load::{LoadMonitor, LocalCounts};
 use queue::{QueuedClient, SlotQueue};
 use slots::AdmissionSlots;
 
-/// Seats and the line. An admission knows no worker, so whoever calls [`AdmissionControl::acquire`] or
-/// [`AdmissionControl::release`] counts it.
+/// Site: slots and the queue. Admission control knows no worker, so the caller of
+/// [`AdmissionControl::acquire`] or [`AdmissionControl::release`] counts the passage.
 ///
 /// ```
 /// use foxton_sync::{admission, worker::Workers};
@@ -93,32 +100,35 @@ use slots::AdmissionSlots;
 /// ```
 pub static SLOTS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "admission");
 
-/// How many are blocked. Whoever calls [`AdmissionControl::block`] or [`AdmissionControl::unblock`] counts it.
+/// Site: the number of blocked transactions. The caller of [`AdmissionControl::block`] or
+/// [`AdmissionControl::unblock`] counts the passage.
 pub static BLOCKED: Site = Site::new(
     Component::Transaction,
     Pattern::Unbounded,
     "blocked transactions",
 );
 
-/// How long a claim lasts while others wait.
+/// How long a claim lasts while other clients wait.
 const QUANTUM: Duration = Duration::from_micros(500);
-/// A look at the clock costs as much as a part of a short transaction: so many end without one at most.
+/// Maximum number of releases between two readings of the clock, because a reading costs as much as
+/// a part of a short transaction.
 const MAX_UNCHECKED_RELEASES: u32 = 16;
-/// Where few are blocked it lasts so many times as long.
+/// Factor by which the quantum is longer where few transactions are blocked.
 const LONG_QUANTUM_FACTOR: u32 = 4;
-/// How many turns of a loop those who are between two transactions have to come back to a seat that was found free: one or
-/// two microseconds. Who stays away for longer has other things to do, and others the seat.
+/// Spins that a client between two transactions has to return to a slot that was seen free: one or
+/// two microseconds. A client that stays away longer has other work, and other clients get the
+/// slot.
 const GRACE_SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 50 };
-/// How often it is looked for those in line.
+/// How often the watcher looks at the slots.
 const WATCH_INTERVAL: Duration = Duration::from_millis(1);
-/// How often it is looked, while nobody leaves the line, before the first goes in without a seat.
+/// Number of looks, while no client leaves the queue, before the first is admitted without a slot.
 const MAX_FRUITLESS_WATCHES: u32 = if cfg!(loom) { 1 } else { 10 };
 
-/// What a place's word says.
+/// Values of a queued client's word.
 const WAITING: u32 = 0;
 const WATCHING: u32 = 1;
 const ADMITTED: u32 = 2;
-/// This and more: a seat of the lane whose number is the difference.
+/// This and more: a slot of the lane whose number is the difference.
 const GRANTED: u32 = 3;
 
 /// See the [module](self).
@@ -128,22 +138,23 @@ pub struct AdmissionControl {
     slots: AdmissionSlots,
     queue_length: CachePadded<AtomicUsize>,
     queue: Mutex<SlotQueue>,
-    /// If there are seats only while there is one.
+    /// Present if slots limit only under overload.
     monitor: Option<LoadMonitor>,
 }
 
-/// What one client of an admission has: a seat, or the right to come back to one.
+/// A client's part in admission control: a slot, or the right to reclaim one.
 #[derive(Debug, Default)]
 pub struct SlotClaim {
     has_slot: bool,
-    /// Of which lane its seat is, or was.
+    /// Lane of its slot, also after a release.
     lane: u32,
-    /// Since when the tenure runs.
+    /// Start of the quantum.
     quantum_start: Option<Instant>,
-    /// How often it left its seat in this tenure while others waited, and at which of those times the clock is looked at.
+    /// Number of releases in this quantum while others waited, and the one at which the clock is
+    /// read next.
     releases: u32,
     next_check: u32,
-    /// What it counts by itself for the crowd.
+    /// Its local counts for the load monitor.
     counts: LocalCounts,
 }
 
@@ -153,7 +164,7 @@ impl SlotClaim {
         (self.releases, self.next_check) = (0, 0);
     }
 
-    /// Whether it has a seat now.
+    /// True if it has a slot now.
     pub fn has_slot(&self) -> bool {
         self.has_slot
     }
@@ -169,12 +180,12 @@ impl std::fmt::Debug for AdmissionControl {
 }
 
 impl AdmissionControl {
-    /// An admission of so many seats, with the usual tenure of half a millisecond.
+    /// Returns a control of `slots` slots, with the default quantum of half a millisecond.
     pub fn new(slots: u32) -> AdmissionControl {
         AdmissionControl::with_quantum(slots, QUANTUM)
     }
 
-    /// An admission of so many seats. A claim lasts for `quantum` while others wait.
+    /// Returns a control of `slots` slots. A claim lasts for `quantum` while other clients wait.
     pub fn with_quantum(slots: u32, quantum: Duration) -> AdmissionControl {
         AdmissionControl {
             quantum,
@@ -186,13 +197,14 @@ impl AdmissionControl {
         }
     }
 
-    /// An admission of three seats for each of `processors`, which counts only while most of those at work block
-    /// each other and keep the processors busy with it, and more is committed with seats than without.
+    /// Returns a control of three slots for each of `processors`. They limit only while most
+    /// running transactions block each other and keep the processors busy with it, and more is
+    /// committed with slots than without.
     pub fn adaptive(processors: u32) -> AdmissionControl {
         AdmissionControl::new(processors * 3).only_when_overloaded(processors)
     }
 
-    /// The same, but its seats count only while there is a crowd on so many processors.
+    /// Makes its slots limit only while `processors` processors are overloaded.
     pub fn only_when_overloaded(self, processors: u32) -> AdmissionControl {
         AdmissionControl {
             monitor: Some(LoadMonitor::new(processors)),
@@ -200,7 +212,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Begins or ends a crowd, for the model checker.
+    /// Begins or ends an overload, for the model checker.
     #[cfg(loom)]
     pub fn set_limiting(&self, limiting: bool) {
         if let Some(monitor) = &self.monitor {
@@ -208,55 +220,56 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether who enters needs a seat at this moment.
+    /// True if a client needs a slot to be admitted now.
     #[inline]
     pub fn is_limiting(&self) -> bool {
         self.monitor.as_ref().is_none_or(LoadMonitor::is_limiting)
     }
 
-    /// How many are blocked at this moment, where that is counted.
+    /// Number of transactions that are blocked now, where that is counted.
     pub fn blocked(&self) -> u32 {
         self.monitor.as_ref().map_or(0, LoadMonitor::blocked)
     }
 
-    /// Someone at work goes to sleep behind another's lock. It says so when it goes on, too.
+    /// Records that a transaction begins to sleep behind another's lock. [`unblock`](Self::unblock)
+    /// ends it.
     pub fn block(&self) {
         if let Some(monitor) = &self.monitor {
             monitor.block();
         }
     }
 
-    /// Someone at work has committed. Says how often that passed what all share: seldom, for a few commits are counted
-    /// at a time, and only while seats count or are tried.
+    /// Records a commit. Returns how often that passed what all clients share: seldom, because a
+    /// few commits are counted at a time, and only while slots limit or are tried.
     #[inline]
     pub fn record_commit(&self, claim: &mut SlotClaim) -> u64 {
         let monitor = self.monitor.as_ref();
         monitor.map_or(0, |monitor| monitor.record_commit(&mut claim.counts))
     }
 
-    /// See [`blocks`](Self::block).
+    /// Records that a blocked transaction continues; see [`block`](Self::block).
     pub fn unblock(&self) {
         if let Some(monitor) = &self.monitor {
             monitor.unblock();
         }
     }
 
-    /// Seats that nobody has at this moment.
+    /// Number of slots that are free now.
     pub fn free(&self) -> u32 {
         self.slots.free()
     }
 
-    /// How many stand in line at this moment.
+    /// Number of clients that wait in the queue now.
     pub fn waiting(&self) -> usize {
         self.queue_length.load(Ordering::Relaxed)
     }
 
-    /// Takes a seat; waits for one if there is none. In rare cases it returns without (I3). Says how often it
-    /// passed what all share.
+    /// Takes a slot, and waits for one if none is free. In rare cases it returns without (I3).
+    /// Returns how often it passed what all clients share.
     ///
     /// # Panics
     ///
-    /// If the claim has a seat.
+    /// If the claim has a slot.
     #[inline]
     pub fn acquire(&self, claim: &mut SlotClaim) -> u64 {
         assert!(!claim.has_slot, "a claim has one slot");
@@ -275,13 +288,15 @@ impl AdmissionControl {
         1 + self.find_slot(claim)
     }
 
-    /// Whether its seat is still free, which is its own as long as nobody has given it to those in line.
+    /// Takes the claim's own slot if it is still free, which it is until it is granted to a queued
+    /// client.
     #[inline]
     fn reclaim(&self, claim: &SlotClaim) -> bool {
         claim.quantum_start.is_some() && self.slots.take_from(claim.lane)
     }
 
-    /// Takes a free seat if nobody is in line, or else stands there. Says how often it passed that.
+    /// Takes a free slot if the queue is empty, and queues otherwise. Returns how often it passed
+    /// the queue.
     #[cold]
     fn find_slot(&self, claim: &mut SlotClaim) -> u64 {
         if self.waiting() > 0 {
@@ -296,19 +311,20 @@ impl AdmissionControl {
         0
     }
 
-    /// Whether seats do not count any more, or will not from now on.
+    /// True if slots limit no longer, or stop limiting now.
     fn has_ended(&self) -> bool {
         let monitor = self.monitor.as_ref();
         monitor.is_some_and(|monitor| monitor.has_ended(self.waiting()))
     }
 
-    /// Whether it was seated so lately that it may keep its seat from those who wait, or if that was found a moment ago.
+    /// True if the quantum began so recently that the client may keep its slot from those that
+    /// wait, or if that was found a moment ago.
     fn has_quantum_left(&self, claim: &mut SlotClaim) -> bool {
         claim.releases = claim.releases.saturating_add(1);
         if claim.releases < claim.next_check {
             return true;
         }
-        // The next look is due after an eighth as many as there have been.
+        // The next check is due after an eighth of the releases so far.
         claim.next_check = claim
             .releases
             .saturating_add((claim.releases / 8).clamp(1, MAX_UNCHECKED_RELEASES));
@@ -324,8 +340,8 @@ impl AdmissionControl {
             .is_some_and(|start| start.elapsed() < quantum)
     }
 
-    /// Leaves the seat, and says whether the claim had one. Where others wait and the tenure is over, the
-    /// first of them has it then.
+    /// Releases the slot, and returns whether the claim had one. Where other clients wait and the
+    /// quantum is over, the first of them gets it.
     #[inline]
     pub fn release(&self, claim: &mut SlotClaim) -> bool {
         let had_slot = std::mem::take(&mut claim.has_slot);
@@ -340,7 +356,7 @@ impl AdmissionControl {
         had_slot
     }
 
-    /// Gives a seat that was left to the next of the line.
+    /// Grants a released slot to the next client of the queue.
     #[cold]
     fn grant_next(&self, lane: u32) {
         let here = queue::processor();
@@ -349,7 +365,8 @@ impl AdmissionControl {
         self.grant(queue, index, lane);
     }
 
-    /// Gives a seat of this lane to one of the line; says whether there was one. Otherwise the seat is free.
+    /// Grants a slot of this lane to a queued client, and returns whether there was one. Otherwise
+    /// the slot becomes free.
     fn grant(&self, queue: MutexGuard<'_, SlotQueue>, index: usize, lane: u32) -> bool {
         let granted = self.dequeue(queue, index, GRANTED + lane);
         if !granted {
@@ -358,7 +375,7 @@ impl AdmissionControl {
         granted
     }
 
-    /// Takes one out of the line, and tells it with what; says whether there was one.
+    /// Removes a client from the queue and sets its word; returns whether there was one.
     fn dequeue(&self, mut queue: MutexGuard<'_, SlotQueue>, index: usize, word: u32) -> bool {
         let client = queue.dequeue(index, word);
         self.queue_length.store(queue.len(), Ordering::Relaxed);
@@ -366,12 +383,13 @@ impl AdmissionControl {
         client.inspect(|client| client.wake()).is_some()
     }
 
-    /// Waits; says how often it passed the line.
+    /// Waits; returns how often it passed the queue.
     #[cold]
     fn wait_in_queue(&self, claim: &mut SlotClaim) -> u64 {
         let client = QueuedClient::new();
         let joined = self.enqueue(&client);
-        // How many had left the line when it looked last, and how often it looked since somebody did.
+        // How many clients had left the queue at the last look, and the number of looks since one
+        // did.
         let (mut left, mut fruitless) = (None, 0);
         let mut watches = 0_u64;
         loop {
@@ -402,8 +420,8 @@ impl AdmissionControl {
         joined + watches
     }
 
-    /// Puts it at the end of the line. A seat that was left free for one who did not come back in time goes to
-    /// the first, perhaps to itself. Says how often it passed the line.
+    /// Adds the client at the end of the queue. A slot whose client did not return in time goes to
+    /// the first, perhaps to this one. Returns how often it passed the queue.
     fn enqueue(&self, client: &Arc<QueuedClient>) -> u64 {
         let mut queue = shim::lock(&self.queue);
         queue.enqueue(client);
@@ -416,7 +434,8 @@ impl AdmissionControl {
         2
     }
 
-    /// Takes a seat that is free, and still is a moment later: whoever is only between two transactions comes back in that.
+    /// Takes a slot that is free and still free a moment later: a client that is only between two
+    /// transactions returns within that.
     fn take_abandoned(&self) -> Option<u32> {
         let left = self.slots.take_abandoned();
         if left.is_some() || self.slots.free() == 0 {
@@ -428,13 +447,13 @@ impl AdmissionControl {
         self.slots.take_abandoned()
     }
 
-    /// Lets everybody in, without seats.
+    /// Admits all queued clients, without slots.
     fn admit_all(&self) {
         while self.dequeue(shim::lock(&self.queue), 0, ADMITTED) {}
     }
 
-    /// The first has a seat if one was left free, or goes in without if those in line are out of patience. Says how many
-    /// have left the line.
+    /// Grants an abandoned slot to the first client, or admits it without one if `admit_first`.
+    /// Returns how many clients have left the queue.
     fn check_queue(&self, admit_first: bool) -> u64 {
         let free = self.take_abandoned();
         let queue = shim::lock(&self.queue);

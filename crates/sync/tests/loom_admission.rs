@@ -1,6 +1,7 @@
-//! Seats are lost by nobody and had by no two; nobody waits for ever.
+//! Models of admission control: no slot is lost or taken twice, and no client waits for ever.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync --test loom_admission`
+//! `RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p foxton-sync --test
+//! loom_admission`
 #![cfg(loom)]
 
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use foxton_sync::admission::{AdmissionControl, SlotClaim};
 use foxton_sync::shim::{Arc, AtomicU32, Ordering, thread};
 
-/// One client; `slots` is how many have a seat.
+/// One client; `slots` counts the clients that have a slot.
 fn run(rounds: usize, admission: &AdmissionControl, slots: &AtomicU32) {
     let mut claim = SlotClaim::default();
     for _ in 0..rounds {
@@ -21,7 +22,7 @@ fn run(rounds: usize, admission: &AdmissionControl, slots: &AtomicU32) {
     }
 }
 
-/// `clients` that each pass `rounds` times through one seat.
+/// `clients` clients that each pass `rounds` times through one slot.
 fn pass(clients: usize, rounds: usize, quantum: Duration, bound: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(bound);
@@ -58,7 +59,8 @@ fn the_first_of_two_waiting_clients_is_followed_by_the_next() {
     pass(3, 1, Duration::MAX, 2);
 }
 
-/// Both seats are taken when the crowd ends; who is in line, or comes to it, goes in.
+/// Both slots are taken when the overload ends; a client that waits, or comes to the queue, is
+/// admitted.
 #[test]
 fn waiting_clients_are_admitted_when_the_overload_ends() {
     let mut model = loom::model::Builder::new();

@@ -1,27 +1,35 @@
-//! Whether so many are at work that fewer would do more.
+//! Load monitor: decides whether so many clients work that fewer would do more.
 //!
-//! Seats are worth their price where most of those at work are asleep behind each other's locks while the
-//! processors are busy with putting them to sleep and waking them; and where nobody blocks, but so many take turns
-//! on the processors that each finds its memory gone from the caches, and whoever loses the processor has a latch or a
-//! place in a queue that others come to. They do harm where transactions
-//! wait for people or for the network: then the processors are idle, and whoever could run has to be let in. And they
-//! do harm where those who block are few beside those who do not: a line is a switch between threads, too. All
-//! these look alike from within, so it is *tried*: while many are blocked, or many are there, and the processors busy,
-//! commits are counted without seats and with them, in turn, and the seats stay for a term if they have done more ([`policy`](super::policy)).
+//! Slots are worth their price in two cases. In the first, most running transactions sleep behind
+//! each other's locks while the processors are busy with putting them to sleep and waking them. In
+//! the second no transaction blocks, but too many take turns on the processors: each finds its
+//! memory gone from the caches, and a descheduled thread holds a latch or a queue position that
+//! others need.
 //!
-//! How many are *there* is known without a word that every transaction writes: time is cut into windows, whose number stands
-//! beside what everybody reads anyway, and a client that meets a number for the first time adds one to those of that window.
+//! Slots do harm where transactions wait for people or for the network: then the processors are
+//! idle, and every thread that could run must be admitted. They also do harm where few transactions
+//! block, because a queue is a switch between threads, too. All these cases look alike from within,
+//! so slots are *tried*: while many are blocked, or many are running, and the processors are busy,
+//! commits are counted without slots and with them, in turn. Slots stay for a time if more was
+//! committed with them ([`policy`](super::policy)).
 //!
-//! Counting blocked transactions and stopping to admit when they are most of all is *half and half* (M. J. Carey,
-//! S. Krishnamurthi, M. Livny: *Load Control for Locking*, PODS 1990), climbing by what came of it is
-//! H.-U. Heiss's and R. Wagner's (*Adaptive Load Control in Transaction Processing Systems*, VLDB 1991); the processors'
-//! use takes the place of the count of all, which would be one more thing that every transaction writes.
+//! The number of *running* clients is known without a word that every transaction writes. Time is
+//! cut into windows, whose number is beside what each transaction reads anyway; a client that sees
+//! a number for the first time adds one to the count of that window.
+//!
+//! Counting blocked transactions, and admitting no more when they are the majority, is *half and
+//! half* (M. J. Carey, S. Krishnamurthi, M. Livny: *Load Control for Locking*, PODS 1990). Climbing
+//! by the measured result is H.-U. Heiss's and R. Wagner's (*Adaptive Load Control in Transaction
+//! Processing Systems*, VLDB 1991). The use of the processors takes the place of a count of all
+//! transactions, which would be one more thing that every transaction writes.
 //!
 //! # Invariants
 //!
-//! * I1  Who is counted as blocked is taken off the count when it goes on, however its wait ended.
-//! * I2  `word` is written under the rule's mutex only. Others read it as a hint: who goes by an old value waits for
-//!   a seat, or does not, for one transaction, or counts a few commits, or itself, to the wrong side.
+//! * I1  A transaction that is counted as blocked is subtracted when it continues, however its wait
+//!   ended.
+//! * I2  `word` is written under the policy's mutex only. Others read it as a hint: a client that
+//!   acts on an old value waits for a slot, or does not, for one transaction, or counts a few
+//!   commits, or itself, to the wrong side.
 
 use std::time::{Duration, Instant};
 
@@ -29,15 +37,16 @@ use super::policy::{AdmissionPolicy, CpuUsage, Observation, PolicyStage};
 use crate::cache_line::CachePadded;
 use crate::shim::{self, AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// So many for each processor, blocked or there, are no crowd yet.
+/// So many clients for each processor, blocked or running, are no overload yet.
 const USUAL_PER_PROCESSOR: u32 = 8;
-/// So long a window is, at least.
+/// Minimum length of a window.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Who comes looks every so many times whether the window is over.
+/// Arrivals of one client between two checks whether the window is over.
 const ARRIVALS_PER_CHECK: u32 = 64;
-/// Commits that a client counts by itself before all may see them.
+/// Number of commits that a client counts locally before it adds them to the shared count.
 const LOCAL_COMMITS: u32 = 16;
-/// After so many of all it is looked whether the trial is over: where nobody blocks, nobody else does.
+/// Number of commits of all clients between two checks whether a trial is over: where no
+/// transaction blocks, only commits lead to a check.
 const COMMITS_PER_CHECK: u64 = 1024;
 
 /// See the [module](self).
@@ -45,29 +54,31 @@ const COMMITS_PER_CHECK: u64 = 1024;
 pub(super) struct LoadMonitor {
     blocked: CachePadded<AtomicU32>,
     commits: CachePadded<AtomicU64>,
-    /// Who came in this window.
+    /// Clients that arrived in this window.
     arrived: CachePadded<AtomicU32>,
-    /// The stage's word, and the window's number. What is read at each begin and end, and written ten times a second.
+    /// The stage's word and the window's number: read at each begin and end, written ten times a
+    /// second.
     word: CachePadded<AtomicU32>,
     processors: u32,
     policy: Mutex<MonitorState>,
 }
 
-/// What one client counts by itself.
+/// Counts of one client.
 #[derive(Debug, Default)]
 pub(super) struct LocalCounts {
-    /// Commits that were not added to those of all.
+    /// Commits that were not added to the shared count.
     commits: u32,
-    /// How often it came.
+    /// Number of arrivals.
     arrivals: u32,
     /// The window that it was counted in last.
     window: u32,
-    /// When it looked last.
+    /// Time of its last check.
     last_check: Option<Instant>,
 }
 
 impl LocalCounts {
-    /// Whether it is time for this client to look: in a trial or a term always, else once in a window.
+    /// True if this client must check now: in a trial or under a limit always, otherwise once in a
+    /// window.
     #[cold]
     fn must_check(&mut self, word: u32) -> bool {
         let at = crate::clock::now();
@@ -80,19 +91,20 @@ impl LocalCounts {
     }
 }
 
-/// What changes under the mutex.
+/// State that changes under the mutex.
 #[derive(Debug, Default)]
 struct MonitorState {
     policy: AdmissionPolicy,
-    /// The window's number, and since when it is.
+    /// The window's number and its start.
     window: u32,
     since: Option<Instant>,
-    /// How many came in the one before.
+    /// Number of clients that arrived in the previous window.
     arrived: u32,
 }
 
 impl MonitorState {
-    /// Ends the window if it is time to. Those who came in it are in `arrived`, which is none afterwards.
+    /// Ends the window if it is time to. Takes the number of its clients from `arrived`, which
+    /// becomes 0.
     fn end_window(&mut self, at: Instant, arrived: &AtomicU32) {
         let since = *self.since.get_or_insert(at);
         if at.saturating_duration_since(since) >= WINDOW {
@@ -112,7 +124,7 @@ impl MonitorState {
     }
 }
 
-/// Windows' numbers are from 0 to this.
+/// Windows are numbered from 0 to this.
 const LAST_WINDOW: u32 = u32::MAX >> PolicyStage::BITS;
 
 impl LoadMonitor {
@@ -127,13 +139,13 @@ impl LoadMonitor {
         }
     }
 
-    /// Whether seats count.
+    /// True if slots limit.
     #[inline]
     pub(super) fn is_limiting(&self) -> bool {
         PolicyStage::has_slots(self.word.load(Ordering::Relaxed)) // I2
     }
 
-    /// A client comes. Says whether it is to look ([`has_ended`](Self::has_ended)).
+    /// Records an arriving client. Returns whether it must check ([`has_ended`](Self::has_ended)).
     #[inline]
     pub(super) fn arrive(&self, counts: &mut LocalCounts) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -146,18 +158,18 @@ impl LoadMonitor {
         counts.arrivals.is_multiple_of(ARRIVALS_PER_CHECK) && counts.must_check(word)
     }
 
-    /// Whether seats are kept longer than usual.
+    /// True if the quantum is longer than usual.
     #[inline]
     pub(super) fn has_long_quantum(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PolicyStage::LONG_QUANTUM != 0 // I2
     }
 
-    /// How many are blocked.
+    /// Number of blocked transactions.
     pub(super) fn blocked(&self) -> u32 {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// One more is blocked.
+    /// Counts one more blocked transaction.
     pub(super) fn block(&self) {
         let blocked = self.blocked.fetch_add(1, Ordering::Relaxed) + 1; // A count.
         if self.is_overloaded(blocked) || PolicyStage::is_trial(self.word.load(Ordering::Relaxed)) {
@@ -165,12 +177,13 @@ impl LoadMonitor {
         }
     }
 
-    /// One goes on (I1).
+    /// Counts one blocked transaction less (I1).
     pub(super) fn unblock(&self) {
         self.blocked.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// One has committed, whose commits that nobody knows of are `counts`. Says how often what all share was passed.
+    /// Records a commit of the client with `counts`. Returns how often it passed what all clients
+    /// share.
     #[inline]
     pub(super) fn record_commit(&self, counts: &mut LocalCounts) -> u64 {
         if !PolicyStage::counts_commits(self.word.load(Ordering::Relaxed)) {
@@ -189,7 +202,7 @@ impl LoadMonitor {
         1
     }
 
-    /// Looks whether it is over, or has been, while so many wait for a seat.
+    /// Checks whether the overload is over, or has been, while `waiting` clients wait for a slot.
     pub(super) fn has_ended(&self, waiting: usize) -> bool {
         self.evaluate(u32::try_from(waiting).unwrap_or(u32::MAX));
         !self.is_limiting()
@@ -199,9 +212,9 @@ impl LoadMonitor {
         arrived > USUAL_PER_PROCESSOR * self.processors
     }
 
-    /// Goes on with the rule, if it is time to, and nobody else does.
+    /// Runs the policy if it is due and no other client runs it.
     fn evaluate(&self, waiting: u32) {
-        // What depends on time is nothing for a model checker, which sets it itself.
+        // The model checker sets the stage itself, because the policy depends on time.
         if cfg!(loom) {
             return;
         }
@@ -230,7 +243,7 @@ impl LoadMonitor {
         self.word.store(state.word(stage), Ordering::Relaxed); // I2
     }
 
-    /// Begins or ends one, whatever the rule says.
+    /// Begins or ends the limit, whatever the policy decided.
     #[cfg(any(test, loom))]
     pub(super) fn set_limiting(&self, limiting: bool) {
         let stage = match limiting {
@@ -240,7 +253,7 @@ impl LoadMonitor {
         self.force(stage, crate::clock::now());
     }
 
-    /// Has seats that are kept for long.
+    /// Limits with a long quantum.
     #[cfg(test)]
     pub(super) fn set_few_blocked(&self) {
         let mut state = shim::lock(&self.policy);
@@ -250,7 +263,7 @@ impl LoadMonitor {
             .store(state.word(PolicyStage::Limited), Ordering::Relaxed);
     }
 
-    /// Is in `stage`, and has been since then.
+    /// Puts the policy into `stage`, entered at `since`.
     #[cfg(any(test, loom))]
     fn force(&self, stage: PolicyStage, since: Instant) {
         let mut state = shim::lock(&self.policy);
@@ -275,7 +288,7 @@ mod tests {
             monitor.block();
         }
         assert!(!has_sampled());
-        // Who loses the processor while it looks leaves it to the next.
+        // A thread that is descheduled while it checks leaves the check to the next.
         while !has_sampled() {
             monitor.block();
             assert!(monitor.blocked() < 1_000);
@@ -319,7 +332,7 @@ mod tests {
             commits += 1;
         }
         assert_eq!(word(), PolicyStage::UNLIMITED);
-        // Who loses the processor while it looks leaves it to the next.
+        // A thread that is descheduled while it checks leaves the check to the next.
         assert!(
             (COMMITS_PER_CHECK..COMMITS_PER_CHECK * 100).contains(&commits),
             "{commits}"
@@ -348,11 +361,11 @@ mod tests {
         );
     }
 
-    /// Ends the window that there is, and says who came in it.
+    /// Ends the current window, and returns how many clients arrived in it.
     fn finish_window(monitor: &LoadMonitor) -> u32 {
         let window = shim::lock(&monitor.policy).window;
         loop {
-            std::thread::sleep(Duration::from_millis(10)); // The rule looks no more often.
+            std::thread::sleep(Duration::from_millis(10)); // The policy checks no more often.
             shim::lock(&monitor.policy).since = Some(Instant::now() - WINDOW);
             monitor.evaluate(0);
             let state = shim::lock(&monitor.policy);
@@ -385,7 +398,7 @@ mod tests {
             let monitor = LoadMonitor::new(1);
             let mut all: Vec<LocalCounts> = (0..clients).map(|_| LocalCounts::default()).collect();
             let begun = Instant::now();
-            // This thread keeps one processor busy, unless others have it.
+            // This thread keeps one processor busy, unless other processes have it.
             while begun.elapsed()
                 < Duration::from_secs(if clients > USUAL_PER_PROCESSOR { 60 } else { 1 })
             {

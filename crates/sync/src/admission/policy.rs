@@ -1,73 +1,84 @@
-//! Whether seats do more than none: trial and term.
+//! Admission policy: tries whether more is committed with slots than without.
 //!
 //! ```text
-//!       busy, and many are blocked or there    seats did more
-//!   backoff ----------------------------> trial -----------------> limited_time
-//!    ^                                  |  ^                     |
-//!    |     seats did not, or it is over |  |   the limited_time is over  |
-//!    +----------------------------------+  +---------------------+
-//!    ^                                                           |
-//!    +--------- calm_samples are blocked, wait for seats, or are there ---+
+//!            busy, and many are                     slots
+//!            blocked or running                     gained
+//!  unlimited ------------------> trial -------------------------> limited
+//!   ^                             |  ^                              |
+//!   |   slots gained nothing, or  |  |      the limit's time is     |
+//!   |   the overload is over      |  |      over                    |
+//!   +-----------------------------+  +------------------------------+
+//!   ^                                                               |
+//!   +------ few clients are blocked, wait for slots, or run --------+
 //! ```
 //!
-//! | stage | seats | until |
-//! | --- | --- | --- |
-//! | rest | none | more are blocked or there than usual, and the process has used three fifths of the processors for [`SAMPLE_PERIOD`] |
-//! | trial | none, then some | each has been so for [`TRIAL_HALF`], or a little longer where nobody looked in time, of which the commits after [`SETTLE_TIME`] count; or with seats the process has used less than two fifths of the processors in [`SAMPLES_TO_END`] in a row, or by [`HOPELESS_AFTER`] next to nothing was done, and seats have lost |
-//! | term | some | after [`SHORTEST_STAGE`], twice as long after each trial that is won again, up to [`LONGEST_LIMITED`]; or in [`SAMPLES_TO_END`] in a row the process has used less than two fifths of the processors, or in [`PROGRESS_PERIOD`] next to nothing was done, since the seats may be held by who waits for something else; or no more are blocked and in line, or there, than usual |
+//! * *Unlimited*: no slots. Ends when more clients are blocked or running than usual, and the
+//!   process has used three fifths of the processors for [`SAMPLE_PERIOD`].
+//! * *Trial*: first without slots, then with them. Each half lasts [`TRIAL_HALF`], or a little
+//!   longer where no thread checked in time; the commits after [`SETTLE_TIME`] count. The trial is
+//!   lost at once if, with slots, the process used less than two fifths of the processors in
+//!   [`SAMPLES_TO_END`] samples in a row, or if almost nothing was committed by [`HOPELESS_AFTER`].
+//! * *Limited*: slots. Ends after [`SHORTEST_STAGE`], and after twice as long for each trial won in
+//!   a row, up to [`LONGEST_LIMITED`]. Ends earlier if the process used less than two fifths of the
+//!   processors in [`SAMPLES_TO_END`] samples in a row. Ends earlier if almost nothing was
+//!   committed in [`PROGRESS_PERIOD`], because the slot holders may wait for something else. Also
+//!   ends if no more clients are blocked, queued or running than usual.
 //!
-//! After a trial that was lost the next may not begin for [`SHORTEST_STAGE`], then for twice that, up to [`LONGEST_BACKOFF`], or
-//! [`LONGEST_HOPELESS_BACKOFF`].
+//! After a lost trial the next may not begin for [`SHORTEST_STAGE`], then for twice that, up to
+//! [`LONGEST_BACKOFF`], or [`LONGEST_HOPELESS_BACKOFF`].
 //!
-//! What the host of a virtual machine does in half a second may be worth more than seats are. So a trial does not decide by
-//! itself: what seats were worth in the trials before it counts for as much, as long as the crowd is the same.
+//! Noise from the host of a virtual machine in half a second may be worth more than slots are. So
+//! one trial does not decide alone: the gain of the trials before it counts for as much, as long as
+//! the overload is the same.
 //!
-//! A crowd does not come about at once: the first tenth of a second without seats does more than any after it, and the
-//! first with them less, while those who have locks and no seat are still at work. Hence the time to settle; phases
-//! that were shorter had seats lose where they did a third more.
+//! An overload does not come about at once. The first tenth of a second without slots commits more
+//! than any after it, and the first with slots less, while lock holders without a slot are still
+//! working. Hence the settle time; with shorter phases, slots lost where they gained a third.
 
 use std::time::{Duration, Instant};
 
-/// What share of the processors a crowd uses at least when a trial begins: the processors of threads that wake each
-/// other are idle in between, a quarter of the time as it was measured; and below what share seats are of no use.
+/// Minimum share of the processors that is used when a trial begins: processors of threads that
+/// wake each other are idle in between. Below the second share slots are of no use.
 const BUSY_SHARE: f64 = 0.6;
 const IDLE_SHARE: f64 = 0.4;
-/// Over so long the use of the processors is measured.
+/// The use of the processors is measured over this time.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(4);
-/// So many tell that the processors are idle, or the crowd gone: one may be nothing but a moment in which others had
-/// the processors.
+/// Number of samples in a row that show idle processors or the end of an overload. One may be a
+/// moment in which other processes had the processors.
 const SAMPLES_TO_END: u32 = 6;
-/// An older measurement says nothing of now.
+/// An older sample says nothing about now.
 const MAX_SAMPLE_AGE: Duration = Duration::from_millis(100);
-/// Who lost the processor for so long while it looked has seen things of different times.
+/// An observation that took longer, because its thread was descheduled, mixes different times.
 const MAX_OBSERVATION_TIME: Duration = Duration::from_millis(1);
-/// How long each half of a trial takes, and how much of it passes before anything is counted.
+/// Length of each half of a trial, and of its beginning, which does not count.
 const TRIAL_HALF: Duration = Duration::from_millis(250);
 const SETTLE_TIME: Duration = Duration::from_millis(100);
-/// What is done with seats is to be more than what is done without by this factor. Little, since crowds are often worth a few
-/// hundredths only; more than nothing, since transactions that wait for seats take long.
+/// Minimum factor by which more must be committed with slots than without. Little above 1, because
+/// slots often gain a few hundredths only; more than 1, because transactions that wait for slots
+/// take long.
 const MIN_GAIN: f64 = 1.03;
-/// The same where few are blocked: either the whole crowd does much more, or the host's noise made it look so.
+/// The same where few transactions are blocked. Either slots gain much there, or the host's noise
+/// made it look so.
 const MIN_GAIN_FEW_BLOCKED: f64 = 1.08;
-/// Seats do no more than by this factor: what says so is a host that gave its processors back.
+/// Slots gain no more than this factor. A larger one comes from a host that gave processors back.
 const MAX_GAIN: f64 = 2.0;
-/// Seats that after so long have done less than this share of what was done without are lost: those who have them wait for
-/// something else.
+/// Slots with which, after this time, less than this share of the other half was committed have
+/// lost: the slot holders wait for something else.
 const HOPELESS_AFTER: Duration = Duration::from_millis(30);
 const HOPELESS_SHARE: f64 = 0.3;
-/// Of so long it is seen in a term whether anything is done.
+/// Under a limit it is checked over this time whether anything is committed.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 const SHORTEST_STAGE: Duration = Duration::from_secs(2);
 const LONGEST_LIMITED: Duration = Duration::from_secs(8);
-/// A trial that is lost costs a part of a quarter of a second; one that was lost by chance costs what seats are worth for
-/// as long as this.
+/// A lost trial costs a part of a quarter of a second. A trial lost by chance costs the gain of
+/// slots for as long as this.
 const LONGEST_BACKOFF: Duration = LONGEST_LIMITED;
-/// Where a crowd stays, no rest takes so long.
+/// A backoff never takes so long while an overload lasts.
 const GAIN_EXPIRY: Duration = LONGEST_BACKOFF.saturating_mul(2);
-/// And where it was hopeless: hardly two in a row are by chance.
+/// The same where a trial was hopeless: hardly two in a row are so by chance.
 const LONGEST_HOPELESS_BACKOFF: Duration = Duration::from_secs(64);
 
-/// The processor time that this process has used, and when.
+/// The processor time that this process has used, and when it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuUsage {
     at: Instant,
@@ -85,7 +96,7 @@ impl CpuUsage {
         }
     }
 
-    /// What share of so many processors was used since `earlier`.
+    /// Returns the share of `processors` processors that was used since `earlier`.
     fn share_since(&self, earlier: &CpuUsage, processors: u32) -> f64 {
         let used = self.cpu.saturating_sub(earlier.cpu).as_secs_f64();
         let there = self.at.duration_since(earlier.at).as_secs_f64() * f64::from(processors);
@@ -93,42 +104,43 @@ impl CpuUsage {
     }
 }
 
-/// What the rule goes by.
+/// Input of one step of the policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observation {
     pub(super) usage: CpuUsage,
-    /// How long it took to look.
+    /// How long it took to collect.
     pub(super) duration: Duration,
-    /// Commits so far, but those in rests.
+    /// Commits so far, without those in unlimited stages.
     pub(super) commits: u64,
-    /// Whether more are blocked or in line, or there, than usual.
+    /// True if more clients are blocked, queued or running than usual.
     pub(super) is_overloaded: bool,
-    /// Whether more are blocked than usual.
+    /// True if more transactions are blocked than usual.
     pub(super) many_blocked: bool,
     pub(super) processors: u32,
 }
 
-/// What the rule has come to.
+/// State of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyStage {
     Unlimited,
-    /// The half of a trial without seats, and the one with them.
+    /// The half of a trial without slots, and the half with them.
     TrialUnlimited,
     TrialLimited,
     Limited,
 }
 
 impl PolicyStage {
-    /// The word of a rest.
+    /// The word of an unlimited stage.
     pub(super) const UNLIMITED: u32 = 0;
     const SLOTS: u32 = 1;
     const TRIAL: u32 = 2;
-    /// Where nobody is blocked, who has a seat keeps it for longer ([`AdmissionPolicy::few_blocked`]).
+    /// Where few transactions are blocked, a client keeps its slot for longer
+    /// ([`AdmissionPolicy::few_blocked`]).
     pub(super) const LONG_QUANTUM: u32 = 4;
-    /// So many bits of a word are the stage's.
+    /// Number of bits of a word that belong to the stage.
     pub(super) const BITS: u32 = 3;
 
-    /// What others have to know of it.
+    /// Returns what other threads need to know of it.
     pub(super) fn word(self) -> u32 {
         match self {
             PolicyStage::Unlimited => Self::UNLIMITED,
@@ -138,19 +150,19 @@ impl PolicyStage {
         }
     }
 
-    /// Whether seats count in the stage of this word.
+    /// True if slots limit in the stage of this word.
     #[inline]
     pub(super) fn has_slots(word: u32) -> bool {
         word & Self::SLOTS != 0
     }
 
-    /// Whether commits are counted in it: in any but a rest.
+    /// True if commits are counted in it: in all but unlimited stages.
     #[inline]
     pub(super) fn counts_commits(word: u32) -> bool {
         word & (Self::SLOTS | Self::TRIAL) != Self::UNLIMITED
     }
 
-    /// Whether it is a part of a trial.
+    /// True if it is half of a trial.
     pub(super) fn is_trial(word: u32) -> bool {
         word & Self::TRIAL != 0
     }
@@ -160,24 +172,26 @@ impl PolicyStage {
 #[derive(Debug)]
 pub(super) struct AdmissionPolicy {
     stage: PolicyStage,
-    /// Since when.
+    /// When the stage was entered.
     since: Option<Instant>,
-    /// The use of the processors, when it was looked at last.
+    /// The last sample of the processors' use.
     sample: Option<CpuUsage>,
-    /// When this half of a trial had settled, or the last spell of a term was over, and how many commits there were.
+    /// When this half of a trial had settled, or the last progress period of a limit ended, and the
+    /// commits until then.
     settled: Option<(Instant, u64)>,
-    /// How many commits there were when it began.
+    /// Commits when the stage was entered.
     commits_at_start: u64,
-    /// Commits a second in the half that is over.
+    /// Commits a second in the half without slots.
     rate_unlimited: f64,
-    /// How many times as much seats did in the trials so far of this crowd, each of which counts for as much as all before it.
+    /// Gain of slots in the trials of this overload so far. Each trial counts for as much as all
+    /// before it.
     gain: Option<f64>,
-    /// Whether few were blocked then.
+    /// True if few transactions were blocked without slots.
     few_blocked: bool,
     next_trial: Option<Instant>,
     backoff: Duration,
     limited_time: Duration,
-    /// Samples in a row that found the processors idle, and few there.
+    /// Samples in a row that found the processors idle, and few clients.
     idle_samples: u32,
     calm_samples: u32,
 }
@@ -203,7 +217,7 @@ impl Default for AdmissionPolicy {
 }
 
 impl AdmissionPolicy {
-    /// One that is in `stage` from now on.
+    /// Returns a policy that enters `stage` now.
     #[cfg(any(test, loom))]
     pub(super) fn in_stage(stage: PolicyStage, now: Instant) -> AdmissionPolicy {
         AdmissionPolicy {
@@ -213,7 +227,7 @@ impl AdmissionPolicy {
         }
     }
 
-    /// The same, and few are blocked without seats.
+    /// The same, and few transactions are blocked without slots.
     #[cfg(test)]
     pub(super) fn with_few_blocked(self) -> AdmissionPolicy {
         AdmissionPolicy {
@@ -222,26 +236,27 @@ impl AdmissionPolicy {
         }
     }
 
-    /// Whether the processors' use was ever looked at.
+    /// True if the processors' use was sampled.
     #[cfg(test)]
     pub(super) fn has_sampled(&self) -> bool {
         self.sample.is_some()
     }
 
-    /// Whether few were blocked without seats. Then it is the change from one client to the next that costs, not the locks
-    /// of those who do not run.
+    /// True if few transactions were blocked without slots. Then the switch from one client to the
+    /// next costs, not the locks of threads that do not run.
     pub(super) fn few_blocked(&self) -> bool {
         self.few_blocked
     }
 
-    /// Whether it is worth while to look.
+    /// True if it is time for a step.
     pub(super) fn is_due(&self, at: Instant) -> bool {
         let may = self.next_trial.is_none_or(|next_trial| at >= next_trial);
         let is_due = |sample: &CpuUsage| at.saturating_duration_since(sample.at) >= SAMPLE_PERIOD;
         may && self.sample.as_ref().is_none_or(is_due)
     }
 
-    /// Looks, and says what stage it is in from now on. A torn look says nothing, and is left to the next.
+    /// Takes one step, and returns the stage it is in now. A torn observation changes nothing; the
+    /// next one decides.
     pub(super) fn step(&mut self, observation: &Observation) -> PolicyStage {
         if observation.duration > MAX_OBSERVATION_TIME {
             return self.stage;
@@ -251,7 +266,7 @@ impl AdmissionPolicy {
             PolicyStage::Unlimited => {
                 if observation.is_overloaded && share.is_some_and(|share| share >= BUSY_SHARE) {
                     if self.elapsed(observation) > GAIN_EXPIRY {
-                        self.gain = None; // It was another crowd.
+                        self.gain = None; // This is another overload.
                     }
                     self.enter_stage(PolicyStage::TrialUnlimited, observation);
                 }
@@ -264,7 +279,7 @@ impl AdmissionPolicy {
         self.stage
     }
 
-    /// The use of the processors over the last sample, which this begins anew.
+    /// Returns the use of the processors since the last sample, and starts a new sample.
     fn share(&mut self, observation: &Observation) -> Option<f64> {
         let earlier = self.sample.replace(observation.usage)?;
         let is_of_now = observation.usage.at.saturating_duration_since(earlier.at) < MAX_SAMPLE_AGE;
@@ -288,7 +303,7 @@ impl AdmissionPolicy {
         observation.usage.at.saturating_duration_since(since)
     }
 
-    /// Whether the processors have been idle for so long that seats are of no use.
+    /// True if the processors have been idle for so long that slots are of no use.
     fn is_idle(&mut self, share: Option<f64>) -> bool {
         self.idle_samples = match share {
             Some(share) if share < IDLE_SHARE => self.idle_samples + 1,
@@ -297,7 +312,7 @@ impl AdmissionPolicy {
         self.idle_samples >= SAMPLES_TO_END
     }
 
-    /// Whether next to nothing has been done since this half of a trial began.
+    /// True if almost nothing has been committed since this half of a trial began.
     fn is_hopeless(&self, observation: &Observation) -> bool {
         let (elapsed, done) = (
             self.elapsed(observation),
@@ -315,7 +330,8 @@ impl AdmissionPolicy {
             return self.reject_limit(LONGEST_HOPELESS_BACKOFF, observation);
         }
         if elapsed >= TRIAL_HALF + MAX_SAMPLE_AGE {
-            return self.enter_stage(PolicyStage::Unlimited, observation); // Nobody has looked for long.
+            // No thread has checked for long.
+            return self.enter_stage(PolicyStage::Unlimited, observation);
         }
         let Some((from, commits)) = self.settled else {
             if elapsed >= SETTLE_TIME {
@@ -323,7 +339,7 @@ impl AdmissionPolicy {
             }
             return;
         };
-        // Who looked late counts from there, for as long.
+        // A late first observation starts the count, which takes as long as usual.
         let time = at.saturating_duration_since(from);
         if time < TRIAL_HALF - SETTLE_TIME {
             return;
@@ -347,7 +363,8 @@ impl AdmissionPolicy {
         }
     }
 
-    /// What seats are worth, by all trials so far and this one, in which so much was done with them in a second.
+    /// Updates and returns the gain of slots over all trials so far, given the commits a second of
+    /// this one.
     fn update_gain(&mut self, rate: f64) -> f64 {
         let latest = (rate / self.rate_unlimited.max(1.0)).min(MAX_GAIN);
         let gain = self.gain.map_or(latest, |before| (before + latest) / 2.0);
@@ -355,7 +372,7 @@ impl AdmissionPolicy {
         gain
     }
 
-    /// Whether next to nothing was done in a spell of this term that is over now.
+    /// True if a progress period of this limit is over in which almost nothing was committed.
     fn made_no_progress(&mut self, observation: &Observation) -> bool {
         let at = observation.usage.at;
         let (from, commits) = *self.settled.get_or_insert((at, observation.commits));
@@ -388,7 +405,7 @@ impl AdmissionPolicy {
         }
     }
 
-    /// Seats do no more than none.
+    /// Ends a trial in which slots gained nothing.
     fn reject_limit(&mut self, longest: Duration, observation: &Observation) {
         self.enter_stage(PolicyStage::Unlimited, observation);
         let backoff = self.backoff.min(longest);

@@ -1,37 +1,39 @@
-//! Those who wait for a seat, and who of them is next.
+//! The queue for slots, and the choice of the next client.
 //!
-//! Whoever hands a seat on is about to sleep itself, so the next best runs on the same processor: there it follows without
-//! a wait, where on another it would be put behind, or before, somebody who is at work and holds locks, or wake a processor
-//! that has just gone idle, which takes long on a virtual machine. So the first of the *near* that came from that
-//! processor is taken, unless the first of all was passed that way often enough.
+//! A client that passes its slot on is about to sleep, so the best next client runs on the same
+//! processor: there it continues without a wait. On another processor it would run after, or
+//! before, a thread that works and holds locks, or wake a processor that has just gone idle, which
+//! takes long on a virtual machine. So the first *nearby* client from that processor is taken,
+//! unless the first of all was overtaken often enough.
 //!
 //! # Invariants
 //!
-//! * I5  Between two times that the first of the line is taken, at most `MAX_OVERTAKES` others are.
+//! * I5  Between two times that the first of the queue is taken, at most `MAX_OVERTAKES` others
+//!   are.
 //!
-//! Why a place's word is Relaxed is said in [`admission`](super).
+//! [`admission`](super) says why a client's word is Relaxed.
 
 use std::collections::VecDeque;
 
 use super::{WAITING, WATCHING};
 use crate::shim::{Arc, AtomicU32, Ordering, thread};
 
-/// Among so many of the line one of the right processor is looked for.
+/// Number of clients at the head of the queue among which one of the right processor is sought.
 const NEARBY: usize = 16;
-/// How often the first may be passed for that.
+/// Maximum number of times that the first is overtaken for that.
 const MAX_OVERTAKES: u32 = 16;
 
-/// One who waits.
+/// A waiting client.
 pub(super) struct QueuedClient {
-    /// Written under the line's mutex only.
+    /// Written under the queue's mutex only.
     pub(super) word: AtomicU32,
     thread: thread::Thread,
-    /// Where it ran when it came.
+    /// Where its thread ran when it came.
     processor: usize,
 }
 
 impl QueuedClient {
-    /// A place for this thread.
+    /// Returns an entry for this thread.
     pub(super) fn new() -> Arc<QueuedClient> {
         Arc::new(QueuedClient {
             word: AtomicU32::new(WAITING),
@@ -40,7 +42,8 @@ impl QueuedClient {
         })
     }
 
-    /// Best without the line's mutex: whoever is woken may take the processor at once.
+    /// Wakes its thread. Better called without the queue's mutex, because the woken thread may take
+    /// the processor at once.
     pub(super) fn wake(&self) {
         self.thread.unpark();
     }
@@ -50,7 +53,7 @@ impl QueuedClient {
     }
 }
 
-/// The processor that this thread runs on at the moment, where the system says so.
+/// Returns the processor that this thread runs on now, where the system says so, and 0 elsewhere.
 pub(super) fn processor() -> usize {
     #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
     return rustix::thread::sched_getcpu();
@@ -61,9 +64,9 @@ pub(super) fn processor() -> usize {
 /// See the [module](self).
 pub(super) struct SlotQueue {
     clients: VecDeque<Arc<QueuedClient>>,
-    /// How many have left it.
+    /// Number of clients that have left the queue.
     pub(super) departed: u64,
-    /// How often the first was passed.
+    /// How often the first was overtaken.
     overtaken: u32,
     scan_length: usize,
 }
@@ -80,7 +83,7 @@ impl Default for SlotQueue {
 }
 
 impl SlotQueue {
-    /// First come, first seated, whatever the processor.
+    /// A queue that ignores processors: first come, first served.
     #[cfg(test)]
     pub(super) fn fifo() -> SlotQueue {
         SlotQueue {
@@ -93,7 +96,7 @@ impl SlotQueue {
         self.clients.len()
     }
 
-    /// Puts one at the end; who comes to an empty line watches (I2).
+    /// Adds a client at the end. A client that comes to an empty queue watches (I2).
     pub(super) fn enqueue(&mut self, client: &Arc<QueuedClient>) {
         if self.clients.is_empty() {
             client.set_word(WATCHING);
@@ -101,7 +104,7 @@ impl SlotQueue {
         self.clients.push_back(client.clone());
     }
 
-    /// Who is next, if a seat comes from processor `here`.
+    /// Index of the next client, if a slot comes from processor `here`.
     pub(super) fn nearest(&self, here: usize) -> usize {
         if self.overtaken >= MAX_OVERTAKES {
             return 0; // I5
@@ -112,8 +115,8 @@ impl SlotQueue {
             .unwrap_or(0)
     }
 
-    /// Takes one out of the line, and tells it with what; whoever calls this wakes it. If it watched, the last does
-    /// now (I2), and is woken here: this happens once for everybody in line.
+    /// Removes a client and sets its word; the caller wakes it. If it watched, the last client
+    /// becomes the watcher (I2) and is woken here, which happens once for all clients in the queue.
     pub(super) fn dequeue(&mut self, index: usize, word: u32) -> Option<Arc<QueuedClient>> {
         let client = self.clients.remove(index)?;
         self.departed += 1;
@@ -170,7 +173,7 @@ mod tests {
         }
         assert_eq!(queue.nearest(0), 0);
         assert_eq!(queue.dequeue(0, WATCHING).unwrap().processor, 1);
-        // The next to be first has not been passed yet, and there is somebody behind it.
+        // The next to be first has not been overtaken yet, and there is one behind it.
         queue.clients[0] = queue_of(&[1]).clients.pop_front().unwrap();
         assert_eq!(queue.nearest(0), 1);
     }

@@ -1,39 +1,42 @@
-//! The seats themselves: which are free.
+//! The slots: which are free.
 //!
-//! A client that comes back to its seat in each of many short transactions is to find it where nobody else writes. So
-//! seats lie in *lanes*, each a cache line, one seat in each while there are no more than [`MAX_LANES`] of them.
+//! A client reclaims its slot in each of many short transactions, so no other thread should write
+//! there. So slots are in *lanes*, each a cache line, with one slot in each while there are no more
+//! than [`MAX_LANES`].
 //!
-//! Between two transactions a seat is free for a moment, and whoever looked just then would have it: its client would come
-//! back in vain, and stand in line with most of its tenure before it. So a seat that is found free is marked the first time,
-//! and taken from its client the second, a moment later, if nobody has been there in between (as pages get a second chance
-//! before they are evicted).
+//! Between two transactions a slot is free for a moment. If another client took it just then, its
+//! client would return in vain and queue with most of its quantum left. So a slot that is seen free
+//! is marked the first time. It is taken the second time, a moment later, if no client has been
+//! there in between (as pages get a second chance before they are evicted).
 //!
 //! # State
 //!
-//! A word for each lane: how many seats of it are free, and whether it was [found free](SEEN_FREE) since one was taken.
+//! One word for each lane: how many of its slots are free, and whether it was [seen
+//! free](SEEN_FREE) since one was taken.
 //!
 //! # Invariants
 //!
-//! * I1  Free seats and taken seats are as many as there are seats, in each lane: its count is lowered by who takes a seat,
-//!   and raised by who leaves one. Who is handed a seat is told its lane.
-//! * I2  Who takes a seat takes the mark off its lane.
+//! * I1  Free slots and taken slots add up to the number of slots, in each lane. A client that
+//!   takes a slot lowers the lane's count, and a client that releases one raises it. A client that
+//!   is granted a slot learns its lane.
+//! * I2  A client that takes a slot clears the mark of its lane.
 //!
-//! Why all is Relaxed is said in [`admission`](super).
+//! [`admission`](super) says why all accesses are Relaxed.
 
 use crate::cache_line::CachePadded;
 use crate::shim::{AtomicU32, Ordering};
 
-/// At most so many lines of memory for seats.
+/// Maximum number of cache lines for slots.
 const MAX_LANES: u32 = 64;
 
-/// A lane had a free seat when somebody looked for one, and nobody has taken it since.
+/// A lane had a free slot when a client looked for one, and no client has taken it since.
 const SEEN_FREE: u32 = 1 << 31;
 
 /// See the [module](self).
 pub(super) struct AdmissionSlots(Box<[CachePadded<AtomicU32>]>);
 
 impl AdmissionSlots {
-    /// So many, all free, shared out to lanes as evenly as can be.
+    /// Returns `slots` free slots, distributed over the lanes as evenly as possible.
     pub(super) fn new(slots: u32) -> AdmissionSlots {
         // More than there can be threads; a lane's count is below the mark.
         let slots = slots.min(SEEN_FREE - 1);
@@ -43,7 +46,7 @@ impl AdmissionSlots {
         AdmissionSlots((0..lanes).map(free).collect())
     }
 
-    /// How many nobody has at this moment.
+    /// Number of slots that are free now.
     pub(super) fn free(&self) -> u32 {
         let lanes = self.0.iter();
         lanes
@@ -55,13 +58,13 @@ impl AdmissionSlots {
         &self.0[lane as usize]
     }
 
-    /// A seat of this lane is free (I1).
+    /// Frees a slot of this lane (I1).
     #[inline]
     pub(super) fn release(&self, lane: u32) {
         self.lane(lane).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a free seat of this lane, if there is one (I1).
+    /// Takes a free slot of this lane, if there is one (I1).
     #[inline]
     pub(super) fn take_from(&self, lane: u32) -> bool {
         let fewer = |word: u32| (word & !SEEN_FREE).checked_sub(1); // I2
@@ -70,12 +73,13 @@ impl AdmissionSlots {
         taken.is_ok()
     }
 
-    /// Takes any free seat, and says of which lane.
+    /// Takes any free slot, and returns its lane.
     pub(super) fn take_any(&self) -> Option<u32> {
         self.free_lanes().find(|&lane| self.take_from(lane))
     }
 
-    /// Takes a seat that was found free before, and says of which lane. Marks those that are found free now.
+    /// Takes a slot that was seen free before, and returns its lane. Marks the lanes that are seen
+    /// free now.
     pub(super) fn take_abandoned(&self) -> Option<u32> {
         self.free_lanes().find(|&lane| {
             let word = self.lane(lane).load(Ordering::Relaxed);
@@ -83,7 +87,7 @@ impl AdmissionSlots {
                 return self.take_from(lane);
             }
             if word > 0 {
-                // If not, somebody has been there in between.
+                // If this fails, a client has been there in between.
                 let (marked, relaxed) = (word | SEEN_FREE, Ordering::Relaxed);
                 let _ = self
                     .lane(lane)
@@ -123,7 +127,7 @@ mod tests {
         let slots = AdmissionSlots::new(2);
         assert!(slots.take_from(0) && slots.take_from(1));
         assert_eq!(slots.take_abandoned(), None, "none is free");
-        // Its client is between two transactions whenever it is looked.
+        // Its client is between two transactions at each check.
         for _ in 0..10 {
             slots.release(1);
             assert_eq!((slots.take_abandoned(), slots.free()), (None, 1));
@@ -132,7 +136,7 @@ mod tests {
         slots.release(1);
         assert_eq!(slots.take_abandoned(), None);
         assert_eq!((slots.take_abandoned(), slots.free()), (Some(1), 0));
-        // Whoever has it now gets its chance, too.
+        // The new client gets its chance, too.
         slots.release(1);
         assert_eq!((slots.take_abandoned(), slots.take_any()), (None, Some(1)));
     }

@@ -1,14 +1,13 @@
-//! What seats and the line promise.
+//! Promises of slots and the queue.
 
 use super::*;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self as threads, JoinHandle};
 
-/// Those in line, first come first: whom to tell that it may leave, and its thread.
+/// Waiting clients, first come first: the signal to release, and the thread.
 type Waiters = Vec<(Sender<()>, JoinHandle<()>)>;
 
-/// One seat; the head of the line never looks by itself, so that everything here follows from what is
-/// called.
+/// One slot, and a watcher that never looks by itself, so that all changes follow from calls.
 fn one_slot(quantum: Duration) -> Arc<AdmissionControl> {
     let mut admission = AdmissionControl::with_quantum(1, quantum);
     admission.watch_interval = Duration::MAX;
@@ -16,8 +15,8 @@ fn one_slot(quantum: Duration) -> Arc<AdmissionControl> {
     Arc::new(admission)
 }
 
-/// One who stands in line, tells its number when it has a seat, and keeps that until it is told to leave;
-/// then its tenure is over.
+/// A client that queues, reports its number when it has a slot, and releases that on a signal; then
+/// its quantum is over.
 fn waiter(
     admission: &Arc<AdmissionControl>,
     (number, seated): (u32, &Sender<u32>),
@@ -45,7 +44,7 @@ fn two_waiting(admission: &Arc<AdmissionControl>) -> (Waiters, Receiver<u32>) {
     (queue.into(), told)
 }
 
-/// Who is seated next. Minutes without one are a seat that was lost.
+/// Number of the client that gets a slot next. Minutes without one mean that a slot was lost.
 fn next(told: &Receiver<u32>) -> u32 {
     told.recv_timeout(Duration::from_mins(2)).unwrap()
 }
@@ -179,7 +178,7 @@ fn a_client_that_returns_too_late_queues_behind_and_the_first_gets_the_slot() {
     admission.acquire(&mut claim);
     let (queue, told) = two_waiting(&admission);
     admission.release(&mut claim);
-    // Long ago.
+    // The quantum is long over.
     claim.quantum_start = None;
     let behind = admission.clone();
     let late = threads::spawn(move || {
@@ -260,7 +259,7 @@ fn a_client_that_queues_after_the_overload_notices_its_end() {
     let mut admission = AdmissionControl::new(0).only_when_overloaded(1);
     admission.watch_interval = Duration::from_millis(1);
     let mut claim = SlotClaim::default();
-    // It has seen the crowd, and then there is none.
+    // The client has seen the overload, and then there is none.
     assert_eq!(admission.wait_in_queue(&mut claim), 2, "the first look");
     assert!(!claim.has_slot() && admission.waiting() == 0);
 }
@@ -269,7 +268,7 @@ fn a_client_that_queues_after_the_overload_notices_its_end() {
 fn a_client_that_blocks_the_slot_holder_is_admitted_without_a_slot() {
     let (admission, mut claim) = (Arc::new(AdmissionControl::new(1)), SlotClaim::default());
     admission.acquire(&mut claim);
-    // Nobody leaves until they are all in.
+    // No client releases before all are admitted.
     let queue: Vec<_> = (0..3)
         .map(|_| {
             let admission = admission.clone();

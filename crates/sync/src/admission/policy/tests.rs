@@ -1,11 +1,11 @@
-//! What becomes of seats, by what they do.
+//! The stages of the policy, by the commits of a simulated process.
 
 use super::*;
 
 const PROCESSORS: u32 = 2;
 const STEP: Duration = Duration::from_millis(5);
 
-/// A process, and what it commits in a second without seats, and with them.
+/// A process, with its commits a second without slots and with them.
 struct Process {
     policy: AdmissionPolicy,
     start: Instant,
@@ -35,7 +35,7 @@ impl Process {
         }
     }
 
-    /// Goes on for `time`, and looks.
+    /// Runs for `time`, and takes a step.
     fn run(&mut self, time: Duration) -> PolicyStage {
         let word = self.policy.stage.word();
         self.commits += self.rates[usize::from(PolicyStage::has_slots(word))] * time.as_secs_f64();
@@ -55,7 +55,7 @@ impl Process {
         })
     }
 
-    /// Looks every few milliseconds until it is in `stage`, and says how long that took.
+    /// Takes a step every few milliseconds until it is in `stage`, and returns how long that took.
     fn until(&mut self, stage: PolicyStage) -> Duration {
         let from = self.now;
         while self.run(STEP) != stage {
@@ -101,7 +101,7 @@ fn few_blocked_is_recorded_in_the_half_without_slots() {
         process.many_blocked = many_blocked;
         process.until(PolicyStage::TrialLimited);
         assert_eq!(process.policy.few_blocked(), !many_blocked);
-        // With them nobody need be.
+        // With slots few transactions need be blocked.
         process.many_blocked = false;
         process.until(PolicyStage::Limited);
         assert_eq!(process.policy.few_blocked(), !many_blocked);
@@ -150,13 +150,13 @@ fn commits_before_the_settle_time_do_not_count() {
 fn a_late_observation_counts_for_as_long_as_others() {
     let mut process = Process::new(1e5, 2e5);
     process.until(PolicyStage::TrialUnlimited);
-    // Nothing, until the phase is all but over; then much in a moment.
+    // Nothing, until the phase is almost over; then much in a moment.
     process.rates = [1e6, 2e5];
     process.run(TRIAL_HALF - STEP);
     process.run(STEP);
     assert_eq!(process.run(STEP), PolicyStage::TrialUnlimited);
     process.rates = [1e5, 2e5];
-    process.until(PolicyStage::Unlimited); // It did not look in time.
+    process.until(PolicyStage::Unlimited); // No check came in time.
     process.until(PolicyStage::TrialUnlimited);
     process.run(SETTLE_TIME + STEP * 10);
     let counted = process.until(PolicyStage::TrialLimited);
@@ -192,7 +192,7 @@ fn idle_processors_start_a_new_trial_soon() {
 
 #[test]
 fn a_trial_with_almost_no_commits_is_lost_at_once_and_repeated_seldom() {
-    // Those at work wait for the network, and others of the program keep the processors busy.
+    // The running transactions wait for the network, and other threads keep the processors busy.
     let mut process = Process::new(1e5, 2e4);
     for seconds in [2, 4, 8, 16, 32, 64, 64] {
         process.until(PolicyStage::TrialLimited);
@@ -201,14 +201,14 @@ fn a_trial_with_almost_no_commits_is_lost_at_once_and_repeated_seldom() {
         let rested = process.until(PolicyStage::TrialUnlimited);
         assert_eq!(rested.as_secs(), seconds, "{rested:?}");
     }
-    // One that does more, or only a little less, later on, begins with a rest like any other.
+    // Slots that gain, or lose only a little, later on, begin with a backoff like any other.
     process.rates = [1e5, 0.9e5];
     process.until(PolicyStage::TrialLimited);
     assert_eq!(process.until(PolicyStage::Unlimited), TRIAL_HALF);
     assert_eq!(process.until(PolicyStage::TrialUnlimited).as_secs(), 8);
 }
 
-/// Loses or wins one trial, with seats that do so many times as much, and is at what follows.
+/// Runs one trial in which slots gain by this factor, and returns the stage that follows.
 fn run_trial(process: &mut Process, gain: f64) -> PolicyStage {
     process.until(PolicyStage::TrialUnlimited);
     process.rates = [1e5, 1e5 * gain];
@@ -247,7 +247,7 @@ fn the_gain_of_one_overload_is_not_used_for_the_next() {
     process.until(PolicyStage::Unlimited);
     process.is_overloaded = true;
     assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Unlimited);
-    // Also where it went while there were no seats.
+    // Also if it went while there were no slots.
     process.is_overloaded = false;
     process.run(GAIN_EXPIRY + STEP);
     process.is_overloaded = true;
@@ -255,7 +255,7 @@ fn the_gain_of_one_overload_is_not_used_for_the_next() {
     process.is_overloaded = false;
     process.until(PolicyStage::Unlimited);
     process.is_overloaded = true;
-    // Nor what was found while all were at work of those who wait for something else.
+    // Nor is the gain used that was found while all running transactions waited for something else.
     assert_eq!(run_trial(&mut process, 2.0), PolicyStage::Limited);
     assert_eq!(run_trial(&mut process, 0.1), PolicyStage::Unlimited);
     assert_eq!(run_trial(&mut process, 0.9), PolicyStage::Unlimited);
@@ -273,7 +273,7 @@ fn where_few_are_blocked_slots_must_gain_more() {
 
 #[test]
 fn a_trial_whose_slots_leave_the_processors_idle_is_lost_at_once() {
-    // How much is done then does not matter, nor that they are idle without.
+    // The commits do not matter then, nor that the processors are idle without slots.
     let mut process = Process::new(1e4, 1e5);
     process.until(PolicyStage::TrialUnlimited);
     process.share = 0.05;
@@ -286,7 +286,7 @@ fn a_limit_under_which_almost_nothing_commits_ends_soon() {
     let mut process = Process::new(1e5, 2e5);
     process.until(PolicyStage::Limited);
     process.run(PROGRESS_PERIOD * 3 / 2);
-    // From now on all wait for the network, and others of the program keep the processors busy.
+    // From now on all wait for the network, and other threads keep the processors busy.
     process.rates = [5e4, 1e4];
     let stayed = process.until(PolicyStage::TrialUnlimited);
     assert!(stayed <= PROGRESS_PERIOD * 2 + STEP, "{stayed:?}");
