@@ -48,6 +48,8 @@ const SAMPLE_PERIOD: Duration = Duration::from_millis(4);
 const SAMPLES_TO_END: u32 = 6;
 /// An older sample says nothing about now.
 const MAX_SAMPLE_AGE: Duration = Duration::from_millis(100);
+// So the first sample after a backoff starts anew.
+const _: () = assert!(SHORTEST_STAGE.as_millis() > MAX_SAMPLE_AGE.as_millis());
 /// An observation that took longer, because its thread was descheduled, mixes different times.
 const MAX_OBSERVATION_TIME: Duration = Duration::from_millis(1);
 /// Length of each half of a trial, and of its beginning, which does not count.
@@ -324,8 +326,9 @@ impl AdmissionPolicy {
 
     fn step_trial(&mut self, share: Option<f64>, observation: &Observation) {
         let (at, elapsed) = (observation.usage.at, self.elapsed(observation));
-        let is_lost = self.is_idle(share) | self.is_hopeless(observation);
-        if is_lost && self.stage == PolicyStage::TrialLimited {
+        if self.stage == PolicyStage::TrialLimited
+            && (self.is_idle(share) | self.is_hopeless(observation))
+        {
             self.gain = None;
             return self.reject_limit(LONGEST_HOPELESS_BACKOFF, observation);
         }
@@ -412,7 +415,6 @@ impl AdmissionPolicy {
         self.next_trial = Some(observation.usage.at + backoff);
         self.backoff = backoff * 2;
         self.limited_time = SHORTEST_STAGE;
-        self.sample = None;
     }
 }
 
