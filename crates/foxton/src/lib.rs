@@ -102,7 +102,7 @@ pub use api::range::{Range, Rows};
 pub use api::session::Session;
 pub use api::transaction::Transaction;
 pub use checkpoint::{Checkpoint, CheckpointStats};
-pub use engine::cancel_token::Canceller;
+pub use engine::cancel_token::CancelToken;
 pub use error::{Error, Result};
 pub use foxton_log::Lsn;
 pub use options::admission::Admission;

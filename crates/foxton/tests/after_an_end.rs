@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use common::*;
 use foxton::codec::TypeName;
 use foxton::{
-    AsyncTransaction, Canceller, Database, Isolation, Lock, LockWait, Options, Result, Savepoint,
+    AsyncTransaction, CancelToken, Database, Isolation, Lock, LockWait, Options, Result, Savepoint,
     TableLock, Transaction, VictimPolicy,
 };
 
@@ -208,9 +208,9 @@ fn every_operation_of_a_thread_is_taken_before() {
 fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
     for (what, step) in STEPS {
         let db = two_rows();
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut tx = db.begin().unwrap();
-        tx.set_canceller(&canceller);
+        tx.set_cancel_token(&canceller);
         tx.put(&TABLE, &1, &11).unwrap();
         let savepoint = tx.savepoint().unwrap();
         canceller.cancel();
@@ -225,9 +225,9 @@ fn every_operation_of_a_thread_is_refused_once_it_is_cancelled() {
 #[test]
 fn every_operation_of_a_task_is_refused_once_it_is_cancelled() {
     let db = two_rows();
-    let canceller = Canceller::new();
+    let canceller = CancelToken::new();
     let mut tx = db.begin_async().unwrap();
-    tx.set_canceller(&canceller);
+    tx.set_cancel_token(&canceller);
     now(tx.put(&TABLE, &1, &11)).unwrap();
     let savepoint = tx.savepoint().unwrap();
     canceller.cancel();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::*;
 use foxton::error::{Conflict, ConflictReason};
 use foxton::{
-    AsyncTransaction, Canceller, Database, Error, Lock, LockManagerKind, LockOptions, Options,
+    AsyncTransaction, CancelToken, Database, Error, Lock, LockManagerKind, LockOptions, Options,
     Result,
 };
 
@@ -32,9 +32,9 @@ fn held(options: Options) -> (Database, Session) {
 }
 
 /// One that can be cancelled.
-fn watched(db: &Database, canceller: &Canceller) -> Session {
+fn watched(db: &Database, canceller: &CancelToken) -> Session {
     let mut session = Session::new(db, "waits");
-    session.transaction().set_canceller(canceller);
+    session.transaction().set_cancel_token(canceller);
     session
 }
 
@@ -65,13 +65,13 @@ fn until_somebody_waits(db: &Database, count: usize) {
 fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut attempts = 0;
         let refused = thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 db.run(|tx| {
                     attempts += 1;
-                    tx.set_canceller(&canceller);
+                    tx.set_cancel_token(&canceller);
                     tx.put(&TABLE, &2, &21)?;
                     tx.get(&TABLE, &1)
                 })
@@ -101,7 +101,7 @@ fn a_thread_that_waits_is_rolled_back_at_once_and_not_run_again() {
 fn a_task_that_waits_is_woken_and_rolled_back() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut waits = watched(&db, &canceller);
         assert_eq!(waits.put(2, 21), Done);
         assert_eq!(waits.scan(..), Waits);
@@ -125,7 +125,7 @@ fn a_task_that_waits_is_woken_and_rolled_back() {
 fn who_was_granted_before_goes_on_until_the_next_operation() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut waits = watched(&db, &canceller);
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(holder.commit(), Done);
@@ -142,7 +142,7 @@ fn who_was_granted_before_goes_on_until_the_next_operation() {
 fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut waits = watched(&db, &canceller);
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(holder.commit(), Done);
@@ -163,7 +163,7 @@ fn who_was_granted_and_cancelled_in_its_sleep_is_not_passed() {
 fn who_is_cancelled_first_is_not_granted_afterwards() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let (mut waits, mut next) = (watched(&db, &canceller), Session::new(&db, "next"));
         assert_eq!(waits.put(1, 12), Waits);
         assert_eq!(next.get(1), Waits);
@@ -181,7 +181,7 @@ fn one_canceller_ends_all_that_have_it_and_nobody_else() {
     over_all_managers(|options| {
         let [(one, in_one), (other, in_other)] = [held(options.clone()), held(options)];
         let (databases, mut holders) = ([one, other], [in_one, in_other]);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut waiting = Vec::new();
         for db in [0, 1, 0, 1] {
             let mut waits = watched(&databases[db], &canceller.clone());
@@ -210,17 +210,17 @@ fn one_canceller_ends_all_that_have_it_and_nobody_else() {
 #[test]
 fn one_that_was_cancelled_ends_whoever_is_given_it_and_another_one_may_take_its_place() {
     let db = patient(Options::tiny());
-    let (cancelled_before, other) = (Canceller::new(), Canceller::new());
+    let (cancelled_before, other) = (CancelToken::new(), CancelToken::new());
     cancelled_before.cancel();
     let mut tx = db.begin().unwrap();
     tx.put(&TABLE, &1, &11).unwrap();
-    tx.set_canceller(&cancelled_before);
-    tx.set_canceller(&other);
+    tx.set_cancel_token(&cancelled_before);
+    tx.set_cancel_token(&other);
     tx.put(&TABLE, &1, &12).unwrap();
-    tx.set_canceller(&cancelled_before);
+    tx.set_cancel_token(&cancelled_before);
     cancelled(tx.get(&TABLE, &1));
     // It is over.
-    tx.set_canceller(&other);
+    tx.set_cancel_token(&other);
     cancelled(tx.get(&TABLE, &1));
     drop(tx);
     // Who works with the same things next has none.
@@ -241,21 +241,21 @@ fn one_that_was_cancelled_ends_whoever_is_given_it_and_another_one_may_take_its_
 #[test]
 fn a_commit_is_an_operation_and_what_is_committed_stays() {
     let db = patient(Options::tiny());
-    let canceller = Canceller::new();
+    let canceller = CancelToken::new();
     let mut early = db.begin().unwrap();
-    early.set_canceller(&canceller);
+    early.set_cancel_token(&canceller);
     early.put(&TABLE, &1, &11).unwrap();
     early.commit().unwrap();
     let [mut late, mut placed] = [2, 3].map(|key| {
         let mut tx = db.begin().unwrap();
-        tx.set_canceller(&canceller);
+        tx.set_cancel_token(&canceller);
         tx.put(&TABLE, &key, &99).unwrap();
         tx
     });
     late.set_label("late");
     placed.set_label("placed");
     let mut dropped = db.begin().unwrap();
-    dropped.set_canceller(&canceller);
+    dropped.set_cancel_token(&canceller);
     dropped.put(&TABLE, &4, &99).unwrap();
     canceller.cancel();
     cancelled(late.commit());
@@ -277,7 +277,7 @@ fn nine() -> Database {
 #[test]
 fn a_range_ends_at_its_next_row() {
     for way in 0..6 {
-        let (db, canceller, mut seen) = (nine(), Canceller::new(), 0);
+        let (db, canceller, mut seen) = (nine(), CancelToken::new(), 0);
         let mut see = || {
             seen += 1;
             if seen == 3 {
@@ -285,9 +285,9 @@ fn a_range_ends_at_its_next_row() {
             }
         };
         let mut tx = db.begin().unwrap();
-        tx.set_canceller(&canceller);
+        tx.set_cancel_token(&canceller);
         let mut task = db.begin_async().unwrap();
-        task.set_canceller(&canceller);
+        task.set_cancel_token(&canceller);
         cancelled(match way {
             0 => tx.range(&TABLE, ..).for_each(|_, _| see()),
             1 => tx.range_by(&BY_VALUE, ..).for_each(|_, _, _| see()),
@@ -312,9 +312,9 @@ fn what_rests_for_want_of_requests_is_refused_the_next_one() {
     let mut options = Options::tiny();
     options.idle_timeout = Some(Duration::MAX);
     let db = database(options, TWO);
-    let canceller = Canceller::new();
+    let canceller = CancelToken::new();
     let mut tx = db.begin().unwrap();
-    tx.set_canceller(&canceller);
+    tx.set_cancel_token(&canceller);
     tx.put(&TABLE, &1, &11).unwrap();
     canceller.cancel();
     // Nobody has taken it from its program.
@@ -331,9 +331,9 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
         let db = patient(options);
         let mut holder = db.session().unwrap();
         holder.lock_advisory(1, Lock::Exclusive).unwrap();
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut session = db.session().unwrap();
-        session.set_canceller(&canceller).unwrap();
+        session.set_cancel_token(&canceller).unwrap();
         session.lock_advisory(2, Lock::Exclusive).unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| session.lock_advisory(1, Lock::Shared));
@@ -348,14 +348,14 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
         cancelled(session.run(|tx| tx.put(&TABLE, &1, &11)));
         assert_eq!(db.locks().len(), 2);
         // Its transactions may be given another one, and it too.
-        let other = Canceller::new();
+        let other = CancelToken::new();
         session
             .run(|tx| {
-                tx.set_canceller(&other);
+                tx.set_cancel_token(&other);
                 tx.put(&TABLE, &1, &12)
             })
             .unwrap();
-        session.set_canceller(&other).unwrap();
+        session.set_cancel_token(&other).unwrap();
         session.lock_advisory(3, Lock::Shared).unwrap();
         assert!(session.unlock_advisory(2).unwrap());
         drop((session, holder));
@@ -369,9 +369,9 @@ fn a_session_waits_no_longer_and_keeps_what_it_has() {
 fn a_dropped_operation_takes_its_wait_along() {
     over_all_managers(|options| {
         let (db, mut holder) = held(options);
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let mut tx = db.begin_async().unwrap();
-        tx.set_canceller(&canceller);
+        tx.set_cancel_token(&canceller);
         let mut context = Context::from_waker(Waker::noop());
         {
             let mut waits = Box::pin(tx.get(&TABLE, &1));
@@ -396,7 +396,7 @@ fn a_dropped_operation_takes_its_wait_along() {
 struct Race {
     db: Database,
     /// Each worker's at the moment, for who cancels.
-    cancellers: Vec<Mutex<Canceller>>,
+    cancellers: Vec<Mutex<CancelToken>>,
     working: AtomicUsize,
 }
 
@@ -433,9 +433,9 @@ impl Race {
     }
 
     /// Moves one from row to row, as a thread.
-    fn by_thread(&self, own: u64, steps: [(u64, LockOptions); 2], by: &Canceller) -> Result<()> {
+    fn by_thread(&self, own: u64, steps: [(u64, LockOptions); 2], by: &CancelToken) -> Result<()> {
         self.db.run(|tx| {
-            tx.set_canceller(by);
+            tx.set_cancel_token(by);
             for ((key, lock), change) in steps.into_iter().zip([1, -1]) {
                 let value = tx.get_locked(&TABLE, &key, lock)?.unwrap();
                 tx.put(&TABLE, &key, &(value + change))?;
@@ -450,10 +450,10 @@ impl Race {
         &self,
         own: u64,
         steps: [(u64, LockOptions); 2],
-        by: &Canceller,
+        by: &CancelToken,
     ) -> Result<()> {
         let body = |mut tx: AsyncTransaction| async move {
-            tx.set_canceller(by);
+            tx.set_cancel_token(by);
             for ((key, lock), change) in steps.into_iter().zip([1, -1]) {
                 let value = tx.get_locked(&TABLE, &key, lock).await?.unwrap();
                 tx.put(&TABLE, &key, &(value + change)).await?;
@@ -472,7 +472,7 @@ impl Race {
             .unwrap();
         let (mut random, mut committed) = (worker + 1, 0);
         for _ in 0..ROUNDS {
-            let by = Canceller::new();
+            let by = CancelToken::new();
             *self.cancellers[worker as usize].lock().unwrap() = by.clone();
             let (own, steps) = (SHARED + worker, steps(&mut random));
             let come = || match worker % 2 {
@@ -561,16 +561,16 @@ mod at_points {
         over_all_managers(|options| {
             let (db, mut holder) = held(options);
             for is_task in [false, true] {
-                let canceller = Canceller::new();
+                let canceller = CancelToken::new();
                 let by = canceller.clone();
                 db.hooks().once(&point::WAIT_BEGIN, move || by.cancel());
                 let came_to = if is_task {
                     let mut task = db.begin_async().unwrap();
-                    task.set_canceller(&canceller);
+                    task.set_cancel_token(&canceller);
                     now(task.get(&TABLE, &1))
                 } else {
                     let mut tx = db.begin().unwrap();
-                    tx.set_canceller(&canceller);
+                    tx.set_cancel_token(&canceller);
                     tx.get(&TABLE, &1)
                 };
                 assert_eq!(cancelled(came_to).refusal().unwrap().blockers.len(), 1);
@@ -584,10 +584,10 @@ mod at_points {
     #[test]
     fn a_commit_that_is_logged_is_not_cancelled() {
         let db = patient(Options::tiny());
-        let canceller = Canceller::new();
+        let canceller = CancelToken::new();
         let by = canceller.clone();
         let mut tx = db.begin().unwrap();
-        tx.set_canceller(&canceller);
+        tx.set_cancel_token(&canceller);
         tx.put(&TABLE, &1, &11).unwrap();
         db.hooks().once(&point::LOGGED, move || by.cancel());
         tx.commit().unwrap();

@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use common::*;
 use foxton::codec::{Encoded, TypeName};
-use foxton::{Canceller, Database, Isolation, Lock, MAX_KEY_BYTES, Options, Table, Transaction};
+use foxton::{CancelToken, Database, Isolation, Lock, MAX_KEY_BYTES, Options, Table, Transaction};
 use random::Random;
 
 const FIVE: &[(u64, i64)] = &[(1, 10), (2, 20), (3, 30), (4, 40), (5, 50)];
@@ -269,9 +269,9 @@ fn too_many_are_traded_for_their_table_as_one_by_one() {
 #[test]
 fn a_canceller_ends_it_at_the_next_key() {
     let db = database(Options::tiny(), FIVE);
-    let canceller = Canceller::new();
+    let canceller = CancelToken::new();
     let mut tx = db.begin().unwrap();
-    tx.set_canceller(&canceller);
+    tx.set_cancel_token(&canceller);
     tx.put(&TABLE, &1, &11).unwrap();
     let mut seen = Vec::new();
     let read = tx.get_many_with(&TABLE, &[5, 4, 3, 2, 1], |place, _| {

@@ -12,7 +12,7 @@ use foxton_lock::name::Class;
 use crate::admin::indexes::IndexStats;
 use crate::api::database::Database;
 use crate::catalog::index_catalog::is_index_table;
-use crate::engine::Count;
+use crate::engine::Counter;
 use crate::error::TableNames;
 use crate::observe::capture;
 use crate::status::wait_graph::WaitGraph;
@@ -187,7 +187,7 @@ pub struct Stats {
     pub reruns: u64,
     /// Transactions that were ended because they did nothing for too long; counted as rolled back, too.
     pub idle_ended: u64,
-    /// Transactions that a [`Canceller`](crate::Canceller) ended; counted as rolled back, too.
+    /// Transactions that a [`CancelToken`](crate::Canceller) ended; counted as rolled back, too.
     pub cancelled: u64,
     /// Records of deleted keys that were removed.
     pub ghosts_purged: u64,
@@ -394,7 +394,7 @@ impl Database {
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
         let worker = engine.workers.background_worker();
-        let count = |count: Count| engine.counters.sum(count as usize);
+        let count = |count: Counter| engine.counters.sum(count as usize);
         let guard = worker.pin();
         let table = |table: &crate::catalog::OpenTable| TableStats {
             name: table.record.name.clone(),
@@ -405,15 +405,15 @@ impl Database {
             keys: table.rows.len_estimate(&guard),
         };
         Stats {
-            commits: count(Count::Commits),
-            read_only_commits: count(Count::ReadOnlyCommits),
-            rollbacks: count(Count::Rollbacks),
-            deadlocks: count(Count::Deadlocks),
-            reruns: count(Count::Reruns),
-            idle_ended: count(Count::IdleEnded),
-            cancelled: count(Count::Cancelled),
-            ghosts_purged: count(Count::GhostsPurged),
-            ghosts_left: count(Count::GhostsLeft),
+            commits: count(Counter::Commits),
+            read_only_commits: count(Counter::ReadOnlyCommits),
+            rollbacks: count(Counter::Rollbacks),
+            deadlocks: count(Counter::Deadlocks),
+            reruns: count(Counter::Reruns),
+            idle_ended: count(Counter::IdleEnded),
+            cancelled: count(Counter::Cancelled),
+            ghosts_purged: count(Counter::GhostsPurged),
+            ghosts_left: count(Counter::GhostsLeft),
             locks: engine.locks.stats(&worker),
             log: engine.log.stats(&worker),
             tables: engine

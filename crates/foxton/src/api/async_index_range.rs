@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use crate::api::async_transaction::AsyncTransaction;
 use crate::api::index_range::{IndexRow, Types, decode_found};
 use crate::api::range::{decode, how_to_read, take_decoded};
-use crate::engine::cancel_token::is_wanted;
+use crate::engine::cancel_token::is_not_cancelled;
 use crate::error::Result;
 use crate::txn::handle::{UP, Up};
 use crate::txn::index_read::Found;
@@ -150,10 +150,10 @@ impl<'t, I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized> AsyncIndexRange<'t
         let AsyncIndexRange { up, by, .. } = self;
         let (by, mut state) = (by?, up.expect(UP));
         let (wait, kind) = (state.scan.lock.wait, state.kind_of(by));
-        let canceller = state.canceller.clone();
+        let cancel_token = state.cancel_token.clone();
         let mut failure = None;
         let mut give = |found: Found<'_>| {
-            if !is_wanted(&canceller) {
+            if !is_not_cancelled(&cancel_token) {
                 return ControlFlow::Break(());
             }
             let row = decode_found::<I, K, V>(kind, &found);

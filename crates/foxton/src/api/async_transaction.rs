@@ -13,7 +13,7 @@ use foxton_lock::request::OwnerLabel as Label;
 use foxton_log::Lsn;
 
 use crate::api::range::{decode, how_to_read, take_decoded};
-use crate::engine::cancel_token::{Canceller, is_wanted};
+use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
 use crate::error::Result;
 use crate::options::Durability;
 use crate::txn::commit;
@@ -185,7 +185,7 @@ impl AsyncTransaction {
             let (table, mut state) = (table?, up.expect(UP));
             let attempt = |state: &mut State| state.write_step(table, write);
             let existed = state.yield_on(LockWait::Usual, attempt).await?;
-            state.wrote()?;
+            state.after_write()?;
             Ok(existed)
         }
     }
@@ -214,12 +214,12 @@ impl AsyncTransaction {
         lock: TableLock,
         wait: LockWait,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, K, V> {
-        let (up, wanted) = Up::prepared(self.up(), |state| {
+        let (up, request) = Up::prepared(self.up(), |state| {
             state.prepare_lock_table(table, lock, wait)
         });
         async move {
-            let (wanted, mut state) = (wanted?, up.expect(UP));
-            state.yield_on(wait, |state| state.lock_step(wanted)).await
+            let (request, mut state) = (request?, up.expect(UP));
+            state.yield_on(wait, |state| state.lock_step(request)).await
         }
     }
 
@@ -232,10 +232,10 @@ impl AsyncTransaction {
         number: u64,
         lock: L,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
-        let wanted = explicit_lock::advisory(number, lock.into());
+        let request = explicit_lock::advisory(number, lock.into());
         let up = self.up();
         async move {
-            up?.yield_on(wanted.wait, |state| state.lock_step(wanted))
+            up?.yield_on(request.wait, |state| state.lock_step(request))
                 .await
         }
     }
@@ -272,10 +272,10 @@ impl AsyncTransaction {
         }
     }
 
-    /// As [`Transaction::set_canceller`](crate::Transaction::set_canceller).
-    pub fn set_canceller(&mut self, canceller: &Canceller) {
+    /// As [`Transaction::set_cancel_token`](crate::Transaction::set_canceller).
+    pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
         if let Ok(mut up) = self.up() {
-            up.be_cancelled_by(canceller);
+            up.set_cancel_token(cancel_token);
         }
     }
 
@@ -311,7 +311,7 @@ impl AsyncTransaction {
     pub async fn commit_at(self) -> Result<Lsn> {
         let mut state = self.hand.end()?;
         state.withdraw();
-        state.stand_at_end();
+        state.fix_commit_lsn();
         commit::commit(state).await
     }
 
@@ -350,8 +350,8 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> AsyncRange<'t, K, V> {
     ) -> Result<()> {
         let AsyncRange { up, table, .. } = self;
         let (table, mut state) = (table?, up.expect(UP));
-        let (wait, canceller) = (state.scan.lock.wait, state.canceller.clone());
-        let mut take = |key: &[u8], value: &[u8]| match is_wanted(&canceller) {
+        let (wait, cancel_token) = (state.scan.lock.wait, state.cancel_token.clone());
+        let mut take = |key: &[u8], value: &[u8]| match is_not_cancelled(&cancel_token) {
             true => take(key, value),
             false => ControlFlow::Break(()),
         };

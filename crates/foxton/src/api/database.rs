@@ -26,10 +26,10 @@ use crate::api::transaction::Transaction;
 use crate::catalog::Catalog;
 use crate::checkpoint::{Checkpoint, CheckpointStats, Checkpoints, Trouble};
 use crate::engine::Engine;
-use crate::engine::background::Keeper;
+use crate::engine::background::BackgroundThread;
 use crate::engine::checkpoint_thread::Checkpointer;
 use crate::engine::context_pool::Rack;
-use crate::engine::early_release::Early;
+use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_registry::Idlers;
 use crate::engine::idle_timeout::IdleEnder;
 use crate::error::{Request, Result, Storage};
@@ -189,7 +189,7 @@ impl Database {
             Checkpoints::new(maker, options.checkpoint_log_bytes, options.checkpoint_rate);
         let locks = Arc::new(AnyManager::new(&lock_options(&options)));
         let engine = Engine {
-            keeper: Keeper::new(locks.clone(), workers.clone()),
+            keeper: BackgroundThread::new(locks.clone(), workers.clone()),
             locks,
             log,
             checkpoints: Arc::new(checkpoints),
@@ -199,7 +199,7 @@ impl Database {
             counters: Counters::new(),
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
-            early: Early::default(),
+            early: EarlyRelease::default(),
             admission: options.admission.open(),
             idlers: Idlers::default(),
             options,
@@ -234,7 +234,7 @@ impl Database {
     /// transaction is open.
     #[inline]
     pub fn begin(&self) -> Result<Transaction> {
-        let mut state = State::take_out(&self.door.engine, &self.door.rack)?;
+        let mut state = State::acquire(&self.door.engine, &self.door.rack)?;
         state.enter();
         Ok(Transaction::new(state))
     }
@@ -244,7 +244,7 @@ impl Database {
     /// # Errors
     /// As for [`begin`](Self::begin).
     pub fn begin_async(&self) -> Result<AsyncTransaction> {
-        State::take_out(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
+        State::acquire(&self.door.engine, &self.door.rack).map(AsyncTransaction::new)
     }
 
     /// Returns when everything that was committed before is durable, whatever its
@@ -368,12 +368,12 @@ impl Database {
 
     /// Begins a transaction of the database's own, which is at it until it ends.
     pub(crate) fn begin_busy(&self) -> Result<Transaction> {
-        self.take_out().map(Transaction::busy)
+        self.acquire().map(Transaction::busy)
     }
 
     /// What a session works with.
-    pub(crate) fn take_out(&self) -> Result<Box<State>> {
-        State::take_out(&self.door.engine, &self.door.rack)
+    pub(crate) fn acquire(&self) -> Result<Box<State>> {
+        State::acquire(&self.door.engine, &self.door.rack)
     }
 }
 

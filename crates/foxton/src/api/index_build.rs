@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::error::{IndexError, KeyTaken, Result, Storage};
 use crate::options::progress::{Meter, OpenPhase, ProgressCall};
 use crate::txn::index_plan::extract;
-use crate::txn::state::{Locker, State};
+use crate::txn::state::{State, TableLocks};
 use crate::types::codec::Undecodable;
 use crate::types::index::Declared;
 use crate::types::index_entry::Extracted;
@@ -189,8 +189,8 @@ pub(crate) fn lock_whole(state: &mut State, table: &OpenTable, mode: Mode) -> Re
             owner,
             ..
         } = state;
-        let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
-        locker.ask_table(Name::table(table.record.id), mode)
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        locks.lock_table_name(Name::table(table.record.id), mode)
     })
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{ControlFlow, RangeBounds};
 
-use crate::engine::cancel_token::is_wanted;
+use crate::engine::cancel_token::is_not_cancelled;
 use crate::error::Result;
 use crate::txn::handle::{UP, Up};
 use crate::types::codec::{Key, Undecodable, Value};
@@ -162,7 +162,7 @@ impl<'t, K: Key + ?Sized, V: Value + ?Sized> Range<'t, K, V> {
         let Range { up, table, .. } = self;
         let table = table?;
         match up.expect(UP) {
-            Up::At(state) if state.canceller.is_none() => {
+            Up::At(state) if state.cancel_token.is_none() => {
                 let wait = state.scan.lock.wait;
                 state.block_on(wait, |state| state.scan_step(table, &mut take))
             }
@@ -268,8 +268,8 @@ type Take<'t> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 't;
 #[inline(never)]
 fn read_up(mut up: Up<'_>, table: usize, take: &mut Take<'_>) -> Result<()> {
     let state = &mut *up;
-    let (wait, canceller) = (state.scan.lock.wait, state.canceller.clone());
-    let mut take = |key: &[u8], value: &[u8]| match is_wanted(&canceller) {
+    let (wait, cancel_token) = (state.scan.lock.wait, state.cancel_token.clone());
+    let mut take = |key: &[u8], value: &[u8]| match is_not_cancelled(&cancel_token) {
         true => take(key, value),
         false => ControlFlow::Break(()),
     };

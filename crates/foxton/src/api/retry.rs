@@ -9,7 +9,7 @@ use crate::api::async_transaction::AsyncTransaction;
 use crate::api::database::Database;
 use crate::api::transaction::Transaction;
 use crate::engine::background::TICK;
-use crate::engine::{Count, Engine};
+use crate::engine::{Counter, Engine};
 use crate::error::{Error, Result};
 use crate::txn::state::State;
 
@@ -135,7 +135,7 @@ where
             // Shorter than the keeper can time it: others go first, once.
             yield_once().await;
         } else {
-            engine.keeper.nap(Instant::now() + pause).await;
+            engine.keeper.sleep_until(Instant::now() + pause).await;
         }
     }
 }
@@ -151,7 +151,7 @@ impl Attempts {
     fn begin(&self, state: &mut State) -> u64 {
         state.owner.set_defeats(self.defeats);
         if self.defeats > 0 {
-            state.count(Count::Reruns);
+            state.count(Counter::Reruns);
         }
         state.worker.random()
     }

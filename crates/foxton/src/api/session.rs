@@ -10,7 +10,7 @@ use crate::api::database::Database;
 use crate::api::retry;
 use crate::api::transaction::Transaction;
 use crate::engine::Engine;
-use crate::engine::cancel_token::Canceller;
+use crate::engine::cancel_token::CancelToken;
 use crate::engine::session_slot::{BERTH, Berth};
 use crate::error::{Request, Result};
 use crate::options::Locking;
@@ -91,7 +91,7 @@ impl Database {
         if self.options().locking == Locking::Off {
             return Err(Request::SessionWithoutLocks.into());
         }
-        let mut state = self.take_out()?;
+        let mut state = self.acquire()?;
         let berth = Arc::new(Berth::new());
         state.join_session(berth.clone());
         Ok(Session {
@@ -127,13 +127,13 @@ impl Session {
         Ok(())
     }
 
-    /// Has `canceller` end what the session waits for, and its transactions unless they are given another one:
-    /// see [`Canceller`]. What the session holds it holds still, and can let go of.
+    /// Has `cancel_token` end what the session waits for, and its transactions unless they are given another one:
+    /// see [`CancelToken`]. What the session holds it holds still, and can let go of.
     ///
     /// # Errors
     /// `session_busy`, while a transaction of it is open.
-    pub fn set_canceller(&mut self, canceller: &Canceller) -> Result<()> {
-        self.state_mut()?.set_session_canceller(canceller);
+    pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) -> Result<()> {
+        self.state_mut()?.set_session_cancel_token(cancel_token);
         Ok(())
     }
 
@@ -146,8 +146,8 @@ impl Session {
     /// `session_deadlock`, which is the answer to one of those who wait in a circle. `session_busy`, while a
     /// transaction of it is open.
     pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
-        let wanted = explicit_lock::advisory(number, lock.into());
-        self.state_mut()?.block_for_session(wanted)
+        let request = explicit_lock::advisory(number, lock.into());
+        self.state_mut()?.lock_for_session(request)
     }
 
     /// As [`lock_advisory`](Self::lock_advisory), for tasks. A future that is dropped leaves no trace.
@@ -159,9 +159,9 @@ impl Session {
         number: u64,
         lock: L,
     ) -> impl Future<Output = Result<bool>> + Send + use<'a, L> {
-        let wanted = explicit_lock::advisory(number, lock.into());
+        let request = explicit_lock::advisory(number, lock.into());
         let state = self.state_mut();
-        async move { state?.yield_for_session(wanted).await }
+        async move { state?.lock_for_session_async(request).await }
     }
 
     /// Takes back one [`lock_advisory`](Self::lock_advisory) of `number`, and lets go of it if that was the

@@ -8,7 +8,7 @@ use foxton_log::Lsn;
 
 use crate::api::range::Range;
 use crate::catalog::index_catalog::is_index_table;
-use crate::engine::cancel_token::Canceller;
+use crate::engine::cancel_token::CancelToken;
 use crate::error::{IndexError, Result};
 use crate::options::Durability;
 use crate::txn::explicit_lock;
@@ -225,7 +225,7 @@ impl Transaction {
         let state = &mut *self.up()?;
         let table = state.prepare_write(table, key, value)?;
         let existed = state.block_on(LockWait::Usual, |state| state.write_step(table, write))?;
-        state.wrote()?;
+        state.after_write()?;
         Ok(existed)
     }
 
@@ -317,8 +317,8 @@ impl Transaction {
         wait: LockWait,
     ) -> Result<bool> {
         let state = &mut *self.up()?;
-        let wanted = state.prepare_lock_table(table, lock, wait)?;
-        state.block_on(wait, |state| state.lock_step(wanted))
+        let request = state.prepare_lock_table(table, lock, wait)?;
+        state.block_on(wait, |state| state.lock_step(request))
     }
 
     /// Locks `number`, which means something to the program alone, until the transaction ends, and says
@@ -342,9 +342,9 @@ impl Transaction {
     /// # Errors
     /// A conflict, if the lock was not to be had.
     pub fn lock_advisory(&mut self, number: u64, lock: impl Into<LockOptions>) -> Result<bool> {
-        let wanted = explicit_lock::advisory(number, lock.into());
+        let request = explicit_lock::advisory(number, lock.into());
         self.up()?
-            .block_on(wanted.wait, |state| state.lock_step(wanted))
+            .block_on(request.wait, |state| state.lock_step(request))
     }
 
     /// This moment, to go back to with [`rollback_to`](Self::rollback_to).
@@ -397,11 +397,11 @@ impl Transaction {
         }
     }
 
-    /// Has `canceller` end this transaction, instead of the one it was given before. Given one that was
+    /// Has `cancel_token` end this transaction, instead of the one it was given before. Given one that was
     /// cancelled already, the transaction ends with the next thing that is asked of it.
-    pub fn set_canceller(&mut self, canceller: &Canceller) {
+    pub fn set_cancel_token(&mut self, cancel_token: &CancelToken) {
         if let Ok(mut up) = self.up() {
-            up.be_cancelled_by(canceller);
+            up.set_cancel_token(cancel_token);
         }
     }
 
@@ -428,7 +428,7 @@ impl Transaction {
     pub fn commit(self) -> Result<()> {
         let mut state = self.hand.end()?;
         let committed = state.commit();
-        State::put_away(state);
+        State::recycle(state);
         committed
     }
 
@@ -456,7 +456,7 @@ impl Transaction {
     pub fn commit_at(self) -> Result<Lsn> {
         let mut state = self.hand.end()?;
         let committed = state.commit_at();
-        State::put_away(state);
+        State::recycle(state);
         committed
     }
 

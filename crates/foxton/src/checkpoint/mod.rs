@@ -300,7 +300,7 @@ impl Checkpoints {
             };
             self.make_with(&mut maker, speed, log, worker, &mut shut)?;
             // Who waits for the maker may keep it for long, and who writes does not wait for that.
-            let is_over = self.gauge.is_wanted() || shut.due() > log.end(worker);
+            let is_over = self.gauge.is_not_cancelled() || shut.due() > log.end(worker);
             if is_over {
                 return Ok(());
             }

@@ -46,7 +46,7 @@ pub(crate) struct Gauge {
 
 impl Gauge {
     /// Whether somebody else wants the maker, or the end of it all.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_not_cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.hurry.load(Ordering::Relaxed)
     }
 }
@@ -179,7 +179,8 @@ impl<'g> Pace<'g> {
     }
 
     fn wait(&self, moved: u64) {
-        let is_over = || self.gauge.is_wanted() || self.gauge.pressed.load(Ordering::Relaxed);
+        let is_over =
+            || self.gauge.is_not_cancelled() || self.gauge.pressed.load(Ordering::Relaxed);
         while !is_over() {
             let early = self.early(moved, self.begun.elapsed());
             // Short waits are gathered: a sleep takes longer than it was asked to.

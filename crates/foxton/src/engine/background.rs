@@ -9,7 +9,7 @@
 //!
 //! # State
 //!
-//! Each transaction that ever waited as a task has an [`Alarm`], and so has each pause; the keeper sees all alarms and
+//! Each transaction that ever waited as a task has an [`Timer`], and so has each pause; the keeper sees all alarms and
 //! looks at them when the earliest may be due.
 //!
 //! # Invariants
@@ -35,16 +35,17 @@ use foxton_sync::site::{Component, Pattern, Site};
 use foxton_sync::worker::{Worker, Workers};
 
 /// The desk, which tasks that wait and the keeper share.
-pub(crate) static DESK: Site = Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
+pub(crate) static TASK_QUEUE: Site =
+    Site::new(Component::Transaction, Pattern::Unbounded, "keeper");
 
 /// The keeper looks at its alarms at most this often.
 pub(crate) const TICK: Duration = Duration::from_millis(2);
 
-type Due = Mutex<Option<(Instant, Ring)>>;
+type Due = Mutex<Option<(Instant, TimerAction)>>;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// What happens when an alarm rings.
-enum Ring {
+enum TimerAction {
     /// This wait times out.
     TimeOut(WaitTicket),
     /// This task goes on.
@@ -53,38 +54,38 @@ enum Ring {
 
 /// What may ring once, and be set again.
 #[derive(Default)]
-pub(crate) struct Alarm(Option<Arc<Due>>);
+pub(crate) struct Timer(Option<Arc<Due>>);
 
 #[derive(Default)]
-struct Desk {
+struct TaskQueue {
     running: bool,
     stop: bool,
     next: Option<Instant>,
-    alarms: Vec<Weak<Due>>,
+    timers: Vec<Weak<Due>>,
     jobs: Vec<Job>,
 }
 
 struct Shared {
-    desk: Mutex<Desk>,
+    queue: Mutex<TaskQueue>,
     news: Condvar,
     locks: Arc<AnyManager>,
     workers: Workers,
 }
 
 /// See the [module](self).
-pub(crate) struct Keeper(Arc<Shared>);
+pub(crate) struct BackgroundThread(Arc<Shared>);
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for BackgroundThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keeper").finish_non_exhaustive()
+        f.debug_struct("BackgroundThread").finish_non_exhaustive()
     }
 }
 
-impl Keeper {
-    pub(crate) fn new(locks: Arc<AnyManager>, workers: Workers) -> Keeper {
-        let (desk, news) = (Mutex::new(Desk::default()), Condvar::new());
-        Keeper(Arc::new(Shared {
-            desk,
+impl BackgroundThread {
+    pub(crate) fn new(locks: Arc<AnyManager>, workers: Workers) -> BackgroundThread {
+        let (queue, news) = (Mutex::new(TaskQueue::default()), Condvar::new());
+        BackgroundThread(Arc::new(Shared {
+            queue,
             news,
             locks,
             workers,
@@ -95,23 +96,23 @@ impl Keeper {
     pub(crate) fn time_out_at(
         &self,
         worker: &Worker,
-        alarm: &mut Alarm,
+        timer: &mut Timer,
         ticket: WaitTicket,
         deadline: Instant,
     ) {
         // Without a thread to ring, the task waits until it is granted.
-        self.set(worker, alarm, Ring::TimeOut(ticket), deadline);
+        self.set(worker, timer, TimerAction::TimeOut(ticket), deadline);
     }
 
     /// Lets a task pause until `deadline`, or a tick longer.
-    pub(crate) async fn nap(&self, deadline: Instant) {
-        let (worker, mut alarm) = (self.0.workers.worker(), Alarm::default());
+    pub(crate) async fn sleep_until(&self, deadline: Instant) {
+        let (worker, mut timer) = (self.0.workers.worker(), Timer::default());
         poll_fn(move |context| {
             if self.0.workers.clock().now() >= deadline {
                 return Poll::Ready(());
             }
-            let ring = Ring::Wake(context.waker().clone());
-            if !self.set(&worker, &mut alarm, ring, deadline) {
+            let action = TimerAction::Wake(context.waker().clone());
+            if !self.set(&worker, &mut timer, action, deadline) {
                 // No thread to ring: asks again whenever others have had their turn.
                 context.waker().wake_by_ref();
             }
@@ -120,48 +121,54 @@ impl Keeper {
         .await;
     }
 
-    /// Sets the alarm to `ring` at `deadline`. Returns whether anybody is there to ring it.
-    fn set(&self, worker: &Worker, alarm: &mut Alarm, ring: Ring, deadline: Instant) -> bool {
-        worker.account().passed(&DESK);
-        let due = match &alarm.0 {
+    /// Sets the alarm to `action` at `deadline`. Returns whether anybody is there to ring it.
+    fn set(
+        &self,
+        worker: &Worker,
+        timer: &mut Timer,
+        action: TimerAction,
+        deadline: Instant,
+    ) -> bool {
+        worker.account().passed(&TASK_QUEUE);
+        let due = match &timer.0 {
             Some(due) => due,
             None => {
-                let due = alarm.0.insert(Arc::default());
-                shim::lock(&self.0.desk).alarms.push(Arc::downgrade(due));
+                let due = timer.0.insert(Arc::default());
+                shim::lock(&self.0.queue).timers.push(Arc::downgrade(due));
                 due
             }
         };
-        *shim::lock(due) = Some((deadline, ring));
-        let mut desk = shim::lock(&self.0.desk);
-        if desk.next.is_none_or(|next| deadline < next) {
-            desk.next = Some(deadline); // I2
-            self.call(&mut desk);
+        *shim::lock(due) = Some((deadline, action));
+        let mut queue = shim::lock(&self.0.queue);
+        if queue.next.is_none_or(|next| deadline < next) {
+            queue.next = Some(deadline); // I2
+            self.call(&mut queue);
         }
-        desk.running
+        queue.running
     }
 
-    /// Has the keeper's thread do `job`. A worker may go with the job: the caller counts the [`DESK`].
-    pub(crate) fn hand_over(&self, job: Job) {
-        let mut desk = shim::lock(&self.0.desk);
-        desk.jobs.push(job);
-        self.call(&mut desk);
+    /// Has the keeper's thread do `job`. A worker may go with the job: the caller counts the [`TASK_QUEUE`].
+    pub(crate) fn submit(&self, job: Job) {
+        let mut queue = shim::lock(&self.0.queue);
+        queue.jobs.push(job);
+        self.call(&mut queue);
     }
 
     /// Wakes the thread, or starts it.
-    fn call(&self, desk: &mut Desk) {
-        if !desk.running {
+    fn call(&self, queue: &mut TaskQueue) {
+        if !queue.running {
             let shared = self.0.clone();
             let started = thread::Builder::new()
                 .name("foxton-keeper".into())
-                .spawn(move || shared.keep());
+                .spawn(move || shared.run());
             // Without a thread the next call tries again.
-            desk.running = started.is_ok();
+            queue.running = started.is_ok();
         }
         self.0.news.notify_one();
     }
 }
 
-impl Alarm {
+impl Timer {
     /// Forgets what the alarm was set to.
     pub(crate) fn clear(&self) {
         if let Some(due) = &self.0 {
@@ -170,82 +177,85 @@ impl Alarm {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for BackgroundThread {
     fn drop(&mut self) {
-        shim::lock(&self.0.desk).stop = true;
+        shim::lock(&self.0.queue).stop = true;
         self.0.news.notify_one();
         // Not joined: the last one to let go of a database may be the keeper itself.
     }
 }
 
 impl Shared {
-    fn keep(&self) {
-        let mut desk = shim::lock(&self.desk);
+    fn run(&self) {
+        let mut queue = shim::lock(&self.queue);
         loop {
-            if !desk.jobs.is_empty() {
-                let jobs = std::mem::take(&mut desk.jobs);
-                drop(desk);
+            if !queue.jobs.is_empty() {
+                let jobs = std::mem::take(&mut queue.jobs);
+                drop(queue);
                 jobs.into_iter().for_each(|job| job());
-                desk = shim::lock(&self.desk);
+                queue = shim::lock(&self.queue);
                 continue;
             }
-            if desk.stop {
+            if queue.stop {
                 return;
             }
             let clock = self.workers.clock();
             let now = clock.now();
-            desk = match desk.next {
-                None => self.news.wait(desk).unwrap_or_else(PoisonError::into_inner),
+            queue = match queue.next {
+                None => self
+                    .news
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(next) if next > now => {
                     let pause = (next - now).max(TICK);
-                    let waited = self.news.wait_timeout(desk, clock.nap(pause));
+                    let waited = self.news.wait_timeout(queue, clock.nap(pause));
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {
-                    let due = take_due(&mut desk, now);
-                    drop(desk);
-                    self.ring(due);
-                    shim::lock(&self.desk)
+                    let due = take_due(&mut queue, now);
+                    drop(queue);
+                    self.action(due);
+                    shim::lock(&self.queue)
                 }
             };
         }
     }
 
-    fn ring(&self, due: Vec<Ring>) {
+    fn action(&self, due: Vec<TimerAction>) {
         if due.is_empty() {
             return;
         }
         let worker = self.workers.background_worker();
-        for ring in due {
-            match ring {
-                Ring::TimeOut(ticket) => {
+        for action in due {
+            match action {
+                TimerAction::TimeOut(ticket) => {
                     self.locks
                         .end_wait(&worker, ticket, RefusalReason::TimedOut);
                 }
-                Ring::Wake(waker) => waker.wake(),
+                TimerAction::Wake(waker) => waker.wake(),
             }
         }
     }
 }
 
 /// Takes what is due, and finds out when something will be.
-fn take_due(desk: &mut Desk, now: Instant) -> Vec<Ring> {
+fn take_due(queue: &mut TaskQueue, now: Instant) -> Vec<TimerAction> {
     let mut due = Vec::new();
     let mut next = None;
-    desk.alarms.retain(|alarm| {
-        let Some(alarm) = alarm.upgrade() else {
+    queue.timers.retain(|timer| {
+        let Some(timer) = timer.upgrade() else {
             return false;
         };
-        let mut alarm = shim::lock(&alarm);
-        if let Some((_, ring)) = alarm.take_if(|(deadline, _)| *deadline <= now) {
-            due.push(ring);
+        let mut timer = shim::lock(&timer);
+        if let Some((_, action)) = timer.take_if(|(deadline, _)| *deadline <= now) {
+            due.push(action);
         }
-        if let Some((deadline, _)) = *alarm {
+        if let Some((deadline, _)) = *timer {
             next = next.into_iter().chain([deadline]).min();
         }
         true
     });
-    desk.next = next;
+    queue.next = next;
     due
 }
 
@@ -267,13 +277,13 @@ mod tests {
     #[test]
     fn a_task_that_naps_is_left_alone_until_its_time_has_come() {
         let locks = Arc::new(AnyManager::new(&foxton_lock::any::Options::tiny()));
-        let keeper = Keeper::new(locks, Workers::new());
+        let keeper = BackgroundThread::new(locks, Workers::new());
         let waker = Arc::new(Sleeper(thread::current())).into();
         for millis in [30, 3] {
             let until = Instant::now() + Duration::from_millis(millis);
-            let mut nap = pin!(keeper.nap(until));
+            let mut sleep_until = pin!(keeper.sleep_until(until));
             let mut polls = 1;
-            while nap
+            while sleep_until
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
                 .is_pending()

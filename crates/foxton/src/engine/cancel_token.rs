@@ -32,13 +32,13 @@ use foxton_sync::worker::Workers;
 
 /// The list of waits that one canceller ends. Only those meet there that have one, and wait.
 pub(crate) static CANCELLER: Site =
-    Site::new(Component::Transaction, Pattern::Unbounded, "canceller");
+    Site::new(Component::Transaction, Pattern::Unbounded, "cancel_token");
 
 /// Ends transactions from elsewhere: another thread, a handler of signals, whoever shuts down.
 ///
-/// A transaction is given one by [`Transaction::set_canceller`](crate::Transaction::set_canceller), a task's by
-/// [`AsyncTransaction::set_canceller`](crate::AsyncTransaction::set_canceller), what a session waits for by
-/// [`Session::set_canceller`](crate::Session::set_canceller). One may be given to any number of them, one after the
+/// A transaction is given one by [`Transaction::set_cancel_token`](crate::Transaction::set_canceller), a task's by
+/// [`AsyncTransaction::set_cancel_token`](crate::AsyncTransaction::set_canceller), what a session waits for by
+/// [`Session::set_cancel_token`](crate::Session::set_canceller). One may be given to any number of them, one after the
 /// other or side by side, of any databases; clones are the same one.
 ///
 /// What [`cancel`](Self::cancel) does to a transaction that has it:
@@ -81,7 +81,7 @@ pub(crate) static CANCELLER: Site =
 /// # Ok::<(), foxton::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Canceller(Arc<Shared>);
+pub struct CancelToken(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -104,18 +104,18 @@ impl Wait {
     }
 }
 
-impl fmt::Debug for Canceller {
+impl fmt::Debug for CancelToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Canceller")
+        f.debug_struct("CancelToken")
             .field("is_cancelled", &self.is_cancelled())
             .finish_non_exhaustive()
     }
 }
 
-impl Canceller {
+impl CancelToken {
     /// One that is given to nobody yet.
-    pub fn new() -> Canceller {
-        Canceller::default()
+    pub fn new() -> CancelToken {
+        CancelToken::default()
     }
 
     /// Ends what has it, for good; again is nothing. Never waits for a lock or for the transactions: they are
@@ -160,7 +160,7 @@ impl Canceller {
 
 /// A wait that is noted with a canceller.
 pub(crate) struct Noted {
-    by: Canceller,
+    by: CancelToken,
     /// Tickets are numbered by lock manager.
     locks: usize,
     ticket: WaitTicket,
@@ -184,10 +184,10 @@ impl Drop for Noted {
 
 /// Whether a transaction with this canceller, if it has one, is to go on.
 #[inline]
-pub(crate) fn is_wanted(canceller: &Option<Canceller>) -> bool {
-    canceller
+pub(crate) fn is_not_cancelled(cancel_token: &Option<CancelToken>) -> bool {
+    cancel_token
         .as_ref()
-        .is_none_or(|canceller| !canceller.is_cancelled())
+        .is_none_or(|cancel_token| !cancel_token.is_cancelled())
 }
 
 #[cfg(test)]
@@ -198,8 +198,8 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    fn noted(canceller: &Canceller) -> usize {
-        shim::lock(&canceller.0.waits).len()
+    fn noted(cancel_token: &CancelToken) -> usize {
+        shim::lock(&cancel_token.0.waits).len()
     }
 
     /// A list that only grew would cost a canceller of a long-lived program its memory.
@@ -208,36 +208,36 @@ mod tests {
         let mut options = Options::tiny();
         options.lock_wait = std::time::Duration::MAX;
         let db = Database::in_memory(options).unwrap();
-        let canceller = Canceller::new();
+        let cancel_token = CancelToken::new();
         let mut holder = db.begin().unwrap();
         holder.lock_advisory(7, Lock::Exclusive).unwrap();
         let mut context = Context::from_waker(Waker::noop());
         let begin = || {
             let mut tx = db.begin_async().unwrap();
-            tx.set_canceller(&canceller);
+            tx.set_cancel_token(&cancel_token);
             tx
         };
         let [mut granted, mut dropped] = [begin(), begin()];
-        assert_eq!(noted(&canceller), 0);
+        assert_eq!(noted(&cancel_token), 0);
         {
             let mut waits = pin!(granted.lock_advisory(7, Lock::Shared));
             assert!(waits.as_mut().poll(&mut context).is_pending());
             {
                 let mut waits = Box::pin(dropped.lock_advisory(7, Lock::Shared));
                 assert!(waits.as_mut().poll(&mut context).is_pending());
-                assert_eq!(noted(&canceller), 2);
+                assert_eq!(noted(&cancel_token), 2);
             }
-            assert_eq!(noted(&canceller), 1);
+            assert_eq!(noted(&cancel_token), 1);
             holder.commit().unwrap();
             assert!(waits.as_mut().poll(&mut context).is_ready());
         }
-        assert_eq!(noted(&canceller), 0);
+        assert_eq!(noted(&cancel_token), 0);
     }
 
     #[test]
     fn it_goes_to_other_threads() {
         fn assert_shared<T: Send + Sync + Clone + 'static>() {}
-        assert_shared::<Canceller>();
+        assert_shared::<CancelToken>();
         fn assert_send<T: Send>() {}
         assert_send::<(State, AsyncTransaction)>();
     }

@@ -26,9 +26,9 @@
 //! * The anchor of a record: where in the log the last commit ends that put a value there and let go
 //!   early, and whether somebody waits for it to be durable or only for it to be written; 0 if there was none. It is
 //!   only ever larger than it need be.
-//! * [`Early`], one number for the database: where the last *sync* commit ends that took a value away, or changed so
+//! * [`EarlyRelease`], one number for the database: where the last *sync* commit ends that took a value away, or changed so
 //!   much that its records are not gone through. Absence has no place of its own to note it at.
-//! * [`Seen`], in each transaction: the newest anchor among the records it has read, and the newest of a *sync* commit.
+//! * [`ReadDependencies`], in each transaction: the newest anchor among the records it has read, and the newest of a *sync* commit.
 //!
 //! # Why that is enough
 //!
@@ -42,9 +42,9 @@
 //!   key; R read the anchor after it had the lock on the key, or on what covers it. The two were never
 //!   held together, so R's lock came after W's release, which is all the order that is needed: a number
 //!   that only grows was written before and is read after. R finds `w` or something larger. It waits as D1 and D2 say
-//!   ([`Newest::until`]): for what of a *sync* W is not durable, and for what of any W is not written.
+//!   ([`DependencyLsn::until`]): for what of a *sync* W is not durable, and for what of any W is not written.
 //! * R only read, and found nothing where W had taken something away. Then the lock was on the name of
-//!   the key or on the gap, W had it exclusively or it was in W's way, and the same holds for `Early`.
+//!   the key or on the gap, W had it exclusively or it was in W's way, and the same holds for `EarlyRelease`.
 //!
 //! D4 follows: who waits for `w` is told of the failure, unless `w` was reached before.
 //!
@@ -78,11 +78,11 @@ const SYNC: u64 = 1;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Early(CachePadded<AtomicU64>);
+pub(crate) struct EarlyRelease(CachePadded<AtomicU64>);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ReadDependencies {
     any: Cell<u64>,
     sync: Cell<u64>,
 }
@@ -90,36 +90,38 @@ pub(crate) struct Seen {
 /// Where the last commits end whose changes were seen: of all that let go early, and of those of them that wait to be
 /// durable.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Newest {
+pub(crate) struct DependencyLsn {
     any: Lsn,
     sync: Lsn,
 }
 
-impl Early {
+impl EarlyRelease {
     /// Has everybody who only reads wait until the commit is durable that ends at `end`.
-    pub(crate) fn mark_all(&self, worker: &Worker, end: Lsn) {
+    pub(crate) fn stamp_all(&self, worker: &Worker, end: Lsn) {
         worker.account().passed(&ALL);
         // Relaxed: ordered by the locks, which go after this.
         self.0.fetch_max(end.bytes(), Relaxed);
     }
 
-    /// What was seen and noted in `seen`, and what was seen to be absent.
+    /// What was seen and noted in `dependencies`, and what was seen to be absent.
     #[inline]
-    pub(crate) fn newest(&self, seen: [&Seen; 2]) -> Newest {
+    pub(crate) fn newest(&self, dependencies: [&ReadDependencies; 2]) -> DependencyLsn {
         // Relaxed: ordered by the lock.
         let all = self.0.load(Relaxed);
-        let newest = |of: fn(&Seen) -> u64| {
-            let seen = seen.into_iter().map(|seen| of(seen) >> SYNC);
-            Lsn::new(seen.fold(all, u64::max))
+        let newest = |of: fn(&ReadDependencies) -> u64| {
+            let dependencies = dependencies
+                .into_iter()
+                .map(|dependencies| of(dependencies) >> SYNC);
+            Lsn::new(dependencies.fold(all, u64::max))
         };
-        Newest {
-            any: newest(|seen| seen.any.get()),
-            sync: newest(|seen| seen.sync.get()),
+        DependencyLsn {
+            any: newest(|dependencies| dependencies.any.get()),
+            sync: newest(|dependencies| dependencies.sync.get()),
         }
     }
 }
 
-impl Newest {
+impl DependencyLsn {
     /// What a transaction of `durability` that only read waits for, if the log is `durable` to there and `written` to
     /// there: mostly nothing.
     #[inline]
@@ -128,29 +130,29 @@ impl Newest {
         durability: Durability,
         durable: Lsn,
         written: impl FnOnce() -> Lsn,
-    ) -> Until {
+    ) -> CommitWait {
         if self.any <= durable || durability == Durability::None {
-            return Until::Now;
+            return CommitWait::Now;
         }
         if self.sync > durable && durability == Durability::Sync {
-            return Until::Durable(self.any); // And so it is written.
+            return CommitWait::Durable(self.any); // And so it is written.
         }
         match self.any <= written() {
-            true => Until::Now,
-            false => Until::Written(self.any),
+            true => CommitWait::Now,
+            false => CommitWait::Written(self.any),
         }
     }
 }
 
 /// Notes that whoever reads `record` waits for the commit that ends and waits like that, while the log is `durable` to
 /// there. For the holder of the exclusive lock on it.
-pub(crate) fn mark(record: &Record, until: Until, durable: Lsn) {
+pub(crate) fn stamp(record: &Record, until: CommitWait, durable: Lsn) {
     let anchor = record.anchor();
     let (end, is_sync) = match until {
-        Until::Now => return,
+        CommitWait::Now => return,
         // Who reads it sees what a commit did that is still to be durable, too.
-        Until::Written(end) => (end, is_sync_behind(anchor.load(Relaxed), durable)),
-        Until::Durable(end) => (end, true),
+        CommitWait::Written(end) => (end, is_sync_behind(anchor.load(Relaxed), durable)),
+        CommitWait::Durable(end) => (end, true),
     };
     // Relaxed: ordered by the lock.
     anchor.store((end.bytes() << SYNC) | u64::from(is_sync), Relaxed);
@@ -160,7 +162,7 @@ fn is_sync_behind(anchor: u64, durable: Lsn) -> bool {
     anchor & SYNC != 0 && anchor >> SYNC > durable.bytes()
 }
 
-impl Seen {
+impl ReadDependencies {
     /// Notes that `record` was read, whatever was found in it.
     #[inline]
     pub(crate) fn note(&self, record: &Record) {
@@ -182,20 +184,20 @@ impl Seen {
 
 /// What an acknowledgement waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(crate) enum CommitWait {
     Now,
     Written(Lsn),
     Durable(Lsn),
 }
 
-impl Until {
+impl CommitWait {
     /// Until the log is as far as `lsn`, as far as `durability` cares.
     #[inline]
-    pub(crate) fn as_promised(durability: Durability, lsn: Lsn) -> Until {
+    pub(crate) fn as_promised(durability: Durability, lsn: Lsn) -> CommitWait {
         match durability {
-            Durability::Sync => Until::Durable(lsn),
-            Durability::Buffered => Until::Written(lsn),
-            Durability::None => Until::Now,
+            Durability::Sync => CommitWait::Durable(lsn),
+            Durability::Buffered => CommitWait::Written(lsn),
+            Durability::None => CommitWait::Now,
         }
     }
 }

@@ -47,8 +47,8 @@ use foxton_sync::worker::Workers;
 
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpoints;
-use crate::engine::background::Keeper;
-use crate::engine::early_release::Early;
+use crate::engine::background::BackgroundThread;
+use crate::engine::early_release::EarlyRelease;
 use crate::engine::idle_registry::Idlers;
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -63,19 +63,19 @@ pub(crate) struct Engine {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
     pub(crate) locks: Arc<AnyManager>,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: BackgroundThread,
     pub(crate) log: Log,
     /// Shared with the thread that makes them.
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
-    pub(crate) counters: Counters<{ Count::ALL.len() }>,
+    pub(crate) counters: Counters<{ Counter::ALL.len() }>,
     /// Whether a transaction is open. Looked at only with locking off.
     pub(crate) open: Mutex<bool>,
     /// Whether the log has failed. Written once, so that reading it costs nothing.
     pub(crate) failed: AtomicBool,
-    pub(crate) early: Early,
+    pub(crate) early: EarlyRelease,
     /// Seats for those at work, if there are not as many as there are clients.
     pub(crate) admission: Option<AdmissionControl>,
     /// Where transactions may be idle, if anybody is to know.
@@ -112,7 +112,7 @@ impl Engine {
 /// What transactions count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Count {
+pub(crate) enum Counter {
     Commits,
     ReadOnlyCommits,
     Rollbacks,
@@ -124,16 +124,16 @@ pub(crate) enum Count {
     Cancelled,
 }
 
-impl Count {
-    pub(crate) const ALL: [Count; 9] = [
-        Count::Commits,
-        Count::ReadOnlyCommits,
-        Count::Rollbacks,
-        Count::Deadlocks,
-        Count::Reruns,
-        Count::GhostsPurged,
-        Count::GhostsLeft,
-        Count::IdleEnded,
-        Count::Cancelled,
+impl Counter {
+    pub(crate) const ALL: [Counter; 9] = [
+        Counter::Commits,
+        Counter::ReadOnlyCommits,
+        Counter::Rollbacks,
+        Counter::Deadlocks,
+        Counter::Reruns,
+        Counter::GhostsPurged,
+        Counter::GhostsLeft,
+        Counter::IdleEnded,
+        Counter::Cancelled,
     ];
 }

@@ -56,7 +56,7 @@ pub enum ConflictReason {
     /// This transaction was chosen to end so that a cycle of waiters could go on. It has been
     /// rolled back already.
     Deadlock,
-    /// A [`Canceller`](crate::Canceller) ended the transaction, which has been rolled back and takes no more work, or
+    /// A [`CancelToken`](crate::Canceller) ended the transaction, which has been rolled back and takes no more work, or
     /// what a [`Session`](crate::Session) waited for, which holds what it held before.
     Cancelled,
     /// More locks are held at once than the lock manager has room for, or than
@@ -189,8 +189,8 @@ impl fmt::Display for Conflict {
                 "a deadlock ended this transaction and rolled it back; run it again"
             }
             ConflictReason::Cancelled => {
-                "a canceller ended this: a transaction was rolled back, a session holds what it held before; \
-                 what is to be done nevertheless needs another canceller, or none"
+                "a cancel_token ended this: a transaction was rolled back, a session holds what it held before; \
+                 what is to be done nevertheless needs another cancel_token, or none"
             }
             ConflictReason::Full => {
                 "there is no room for another lock; run it again when others have ended, and let \

@@ -7,7 +7,7 @@ use foxton_lock::inspect::{self, LockSnapshot};
 use foxton_lock::manager::LockManager;
 use foxton_lock::name::{Class, Name};
 
-use crate::engine::{Count, Engine};
+use crate::engine::{Counter, Engine};
 use crate::status::{
     Behind, Checkpoints, Deadlock, Entry, HotName, Locks, Member, Picture, Queue, Transactions,
     Usage,
@@ -46,7 +46,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
         known: HashMap::new(),
     };
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let count = |count: Count| engine.counters.sum(count as usize);
+    let count = |count: Counter| engine.counters.sum(count as usize);
     Picture {
         process: std::process::id(),
         database: engine.place.clone(),
@@ -57,11 +57,11 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
         at_micros: micros(since_1970(SystemTime::now())),
         open,
         transactions: Transactions {
-            commits: count(Count::Commits),
-            read_only_commits: count(Count::ReadOnlyCommits),
-            rollbacks: count(Count::Rollbacks),
-            deadlocks: count(Count::Deadlocks),
-            reruns: count(Count::Reruns),
+            commits: count(Counter::Commits),
+            read_only_commits: count(Counter::ReadOnlyCommits),
+            rollbacks: count(Counter::Rollbacks),
+            deadlocks: count(Counter::Deadlocks),
+            reruns: count(Counter::Reruns),
         },
         locks: Locks {
             acquisitions: stats.acquisitions,

@@ -288,7 +288,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
             let applier = &mut self.appliers[hash as usize % count];
             applier.batch.extend_from_slice(&lsn.bytes().to_le_bytes());
             change.encode(&mut applier.batch);
-            if applier.batch.len() >= BATCH_BYTES && !applier.hand_over() {
+            if applier.batch.len() >= BATCH_BYTES && !applier.submit() {
                 // `finish` says what it was.
                 return Err(Senseless("changes that could be applied"));
             }
@@ -321,7 +321,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
     fn finish(&mut self) -> Result<(), Unfit> {
         let mut outcome = Ok(());
         for mut applier in self.appliers.drain(..) {
-            applier.hand_over();
+            applier.submit();
             drop(applier.batches);
             let applied = applier.thread.join().expect("redo does not panic");
             outcome = outcome.and(applied);
@@ -332,7 +332,7 @@ impl<'scope, 'env> Redo<'scope, 'env> {
 
 impl Applier<'_> {
     /// False, if nobody takes it: the thread has ended, and `finish` says why.
-    fn hand_over(&mut self) -> bool {
+    fn submit(&mut self) -> bool {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH_BYTES));
         self.batches.send(batch).is_ok()
     }

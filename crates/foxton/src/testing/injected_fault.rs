@@ -9,7 +9,7 @@
 use foxton_lock::any;
 use foxton_lock::mode::{GapPart, KeyPart, Mode};
 
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::Lock;
 
 /// What is done wrong.
@@ -130,15 +130,15 @@ impl Planted {
 
     /// What a read holds that should hold `right`.
     #[inline(always)]
-    pub(crate) fn hold(self, right: Hold, lock: Lock) -> Hold {
-        if self.is(Fault::GapsUnlocked) && right == Hold::Ranges {
-            Hold::Keys
+    pub(crate) fn hold(self, right: LockDuration, lock: Lock) -> LockDuration {
+        if self.is(Fault::GapsUnlocked) && right == LockDuration::Range {
+            LockDuration::Key
         } else if self.is(Fault::SharedReleased) && lock == Lock::Shared {
-            Hold::Briefly
+            LockDuration::Short
         } else if self.is(Fault::SharedIgnored) && lock == Lock::Shared
             || self.is(Fault::UpdateIgnored) && lock == Lock::Update
         {
-            Hold::Nothing
+            LockDuration::None
         } else {
             right
         }

@@ -8,19 +8,21 @@
 
 /// How far an attempt came.
 #[must_use]
-pub(crate) enum Step<T> {
+pub(crate) enum AttemptResult<T> {
     /// To its end.
     Done(T),
     /// To a lock that is not free. The request is in its queue.
     Wait,
 }
 
-/// The content of a finished step, or returns `Step::Wait`.
+/// The content of a finished step, or returns `AttemptResult::Wait`.
 macro_rules! done {
     ($step:expr) => {
         match $step? {
-            $crate::txn::attempt::Step::Done(content) => content,
-            $crate::txn::attempt::Step::Wait => return Ok($crate::txn::attempt::Step::Wait),
+            $crate::txn::attempt::AttemptResult::Done(content) => content,
+            $crate::txn::attempt::AttemptResult::Wait => {
+                return Ok($crate::txn::attempt::AttemptResult::Wait)
+            }
         }
     };
 }

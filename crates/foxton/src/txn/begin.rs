@@ -23,7 +23,7 @@ static IDLERS: Site = Site::new(Component::Transaction, Pattern::Unbounded, "idl
 
 impl State {
     /// What a new transaction works with.
-    pub(crate) fn take_out(engine: &Arc<Engine>, rack: &Rack<State>) -> Result<Box<State>> {
+    pub(crate) fn acquire(engine: &Arc<Engine>, rack: &Rack<State>) -> Result<Box<State>> {
         engine.check()?;
         if engine.options.locking == Locking::Off {
             // A mutex, so that a transaction sees all that the one before it did.
@@ -82,21 +82,21 @@ impl State {
     }
 
     /// Ends a transaction that has neither changes nor locks any more.
-    pub(crate) fn put_away(mut state: Box<State>) {
+    pub(crate) fn recycle(mut state: Box<State>) {
         if state.phase != Phase::Active {
             state.phase = Phase::Active;
             state.ended_by = None;
-            state.canceller = None;
+            state.cancel_token = None;
         }
         state.durability = state.engine.options.durability;
         state.isolation = state.engine.options.isolation;
         state.permit.done();
         state.leave();
         state.marks.forget();
-        state.seen.forget();
-        state.scan.seen.forget();
+        state.dependencies.forget();
+        state.scan.dependencies.forget();
         state.shrink();
-        let Some(state) = State::stays(state) else {
+        let Some(state) = State::for_pool(state) else {
             return;
         };
         // The one way to the rack, and so a part of what every transaction ends with. A closed rack gives
@@ -110,7 +110,7 @@ impl State {
 
     /// What goes to the rack, if it does not go back to its session.
     #[inline(always)]
-    fn stays(state: Box<State>) -> Option<Box<State>> {
+    fn for_pool(state: Box<State>) -> Option<Box<State>> {
         match state.tenure {
             Tenure::Usual => Some(state),
             Tenure::Alone => {
@@ -145,14 +145,14 @@ impl State {
         state.withdraw();
         state.tenure = Tenure::Usual;
         state.release_all();
-        State::put_away(state);
+        State::recycle(state);
     }
 
     /// Rolls back what has not ended, and ends it.
     pub(crate) fn abandon(mut state: Box<State>) {
         if state.phase.is_open() {
-            state.undo_all();
+            state.roll_back();
         }
-        State::put_away(state);
+        State::recycle(state);
     }
 }

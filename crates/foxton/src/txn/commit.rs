@@ -13,9 +13,9 @@ use foxton_log::{LogError, LogWait, Lsn, PendingWakeups};
 use super::changes::{GhostIf, Undo};
 use super::state::{Phase, State};
 use crate::checkpoint::Held;
-use crate::engine::Count;
+use crate::engine::Counter;
 use crate::engine::background;
-use crate::engine::early_release::{self, Until};
+use crate::engine::early_release::{self, CommitWait};
 use crate::error::Result;
 use crate::options::Locking;
 use crate::redo::record;
@@ -65,7 +65,7 @@ impl State {
         }
         let until = self.log_changes()?;
         self.note_commit();
-        if until == Until::Now {
+        if until == CommitWait::Now {
             self.finish();
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl State {
             self.engine.log.wake_waiters(&self.worker, untold);
             return Ok(());
         }
-        self.let_go_early(until);
+        self.release_early(until);
         // Many are to wait for one sync together.
         self.leave();
         let reached = self.wait(until);
@@ -86,8 +86,8 @@ impl State {
     }
 
     /// Reaches what is to be waited for, if it can without waiting for others.
-    fn reach_at_once(&mut self, until: Until) -> Result<Option<PendingWakeups>> {
-        let Until::Written(end) = until else {
+    fn reach_at_once(&mut self, until: CommitWait) -> Result<Option<PendingWakeups>> {
+        let CommitWait::Written(end) = until else {
             return Ok(None);
         };
         let untold = self.engine.log.try_written(&self.worker, end);
@@ -99,22 +99,22 @@ impl State {
 
     /// As [`commit`](Self::commit), and says where it stands among all commits.
     pub(crate) fn commit_at(&mut self) -> Result<Lsn> {
-        self.stand_at_end();
+        self.fix_commit_lsn();
         self.commit().map(|()| self.place)
     }
 
     /// Takes its place among all commits, for a transaction that is about to commit and may have changed nothing.
-    pub(crate) fn stand_at_end(&mut self) {
+    pub(crate) fn fix_commit_lsn(&mut self) {
         // Every lock is held: whose changes it saw has its record before this place, and who changes
         // what it read will have it behind.
         self.place = self.engine.log.end(&self.worker);
     }
 
-    fn wait(&self, until: Until) -> Result<(), LogError> {
+    fn wait(&self, until: CommitWait) -> Result<(), LogError> {
         match until {
-            Until::Now => Ok(()),
-            Until::Written(end) => self.engine.log.wait_written(&self.worker, end),
-            Until::Durable(end) => self.engine.log.wait_durable(&self.worker, end),
+            CommitWait::Now => Ok(()),
+            CommitWait::Written(end) => self.engine.log.wait_written(&self.worker, end),
+            CommitWait::Durable(end) => self.engine.log.wait_durable(&self.worker, end),
         }
     }
 
@@ -124,12 +124,12 @@ impl State {
     /// A transaction that only read is told of a failed log, too. A commit that failed has given
     /// its locks back and left its changes, so what was read may be what the next restart does not
     /// find.
-    pub(crate) fn log_changes(&mut self) -> Result<Until> {
+    pub(crate) fn log_changes(&mut self) -> Result<CommitWait> {
         if self.changes.has_no_redo() {
             return match self.engine.check() {
-                Ok(()) => Ok(self.until_seen_is_safe()),
+                Ok(()) => Ok(self.wait_for_dependencies()),
                 Err(error) => {
-                    self.undo_all();
+                    self.roll_back();
                     Err(error)
                 }
             };
@@ -158,10 +158,10 @@ impl State {
                 let bytes = (parts + changes.redo.len()) as u64;
                 engine.checkpoints.note(permit, end, bytes);
                 worker.hooks().pass(&failpoint::LOGGED);
-                Ok(Until::as_promised(self.durability, end))
+                Ok(CommitWait::as_promised(self.durability, end))
             }
             Err(error) => {
-                self.undo_all();
+                self.roll_back();
                 Err(self.engine.log_failed(error))
             }
         }
@@ -171,14 +171,14 @@ impl State {
     pub(crate) fn poll_logged(
         &mut self,
         pending: &mut LogWait,
-        until: Until,
+        until: CommitWait,
         context: &mut Context<'_>,
     ) -> Poll<Result<()>> {
         let State { engine, worker, .. } = self;
         let reached = match until {
-            Until::Now => Poll::Ready(Ok(())),
-            Until::Written(end) => engine.log.poll_written(worker, pending, end, context),
-            Until::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
+            CommitWait::Now => Poll::Ready(Ok(())),
+            CommitWait::Written(end) => engine.log.poll_written(worker, pending, end, context),
+            CommitWait::Durable(end) => engine.log.poll_durable(worker, pending, end, context),
         };
         reached.map(|reached| self.acknowledge(reached))
     }
@@ -197,18 +197,24 @@ impl State {
 
     /// What a transaction that only read waits for: mostly nothing.
     #[inline]
-    fn until_seen_is_safe(&self) -> Until {
-        let newest = self.engine.early.newest([&self.seen, &self.scan.seen]);
+    fn wait_for_dependencies(&self) -> CommitWait {
+        let newest = self
+            .engine
+            .early
+            .newest([&self.dependencies, &self.scan.dependencies]);
         let log = &self.engine.log;
         newest.until(self.durability, log.durable(), || log.written())
     }
 
     /// Gives the locks back before the acknowledgement, if that is how it is done. The record of the
     /// commit, if it has one, is in the log.
-    fn let_go_early(&mut self, until: Until) {
+    fn release_early(&mut self, until: CommitWait) {
         if !self.changes.is_empty() {
             let options = &self.engine.options;
-            if !options.early_release || options.locking == Locking::Off || !self.mark(until) {
+            if !options.early_release
+                || options.locking == Locking::Off
+                || !self.stamp_changes(until)
+            {
                 return;
             }
         }
@@ -219,7 +225,7 @@ impl State {
 
     /// Notes where this commit ends, and what it waits for, wherever somebody could see what it did; says whether it
     /// could.
-    fn mark(&self, until: Until) -> bool {
+    fn stamp_changes(&self, until: CommitWait) -> bool {
         let State {
             engine,
             worker,
@@ -231,10 +237,10 @@ impl State {
         let removes = |undo: &Undo| undo.ghost_if == GhostIf::Committed;
         if is_large || changes.undo.iter().any(removes) {
             // Everybody would wait for it, and it waits for less than a system call.
-            let Until::Durable(end) = until else {
+            let CommitWait::Durable(end) = until else {
                 return false;
             };
-            engine.early.mark_all(worker, end);
+            engine.early.stamp_all(worker, end);
         }
         if is_large {
             return true;
@@ -243,7 +249,7 @@ impl State {
         for undo in &changes.undo {
             let rows = &tables[undo.table].table.rows;
             if let Some(record) = rows.get(&guard, changes.key(undo)) {
-                early_release::mark(record, until, durable);
+                early_release::stamp(record, until, durable);
             }
         }
         true
@@ -280,9 +286,9 @@ impl State {
         }
         self.changes.clear();
         let count = if read_only {
-            Count::ReadOnlyCommits
+            Counter::ReadOnlyCommits
         } else {
-            Count::Commits
+            Counter::Commits
         };
         self.count(count);
     }
@@ -300,7 +306,7 @@ impl State {
 }
 
 /// Commits; the task yields until it is as durable as asked. Says where the transaction stands among all
-/// commits, if it changed something or [`State::stand_at_end`] was called before.
+/// commits, if it changed something or [`State::fix_commit_lsn`] was called before.
 ///
 /// If the future is dropped before the record is in the log, the transaction is rolled back; if
 /// after, it is committed, and the keeper ends it.
@@ -308,18 +314,18 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
     let logged = state.check_active().and_then(|()| state.log_changes());
     let place = state.place;
     let until = match logged {
-        Ok(Until::Now) => {
+        Ok(CommitWait::Now) => {
             state.finish();
-            stand_back(state).await;
+            wait_for_checkpoint(state).await;
             return Ok(place);
         }
         Ok(until) => until,
         Err(error) => {
-            State::put_away(state);
+            State::recycle(state);
             return Err(error);
         }
     };
-    state.let_go_early(until);
+    state.release_early(until);
     let mut logged = Logged {
         state: Some(state),
         until,
@@ -334,15 +340,15 @@ pub(crate) async fn commit(mut state: Box<State>) -> Result<Lsn> {
     match reached {
         Ok(()) => {
             state.finish();
-            stand_back(state).await;
+            wait_for_checkpoint(state).await;
         }
-        Err(_) => State::put_away(state),
+        Err(_) => State::recycle(state),
     }
     reached.map(|()| place)
 }
 
 /// Waits, where its commit is ahead of what a checkpoint can keep up with, and puts the transaction away.
-async fn stand_back(state: Box<State>) {
+async fn wait_for_checkpoint(state: Box<State>) {
     let mut done = Done(Some(state));
     let state = done.0.as_mut().expect("taken only when dropped");
     if state.permit.is_ahead()
@@ -358,7 +364,7 @@ struct Done(Option<Box<State>>);
 impl Drop for Done {
     fn drop(&mut self) {
         if let Some(state) = self.0.take() {
-            State::put_away(state);
+            State::recycle(state);
         }
     }
 }
@@ -366,7 +372,7 @@ impl Drop for Done {
 /// A transaction that commits, and is not acknowledged.
 struct Logged {
     state: Option<Box<State>>,
-    until: Until,
+    until: CommitWait,
 }
 
 impl Drop for Logged {
@@ -375,8 +381,8 @@ impl Drop for Logged {
             return;
         };
         let (engine, until) = (state.engine.clone(), self.until);
-        state.worker.account().passed(&background::DESK);
-        engine.keeper.hand_over(Box::new(move || {
+        state.worker.account().passed(&background::TASK_QUEUE);
+        engine.keeper.submit(Box::new(move || {
             let reached = state.wait(until);
             // Nobody is there to be told of a failure; whoever comes next is.
             if state.acknowledge(reached).is_ok() {
@@ -386,7 +392,7 @@ impl Drop for Logged {
                 // Nobody is there to be held up.
                 state.engine.checkpoints.ask(&state.worker, state.place);
             }
-            State::put_away(state);
+            State::recycle(state);
         }));
     }
 }

@@ -9,7 +9,7 @@ use foxton_lock::mode::Mode;
 use foxton_lock::name::{Class, Name};
 use foxton_lock::request::Reply;
 
-use super::attempt::Step;
+use super::attempt::AttemptResult;
 use super::state::State;
 use crate::error::{Conflict, Result};
 use crate::options::Locking;
@@ -19,7 +19,7 @@ use crate::types::table::Table;
 
 /// A name, how to hold it, and how long to wait for that.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct LockRequest {
     name: Name,
     mode: Mode,
     /// What the program calls it; 0 for a table.
@@ -27,7 +27,7 @@ pub(crate) struct Wanted {
     pub(crate) wait: LockWait,
 }
 
-impl Wanted {
+impl LockRequest {
     /// The number, if it is one that is wanted.
     pub(super) fn number(&self) -> u64 {
         self.number
@@ -41,9 +41,9 @@ impl State {
         table: &Table<K, V>,
         lock: TableLock,
         wait: LockWait,
-    ) -> Result<Wanted> {
-        let index = self.meet(table)?;
-        Ok(Wanted {
+    ) -> Result<LockRequest> {
+        let index = self.open_table(table)?;
+        Ok(LockRequest {
             name: Name::table(self.tables[index].table.record.id),
             mode: lock.mode(),
             number: 0,
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Asks for what is wanted. `false`: somebody has it, and it was to be passed over.
-    pub(crate) fn lock_step(&mut self, wanted: Wanted) -> Result<Step<bool>> {
+    pub(crate) fn lock_step(&mut self, request: LockRequest) -> Result<AttemptResult<bool>> {
         let State {
             engine,
             worker,
@@ -60,11 +60,11 @@ impl State {
             ..
         } = self;
         if engine.options.locking != Locking::On {
-            return Ok(Step::Done(true));
+            return Ok(AttemptResult::Done(true));
         }
-        let Wanted {
+        let LockRequest {
             name, mode, wait, ..
-        } = wanted;
+        } = request;
         match engine
             .locks
             .request(worker, owner, name, mode, wait.patience())
@@ -73,15 +73,15 @@ impl State {
                 if name.class() == Class::Table && mode.covers(Mode::S) {
                     owner.note_whole_table();
                 }
-                Ok(Step::Done(true))
+                Ok(AttemptResult::Done(true))
             }
-            Reply::Waiting => Ok(Step::Wait),
-            Reply::Skipped => Ok(Step::Done(false)),
+            Reply::Waiting => Ok(AttemptResult::Wait),
+            Reply::Skipped => Ok(AttemptResult::Done(false)),
             Reply::Refused(refusal) => {
                 let refused = Conflict::refused(*refusal, |table| engine.catalog.name_of(table));
                 let error = crate::Error::from(refused);
                 match wait == LockWait::Skip && error.is_busy() {
-                    true => Ok(Step::Done(false)),
+                    true => Ok(AttemptResult::Done(false)),
                     false => Err(error),
                 }
             }
@@ -90,8 +90,8 @@ impl State {
 }
 
 /// What locking `number` means.
-pub(crate) fn advisory(number: u64, lock: LockOptions) -> Wanted {
-    Wanted {
+pub(crate) fn advisory(number: u64, lock: LockOptions) -> LockRequest {
+    LockRequest {
         name: Name::advisory(number),
         mode: lock.lock.advisory_mode(),
         number,

@@ -27,7 +27,7 @@ use foxton_sync::worker::Worker;
 use super::changes::GhostIf;
 use super::state::State;
 use crate::catalog::OpenTable;
-use crate::engine::{Count, Engine};
+use crate::engine::{Counter, Engine};
 use crate::options::Locking;
 use crate::testing::failpoint;
 
@@ -69,7 +69,7 @@ impl State {
                 remove(engine, worker, table, key);
             } else if ghosts.len() < REMEMBERED {
                 ghosts.push_back((index, key.into()));
-                engine.counters.add(worker, Count::GhostsLeft as usize, 1);
+                engine.counters.add(worker, Counter::GhostsLeft as usize, 1);
             }
         }
     }
@@ -113,6 +113,8 @@ fn remove(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
         && record.is_ghost()
         && table.rows.remove(&guard, record, Next::Any).is_ok()
     {
-        engine.counters.add(worker, Count::GhostsPurged as usize, 1);
+        engine
+            .counters
+            .add(worker, Counter::GhostsPurged as usize, 1);
     }
 }

@@ -17,7 +17,7 @@ use foxton_lock::owner::OwnerId;
 use foxton_sync::site::{Component, Pattern, Site};
 
 use super::state::{Phase, State};
-use crate::engine::Count;
+use crate::engine::Counter;
 use crate::engine::idle_registry::Idler;
 use crate::engine::idle_slot::Rest;
 use crate::error::{Conflict, Result};
@@ -238,12 +238,12 @@ impl Idler for Rest<State> {
             Err(not) => return not.yet(),
         };
         state.worker.hooks().pass(&failpoint::IDLE);
-        state.undo_all();
+        state.roll_back();
         state.leave();
         state.phase = Phase::Idle;
-        state.count(Count::IdleEnded);
+        state.count(Counter::IdleEnded);
         if let Some(state) = self.ended(state) {
-            State::put_away(state);
+            State::recycle(state);
         }
         None
     }

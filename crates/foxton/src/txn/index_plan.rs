@@ -14,7 +14,7 @@ const KEPT_BYTES: usize = 64 << 10;
 
 /// The indexes that a worker keeps with a table.
 #[derive(Debug)]
-pub(crate) struct Tended {
+pub(crate) struct CachedIndexes {
     /// The place of the table among those met.
     pub(super) table: usize,
     /// Which of the table's sets of indexes this is.
@@ -26,7 +26,7 @@ pub(crate) struct Tended {
 
 /// An index that a worker has read by.
 #[derive(Debug)]
-pub(crate) struct MetIndex {
+pub(crate) struct CachedIndexLookup {
     pub(super) name: &'static str,
     pub(super) types: [u64; 3],
     pub(super) index: Arc<OpenIndex>,
@@ -58,13 +58,13 @@ pub(super) enum EntryChange {
 
 /// A write to a table with indexes, from when it is known what it changes until that is done.
 #[derive(Debug, Default)]
-pub(crate) struct Statement {
+pub(crate) struct IndexPlan {
     /// Whether it is known what it changes.
     pub(super) is_planned: bool,
     /// Whether the key had a value.
     pub(super) existed: bool,
     /// The place of its table's indexes among those tended.
-    pub(super) tended: usize,
+    pub(super) cached_indexes: usize,
     pub(super) entries: Vec<Entry>,
     bytes: Vec<u8>,
     before: Extracted,
@@ -73,7 +73,7 @@ pub(crate) struct Statement {
     pub(super) value: Vec<u8>,
 }
 
-impl Statement {
+impl IndexPlan {
     /// Begins anew.
     pub(super) fn clear(&mut self) {
         self.is_planned = false;
@@ -107,7 +107,7 @@ impl Statement {
     ) -> Result<()> {
         extract(index, key, old, &mut self.before)?;
         extract(index, key, new, &mut self.after)?;
-        let Statement {
+        let IndexPlan {
             before,
             after,
             entries,

@@ -40,23 +40,23 @@ use foxton_store::memory::Record;
 use foxton_sync::epoch::{Guard, Hazard};
 use smallvec::SmallVec;
 
-use super::attempt::{Step, done};
-use super::index_plan::MetIndex;
+use super::attempt::{AttemptResult, done};
+use super::index_plan::CachedIndexLookup;
 use super::scan::Visit;
 use super::scan_state::{GAP, Progress, Walked};
-use super::short_lock::Brief;
-use super::state::{Locker, State, check_key};
+use super::short_lock::ShortLock;
+use super::state::{State, TableLocks, check_key};
 use crate::catalog::index_catalog::IndexRecord;
 use crate::catalog::{OpenIndex, OpenTable, check_types};
 use crate::engine::Engine;
-use crate::engine::early_release::Seen;
+use crate::engine::early_release::ReadDependencies;
 use crate::error::{IndexError, Result};
 use crate::testing::failpoint;
 use crate::testing::injected_fault::{Fault, Planted};
 use crate::types::codec::{Key, Value};
 use crate::types::index::Index;
 use crate::types::index_entry::EntryKind;
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::{LockOptions, LockWait};
 
 /// What reading by an index gives: the index key, the row's key and its value.
@@ -67,13 +67,13 @@ pub(crate) struct Found<'f> {
 }
 
 /// Comes from entries to rows.
-struct Leading<'g, 'a, F> {
+struct IndexLookup<'g, 'a, F> {
     engine: &'a Engine,
     guard: &'g Guard<'g>,
     kind: EntryKind,
     table: &'g OpenTable,
     row_mode: Mode,
-    seen: &'a Seen,
+    dependencies: &'a ReadDependencies,
     /// What names the entry's value while it is looked at, and the row's.
     hazards: [Hazard<'g>; 2],
     /// The value that the entry had when what it leads to was locked; `None`, if it was a ghost.
@@ -84,7 +84,7 @@ struct Leading<'g, 'a, F> {
 /// The value of an entry: no longer than two keys, mostly short.
 type Locked = SmallVec<[u8; 32]>;
 
-impl<'g, F> Leading<'g, '_, F> {
+impl<'g, F> IndexLookup<'g, '_, F> {
     #[inline(always)]
     fn planted(&self) -> Planted {
         self.engine.options.planted()
@@ -93,22 +93,22 @@ impl<'g, F> Leading<'g, '_, F> {
     /// Locks the row that a live entry leads to. False: it is a ghost.
     fn lock_row(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         record: &'g Record,
-        brief: Option<&Brief>,
-    ) -> Result<Step<bool>> {
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<bool>> {
         let value = record.value(&mut self.hazards[0]);
         self.locked = value.map(Locked::from_slice);
         let Some(value) = &self.locked else {
-            return Ok(Step::Done(false));
+            return Ok(AttemptResult::Done(false));
         };
         let (_, key) = self.kind.read(record.key(), value);
         self.guard.hooks().pass(&failpoint::ENTRY_READ);
         let id = self.table.record.id;
-        done!(locker.ask_table(Name::table(id), self.row_mode.parent_mode()));
+        done!(locks.lock_table_name(Name::table(id), self.row_mode.parent_mode()));
         let name = Name::key(id, key, &self.engine.hasher);
-        done!(locker.ask_until(brief, name, self.row_mode));
-        Ok(Step::Done(true))
+        done!(locks.lock_for(short_lock, name, self.row_mode));
+        Ok(AttemptResult::Done(true))
     }
 
     /// Whether the entry still leads where it did when that was locked.
@@ -121,8 +121,8 @@ impl<'g, F> Leading<'g, '_, F> {
         let [of_entry, of_row] = &mut self.hazards;
         let (index_key, key) = self.kind.read(record.key(), record.value(of_entry)?);
         let row = self.table.rows.get(self.guard, key)?;
-        self.seen.note(record);
-        self.seen.note(row);
+        self.dependencies.note(record);
+        self.dependencies.note(row);
         let value = row.value(of_row)?;
         let found = Found {
             index_key,
@@ -133,34 +133,34 @@ impl<'g, F> Leading<'g, '_, F> {
     }
 }
 
-impl<'g, F: FnMut(Found<'_>) -> ControlFlow<()>> Visit<'g> for Leading<'g, '_, F> {
+impl<'g, F: FnMut(Found<'_>) -> ControlFlow<()>> Visit<'g> for IndexLookup<'g, '_, F> {
     const BY_NAME: bool = false;
 
     fn lock(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         record: &'g Record,
         name: Name,
         mode: Mode,
-    ) -> Result<Step<()>> {
-        match (done!(self.lock_row(locker, record, None)), mode.gap_part()) {
-            (true, GapPart::None) => Ok(Step::Done(())),
-            (true, _) if self.planted().is(Fault::EntryGapUnlocked) => Ok(Step::Done(())),
-            (true, _) => locker.ask_in_scan(name, GAP),
-            (false, _) => locker.ask_in_scan(name, mode),
+    ) -> Result<AttemptResult<()>> {
+        match (done!(self.lock_row(locks, record, None)), mode.gap_part()) {
+            (true, GapPart::None) => Ok(AttemptResult::Done(())),
+            (true, _) if self.planted().is(Fault::EntryGapUnlocked) => Ok(AttemptResult::Done(())),
+            (true, _) => locks.lock_in_scan(name, GAP),
+            (false, _) => locks.lock_in_scan(name, mode),
         }
     }
 
     fn lock_alone(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         record: &'g Record,
         (name, mode): (Name, Mode),
-        brief: Option<&Brief>,
-    ) -> Result<Step<()>> {
-        match done!(self.lock_row(locker, record, brief)) {
-            true => Ok(Step::Done(())),
-            false => locker.ask_until(brief, name, mode),
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<()>> {
+        match done!(self.lock_row(locks, record, short_lock)) {
+            true => Ok(AttemptResult::Done(())),
+            false => locks.lock_for(short_lock, name, mode),
         }
     }
 
@@ -182,10 +182,12 @@ impl State {
         by: usize,
         options: LockOptions,
         read: &mut impl FnMut(Found<'_>) -> R,
-    ) -> Result<Step<Option<R>>> {
+    ) -> Result<AttemptResult<Option<R>>> {
         let got = self.try_get_by(by, options, read);
         match got {
-            Err(error) if options.wait == LockWait::Skip && error.is_busy() => Ok(Step::Done(None)),
+            Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
+                Ok(AttemptResult::Done(None))
+            }
             got => got,
         }
     }
@@ -195,39 +197,39 @@ impl State {
         by: usize,
         options: LockOptions,
         read: &mut impl FnMut(Found<'_>) -> R,
-    ) -> Result<Step<Option<R>>> {
+    ) -> Result<AttemptResult<Option<R>>> {
         let State {
             engine,
             worker,
             owner,
             read_by,
             key,
-            seen,
+            dependencies,
             isolation,
-            brief,
+            short_lock,
             ..
         } = self;
         let index = &*read_by[by].index;
         let entries = &*index.entries;
         let id = entries.record.id;
         let (hold, mode) = (isolation.hold(options), options.lock.key_mode());
-        let locker = Locker::new(engine, worker, owner, entries, options.wait);
-        let mut locker = locker.holding(hold);
+        let locks = TableLocks::new(engine, worker, owner, entries, options.wait);
+        let mut locks = locks.with_duration(hold);
         // The table first, as those have it who make, look at and drop indexes.
         let table = Name::table(table_of(entries).record.id);
-        done!(locker.ask_table(table, mode.parent_mode()));
-        done!(locker.ask_table(Name::table(id), mode.parent_mode()));
+        done!(locks.lock_table_name(table, mode.parent_mode()));
+        done!(locks.lock_table_name(Name::table(id), mode.parent_mode()));
         check_open(index)?;
         let name = Name::key(id, key, &engine.hasher);
-        let until = (hold == Hold::Briefly).then_some(&*brief);
+        let until = (hold == LockDuration::Short).then_some(&*short_lock);
         let guard = worker.pin();
-        let mut leading = Leading {
+        let mut leading = IndexLookup {
             engine,
             guard: &guard,
             kind: index.kind,
             table: table_of(entries),
             row_mode: mode,
-            seen,
+            dependencies,
             hazards: [guard.hazard(), guard.hazard()],
             locked: None,
             take: &mut *read,
@@ -235,27 +237,27 @@ impl State {
         let found = loop {
             let record = entries.rows.get(&guard, key);
             if let Some(record) = record
-                && done!(leading.lock_row(&mut locker, record, until))
+                && done!(leading.lock_row(&mut locks, record, until))
             {
                 if leading.leads_there(record) && record.is_linked() {
                     break leading.find(record).map(|(found, read)| read(found));
                 }
-                locker.let_go(brief);
+                locks.release_short(short_lock);
                 continue;
             }
-            done!(locker.ask_until(until, name, mode));
+            done!(locks.lock_for(until, name, mode));
             let record = entries.rows.get(&guard, key);
             if record.is_none_or(Record::is_ghost) {
-                record.inspect(|record| seen.note(record));
+                record.inspect(|record| dependencies.note(record));
                 break None;
             }
-            locker.let_go(brief);
+            locks.release_short(short_lock);
         };
         if engine.options.planted().is(Fault::NameMissUnlocked) && found.is_none() {
-            locker.release_shared(name);
+            locks.release_shared(name);
         }
-        locker.let_go(brief);
-        Ok(Step::Done(found))
+        locks.release_short(short_lock);
+        Ok(AttemptResult::Done(found))
     }
 
     /// Gives rows to `take`, in the order of the index `by`, from where the scan is, until it breaks or the
@@ -264,11 +266,11 @@ impl State {
         &mut self,
         by: usize,
         take: &mut impl FnMut(Found<'_>) -> ControlFlow<()>,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         match self.try_scan_by(by, take) {
             Err(error) if self.scan.lock.wait == LockWait::Skip && error.is_busy() => {
                 self.scan.progress = Progress::Finished;
-                Ok(Step::Done(()))
+                Ok(AttemptResult::Done(()))
             }
             scanned => scanned,
         }
@@ -278,50 +280,50 @@ impl State {
         &mut self,
         by: usize,
         take: &mut impl FnMut(Found<'_>) -> ControlFlow<()>,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         let State {
             engine,
             worker,
             owner,
             read_by,
             scan,
-            seen,
+            dependencies,
             isolation,
             ..
         } = self;
         let index = &*read_by[by].index;
         let entries = &*index.entries;
         scan.hold = isolation.hold(scan.lock);
-        let locker = Locker::new(engine, worker, owner, entries, scan.lock.wait);
-        let mut locker = locker.holding(scan.hold);
+        let locks = TableLocks::new(engine, worker, owner, entries, scan.lock.wait);
+        let mut locks = locks.with_duration(scan.hold);
         let name = |key: &[u8]| Name::key(entries.record.id, key, &engine.hasher);
         let (row_mode, range_mode) = (scan.lock.lock.key_mode(), scan.lock.lock.range_mode());
         let table = Name::table(table_of(entries).record.id);
-        done!(locker.ask_table(table, range_mode.parent_mode()));
-        done!(locker.ask_table(Name::table(entries.record.id), range_mode.parent_mode()));
+        done!(locks.lock_table_name(table, range_mode.parent_mode()));
+        done!(locks.lock_table_name(Name::table(entries.record.id), range_mode.parent_mode()));
         check_open(index)?;
         loop {
             let guard = worker.pin();
-            let mut leading = Leading {
+            let mut leading = IndexLookup {
                 engine,
                 guard: &guard,
                 kind: index.kind,
                 table: table_of(entries),
                 row_mode,
-                seen,
+                dependencies,
                 hazards: [guard.hazard(), guard.hazard()],
                 locked: None,
                 take: &mut *take,
             };
             let mut last = None;
-            let walked = scan.walk(entries, &guard, &mut last, &mut locker, name, &mut leading);
+            let walked = scan.walk(entries, &guard, &mut last, &mut locks, name, &mut leading);
             // However the walk ended, the next one goes on behind what was dealt with.
             if scan.progress != Progress::Finished {
                 scan.stand(last);
             }
             match done!(walked) {
                 Walked::Rests => {}
-                Walked::Enough => return Ok(Step::Done(())),
+                Walked::Enough => return Ok(AttemptResult::Done(())),
             }
         }
     }
@@ -337,9 +339,9 @@ impl State {
         index: &Index<I, K, V>,
         key: &I,
     ) -> Result<usize> {
-        let by = self.meet_index(index)?;
+        let by = self.open_index(index)?;
         self.set_key(key)?;
-        self.brief.forget();
+        self.short_lock.forget();
         Ok(by)
     }
 
@@ -349,7 +351,7 @@ impl State {
         index: &Index<I, K, V>,
         range: &impl RangeBounds<I>,
     ) -> Result<usize> {
-        let by = self.meet_index(index)?;
+        let by = self.open_index(index)?;
         let kind = index.kind();
         self.scan.begin(range, |key: &I, bytes| {
             match kind {
@@ -365,13 +367,13 @@ impl State {
     }
 
     /// The place of an index among those read by, after checking that it is declared so.
-    fn meet_index<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
+    fn open_index<I: Key + ?Sized, K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         index: &Index<I, K, V>,
     ) -> Result<usize> {
         self.check_active()?;
         let types = [I::TYPE.hash(), K::TYPE.hash(), V::TYPE.hash()];
-        let same = |met: &MetIndex| {
+        let same = |met: &CachedIndexLookup| {
             let record = &met.index.record;
             std::ptr::eq(met.name, index.name())
                 && met.types == types
@@ -392,7 +394,7 @@ impl State {
         let open = self.engine.catalog.open_index(&self.worker, &declared)?;
         let record = &table_of(&open.entries).record;
         check_types(record, &K::TYPE, &V::TYPE)?;
-        self.read_by.push(MetIndex {
+        self.read_by.push(CachedIndexLookup {
             name: index.name(),
             types,
             index: open,

@@ -33,11 +33,11 @@ use std::sync::Arc;
 use foxton_lock::name::Name;
 use foxton_store::memory::{Record, VALUE};
 
-use super::attempt::{Step, done};
+use super::attempt::{AttemptResult, done};
 use super::changes::GhostIf;
-use super::index_plan::{Entry, EntryChange, Tended};
+use super::index_plan::{CachedIndexes, Entry, EntryChange};
 use super::insert::Inserter;
-use super::state::{Locker, Met, State};
+use super::state::{CachedTable, State, TableLocks};
 use super::write::{KEY, Write};
 use crate::catalog::OpenTable;
 use crate::error::{IndexError, KeyTaken, Request, Result};
@@ -47,46 +47,53 @@ use crate::types::lock_options::LockWait;
 impl State {
     /// As [`write_step`](Self::write_step), which has locked the table.
     #[cold]
-    pub(super) fn write_indexed_step(&mut self, at: usize, write: Write) -> Result<Step<bool>> {
+    pub(super) fn write_indexed_step(
+        &mut self,
+        at: usize,
+        write: Write,
+    ) -> Result<AttemptResult<bool>> {
         if !self.statement.is_planned {
-            let tended = self.tend(at)?;
-            let existed = done!(self.plan(at, tended, write));
+            let cached_indexes = self.load_indexes(at)?;
+            let existed = done!(self.plan(at, cached_indexes, write));
             if !self.statement.is_planned {
-                return Ok(Step::Done(existed));
+                return Ok(AttemptResult::Done(existed));
             }
         }
         done!(self.lock_entries(at));
         let is_new = done!(self.insert_row(at));
         self.make_changes(at, write, is_new)?;
-        Ok(Step::Done(self.statement.existed))
+        Ok(AttemptResult::Done(self.statement.existed))
     }
 
     /// Looks which indexes are kept with a table that is locked. Returns their place among those tended.
-    fn tend(&mut self, at: usize) -> Result<usize> {
+    fn load_indexes(&mut self, at: usize) -> Result<usize> {
         let kept = &self.tables[at].table.kept;
         let changes = kept.changes();
-        let known = self.tended.iter().position(|tended| tended.table == at);
+        let known = self
+            .cached_indexes
+            .iter()
+            .position(|cached_indexes| cached_indexes.table == at);
         let place = match known {
-            Some(place) if self.tended[place].changes == changes => place,
+            Some(place) if self.cached_indexes[place].changes == changes => place,
             _ => {
                 let set = kept.set(&self.worker);
                 let entries = set.open.iter().map(|index| index.entries.clone());
                 let places = entries.map(|entries| self.place_of(entries)).collect();
-                let tended = Tended {
+                let cached_indexes = CachedIndexes {
                     table: at,
                     changes,
                     set,
                     places,
                 };
-                let place = known.unwrap_or(self.tended.len());
-                match self.tended.get_mut(place) {
-                    Some(old) => *old = tended,
-                    None => self.tended.push(tended),
+                let place = known.unwrap_or(self.cached_indexes.len());
+                match self.cached_indexes.get_mut(place) {
+                    Some(old) => *old = cached_indexes,
+                    None => self.cached_indexes.push(cached_indexes),
                 }
                 place
             }
         };
-        match self.tended[place].set.undeclared.first() {
+        match self.cached_indexes[place].set.undeclared.first() {
             None => Ok(place),
             Some(index) => Err(IndexError::Undeclared {
                 index: index.clone(),
@@ -98,16 +105,21 @@ impl State {
 
     /// The place of an index's entries among the tables met.
     pub(super) fn place_of(&mut self, entries: Arc<OpenTable>) -> usize {
-        let is_it = |met: &Met| Arc::ptr_eq(&met.table, &entries);
+        let is_it = |met: &CachedTable| Arc::ptr_eq(&met.table, &entries);
         self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(Met::entries(entries));
+            self.tables.push(CachedTable::entries(entries));
             self.tables.len() - 1
         })
     }
 
     /// Locks the row and plans the write. Unless it is planned then, it is done: nothing is to be
     /// changed. Says whether the key had a value.
-    fn plan(&mut self, at: usize, tended: usize, write: Write) -> Result<Step<bool>> {
+    fn plan(
+        &mut self,
+        at: usize,
+        cached_indexes: usize,
+        write: Write,
+    ) -> Result<AttemptResult<bool>> {
         let State {
             engine,
             worker,
@@ -115,39 +127,40 @@ impl State {
             tables,
             key,
             value,
-            seen,
-            tended: all,
+            dependencies,
+            cached_indexes: all,
             statement,
             ..
         } = self;
-        let (table, place, tended) = (&*tables[at].table, tended, &all[tended]);
-        let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
-        done!(locker.ask(Name::key(table.record.id, key, &engine.hasher), KEY));
+        let (table, place, cached_indexes) =
+            (&*tables[at].table, cached_indexes, &all[cached_indexes]);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
+        done!(locks.lock(Name::key(table.record.id, key, &engine.hasher), KEY));
         let guard = worker.pin();
         let record = table.rows.get(&guard, key);
         // Being told that it is there, or not, is a read.
-        record.inspect(|record| seen.note(record));
+        record.inspect(|record| dependencies.note(record));
         let mut hazard = guard.hazard();
         let old = record.and_then(|record| record.value(&mut hazard));
         match write {
             Write::Insert if old.is_some() => return Err(Request::KeyExists.into()),
-            Write::Delete if old.is_none() => return Ok(Step::Done(false)),
+            Write::Delete if old.is_none() => return Ok(AttemptResult::Done(false)),
             _ => {}
         }
         let new = (write != Write::Delete).then_some(&value[..]);
         statement.clear();
-        statement.tended = place;
-        let indexes = tended.places.iter().copied().enumerate();
-        for (place, index) in indexes.zip(&tended.set.open) {
+        statement.cached_indexes = place;
+        let indexes = cached_indexes.places.iter().copied().enumerate();
+        for (place, index) in indexes.zip(&cached_indexes.set.open) {
             statement.plan(place, index, key, old, new)?;
         }
         statement.existed = old.is_some();
         statement.is_planned = true;
-        Ok(Step::Done(statement.existed))
+        Ok(AttemptResult::Done(statement.existed))
     }
 
     /// Locks all entries that come or go, and puts in those that have no record.
-    fn lock_entries(&mut self, at: usize) -> Result<Step<()>> {
+    fn lock_entries(&mut self, at: usize) -> Result<AttemptResult<()>> {
         let State {
             engine,
             worker,
@@ -156,25 +169,25 @@ impl State {
             key: primary,
             fresh_gap,
             filling,
-            seen,
-            tended,
+            dependencies,
+            cached_indexes,
             statement,
             ..
         } = self;
-        let set = &tended[statement.tended].set;
+        let set = &cached_indexes[statement.cached_indexes].set;
         for number in 0..statement.entries.len() {
             let entry = &statement.entries[number];
-            let is_spared = entry.change == EntryChange::Remove
+            let is_covered = entry.change == EntryChange::Remove
                 && engine.options.planted().is(Fault::OldEntryUnlocked);
-            if entry.change == EntryChange::Added || is_spared {
+            if entry.change == EntryChange::Added || is_covered {
                 continue;
             }
             let table = &*tables[entry.place].table;
             let (id, key) = (table.record.id, statement.key(entry));
-            let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
+            let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
             let name = Name::key(id, key, &engine.hasher);
-            done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
-            done!(locker.ask(name, KEY));
+            done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
+            done!(locks.lock(name, KEY));
             if entry.change == EntryChange::Remove {
                 continue;
             }
@@ -196,7 +209,7 @@ impl State {
             };
             let is_new = loop {
                 if let Some(record) = table.rows.get(&guard, key) {
-                    seen.note(record);
+                    dependencies.note(record);
                     let mut hazard = guard.hazard();
                     let Some(taken) = record.value(&mut hazard) else {
                         break false;
@@ -211,22 +224,22 @@ impl State {
                     })
                     .into());
                 }
-                if done!(inserter.insert(&mut locker, &guard, table, name, (key, Some(value)))) {
+                if done!(inserter.insert(&mut locks, &guard, table, name, (key, Some(value)))) {
                     break true;
                 }
             };
             if let Some(gap) = fresh_gap.take() {
-                locker.release(gap);
+                locks.release(gap);
             }
             if is_new {
                 statement.entries[number].change = EntryChange::Added;
             }
         }
-        Ok(Step::Done(()))
+        Ok(AttemptResult::Done(()))
     }
 
     /// Puts in the row, with its value, if it has no record. Says whether it did.
-    fn insert_row(&mut self, at: usize) -> Result<Step<bool>> {
+    fn insert_row(&mut self, at: usize) -> Result<AttemptResult<bool>> {
         let State {
             engine,
             worker,
@@ -239,7 +252,7 @@ impl State {
             ..
         } = self;
         let table = &*tables[at].table;
-        let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
         let name = Name::key(table.record.id, key, &engine.hasher);
         let guard = worker.pin();
         let mut inserter = Inserter {
@@ -250,11 +263,11 @@ impl State {
         };
         loop {
             if table.rows.get(&guard, key).is_some() {
-                return Ok(Step::Done(false));
+                return Ok(AttemptResult::Done(false));
             }
             // A row that is deleted has a record, so this is one that gets a value.
-            if done!(inserter.insert(&mut locker, &guard, table, name, (key, Some(value)))) {
-                return Ok(Step::Done(true));
+            if done!(inserter.insert(&mut locks, &guard, table, name, (key, Some(value)))) {
+                return Ok(AttemptResult::Done(true));
             }
         }
     }
@@ -268,7 +281,7 @@ impl State {
             key,
             value,
             changes,
-            tended,
+            cached_indexes,
             statement,
             ..
         } = self;
@@ -291,7 +304,7 @@ impl State {
         }
         let id = table.record.id;
         changes.note(at, (id, key), (before, new), old, engine.patches());
-        let set = &tended[statement.tended].set;
+        let set = &cached_indexes[statement.cached_indexes].set;
         for entry in &statement.entries {
             let rows = &tables[entry.place].table.rows;
             let entry_key = statement.key(entry);
@@ -325,7 +338,7 @@ impl State {
     /// Takes back what a write to a table with indexes has put in and will not finish. Its locks are
     /// still held.
     #[inline]
-    pub(super) fn abandon_statement(&mut self) {
+    pub(super) fn abandon_index_plan(&mut self) {
         if self.statement.is_planned {
             self.take_entries_back();
         }

@@ -9,8 +9,8 @@ use foxton_sync::epoch::Guard;
 use foxton_sync::huge_pages::{self, Filling};
 use foxton_sync::worker::Worker;
 
-use super::attempt::{Step, done};
-use super::state::Locker;
+use super::attempt::{AttemptResult, done};
+use super::state::TableLocks;
 use crate::catalog::OpenTable;
 use crate::engine::Engine;
 use crate::engine::background;
@@ -36,32 +36,32 @@ impl Inserter<'_> {
     #[inline(always)]
     pub(super) fn insert(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         guard: &Guard<'_>,
         table: &OpenTable,
         name: Name,
         (key, value): (&[u8], Option<&[u8]>),
-    ) -> Result<Step<bool>> {
+    ) -> Result<AttemptResult<bool>> {
         let engine = self.engine;
         let next = table.rows.successor(guard, key, false).record;
-        if locker.is_on() {
+        if locks.is_on() {
             let next_name = match next {
                 Some(record) => Name::key(table.record.id, record.key(), &engine.hasher),
                 None => Name::end(table.record.id),
             };
             if let Some(gap) = self.fresh_gap.take_if(|gap| *gap != next_name) {
-                locker.release(gap);
+                locks.release(gap);
             }
-            match locker.owner.held_mode(next_name).map(Mode::gap_part) {
+            match locks.owner.held_mode(next_name).map(Mode::gap_part) {
                 Some(GapPart::S | GapPart::X)
                     if !engine.options.planted().is(Fault::HalfUnlocked) =>
                 {
-                    done!(locker.ask(name, KEY_AND_GAP));
+                    done!(locks.lock(name, KEY_AND_GAP));
                 }
                 Some(_) => {}
                 None => *self.fresh_gap = Some(next_name),
             }
-            done!(locker.ask(next_name, INTENTION));
+            done!(locks.lock(next_name, INTENTION));
         }
         let record = NewRecord::new(key, value)?;
         let (address, bytes) = record.extent();
@@ -69,14 +69,16 @@ impl Inserter<'_> {
         match table.rows.insert(guard, record, Next::from(next)) {
             Ok(_) => {
                 if let Some(page) = self.filling.note(address, bytes) {
-                    self.worker.account().passed(&background::DESK);
-                    engine.keeper.hand_over(Box::new(move || {
+                    self.worker.account().passed(&background::TASK_QUEUE);
+                    engine.keeper.submit(Box::new(move || {
                         huge_pages::gather(page);
                     }));
                 }
-                Ok(Step::Done(true))
+                Ok(AttemptResult::Done(true))
             }
-            Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => Ok(Step::Done(false)),
+            Err(InsertRefused::Exists(..) | InsertRefused::NextChanged(_)) => {
+                Ok(AttemptResult::Done(false))
+            }
         }
     }
 }

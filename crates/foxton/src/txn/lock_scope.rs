@@ -24,7 +24,7 @@ use foxton_lock::owner::{LockSavepoint, Owner};
 use foxton_lock::request::OwnerLabel as Label;
 use foxton_sync::worker::Worker;
 
-use crate::engine::cancel_token::Canceller;
+use crate::engine::cancel_token::CancelToken;
 use crate::engine::session_slot::Berth;
 
 /// See the [module](self).
@@ -41,7 +41,7 @@ pub(crate) enum Tenure<S> {
 pub(crate) struct Membership<S> {
     pub(super) berth: Arc<Berth<S>>,
     pub(super) label: Label,
-    pub(super) canceller: Option<Canceller>,
+    pub(super) cancel_token: Option<CancelToken>,
     /// Numbers, and how often each was locked.
     pub(super) held: Vec<(u64, u64)>,
     pub(super) kept: LockSavepoint,

@@ -19,14 +19,14 @@ pub(super) struct Mark {
 
 /// The savepoints of a transaction that it can go back to.
 #[derive(Debug, Default)]
-pub(crate) struct Marks {
+pub(crate) struct SavepointStack {
     pub(super) open: Vec<Mark>,
     /// Savepoints taken so far, by all transactions of the worker: in a session one has the owner of the one
     /// before, and must not take its savepoints for its own.
     pub(super) taken: u64,
 }
 
-impl Marks {
+impl SavepointStack {
     /// The transaction is over.
     pub(crate) fn forget(&mut self) {
         self.open.clear();

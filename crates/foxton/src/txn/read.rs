@@ -10,34 +10,34 @@ use foxton_sync::epoch::Guard;
 use foxton_sync::worker::Worker;
 use smallvec::SmallVec;
 
-use super::attempt::{Step, done};
+use super::attempt::{AttemptResult, done};
 use super::changes::Changes;
-use super::short_lock::Brief;
-use super::state::{Locker, State};
+use super::short_lock::ShortLock;
+use super::state::{State, TableLocks};
 use crate::catalog::OpenTable;
-use crate::engine::cancel_token::{Canceller, is_wanted};
-use crate::engine::early_release::Seen;
+use crate::engine::cancel_token::{CancelToken, is_not_cancelled};
+use crate::engine::early_release::ReadDependencies;
 use crate::error::{Conflict, Result};
 use crate::testing::injected_fault::{Fault, Planted};
 use crate::types::codec::{Key, Value};
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::{LockOptions, LockWait};
 use crate::types::table::Table;
 
 /// What reading keys of one table takes.
 struct Reader<'a> {
     worker: &'a Worker,
-    locker: Locker<'a>,
+    locks: TableLocks<'a>,
     table: &'a OpenTable,
     index: usize,
     options: LockOptions,
-    hold: Hold,
+    hold: LockDuration,
     hasher: &'a KeyHasher,
-    seen: &'a mut Seen,
-    brief: &'a Brief,
+    dependencies: &'a mut ReadDependencies,
+    short_lock: &'a ShortLock,
     changes: &'a Changes,
     planted: Planted,
-    canceller: &'a Option<Canceller>,
+    cancel_token: &'a Option<CancelToken>,
 }
 
 /// A key that was found and is neither locked nor looked at yet.
@@ -55,30 +55,30 @@ impl<'a> Reader<'a> {
             owner,
             tables,
             key,
-            seen,
+            dependencies,
             isolation,
-            brief,
+            short_lock,
             changes,
-            canceller,
+            cancel_token,
             ..
         } = state;
         let table = &*tables[index].table;
         let planted = engine.options.planted();
         let hold = planted.hold(isolation.hold(options), options.lock);
-        let locker = Locker::new(engine, worker, owner, table, options.wait);
+        let locks = TableLocks::new(engine, worker, owner, table, options.wait);
         let reader = Reader {
             worker,
-            locker: locker.holding(hold),
+            locks: locks.with_duration(hold),
             table,
             index,
             options,
             hold,
             hasher: &engine.hasher,
-            seen,
-            brief,
+            dependencies,
+            short_lock,
             changes,
             planted,
-            canceller,
+            cancel_token,
         };
         (reader, key)
     }
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         'a: 'g,
     {
         let name = Name::key(self.table.record.id, key, self.hasher);
-        self.locker.expect(name);
+        self.locks.prefetch(name);
         let located = self.table.rows.locate(guard, key);
         Found { name, located }
     }
@@ -103,32 +103,32 @@ impl<'a> Reader<'a> {
         Found { name, located }: Found<'g>,
         key: &[u8],
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Result<Step<Option<R>>>
+    ) -> Result<AttemptResult<Option<R>>>
     where
         'a: 'g,
     {
         let Reader { options, hold, .. } = *self;
-        let locker = &mut self.locker;
+        let locks = &mut self.locks;
         let mode = options.lock.key_mode();
-        let mut asked = locker.ask(Name::table(self.table.record.id), mode.parent_mode());
-        if let Ok(Step::Done(())) = asked {
+        let mut asked = locks.lock(Name::table(self.table.record.id), mode.parent_mode());
+        if let Ok(AttemptResult::Done(())) = asked {
             asked = match hold {
-                Hold::Briefly => locker.ask_briefly(self.brief, name, mode),
-                _ => locker.ask(name, mode),
+                LockDuration::Short => locks.lock_short(self.short_lock, name, mode),
+                _ => locks.lock(name, mode),
             };
         }
         match asked {
-            Ok(Step::Done(())) => {}
-            Ok(Step::Wait) => return Ok(Step::Wait),
+            Ok(AttemptResult::Done(())) => {}
+            Ok(AttemptResult::Wait) => return Ok(AttemptResult::Wait),
             Err(error) if options.wait == LockWait::Skip && error.is_busy() => {
-                return Ok(Step::Done(None));
+                return Ok(AttemptResult::Done(None));
             }
             Err(error) => return Err(error),
         }
         let mut hazard = guard.hazard();
         let record = located.record(&self.table.rows, guard, key);
         let found = record.and_then(|record| {
-            self.seen.note(record);
+            self.dependencies.note(record);
             record.value(&mut hazard)
         });
         let own = || self.changes.first_old(self.index, key);
@@ -137,13 +137,13 @@ impl<'a> Reader<'a> {
             false => found,
         };
         if self.planted.is(Fault::MissUnlocked) && found.is_none() {
-            locker.release_shared(name);
+            locks.release_shared(name);
         }
         let found = found.and_then(|value| Some(read.take()?(value)));
-        if hold == Hold::Briefly {
-            locker.let_go(self.brief);
+        if hold == LockDuration::Short {
+            locks.release_short(self.short_lock);
         }
-        Ok(Step::Done(found))
+        Ok(AttemptResult::Done(found))
     }
 }
 
@@ -155,7 +155,7 @@ impl State {
         table: usize,
         options: LockOptions,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
-    ) -> Result<Step<Option<R>>> {
+    ) -> Result<AttemptResult<Option<R>>> {
         let (mut reader, key) = Reader::new(self, table, options);
         let guard = reader.worker.pin();
         let found = reader.find(&guard, key);
@@ -171,7 +171,7 @@ impl State {
         keys: &KeyList,
         next: &mut usize,
         read: &mut impl FnMut(usize, Option<&[u8]>),
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         let (mut reader, _) = Reader::new(self, table, options);
         while *next < keys.len() {
             let guard = reader.worker.pin();
@@ -181,7 +181,7 @@ impl State {
             // By now the records are on their way.
             ahead.iter().for_each(|found| found.located.fetch_value());
             for found in ahead {
-                if !is_wanted(reader.canceller) {
+                if !is_not_cancelled(reader.cancel_token) {
                     return Err(Conflict::CANCELLED.into());
                 }
                 let place = *next;
@@ -192,7 +192,7 @@ impl State {
                 *next += 1;
             }
         }
-        Ok(Step::Done(()))
+        Ok(AttemptResult::Done(()))
     }
 
     /// As [`prepare_get`](Self::prepare_get), for many keys.
@@ -201,13 +201,13 @@ impl State {
         table: &Table<K, V>,
         keys: impl IntoIterator<Item = &'k K>,
     ) -> Result<(usize, KeyList)> {
-        let table = self.meet(table)?;
+        let table = self.open_table(table)?;
         let mut encoded = KeyList::default();
         for key in keys {
             self.set_key(key)?;
             encoded.push(&self.key);
         }
-        self.brief.forget();
+        self.short_lock.forget();
         Ok((table, encoded))
     }
 
@@ -217,9 +217,9 @@ impl State {
         table: &Table<K, V>,
         key: &K,
     ) -> Result<usize> {
-        let table = self.meet(table)?;
+        let table = self.open_table(table)?;
         self.set_key(key)?;
-        self.brief.forget();
+        self.short_lock.forget();
         Ok(table)
     }
 }

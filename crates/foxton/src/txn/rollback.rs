@@ -5,14 +5,14 @@
 
 use super::changes::GhostIf;
 use super::state::State;
-use crate::engine::Count;
+use crate::engine::Counter;
 use crate::redo::record;
 use crate::testing::failpoint;
 use crate::testing::injected_fault::Fault;
 
 impl State {
     /// Undoes every change and gives back every lock.
-    pub(crate) fn undo_all(&mut self) {
+    pub(crate) fn roll_back(&mut self) {
         self.withdraw();
         if let Some(first) = self.changes.first_part {
             // Only to let restart forget the parts early; without it, it forgets them at the end.
@@ -33,7 +33,7 @@ impl State {
         }
         self.changes.clear();
         self.release_all();
-        self.count(Count::Rollbacks);
+        self.count(Counter::Rollbacks);
     }
 
     /// Gives back every lock that the transaction took.

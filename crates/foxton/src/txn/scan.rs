@@ -37,15 +37,15 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::{Guard, Hazard};
 
-use super::attempt::{Step, done};
-use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
-use super::short_lock::Brief;
-use super::state::{Locker, State, check_key};
+use super::attempt::{AttemptResult, done};
+use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, ScanState, Walked, bound};
+use super::short_lock::ShortLock;
+use super::state::{State, TableLocks, check_key};
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::failpoint;
 use crate::types::codec::{Key, Value};
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockWait;
 use crate::types::table::Table;
 
@@ -57,20 +57,20 @@ pub(super) trait Visit<'g> {
     /// Locks what is read of `record`, called `name`, in `mode`.
     fn lock(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         record: &'g Record,
         name: Name,
         mode: Mode,
-    ) -> Result<Step<()>>;
+    ) -> Result<AttemptResult<()>>;
 
-    /// As [`lock`](Self::lock), without the gap; to be let go of, if it is noted in `brief`.
+    /// As [`lock`](Self::lock), without the gap; to be let go of, if it is noted in `short_lock`.
     fn lock_alone(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         record: &'g Record,
-        wanted: (Name, Mode),
-        brief: Option<&Brief>,
-    ) -> Result<Step<()>>;
+        request: (Name, Mode),
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<()>>;
 
     /// Whether what was locked last is what is to be locked for `record`.
     fn is_locked(&mut self, record: &'g Record) -> bool;
@@ -91,23 +91,23 @@ impl<'g, F: FnMut(&[u8], &[u8]) -> ControlFlow<()>> Visit<'g> for Plain<'g, '_, 
     #[inline]
     fn lock(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         _record: &'g Record,
         name: Name,
         mode: Mode,
-    ) -> Result<Step<()>> {
-        locker.ask_in_scan(name, mode)
+    ) -> Result<AttemptResult<()>> {
+        locks.lock_in_scan(name, mode)
     }
 
     #[inline]
     fn lock_alone(
         &mut self,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         _record: &'g Record,
         (name, mode): (Name, Mode),
-        brief: Option<&Brief>,
-    ) -> Result<Step<()>> {
-        locker.ask_until(brief, name, mode)
+        short_lock: Option<&ShortLock>,
+    ) -> Result<AttemptResult<()>> {
+        locks.lock_for(short_lock, name, mode)
     }
 
     #[inline]
@@ -129,7 +129,7 @@ impl State {
         &mut self,
         index: usize,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         let State {
             engine,
             worker,
@@ -142,29 +142,29 @@ impl State {
         let table = &*tables[index].table;
         let planted = engine.options.planted();
         scan.hold = planted.hold(isolation.hold(scan.lock), scan.lock.lock);
-        let locker = Locker::new(engine, worker, owner, table, scan.lock.wait);
-        let mut locker = locker.holding(scan.hold);
+        let locks = TableLocks::new(engine, worker, owner, table, scan.lock.wait);
+        let mut locks = locks.with_duration(scan.hold);
         let name = |key: &[u8]| Name::key(table.record.id, key, &engine.hasher);
         loop {
             let guard = worker.pin();
             let mut last = None;
-            let walked = match locker.is_on() {
-                true => match scan.cover(table, &guard, &mut locker, &name) {
-                    Ok(Step::Done(true)) => {
-                        scan.walk_remembered(table, &guard, &mut last, &mut locker, &name, take)
+            let walked = match locks.is_on() {
+                true => match scan.cover(table, &guard, &mut locks, &name) {
+                    Ok(AttemptResult::Done(true)) => {
+                        scan.walk_remembered(table, &guard, &mut last, &mut locks, &name, take)
                     }
-                    Ok(Step::Done(false)) => {
+                    Ok(AttemptResult::Done(false)) => {
                         let hazard = guard.hazard();
                         let mut visit = Plain { hazard, take };
-                        scan.walk(table, &guard, &mut last, &mut locker, name, &mut visit)
+                        scan.walk(table, &guard, &mut last, &mut locks, name, &mut visit)
                     }
-                    Ok(Step::Wait) => Ok(Step::Wait),
+                    Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
                     Err(error) => Err(error),
                 },
                 false => {
                     let suits = |_: &[u8]| true;
                     let walked = scan.walk_covered(table, &guard, &mut last, suits, take);
-                    Ok(Step::Done(walked))
+                    Ok(AttemptResult::Done(walked))
                 }
             };
             // However the walk ended, the next one goes on behind what was dealt with.
@@ -172,12 +172,12 @@ impl State {
                 scan.stand(last);
             }
             return match walked {
-                Ok(Step::Done(Walked::Rests)) => continue,
-                Ok(Step::Done(Walked::Enough)) => Ok(Step::Done(())),
-                Ok(Step::Wait) => Ok(Step::Wait),
+                Ok(AttemptResult::Done(Walked::Rests)) => continue,
+                Ok(AttemptResult::Done(Walked::Enough)) => Ok(AttemptResult::Done(())),
+                Ok(AttemptResult::Wait) => Ok(AttemptResult::Wait),
                 Err(error) if scan.lock.wait == LockWait::Skip && error.is_busy() => {
                     scan.progress = Progress::Finished;
-                    Ok(Step::Done(()))
+                    Ok(AttemptResult::Done(()))
                 }
                 Err(error) => Err(error),
             };
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-impl Span {
+impl ScanState {
     /// Walks along the range until it ends, `visit` breaks, a lock must be waited for, or the epoch
     /// has been pinned for long enough.
     #[inline]
@@ -194,24 +194,24 @@ impl Span {
         table: &'g OpenTable,
         guard: &'g Guard<'_>,
         last: &mut Option<&'g Record>,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         name: impl Fn(&[u8]) -> Name,
         visit: &mut V,
-    ) -> Result<Step<Walked>> {
+    ) -> Result<AttemptResult<Walked>> {
         let end = Name::end(table.record.id);
         let last_inside = name(self.last());
         let rows = &table.rows;
         let skip = self.lock.wait == LockWait::Skip;
-        let ranges = self.hold == Hold::Ranges;
+        let ranges = self.hold == LockDuration::Range;
         let (key_mode, range_mode) = (self.lock.lock.key_mode(), self.lock.lock.range_mode());
-        done!(locker.ask_table(Name::table(table.record.id), range_mode.parent_mode()));
+        done!(locks.lock_table_name(Name::table(table.record.id), range_mode.parent_mode()));
         let mut until_rest = STEPS_PER_PIN;
         'seek: loop {
             if self.remaining.get() == 0 {
                 return self.finish();
             }
             if self.reversed && !self.closed_above && ranges {
-                done!(self.close_above(table, guard, locker, V::BY_NAME, &name));
+                done!(self.close_above(table, guard, locks, V::BY_NAME, &name));
             }
             let mut cursor = {
                 let from = last.map_or(self.from(), |record| Bound::Excluded(record.key()));
@@ -222,7 +222,7 @@ impl Span {
             };
             loop {
                 if until_rest == 0 {
-                    return Ok(Step::Done(Walked::Rests));
+                    return Ok(AttemptResult::Done(Walked::Rests));
                 }
                 until_rest -= 1;
                 let place = cursor.advance();
@@ -238,10 +238,10 @@ impl Span {
                     }
                     if !self.reversed {
                         let next = found.map_or(end, |(_, name)| name);
-                        done!(locker.ask_in_scan(next, GAP));
+                        done!(locks.lock_in_scan(next, GAP));
                     }
                     guard.hooks().pass(&failpoint::SCAN_LOCKED);
-                    if !locker.looks_once() && !rows.unchanged(&place.token) {
+                    if !locks.looks_once() && !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
                     return self.finish();
@@ -252,46 +252,46 @@ impl Span {
                     true => self.remaining.get() == 1 || beyond.is_eq(),
                 };
                 if !ranges {
-                    let brief = (self.hold == Hold::Briefly).then_some(&self.brief);
-                    let wanted = (key_name, key_mode);
+                    let short_lock = (self.hold == LockDuration::Short).then_some(&self.short_lock);
+                    let request = (key_name, key_mode);
                     if skip {
                         let is_free = !record.is_ghost()
-                            && took(visit.lock_alone(locker, record, wanted, brief))?;
+                            && took(visit.lock_alone(locks, record, request, short_lock))?;
                         if !is_free {
                             *last = Some(record);
                             continue;
                         }
                     } else {
-                        done!(visit.lock_alone(locker, record, wanted, brief));
+                        done!(visit.lock_alone(locks, record, request, short_lock));
                     }
                     if !record.is_linked() || !visit.is_locked(record) {
-                        locker.let_go(&self.brief);
+                        locks.release_short(&self.short_lock);
                         continue 'seek;
                     }
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
-                    done!(visit.lock(locker, record, key_name, mode));
+                    done!(visit.lock(locks, record, key_name, mode));
                     guard.hooks().pass(&failpoint::SCAN_LOCKED);
-                    let is_same = locker.looks_once() || rows.unchanged(&place.token);
+                    let is_same = locks.looks_once() || rows.unchanged(&place.token);
                     if !is_same || !visit.is_locked(record) {
                         continue 'seek;
                     }
                     if self.reversed && gap_unread && beyond.is_lt() && record.is_ghost() {
                         // It does not count against the limit, so the gap below is read after all.
-                        done!(locker.ask_in_scan(key_name, range_mode));
+                        done!(locks.lock_in_scan(key_name, range_mode));
                     }
                 }
                 *last = Some(record);
-                self.seen.note(record);
+                self.dependencies.note(record);
                 let flow = visit.take(record);
-                locker.let_go(&self.brief);
+                locks.release_short(&self.short_lock);
                 if let Some(flow) = flow {
                     self.remaining.update(|remaining| remaining - 1);
                     if beyond.is_eq() || self.remaining.get() == 0 {
                         return self.finish();
                     }
                     if flow.is_break() {
-                        return Ok(Step::Done(Walked::Enough));
+                        return Ok(AttemptResult::Done(Walked::Enough));
                     }
                 } else if beyond.is_eq() {
                     return self.finish();
@@ -306,10 +306,10 @@ impl Span {
         &mut self,
         table: &OpenTable,
         guard: &Guard<'_>,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         by_name: bool,
         name: &impl Fn(&[u8]) -> Name,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         let rows = &table.rows;
         loop {
             let from = bound(self.high_end, &self.high);
@@ -318,7 +318,7 @@ impl Span {
                 && by_name
                 && self.begins_with(record.key())
             {
-                done!(locker.ask(name(record.key()), self.lock.lock.key_mode()));
+                done!(locks.lock(name(record.key()), self.lock.lock.key_mode()));
                 if record.is_linked() {
                     break;
                 }
@@ -333,18 +333,18 @@ impl Span {
                 }
             };
             let next = next.map_or(Name::end(table.record.id), |record| name(record.key()));
-            done!(locker.ask(next, GAP));
+            done!(locks.lock(next, GAP));
             if token.is_none_or(|token| rows.unchanged(&token)) {
                 break;
             }
         }
         self.closed_above = true;
-        Ok(Step::Done(()))
+        Ok(AttemptResult::Done(()))
     }
 }
 
 /// Whether a request that does not wait got its lock.
-fn took(asked: Result<Step<()>>) -> Result<bool> {
+fn took(asked: Result<AttemptResult<()>>) -> Result<bool> {
     match asked {
         Ok(_) => Ok(true),
         Err(error) if error.is_busy() => Ok(false),
@@ -359,7 +359,7 @@ impl State {
         table: &Table<K, V>,
         range: &impl RangeBounds<K>,
     ) -> Result<usize> {
-        let table = self.meet(table)?;
+        let table = self.open_table(table)?;
         self.scan.begin(range, |key, bytes| {
             key.encode(bytes);
             check_key(bytes)

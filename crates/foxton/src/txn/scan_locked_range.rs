@@ -26,36 +26,36 @@ use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 use foxton_sync::epoch::Guard;
 
-use super::attempt::{Step, done};
-use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, Span, Walked, bound};
-use super::state::Locker;
+use super::attempt::{AttemptResult, done};
+use super::scan_state::{End, GAP, Progress, STEPS_PER_PIN, ScanState, Walked, bound};
+use super::state::TableLocks;
 use crate::catalog::OpenTable;
 use crate::error::Result;
 use crate::testing::failpoint;
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::Lock;
 
-impl Span {
+impl ScanState {
     /// Whether the range is covered; before the first look at it, the manager is asked to.
     #[inline]
     pub(super) fn cover(
         &mut self,
         table: &OpenTable,
         guard: &Guard<'_>,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         name: &impl Fn(&[u8]) -> Name,
-    ) -> Result<Step<bool>> {
+    ) -> Result<AttemptResult<bool>> {
         if let Some(covered) = self.covered {
-            return Ok(Step::Done(covered));
+            return Ok(AttemptResult::Done(covered));
         }
         let short = self.low_end == End::Included
             && self.high_end != End::Open
             && self.low.len() == self.high.len();
         let reads_all = !self.reversed && self.remaining.get() == u64::MAX;
-        let shared = self.lock.lock == Lock::Shared && self.hold == Hold::Ranges;
+        let shared = self.lock.lock == Lock::Shared && self.hold == LockDuration::Range;
         if !(short && reads_all && shared) {
             self.covered = Some(false);
-            return Ok(Step::Done(false));
+            return Ok(AttemptResult::Done(false));
         }
         let high = name(&self.high);
         let last = match self.high_end {
@@ -64,15 +64,15 @@ impl Span {
         };
         let Some(last) = last else {
             self.covered = Some(false);
-            return Ok(Step::Done(false));
+            return Ok(AttemptResult::Done(false));
         };
         let parent_mode = self.lock.lock.range_mode().parent_mode();
-        done!(locker.ask(Name::table(table.record.id), parent_mode));
+        done!(locks.lock(Name::table(table.record.id), parent_mode));
         guard.hooks().pass(&failpoint::SCAN_FOUND);
-        let covered = locker.cover(name(&self.low), last);
+        let covered = locks.cover(name(&self.low), last);
         guard.hooks().pass(&failpoint::SCAN_LOCKED);
         self.covered = Some(covered);
-        Ok(Step::Done(covered))
+        Ok(AttemptResult::Done(covered))
     }
 
     /// Walks along a range that the manager covers.
@@ -82,10 +82,10 @@ impl Span {
         table: &'g OpenTable,
         guard: &'g Guard<'_>,
         last: &mut Option<&'g Record>,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         name: &impl Fn(&[u8]) -> Name,
         take: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<Step<Walked>> {
+    ) -> Result<AttemptResult<Walked>> {
         let (progress, length) = (self.progress, self.low.len());
         let mut suited = true;
         let suits = |key: &[u8]| {
@@ -96,14 +96,14 @@ impl Span {
         if !suited {
             self.covered = Some(false);
             self.progress = progress;
-            return Ok(Step::Done(Walked::Rests));
+            return Ok(AttemptResult::Done(Walked::Rests));
         }
         if self.progress != Progress::Finished || self.ends_with(*last, progress) {
-            return Ok(Step::Done(walked));
+            return Ok(AttemptResult::Done(walked));
         }
         // Not at the end before its gap is locked.
         self.progress = progress;
-        done!(self.close_below(table, guard, locker, name));
+        done!(self.close_below(table, guard, locks, name));
         self.finish()
     }
 
@@ -123,19 +123,19 @@ impl Span {
         &self,
         table: &OpenTable,
         guard: &Guard<'_>,
-        locker: &mut Locker<'_>,
+        locks: &mut TableLocks<'_>,
         name: &impl Fn(&[u8]) -> Name,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         loop {
             let included = self.high_end == End::Excluded;
             let place = table.rows.successor(guard, &self.high, included);
             guard.hooks().pass(&failpoint::SCAN_FOUND);
             let next = place.record.map(|record| name(record.key()));
             let next = next.unwrap_or(Name::end(table.record.id));
-            done!(locker.ask_in_scan(next, GAP));
+            done!(locks.lock_in_scan(next, GAP));
             guard.hooks().pass(&failpoint::SCAN_LOCKED);
             if table.rows.unchanged(&place.token) {
-                return Ok(Step::Done(()));
+                return Ok(AttemptResult::Done(()));
             }
         }
     }
@@ -177,7 +177,7 @@ impl Span {
                 break;
             }
             *last = Some(record);
-            self.seen.note(record);
+            self.dependencies.note(record);
             if let Some(value) = record.value(&mut hazard) {
                 remaining -= 1;
                 finished = remaining == 0;

@@ -8,12 +8,12 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::Record;
 
-use super::attempt::Step;
-use super::short_lock::Brief;
-use crate::engine::early_release::Seen;
+use super::attempt::AttemptResult;
+use super::short_lock::ShortLock;
+use crate::engine::early_release::ReadDependencies;
 use crate::error::{Error, Result};
 use crate::types::index_entry::{raise_past, raise_past_all};
-use crate::types::isolation::Hold;
+use crate::types::isolation::LockDuration;
 use crate::types::lock_options::LockOptions;
 
 /// Keys that a scan passes before it lets go of the epoch for a moment, so that a long one does not
@@ -55,16 +55,16 @@ pub(super) enum Walked {
 
 /// A range, and how far it has been read. One for each transaction, used again.
 #[derive(Debug, Default)]
-pub(crate) struct Span {
+pub(crate) struct ScanState {
     pub(super) low: Vec<u8>,
     pub(super) high: Vec<u8>,
     pub(super) low_end: End,
     pub(super) high_end: End,
     pub(crate) reversed: bool,
     pub(crate) lock: LockOptions,
-    pub(super) hold: Hold,
+    pub(super) hold: LockDuration,
     /// The key that is locked only while it is read.
-    pub(super) brief: Brief,
+    pub(super) short_lock: ShortLock,
     /// Keys still to be given. A cell, since a cursor borrows the bounds meanwhile.
     pub(crate) remaining: Cell<u64>,
     pub(super) progress: Progress,
@@ -75,10 +75,10 @@ pub(crate) struct Span {
     /// Downwards: whether the gap above the place is locked, or need not be.
     pub(super) closed_above: bool,
     /// What this scan and those before it have read, in this transaction.
-    pub(super) seen: Seen,
+    pub(super) dependencies: ReadDependencies,
 }
 
-impl Span {
+impl ScanState {
     /// Begins anew; `bound` encodes the bounds.
     pub(crate) fn begin<K: ?Sized>(
         &mut self,
@@ -97,7 +97,7 @@ impl Span {
         self.high_end = set(range.end_bound(), &mut self.high)?;
         self.reversed = false;
         self.lock = LockOptions::default();
-        self.brief.forget();
+        self.short_lock.forget();
         self.remaining.set(u64::MAX);
         self.progress = Progress::Start;
         self.closed_above = false;
@@ -189,9 +189,9 @@ impl Span {
         }
     }
 
-    pub(super) fn finish(&mut self) -> Result<Step<Walked>> {
+    pub(super) fn finish(&mut self) -> Result<AttemptResult<Walked>> {
         self.progress = Progress::Finished;
-        Ok(Step::Done(Walked::Enough))
+        Ok(AttemptResult::Done(Walked::Enough))
     }
 }
 

@@ -11,11 +11,11 @@ use foxton_lock::name::Name;
 use foxton_lock::owner::LockSavepoint;
 use foxton_lock::request::OwnerLabel as Label;
 
-use super::attempt::Step;
-use super::explicit_lock::Wanted;
+use super::attempt::AttemptResult;
+use super::explicit_lock::LockRequest;
 use super::lock_scope::{Membership, Tenure};
 use super::state::State;
-use crate::engine::cancel_token::Canceller;
+use crate::engine::cancel_token::CancelToken;
 use crate::engine::session_slot::Berth;
 use crate::error::{Conflict, Result};
 
@@ -25,7 +25,7 @@ impl State {
         self.tenure = Tenure::Session(Box::new(Membership {
             berth,
             label: Label::default(),
-            canceller: None,
+            cancel_token: None,
             held: Vec::new(),
             kept: LockSavepoint::START,
         }));
@@ -44,9 +44,9 @@ impl State {
         self.owner.set_label(label);
     }
 
-    /// Has `canceller` end what the session waits for, and its transactions unless they are given another.
-    pub(crate) fn set_session_canceller(&mut self, canceller: &Canceller) {
-        self.membership().canceller = Some(canceller.clone());
+    /// Has `cancel_token` end what the session waits for, and its transactions unless they are given another.
+    pub(crate) fn set_session_cancel_token(&mut self, cancel_token: &CancelToken) {
+        self.membership().cancel_token = Some(cancel_token.clone());
     }
 
     /// Begins a transaction, or what a session asks for itself.
@@ -55,12 +55,12 @@ impl State {
             held,
             kept,
             label,
-            canceller,
+            cancel_token,
             ..
         } = self.membership();
         let (is_free, kept, label) = (held.is_empty(), *kept, label.clone());
-        if let Some(canceller) = canceller.clone() {
-            self.be_cancelled_by(&canceller);
+        if let Some(cancel_token) = cancel_token.clone() {
+            self.set_cancel_token(&cancel_token);
         }
         match is_free {
             true => drop(self.owner.begin()),
@@ -82,13 +82,13 @@ impl State {
     }
 
     /// Asks for a number for the session; the thread sleeps until it is had.
-    pub(crate) fn block_for_session(&mut self, wanted: Wanted) -> Result<bool> {
+    pub(crate) fn lock_for_session(&mut self, request: LockRequest) -> Result<bool> {
         self.begin_asking()?;
         loop {
-            match self.lock_step(wanted) {
-                Ok(Step::Done(had)) => return Ok(self.note_number(wanted, had)),
-                Ok(Step::Wait) => self
-                    .sleep(wanted.wait)
+            match self.lock_step(request) {
+                Ok(AttemptResult::Done(had)) => return Ok(self.note_number(request, had)),
+                Ok(AttemptResult::Wait) => self
+                    .sleep(request.wait)
                     .map_err(|error| error.of_session())?,
                 Err(error) => return Err(error.of_session()),
             }
@@ -96,15 +96,15 @@ impl State {
     }
 
     /// The same, where the task yields. If the future is dropped, the request is withdrawn.
-    pub(crate) async fn yield_for_session(&mut self, wanted: Wanted) -> Result<bool> {
+    pub(crate) async fn lock_for_session_async(&mut self, request: LockRequest) -> Result<bool> {
         self.begin_asking()?;
         let waits = self.waiting();
         let state = &mut *waits.0;
         loop {
-            match state.lock_step(wanted) {
-                Ok(Step::Done(had)) => return Ok(state.note_number(wanted, had)),
-                Ok(Step::Wait) => {
-                    let waited = state.yield_once(wanted.wait).await;
+            match state.lock_step(request) {
+                Ok(AttemptResult::Done(had)) => return Ok(state.note_number(request, had)),
+                Ok(AttemptResult::Wait) => {
+                    let waited = state.yield_once(request.wait).await;
                     waited.map_err(|error| error.of_session())?;
                 }
                 Err(error) => return Err(error.of_session()),
@@ -112,15 +112,15 @@ impl State {
         }
     }
 
-    fn note_number(&mut self, wanted: Wanted, had: bool) -> bool {
+    fn note_number(&mut self, request: LockRequest, had: bool) -> bool {
         if had {
             let kept = self.owner.keep();
             let membership = self.membership();
             membership.kept = kept;
             let held = &mut membership.held;
-            match held.iter_mut().find(|(held, _)| *held == wanted.number()) {
+            match held.iter_mut().find(|(held, _)| *held == request.number()) {
                 Some((_, times)) => *times += 1,
-                None => held.push((wanted.number(), 1)),
+                None => held.push((request.number(), 1)),
             }
         }
         had

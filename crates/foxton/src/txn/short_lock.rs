@@ -15,9 +15,9 @@ use foxton_lock::name::Name;
 
 /// See the [module](self). A cell, since a cursor borrows what stands beside it.
 #[derive(Debug, Default)]
-pub(crate) struct Brief(Cell<Option<Name>>);
+pub(crate) struct ShortLock(Cell<Option<Name>>);
 
-impl Brief {
+impl ShortLock {
     /// An operation begins.
     #[inline]
     pub(crate) fn forget(&self) {

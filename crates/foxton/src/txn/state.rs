@@ -26,27 +26,27 @@ use foxton_sync::admission::SlotClaim;
 use foxton_sync::huge_pages::Filling;
 use foxton_sync::worker::Worker;
 
-use super::attempt::Step;
+use super::attempt::AttemptResult;
 use super::changes::Changes;
-use super::index_plan::{MetIndex, Statement, Tended};
+use super::index_plan::{CachedIndexLookup, CachedIndexes, IndexPlan};
 use super::lock_scope::Tenure;
-use super::marks::Marks;
-use super::scan_state::Span;
-use super::short_lock::Brief;
+use super::marks::SavepointStack;
+use super::scan_state::ScanState;
+use super::short_lock::ShortLock;
 use crate::catalog::OpenTable;
 use crate::checkpoint::Permit;
-use crate::engine::background::Alarm;
-use crate::engine::cancel_token::Canceller;
+use crate::engine::background::Timer;
+use crate::engine::cancel_token::CancelToken;
 use crate::engine::context_pool::Home;
-use crate::engine::early_release::Seen;
+use crate::engine::early_release::ReadDependencies;
 use crate::engine::idle_slot::Rest;
-use crate::engine::{Count, Engine};
+use crate::engine::{Counter, Engine};
 use crate::error::{Conflict, Error, Request, Result};
 use crate::options::{Durability, Locking};
 use crate::redo::record;
 use crate::testing::injected_fault::{Fault, Planted};
 use crate::types::codec::{Key, TypeName, Value};
-use crate::types::isolation::{Hold, Isolation};
+use crate::types::isolation::{Isolation, LockDuration};
 use crate::types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::types::lock_options::LockWait;
 use crate::types::table::Table;
@@ -66,37 +66,37 @@ pub(crate) struct State {
     /// What ended it, for as long as it is asked for more.
     pub(crate) ended_by: Option<Conflict>,
     /// Who may end it from elsewhere; there in phase `Watched`.
-    pub(crate) canceller: Option<Canceller>,
+    pub(crate) cancel_token: Option<CancelToken>,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
-    pub(crate) tables: Vec<Met>,
+    pub(crate) tables: Vec<CachedTable>,
     /// The encoded key of the operation at hand.
     pub(crate) key: Vec<u8>,
     /// The encoded value of the operation at hand.
     pub(crate) value: Vec<u8>,
     pub(crate) changes: Changes,
-    pub(crate) marks: Marks,
+    pub(crate) marks: SavepointStack,
     /// Where its commit ends in the log, once it is there.
     pub(crate) place: Lsn,
     /// How much more it may write while a checkpoint cannot keep up, and whether its commit is to wait for that.
     pub(crate) permit: Permit,
     /// What was read by key; what scans have read they note themselves.
-    pub(crate) seen: Seen,
-    pub(crate) scan: Span,
+    pub(crate) dependencies: ReadDependencies,
+    pub(crate) scan: ScanState,
     /// The key that a read has locked only while it reads; a scan has its own.
-    pub(crate) brief: Brief,
+    pub(crate) short_lock: ShortLock,
     /// A gap that the insert at hand locked and that was not locked before.
     pub(crate) fresh_gap: Option<Name>,
     /// Ghosts that could not be removed when they were left: index of the table, and key.
     pub(crate) ghosts: VecDeque<(usize, Box<[u8]>)>,
     /// The indexes that are kept with tables met, as this worker last saw them.
-    pub(crate) tended: Vec<Tended>,
+    pub(crate) cached_indexes: Vec<CachedIndexes>,
     /// The write at hand, if its table has indexes.
-    pub(crate) statement: Statement,
+    pub(crate) statement: IndexPlan,
     /// The indexes read by so far.
-    pub(crate) read_by: Vec<MetIndex>,
+    pub(crate) read_by: Vec<CachedIndexLookup>,
     /// Ends waits of this transaction as a task.
-    pub(crate) alarm: Alarm,
+    pub(crate) timer: Timer,
     /// Its seat among those at work.
     pub(crate) claim: SlotClaim,
     /// The stretch of memory that new records come from.
@@ -133,17 +133,17 @@ impl Phase {
 
 /// A table this worker has met.
 #[derive(Debug)]
-pub(crate) struct Met {
+pub(crate) struct CachedTable {
     name: &'static str,
     key_type: u64,
     value_type: u64,
     pub(crate) table: Arc<OpenTable>,
 }
 
-impl Met {
+impl CachedTable {
     /// The entries of an index, which nobody meets by name.
-    pub(super) fn entries(table: Arc<OpenTable>) -> Met {
-        Met {
+    pub(super) fn entries(table: Arc<OpenTable>) -> CachedTable {
+        CachedTable {
             name: "",
             key_type: 0,
             value_type: 0,
@@ -171,25 +171,25 @@ impl State {
             owner,
             phase: Phase::Active,
             ended_by: None,
-            canceller: None,
+            cancel_token: None,
             durability,
             isolation,
             tables: Vec::new(),
             key: Vec::new(),
             value: Vec::new(),
             changes: Changes::default(),
-            marks: Marks::default(),
+            marks: SavepointStack::default(),
             place: Lsn::default(),
             permit: Permit::default(),
-            seen: Seen::default(),
-            scan: Span::default(),
-            brief: Brief::default(),
+            dependencies: ReadDependencies::default(),
+            scan: ScanState::default(),
+            short_lock: ShortLock::default(),
             fresh_gap: None,
             ghosts: VecDeque::new(),
-            tended: Vec::new(),
-            statement: Statement::default(),
+            cached_indexes: Vec::new(),
+            statement: IndexPlan::default(),
             read_by: Vec::new(),
-            alarm: Alarm::default(),
+            timer: Timer::default(),
             claim: SlotClaim::default(),
             filling: Filling::default(),
             tenure,
@@ -197,7 +197,7 @@ impl State {
     }
 
     #[inline]
-    pub(crate) fn count(&self, count: Count) {
+    pub(crate) fn count(&self, count: Counter) {
         self.engine.counters.add(&self.worker, count as usize, 1);
     }
 
@@ -233,31 +233,31 @@ impl State {
     /// The index of `table` among those met, after checking its types. Every operation on a table
     /// begins here.
     #[inline]
-    pub(crate) fn meet<K: Key + ?Sized, V: Value + ?Sized>(
+    pub(crate) fn open_table<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &Table<K, V>,
     ) -> Result<usize> {
         self.check_active()?;
         let name = table.name();
-        let same = |met: &Met| {
+        let same = |met: &CachedTable| {
             std::ptr::eq(met.name, name)
                 && met.key_type == K::TYPE.hash()
                 && met.value_type == V::TYPE.hash()
         };
         match self.tables.iter().position(same) {
             Some(index) => Ok(index),
-            None => self.meet_first::<K, V>(name),
+            None => self.open_table_first::<K, V>(name),
         }
     }
 
     #[cold]
-    fn meet_first<K: Key + ?Sized, V: Value + ?Sized>(
+    fn open_table_first<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         name: &'static str,
     ) -> Result<usize> {
         let table = self.resolve(name, &K::TYPE, &V::TYPE)?;
         let (key_type, value_type) = (K::TYPE.hash(), V::TYPE.hash());
-        self.tables.push(Met {
+        self.tables.push(CachedTable {
             name,
             key_type,
             value_type,
@@ -312,7 +312,7 @@ impl State {
             self.tables.clear();
             self.ghosts.clear();
             self.read_by.clear();
-            self.tended.clear();
+            self.cached_indexes.clear();
         }
     }
 }
@@ -325,7 +325,7 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 /// Asks for locks on one table, without waiting.
-pub(crate) struct Locker<'a> {
+pub(crate) struct TableLocks<'a> {
     manager: &'a AnyManager,
     worker: &'a Worker,
     pub(crate) owner: &'a mut Owner,
@@ -345,7 +345,7 @@ enum Asks {
     None,
 }
 
-impl<'a> Locker<'a> {
+impl<'a> TableLocks<'a> {
     #[inline]
     pub(crate) fn new(
         engine: &'a Engine,
@@ -353,13 +353,13 @@ impl<'a> Locker<'a> {
         owner: &'a mut Owner,
         table: &'a OpenTable,
         wait: LockWait,
-    ) -> Locker<'a> {
+    ) -> TableLocks<'a> {
         let asks = match engine.options.locking {
             Locking::On if owner.has_escalated() => Asks::Uncovered,
             Locking::On => Asks::All,
             _ => Asks::None,
         };
-        Locker {
+        TableLocks {
             manager: &engine.locks,
             worker,
             owner,
@@ -373,8 +373,8 @@ impl<'a> Locker<'a> {
 
     /// Takes no locks if nothing is to be held.
     #[inline]
-    pub(crate) fn holding(mut self, hold: Hold) -> Locker<'a> {
-        if hold == Hold::Nothing {
+    pub(crate) fn with_duration(mut self, hold: LockDuration) -> TableLocks<'a> {
+        if hold == LockDuration::None {
             self.asks = Asks::None;
         }
         self
@@ -388,7 +388,7 @@ impl<'a> Locker<'a> {
 
     /// Whether `name` need not be asked for.
     #[inline]
-    fn is_spared(&self, name: Name, mode: Mode) -> bool {
+    fn is_covered(&self, name: Name, mode: Mode) -> bool {
         match self.asks {
             _ if self.planted.spares(mode, || self.owner.held_mode(name)) => true,
             Asks::All => false,
@@ -398,8 +398,8 @@ impl<'a> Locker<'a> {
     }
 
     /// Asks for the table in `mode`. If that has brought the whole of it, its keys are spared from now on.
-    pub(crate) fn ask_table(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
-        let asked = self.ask(name, mode);
+    pub(crate) fn lock_table_name(&mut self, name: Name, mode: Mode) -> Result<AttemptResult<()>> {
+        let asked = self.lock(name, mode);
         if self.asks == Asks::All && self.owner.has_escalated() {
             self.asks = Asks::Uncovered;
         }
@@ -408,9 +408,9 @@ impl<'a> Locker<'a> {
 
     /// Asks for `name` in `mode`.
     #[inline]
-    pub(crate) fn ask(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
-        if self.is_spared(name, mode) {
-            return Ok(Step::Done(()));
+    pub(crate) fn lock(&mut self, name: Name, mode: Mode) -> Result<AttemptResult<()>> {
+        if self.is_covered(name, mode) {
+            return Ok(AttemptResult::Done(()));
         }
         let reply = self
             .manager
@@ -420,54 +420,54 @@ impl<'a> Locker<'a> {
 
     /// Says that `name` is about to be asked for.
     #[inline]
-    pub(crate) fn expect(&self, name: Name) {
+    pub(crate) fn prefetch(&self, name: Name) {
         if self.is_on() {
             self.manager.expect(name);
         }
     }
 
     /// Asks for a key that is let go of once it has been read, unless it was held before.
-    pub(crate) fn ask_briefly(
+    pub(crate) fn lock_short(
         &mut self,
-        brief: &Brief,
+        short_lock: &ShortLock,
         name: Name,
         mode: Mode,
-    ) -> Result<Step<()>> {
+    ) -> Result<AttemptResult<()>> {
         // Not at the second attempt, after a wait: then it is held by the first.
         if self.owner.held_mode(name).is_none() {
             // After a wait an entry of an index may lead elsewhere than at the first attempt.
-            self.let_go(brief);
-            brief.note(name);
+            self.release_short(short_lock);
+            short_lock.note(name);
         }
-        self.ask(name, mode)
+        self.lock(name, mode)
     }
 
     /// Asks for a key; briefly, if there is a place to note it.
     #[inline]
-    pub(crate) fn ask_until(
+    pub(crate) fn lock_for(
         &mut self,
-        brief: Option<&Brief>,
+        short_lock: Option<&ShortLock>,
         name: Name,
         mode: Mode,
-    ) -> Result<Step<()>> {
-        match brief {
-            Some(brief) => self.ask_briefly(brief, name, mode),
-            None => self.ask(name, mode),
+    ) -> Result<AttemptResult<()>> {
+        match short_lock {
+            Some(short_lock) => self.lock_short(short_lock, name, mode),
+            None => self.lock(name, mode),
         }
     }
 
     /// Lets go of the key that was asked for briefly.
-    pub(crate) fn let_go(&mut self, brief: &Brief) {
-        if let Some(name) = brief.take() {
+    pub(crate) fn release_short(&mut self, short_lock: &ShortLock) {
+        if let Some(name) = short_lock.take() {
             self.release(name);
         }
     }
 
     /// Asks for a key that a scan has come to.
     #[inline]
-    pub(crate) fn ask_in_scan(&mut self, name: Name, mode: Mode) -> Result<Step<()>> {
-        if self.is_spared(name, mode) {
-            return Ok(Step::Done(()));
+    pub(crate) fn lock_in_scan(&mut self, name: Name, mode: Mode) -> Result<AttemptResult<()>> {
+        if self.is_covered(name, mode) {
+            return Ok(AttemptResult::Done(()));
         }
         let (worker, scan) = (self.worker, &mut self.scan);
         let reply =
@@ -483,10 +483,10 @@ impl<'a> Locker<'a> {
     }
 
     #[inline]
-    fn answer(&self, reply: Reply) -> Result<Step<()>> {
+    fn answer(&self, reply: Reply) -> Result<AttemptResult<()>> {
         match reply {
-            Reply::Granted | Reply::Held => Ok(Step::Done(())),
-            Reply::Waiting => Ok(Step::Wait),
+            Reply::Granted | Reply::Held => Ok(AttemptResult::Done(())),
+            Reply::Waiting => Ok(AttemptResult::Wait),
             Reply::Skipped => Err(Conflict::PASSED_OVER.into()),
             Reply::Refused(refusal) => Err(self.refused(*refusal)),
         }

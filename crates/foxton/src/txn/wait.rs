@@ -14,9 +14,9 @@ use foxton_lock::request::Outcome;
 use foxton_sync::admission::BLOCKED;
 use foxton_sync::worker::Worker;
 
-use super::attempt::Step;
+use super::attempt::AttemptResult;
 use super::state::{Phase, State};
-use crate::engine::{Count, Engine};
+use crate::engine::{Counter, Engine};
 use crate::error::{Conflict, ConflictReason, Error, Result};
 use crate::testing::failpoint;
 use crate::testing::injected_fault::Fault;
@@ -28,13 +28,13 @@ impl State {
     pub(crate) fn block_on<T>(
         &mut self,
         wait: LockWait,
-        mut attempt: impl FnMut(&mut State) -> Result<Step<T>>,
+        mut attempt: impl FnMut(&mut State) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
         self.check_active()?;
         loop {
             match attempt(self) {
-                Ok(Step::Done(content)) => return Ok(content),
-                Ok(Step::Wait) => self.sleep(wait).map_err(|error| self.failed(error))?,
+                Ok(AttemptResult::Done(content)) => return Ok(content),
+                Ok(AttemptResult::Wait) => self.sleep(wait).map_err(|error| self.failed(error))?,
                 Err(error) => return Err(self.failed(error)),
             }
         }
@@ -45,15 +45,15 @@ impl State {
     pub(crate) async fn yield_on<T>(
         &mut self,
         wait: LockWait,
-        mut attempt: impl FnMut(&mut State) -> Result<Step<T>>,
+        mut attempt: impl FnMut(&mut State) -> Result<AttemptResult<T>>,
     ) -> Result<T> {
         self.check_active()?;
         let operation = Operation(self);
         let state = &mut *operation.0;
         loop {
             match attempt(state) {
-                Ok(Step::Done(content)) => return Ok(content),
-                Ok(Step::Wait) => {
+                Ok(AttemptResult::Done(content)) => return Ok(content),
+                Ok(AttemptResult::Wait) => {
                     let granted = state.yield_once(wait).await;
                     granted.map_err(|error| state.failed(error))?;
                 }
@@ -71,7 +71,7 @@ impl State {
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
         self.worker.hooks().pass(&failpoint::WAIT_BEGIN);
         let _noted = self.note_wait();
-        self.set_alarm(wait);
+        self.set_timer(wait);
         poll_fn(|context| self.poll_wait(context)).await
     }
 
@@ -100,7 +100,7 @@ impl State {
             .locks
             .poll_wait(&self.worker, &mut self.owner, context);
         outcome.map(|outcome| {
-            self.alarm.clear();
+            self.timer.clear();
             self.waited(outcome)
         })
     }
@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Has the timer end the wait when its time is over.
-    fn set_alarm(&mut self, wait: LockWait) {
+    fn set_timer(&mut self, wait: LockWait) {
         let Some(ticket) = self.owner.wait_ticket() else {
             return;
         };
@@ -122,10 +122,10 @@ impl State {
             let State {
                 engine,
                 worker,
-                alarm,
+                timer,
                 ..
             } = self;
-            engine.keeper.time_out_at(worker, alarm, ticket, deadline);
+            engine.keeper.time_out_at(worker, timer, ticket, deadline);
         }
     }
 
@@ -148,14 +148,14 @@ impl State {
             engine,
             worker,
             owner,
-            alarm,
+            timer,
             ..
         } = self;
         if owner.is_waiting() {
             engine.locks.cancel(worker, owner);
-            alarm.clear();
+            timer.clear();
         }
-        self.abandon_statement();
+        self.abandon_index_plan();
         self.release_fresh_gap();
     }
 
@@ -163,13 +163,13 @@ impl State {
     /// nothing, and no transaction if the error ended it.
     #[cold]
     fn failed(&mut self, error: Error) -> Error {
-        self.abandon_statement();
+        self.abandon_index_plan();
         self.release_fresh_gap();
         if let Error::Conflict(conflict) = &error {
             match conflict.reason() {
                 ConflictReason::Deadlock => {
-                    self.count(Count::Deadlocks);
-                    self.undo_all();
+                    self.count(Counter::Deadlocks);
+                    self.roll_back();
                     self.phase = Phase::Ended;
                     self.ended_by = Some(conflict.ended());
                 }

@@ -32,9 +32,9 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::VALUE;
 
-use super::attempt::{Step, done};
+use super::attempt::{AttemptResult, done};
 use super::insert::Inserter;
-use super::state::{Locker, State};
+use super::state::{State, TableLocks};
 use crate::error::{Request, Result};
 use crate::types::codec::{Key, Value};
 use crate::types::lock_options::LockWait;
@@ -56,7 +56,7 @@ pub(super) const KEY: Mode = Mode::key(KeyPart::X, GapPart::None);
 
 impl State {
     /// Writes `self.value`, or nothing, under `self.key`. Says whether the key had a value.
-    pub(crate) fn write_step(&mut self, index: usize, write: Write) -> Result<Step<bool>> {
+    pub(crate) fn write_step(&mut self, index: usize, write: Write) -> Result<AttemptResult<bool>> {
         let State {
             engine,
             worker,
@@ -67,22 +67,22 @@ impl State {
             changes,
             fresh_gap,
             filling,
-            seen,
+            dependencies,
             ..
         } = self;
         let table = &*tables[index].table;
         let id = table.record.id;
-        let mut locker = Locker::new(engine, worker, owner, table, LockWait::Usual);
+        let mut locks = TableLocks::new(engine, worker, owner, table, LockWait::Usual);
         let name = Name::key(id, key, &engine.hasher);
-        done!(locker.ask_table(Name::table(id), KEY.parent_mode()));
+        done!(locks.lock_table_name(Name::table(id), KEY.parent_mode()));
         if !table.kept.is_nothing() {
             return self.write_indexed_step(index, write);
         }
         // As in `get_step`.
-        locker.expect(name);
+        locks.prefetch(name);
         let guard = worker.pin();
         let located = table.rows.locate(&guard, key);
-        done!(locker.ask(name, engine.options.planted().writes(KEY)));
+        done!(locks.lock(name, engine.options.planted().writes(KEY)));
         let mut located = Some(located);
         let new = (write != Write::Delete).then_some(&value[..]);
         let patches = engine.patches();
@@ -94,10 +94,10 @@ impl State {
             if let Some(record) = record {
                 let existed = !record.is_ghost();
                 // Being told that it is there, or not, is a read.
-                seen.note(record);
+                dependencies.note(record);
                 match write {
                     Write::Insert if existed => return Err(Request::KeyExists.into()),
-                    Write::Delete if !existed => return Ok(Step::Done(false)),
+                    Write::Delete if !existed => return Ok(AttemptResult::Done(false)),
                     _ => {}
                 }
                 // It stays for as long as the hazard, whoever owns it.
@@ -110,10 +110,10 @@ impl State {
                     None => record.swap(None, &guard),
                 };
                 changes.note(index, (id, key), (before, new), old, patches);
-                return Ok(Step::Done(existed));
+                return Ok(AttemptResult::Done(existed));
             }
             if write == Write::Delete {
-                return Ok(Step::Done(false));
+                return Ok(AttemptResult::Done(false));
             }
             let mut inserter = Inserter {
                 engine,
@@ -121,9 +121,9 @@ impl State {
                 fresh_gap,
                 filling,
             };
-            if done!(inserter.insert(&mut locker, &guard, table, name, (key, new))) {
+            if done!(inserter.insert(&mut locks, &guard, table, name, (key, new))) {
                 changes.note(index, (id, key), (None, new), None, patches);
-                return Ok(Step::Done(false));
+                return Ok(AttemptResult::Done(false));
             }
         }
     }
@@ -146,7 +146,7 @@ impl State {
         key: &K,
         value: Option<&V>,
     ) -> Result<usize> {
-        let table = self.meet(table)?;
+        let table = self.open_table(table)?;
         self.set_key(key)?;
         if let Some(value) = value {
             self.set_value(value)?;
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// What follows a write, however it was waited for.
-    pub(crate) fn wrote(&mut self) -> Result<()> {
+    pub(crate) fn after_write(&mut self) -> Result<()> {
         self.release_fresh_gap();
         self.spill()
     }

@@ -67,29 +67,29 @@ foxton_sync::named! {
 
 /// What a read locks, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Hold {
+pub(crate) enum LockDuration {
     /// Keys and the gaps between them, to the end.
     #[default]
-    Ranges,
+    Range,
     /// Keys, to the end.
-    Keys,
+    Key,
     /// Each key until it has been read, unless it was locked before.
-    Briefly,
+    Short,
     /// Nothing.
-    Nothing,
+    None,
 }
 
 impl Isolation {
     /// What a read with these options locks.
     #[inline]
-    pub(crate) fn hold(self, options: LockOptions) -> Hold {
+    pub(crate) fn hold(self, options: LockOptions) -> LockDuration {
         // What passes over keys cannot keep others out of the gaps between them.
         let skips = options.wait == LockWait::Skip;
         match (self, options.lock) {
-            (Isolation::Serializable, _) if !skips => Hold::Ranges,
-            (Isolation::ReadCommitted, Lock::Shared) if !skips => Hold::Briefly,
-            (Isolation::ReadUncommitted, Lock::Shared) if !skips => Hold::Nothing,
-            _ => Hold::Keys,
+            (Isolation::Serializable, _) if !skips => LockDuration::Range,
+            (Isolation::ReadCommitted, Lock::Shared) if !skips => LockDuration::Short,
+            (Isolation::ReadUncommitted, Lock::Shared) if !skips => LockDuration::None,
+            _ => LockDuration::Key,
         }
     }
 }
