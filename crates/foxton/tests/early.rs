@@ -11,7 +11,7 @@ use foxton_log::device::{
     disk::Damage,
     fault::{Call, FaultDevice, Times},
 };
-use foxton_sync::failpoint::Stop;
+use foxton_sync::failpoint::FailpointStop;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,13 +58,13 @@ fn lets_go(
     reached: impl FnOnce(),
     write: impl Fn(&mut foxton::Transaction) -> foxton::Result<()> + Send + 'static,
 ) -> Writing {
-    let released = db.hooks().passed(&point::RELEASED);
+    let released = db.hooks().passages(&point::RELEASED);
     let writing = {
         let db = db.clone();
         thread::spawn(move || db.run(write))
     };
     reached();
-    while db.hooks().passed(&point::RELEASED) == released {
+    while db.hooks().passages(&point::RELEASED) == released {
         thread::yield_now();
     }
     writing
@@ -81,7 +81,7 @@ fn buffered(
 }
 
 /// A *buffered* commit of row 9 that is stopped while it writes the log.
-fn writes(db: &Database) -> (Stop, Writing) {
+fn writes(db: &Database) -> (FailpointStop, Writing) {
     let stop = db.hooks().stop(&foxton_log::failpoint::WRITE);
     let writing = {
         let db = db.clone();
@@ -95,7 +95,7 @@ fn writes(db: &Database) -> (Stop, Writing) {
 struct Scene {
     device: FaultDevice,
     db: Database,
-    stop: Stop,
+    stop: FailpointStop,
     writing: Writing,
 }
 
@@ -417,7 +417,7 @@ fn who_reads_what_lies_on_top_of_what_is_not_durable_is_answered_when_that_is() 
 #[test]
 fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
     let scene = Scene::puts_one_buffered();
-    let logged = scene.db.hooks().passed(&point::LOGGED);
+    let logged = scene.db.hooks().passages(&point::LOGGED);
     let removing = {
         let db = scene.db.clone();
         thread::spawn(move || {
@@ -427,7 +427,7 @@ fn a_buffered_commit_that_removes_keeps_its_locks_until_it_is_written() {
             })
         })
     };
-    while scene.db.hooks().passed(&point::LOGGED) == logged {
+    while scene.db.hooks().passages(&point::LOGGED) == logged {
         thread::yield_now();
     }
     let mut tx = scene.db.begin().unwrap();

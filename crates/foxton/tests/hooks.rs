@@ -211,12 +211,12 @@ fn waits_are_seen_to_begin_and_to_end() {
         let db = db.clone();
         thread::spawn(move || db.run(|tx| tx.get(&ROWS, &1)))
     };
-    while db.hooks().passed(&point::WAIT_BEGIN) == 0 {
+    while db.hooks().passages(&point::WAIT_BEGIN) == 0 {
         thread::yield_now();
     }
     holder.commit().unwrap();
     stop.reached();
-    assert_eq!(db.hooks().passed(&point::WAIT_END), 1);
+    assert_eq!(db.hooks().passages(&point::WAIT_END), 1);
     // The lock is granted already: who comes to write waits for the thread that is stopped.
     let alone = db
         .begin()

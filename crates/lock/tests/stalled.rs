@@ -260,7 +260,7 @@ fn a_walk_that_never_ends_keeps_the_limit_and_no_more() {
         };
         assert_eq!(until_refused(&mut ask), u64::MAX, "{kind}");
         let bytes = locks.stats(&worker).memory_bytes;
-        let walks = sleeping.walker().pin();
+        let walks = sleeping.short_participant().pin();
         let count = until_refused(&mut ask);
         assert!(count <= 2 * u64::from(LIMIT), "{kind}: {count}");
         drop(walks);

@@ -1,21 +1,21 @@
 //! Where tests can step in; see [`foxton_sync::failpoint`].
 
-use foxton_sync::failpoint::Point;
+use foxton_sync::failpoint::Failpoint;
 
 /// Before a record gets its place in the buffer.
-pub const INSERT: Point = Point::failing("log/insert");
+pub const INSERT: Failpoint = Failpoint::failing("log/insert");
 /// Before bytes taken out of the buffer are written.
-pub const WRITE: Point = Point::failing("log/write");
+pub const WRITE: Failpoint = Failpoint::failing("log/write");
 /// Before a segment file is synced.
-pub const SYNC: Point = Point::failing("log/sync");
+pub const SYNC: Failpoint = Failpoint::failing("log/sync");
 /// After a sync, before anybody is told.
-pub const SYNCED: Point = Point::passing("log/synced");
+pub const SYNCED: Failpoint = Failpoint::passing("log/synced");
 /// A segment is full, and not yet synced.
-pub const SEGMENT_FULL: Point = Point::failing("log/segment full");
+pub const SEGMENT_FULL: Failpoint = Failpoint::failing("log/segment full");
 /// A full segment is synced, and the next not yet made.
-pub const SEGMENT_NEXT: Point = Point::failing("log/segment next");
+pub const SEGMENT_NEXT: Failpoint = Failpoint::failing("log/segment next");
 /// A failure is noted, and inserts are not refused yet.
-pub const FAILED: Point = Point::passing("log/failed");
+pub const FAILED: Failpoint = Failpoint::passing("log/failed");
 
 /// All that a log passes which does not fail.
-pub const ALL: [Point; 6] = [INSERT, WRITE, SYNC, SYNCED, SEGMENT_FULL, SEGMENT_NEXT];
+pub const ALL: [Failpoint; 6] = [INSERT, WRITE, SYNC, SYNCED, SEGMENT_FULL, SEGMENT_NEXT];

@@ -55,7 +55,7 @@ fn who_has_been_told_of_a_failure_inserts_nothing_after_it() {
         let worker = workers.worker();
         let end = log.insert(&worker, 1, &[b"lost"]).unwrap();
         device.fail(Call::Sync, 1, Times::Once, ErrorKind::Other);
-        let stop = worker.hooks().stop(&failpoint::FAILED);
+        let stop = worker.failpoints().stop(&failpoint::FAILED);
         log.flush_to(&worker, end);
         stop.reached();
         thread::scope(|scope| {
@@ -98,9 +98,9 @@ fn who_asks_for_more_than_there_is_keeps_nobody_busy() {
     }
     // Whatever it was about to do.
     thread::sleep(Duration::from_millis(50));
-    let written = worker.hooks().passed(&failpoint::WRITE);
+    let written = worker.failpoints().passages(&failpoint::WRITE);
     thread::sleep(Duration::from_millis(50));
-    assert_eq!(worker.hooks().passed(&failpoint::WRITE), written);
+    assert_eq!(worker.failpoints().passages(&failpoint::WRITE), written);
 }
 
 /// Nor is it asked for ever after.

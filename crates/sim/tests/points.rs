@@ -12,7 +12,7 @@ use foxton_sim::{
     ledger::{Expectations, Scale, check, is_abandoned},
     load,
 };
-use foxton_sync::failpoint::Point;
+use foxton_sync::failpoint::Failpoint;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::{io, thread};
@@ -90,12 +90,12 @@ fn passages() -> BTreeMap<&'static str, u64> {
     let db = open(FaultDevice::new(), SEED).unwrap();
     run(&db, &Shared::default()).unwrap();
     point::everywhere()
-        .map(|point| (point.name(), db.hooks().passed(&point)))
+        .map(|point| (point.name(), db.hooks().passages(&point)))
         .collect()
 }
 
 /// The passages of `point` that are fired.
-fn fired(passages: &BTreeMap<&'static str, u64>, point: &Point) -> impl Iterator<Item = u64> {
+fn fired(passages: &BTreeMap<&'static str, u64>, point: &Failpoint) -> impl Iterator<Item = u64> {
     let count = passages[point.name()];
     assert!(count > 0, "the load does not come to {point}");
     println!("{point}: passed {count} times");
@@ -112,7 +112,7 @@ fn a_power_cut_at_any_point_takes_nothing_acknowledged() {
             let images = Arc::new(Mutex::new(Vec::new()));
             let db = open(device.clone(), SEED).unwrap();
             let (then, taken) = (expected.clone(), images.clone());
-            db.hooks().at(&point, move |passage| {
+            db.hooks().set(&point, move |passage| {
                 if passage == nth {
                     let expected = then.lock().unwrap().clone();
                     let image = DAMAGES.map(|damage| (device.crash(damage, nth), expected.clone()));
@@ -137,19 +137,19 @@ fn a_power_cut_at_any_point_takes_nothing_acknowledged() {
 #[test]
 fn a_failure_at_any_point_ends_the_database_and_takes_nothing_acknowledged() {
     let passages = passages();
-    for point in point::everywhere().filter(Point::fails) {
+    for point in point::everywhere().filter(Failpoint::fails) {
         for nth in fired(&passages, &point) {
             let device = FaultDevice::new();
             let expected = Shared::default();
             let db = open(device.clone(), SEED).unwrap();
-            db.hooks().at(&point, move |passage| match passage == nth {
+            db.hooks().set(&point, move |passage| match passage == nth {
                 true => Err(io::Error::other("fired")),
                 false => Ok(()),
             });
             let what = format!("{point}, passage {nth}");
             let Err(error) = run(&db, &expected) else {
                 // How often the flusher writes is its own affair.
-                let passed = db.hooks().passed(&point);
+                let passed = db.hooks().passages(&point);
                 assert!(passed < nth, "{what}: fired, and nothing failed");
                 continue;
             };

@@ -1,15 +1,15 @@
 //! Where tests can step in; see [`foxton_sync::failpoint`].
 
-use foxton_sync::failpoint::Point;
+use foxton_sync::failpoint::Failpoint;
 
 /// The leaf of a new record was found, and is not yet latched.
-pub const INSERT: Point = Point::passing("index/insert");
+pub const INSERT: Failpoint = Failpoint::passing("index/insert");
 /// The leaf of a record that goes was found, and is not yet latched.
-pub const REMOVE: Point = Point::passing("index/remove");
+pub const REMOVE: Failpoint = Failpoint::passing("index/remove");
 /// A leaf is full and about to be split.
-pub const SPLIT: Point = Point::passing("index/split");
+pub const SPLIT: Failpoint = Failpoint::passing("index/split");
 /// A leaf was left empty and is about to be taken out.
-pub const SHRINK: Point = Point::passing("index/shrink");
+pub const SHRINK: Failpoint = Failpoint::passing("index/shrink");
 
 /// All of them.
-pub const ALL: [Point; 4] = [INSERT, REMOVE, SPLIT, SHRINK];
+pub const ALL: [Failpoint; 4] = [INSERT, REMOVE, SPLIT, SHRINK];

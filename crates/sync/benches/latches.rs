@@ -8,7 +8,7 @@
 //! It says nothing about contention, nor about other machines.
 
 use foxton_sync::clock;
-use foxton_sync::counter::Counters;
+use foxton_sync::counter::WorkerCounters;
 use foxton_sync::latch::{Kind, Latched, SharedLatched, VersionLatch};
 use foxton_sync::park::{Parker, Verdict};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -104,7 +104,7 @@ fn run(effort: Effort) {
         wake.wake();
         black_box(parker.wait(ticket, None));
     });
-    let counters = Counters::<1>::new();
+    let counters = WorkerCounters::<1>::new();
     measure(effort, "count", || counters.add(&worker, 0, 1));
     measure(effort, "account", || {
         black_box(&worker).account().passed(&SITE)

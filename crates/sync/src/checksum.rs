@@ -63,7 +63,7 @@ mod tests {
 
     /// Every length around the words and around `LONG`, and some long ones, from every alignment, in one piece and in two.
     #[test]
-    fn it_is_what_the_library_says() {
+    fn it_agrees_with_the_library() {
         let bytes: Vec<u8> = (0..70_000_u32)
             .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();

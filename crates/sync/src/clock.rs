@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The time of one database. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
-pub struct Clock(#[cfg(feature = "hooks")] ahead::Ahead);
+pub struct Clock(#[cfg(feature = "hooks")] offset::Offset);
 
 // Off, it takes no room in whoever carries it.
 #[cfg(not(feature = "hooks"))]
@@ -28,22 +28,22 @@ impl Clock {
 
     /// How long to sleep at once to be awake when `left` has passed.
     #[inline(always)]
-    pub fn nap(&self, left: Duration) -> Duration {
+    pub fn sleep_time(&self, left: Duration) -> Duration {
         left
     }
 }
 
 #[cfg(feature = "hooks")]
-mod ahead {
+mod offset {
     use super::{Clock, now};
     use crate::shim::{Arc, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     /// By how many nanoseconds the clock is ahead.
-    pub(super) type Ahead = Arc<AtomicU64>;
+    pub(super) type Offset = Arc<AtomicU64>;
 
     /// Who sleeps looks at the clock this often: it may have been set.
-    const NAP: Duration = Duration::from_millis(1);
+    const MAX_SLEEP: Duration = Duration::from_millis(1);
 
     impl Clock {
         /// The time.
@@ -53,8 +53,8 @@ mod ahead {
         }
 
         /// How long to sleep at once to be awake when `left` has passed.
-        pub fn nap(&self, left: Duration) -> Duration {
-            left.min(NAP)
+        pub fn sleep_time(&self, left: Duration) -> Duration {
+            left.min(MAX_SLEEP)
         }
 
         /// Sets the clock forward.
@@ -82,17 +82,17 @@ pub fn now() -> Instant {
 /// assert!(coarse_now().since(start) >= Duration::from_millis(10));
 /// ```
 #[inline]
-pub fn coarse_now() -> Coarse {
-    Coarse::now()
+pub fn coarse_now() -> CoarseInstant {
+    CoarseInstant::now()
 }
 
 /// A point in time to within a tick; comparable only with others of its kind.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Coarse(u64);
+pub struct CoarseInstant(u64);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-impl Coarse {
+impl CoarseInstant {
     #[inline]
     fn now() -> Self {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
@@ -110,10 +110,10 @@ impl Coarse {
 /// A point in time to within a tick; comparable only with others of its kind.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Coarse(Instant);
+pub struct CoarseInstant(Instant);
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-impl Coarse {
+impl CoarseInstant {
     #[inline]
     fn now() -> Self {
         Self(Instant::now())

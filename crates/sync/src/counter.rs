@@ -24,7 +24,7 @@ use std::sync::OnceLock;
 /// Chunks for every id a u32 can be.
 const CHUNKS: usize = 32;
 
-type Block<const N: usize> = CachePadded<[AtomicU64; N]>;
+type CounterBlock<const N: usize> = CachePadded<[AtomicU64; N]>;
 
 /// `N` counters, each kept per worker and summed when read.
 ///
@@ -32,36 +32,36 @@ type Block<const N: usize> = CachePadded<[AtomicU64; N]>;
 /// same id at the same time, and then lose counts (but nothing else).
 ///
 /// ```
-/// use foxton_sync::counter::Counters;
+/// use foxton_sync::counter::WorkerCounters;
 /// use foxton_sync::worker::Workers;
 ///
 /// const COMMITS: usize = 0;
 /// const ABORTS: usize = 1;
 ///
 /// let workers = Workers::new();
-/// let counters = Counters::<2>::new();
+/// let counters = WorkerCounters::<2>::new();
 /// counters.add(&workers.worker(), COMMITS, 1);
 /// counters.add(&workers.worker(), COMMITS, 1);
 /// assert_eq!(counters.sum(COMMITS), 2);
 /// assert_eq!(counters.sum(ABORTS), 0);
 /// ```
-pub struct Counters<const N: usize> {
-    chunks: [OnceLock<Box<[Block<N>]>>; CHUNKS],
+pub struct WorkerCounters<const N: usize> {
+    chunks: [OnceLock<Box<[CounterBlock<N>]>>; CHUNKS],
 }
 
-impl<const N: usize> Default for Counters<N> {
+impl<const N: usize> Default for WorkerCounters<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<const N: usize> fmt::Debug for Counters<N> {
+impl<const N: usize> fmt::Debug for WorkerCounters<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.sums()).finish()
     }
 }
 
-impl<const N: usize> Counters<N> {
+impl<const N: usize> WorkerCounters<N> {
     /// All zero.
     pub const fn new() -> Self {
         Self {
@@ -94,12 +94,12 @@ impl<const N: usize> Counters<N> {
         std::array::from_fn(|index| self.sum(index))
     }
 
-    fn blocks(&self) -> impl Iterator<Item = &Block<N>> {
+    fn blocks(&self) -> impl Iterator<Item = &CounterBlock<N>> {
         self.chunks.iter().filter_map(OnceLock::get).flatten()
     }
 
     #[inline]
-    fn block(&self, id: u32) -> &Block<N> {
+    fn block(&self, id: u32) -> &CounterBlock<N> {
         let place = u64::from(id) + 1;
         let chunk = place.ilog2() as usize;
         let index = place as usize - (1 << chunk);
@@ -108,7 +108,7 @@ impl<const N: usize> Counters<N> {
 }
 
 #[cold]
-fn new_chunk<const N: usize>(len: usize) -> Box<[Block<N>]> {
+fn new_chunk<const N: usize>(len: usize) -> Box<[CounterBlock<N>]> {
     let zero = |_| CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
     (0..len).map(zero).collect()
 }

@@ -1,6 +1,6 @@
 //! Named points in the engine where a test can step in.
 //!
-//! The engine passes its points by name: `worker.hooks().pass(&SCANNED)`. Without the feature `hooks`
+//! The engine passes its points by name: `worker.failpoints().pass(&SCANNED)`. Without the feature `hooks`
 //! that is nothing: the type is empty and the calls are empty functions. With it, a test can have a
 //! closure run there, an error come back, or a thread stop until it is let go. So a race that needs
 //! one instruction between two others is played, not waited for.
@@ -26,12 +26,12 @@ use std::fmt;
 
 /// A place in the engine, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Point {
+pub struct Failpoint {
     name: &'static str,
     fails: bool,
 }
 
-impl Point {
+impl Failpoint {
     /// A point that is only passed.
     pub const fn passing(name: &'static str) -> Self {
         Self { name, fails: false }
@@ -53,7 +53,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for Failpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
@@ -61,65 +61,65 @@ impl fmt::Display for Point {
 
 /// What tests have asked for at the points of one database. Cheap to clone; all clones are one.
 #[derive(Clone, Default)]
-pub struct Hooks(#[cfg(feature = "hooks")] on::Shared);
+pub struct Failpoints(#[cfg(feature = "hooks")] enabled::Entries);
 
 // Off, it takes no room in whoever carries it.
 #[cfg(not(feature = "hooks"))]
-const _: () = assert!(size_of::<Hooks>() == 0);
+const _: () = assert!(size_of::<Failpoints>() == 0);
 
-impl fmt::Debug for Hooks {
+impl fmt::Debug for Failpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").finish_non_exhaustive()
+        f.debug_struct("Failpoints").finish_non_exhaustive()
     }
 }
 
 #[cfg(not(feature = "hooks"))]
-impl Hooks {
+impl Failpoints {
     /// Passes `point`.
     #[inline(always)]
-    pub fn pass(&self, _point: &Point) {}
+    pub fn pass(&self, _point: &Failpoint) {}
 
     /// Passes `point`, where an error may come back.
     ///
     /// # Errors
     /// What a test asked for.
     #[inline(always)]
-    pub fn fail(&self, _point: &Point) -> std::io::Result<()> {
+    pub fn try_pass(&self, _point: &Failpoint) -> std::io::Result<()> {
         Ok(())
     }
 }
 
 #[cfg(feature = "hooks")]
-pub use on::Stop;
+pub use enabled::FailpointStop;
 
 #[cfg(feature = "hooks")]
-mod on {
-    use super::{Hooks, Point};
+mod enabled {
+    use super::{Failpoint, Failpoints};
     use crate::shim::{Arc, Condvar, Mutex, lock};
     use std::collections::HashMap;
     use std::io;
     use std::sync::PoisonError;
     use std::time::Duration;
 
-    pub(super) type Shared = Arc<Mutex<HashMap<&'static str, Entry>>>;
+    pub(super) type Entries = Arc<Mutex<HashMap<&'static str, PointEntry>>>;
 
     /// Runs at a point; the number says which passage it is, from 1 on.
-    type Action = dyn Fn(u64) -> io::Result<()> + Send + Sync;
+    type PointAction = dyn Fn(u64) -> io::Result<()> + Send + Sync;
 
     #[derive(Default)]
-    pub(super) struct Entry {
+    pub(super) struct PointEntry {
         passed: u64,
-        action: Option<Arc<Action>>,
+        action: Option<Arc<PointAction>>,
     }
 
     /// A test that waits longer for a thread to come to a point waits for nothing.
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const MAX_WAIT: Duration = Duration::from_secs(120);
 
-    impl Hooks {
+    impl Failpoints {
         /// Passes `point`.
-        pub fn pass(&self, point: &Point) {
+        pub fn pass(&self, point: &Failpoint) {
             debug_assert!(!point.fails, "{point} can fail, and is only passed");
-            if let Err(error) = self.act(point) {
+            if let Err(error) = self.run_action(point) {
                 panic!("nothing can fail at {point}: {error}"); // I2
             }
         }
@@ -128,12 +128,12 @@ mod on {
         ///
         /// # Errors
         /// What a test asked for.
-        pub fn fail(&self, point: &Point) -> io::Result<()> {
+        pub fn try_pass(&self, point: &Failpoint) -> io::Result<()> {
             debug_assert!(point.fails, "{point} cannot fail by its name");
-            self.act(point)
+            self.run_action(point)
         }
 
-        fn act(&self, point: &Point) -> io::Result<()> {
+        fn run_action(&self, point: &Failpoint) -> io::Result<()> {
             let (passed, action) = {
                 let mut entries = lock(&self.0);
                 let entry = entries.entry(point.name).or_default();
@@ -145,18 +145,18 @@ mod on {
 
         /// From now on `action` runs at each passage of `point`, with its number, instead of what was
         /// asked for before.
-        pub fn at(
+        pub fn set(
             &self,
-            point: &Point,
+            point: &Failpoint,
             action: impl Fn(u64) -> io::Result<()> + Send + Sync + 'static,
         ) {
             lock(&self.0).entry(point.name).or_default().action = Some(Arc::new(action));
         }
 
-        /// As [`at`](Self::at), at the next passage only.
-        pub fn once(&self, point: &Point, action: impl FnOnce() + Send + 'static) {
+        /// As [`at`](Self::set), at the next passage only.
+        pub fn once(&self, point: &Failpoint, action: impl FnOnce() + Send + 'static) {
             let action = Mutex::new(Some(action));
-            self.at(point, move |_| {
+            self.set(point, move |_| {
                 // Taken before it runs: it may pass the point itself.
                 let action = lock(&action).take();
                 if let Some(action) = action {
@@ -166,22 +166,22 @@ mod on {
             });
         }
 
-        /// The next thread that comes to `point` stops there until the [`Stop`] is released or
+        /// The next thread that comes to `point` stops there until the [`FailpointStop`] is released or
         /// dropped.
-        pub fn stop(&self, point: &Point) -> Stop {
-            let stop = Stop(Arc::default());
-            let there = Stop(stop.0.clone());
+        pub fn stop(&self, point: &Failpoint) -> FailpointStop {
+            let stop = FailpointStop(Arc::default());
+            let there = FailpointStop(stop.0.clone());
             self.once(point, move || there.wait_here());
             stop
         }
 
         /// Nothing is done at `point` any more.
-        pub fn leave(&self, point: &Point) {
+        pub fn clear(&self, point: &Failpoint) {
             lock(&self.0).entry(point.name).or_default().action = None;
         }
 
         /// How often `point` was passed.
-        pub fn passed(&self, point: &Point) -> u64 {
+        pub fn passages(&self, point: &Failpoint) -> u64 {
             lock(&self.0)
                 .get(point.name)
                 .map_or(0, |entry| entry.passed)
@@ -190,15 +190,15 @@ mod on {
 
     /// A thread that is to stop at a point.
     #[derive(Debug)]
-    pub struct Stop(Arc<(Mutex<State>, Condvar)>);
+    pub struct FailpointStop(Arc<(Mutex<StopState>, Condvar)>);
 
     #[derive(Debug, Default)]
-    struct State {
+    struct StopState {
         reached: bool,
         released: bool,
     }
 
-    impl Stop {
+    impl FailpointStop {
         /// Waits until the thread is there.
         ///
         /// # Panics
@@ -219,19 +219,19 @@ mod on {
             self.wait("nobody let the thread go on", |state| state.released);
         }
 
-        fn wait(&self, otherwise: &str, done: impl Fn(&State) -> bool) {
+        fn wait(&self, otherwise: &str, done: impl Fn(&StopState) -> bool) {
             let state = lock(&self.0.0);
             let (state, waited) = self
                 .0
                 .1
-                .wait_timeout_while(state, PATIENCE, |state| !done(state))
+                .wait_timeout_while(state, MAX_WAIT, |state| !done(state))
                 .unwrap_or_else(PoisonError::into_inner);
             drop(state);
             assert!(!waited.timed_out(), "{otherwise}");
         }
     }
 
-    impl Drop for Stop {
+    impl Drop for FailpointStop {
         fn drop(&mut self) {
             self.release();
         }

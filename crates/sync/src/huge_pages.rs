@@ -10,29 +10,29 @@
 //! costs a copy, and should be done by a thread that nobody waits for.
 
 /// Bytes of a large page.
-pub const LARGE: usize = 2 << 20;
+pub const PAGE_BYTES: usize = 2 << 20;
 
 /// The number of the large page that `address` lies in, or would.
 #[inline]
 pub const fn page_of(address: usize) -> usize {
-    address / LARGE
+    address / PAGE_BYTES
 }
 
 /// Asks the system to back the page numbered `page` by one large page, and says whether it did. It does
 /// not where it cannot, where part of the page is not in use, or where it is told not to.
-pub fn gather(page: usize) -> bool {
-    page.checked_mul(LARGE).is_some_and(system::collapse)
+pub fn promote(page: usize) -> bool {
+    page.checked_mul(PAGE_BYTES).is_some_and(system::collapse)
 }
 
 #[cfg(all(target_os = "linux", not(any(loom, miri))))]
 mod system {
-    use super::LARGE;
+    use super::PAGE_BYTES;
 
     pub(super) fn collapse(start: usize) -> bool {
         let start = std::ptr::without_provenance_mut(start);
         // SAFETY: this advice changes neither content nor mapping of any address, in use or not; what
         // is not mapped is an error.
-        unsafe { libc::madvise(start, LARGE, libc::MADV_COLLAPSE) == 0 }
+        unsafe { libc::madvise(start, PAGE_BYTES, libc::MADV_COLLAPSE) == 0 }
     }
 }
 
@@ -49,25 +49,25 @@ mod system {
 /// before, and much of the page before was filled, that page is full, as far as this thread can know.
 ///
 /// ```
-/// use foxton_sync::huge_pages::{Filling, LARGE, page_of};
+/// use foxton_sync::huge_pages::{RegionTracker, PAGE_BYTES, page_of};
 ///
-/// let mut filling = Filling::default();
-/// let start = 7 * LARGE;
-/// assert_eq!(filling.note(start, LARGE / 2), None);
-/// assert_eq!(filling.note(start + LARGE, 100), Some(7));
-/// assert_eq!(filling.note(start, 100), None, "little was put into the page before");
+/// let mut tracker = RegionTracker::default();
+/// let start = 7 * PAGE_BYTES;
+/// assert_eq!(tracker.record(start, PAGE_BYTES / 2), None);
+/// assert_eq!(tracker.record(start + PAGE_BYTES, 100), Some(7));
+/// assert_eq!(tracker.record(start, 100), None, "little was put into the page before");
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Filling {
+pub struct RegionTracker {
     page: usize,
     bytes: usize,
 }
 
-impl Filling {
+impl RegionTracker {
     /// Notes that `bytes` at `address` came to be used and will be for long. Returns the page that is
     /// full, if this was the first beyond it.
     #[inline]
-    pub fn note(&mut self, address: usize, bytes: usize) -> Option<usize> {
+    pub fn record(&mut self, address: usize, bytes: usize) -> Option<usize> {
         let before = *self;
         let page = page_of(address);
         if page == before.page {
@@ -75,7 +75,7 @@ impl Filling {
             return None;
         }
         *self = Self { page, bytes };
-        (before.bytes >= LARGE / 2).then_some(before.page)
+        (before.bytes >= PAGE_BYTES / 2).then_some(before.page)
     }
 }
 
@@ -84,22 +84,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_a_gathered_page_is_as_it_was() {
-        let mut bytes = vec![0u8; 3 * LARGE];
+    fn promotion_keeps_the_content_of_a_page() {
+        let mut bytes = vec![0u8; 3 * PAGE_BYTES];
         bytes
             .iter_mut()
             .enumerate()
             .for_each(|(at, byte)| *byte = at as u8);
-        let first = page_of(bytes.as_ptr().addr() + LARGE - 1);
+        let first = page_of(bytes.as_ptr().addr() + PAGE_BYTES - 1);
         // Whether the system does it is not for us to say.
-        println!("gathered: {}", gather(first));
+        println!("gathered: {}", promote(first));
         assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     }
 
     #[test]
-    fn no_page_is_too_strange_to_ask_for() {
-        for page in [0, 1, usize::MAX / LARGE, usize::MAX] {
-            assert!(!gather(page));
+    fn any_page_number_may_be_asked_for() {
+        for page in [0, 1, usize::MAX / PAGE_BYTES, usize::MAX] {
+            assert!(!promote(page));
         }
     }
 }

@@ -111,7 +111,7 @@ pub enum Kind {
     ElidedAdaptive,
 }
 
-crate::named! {
+crate::named_enum! {
     Kind, "latch":
     Tas = "tas",
     TasT = "tas-t",
@@ -441,7 +441,7 @@ impl<T> Latched<T> {
         let node = queue::Node::new();
         // SAFETY: the node lives in this frame, and `held` releases before it is dropped (I1).
         if !unsafe { self.latch.try_acquire(worker, &node) } {
-            worker.met_somebody();
+            worker.record_contention();
             // SAFETY: as above; a try that failed has left the node alone.
             unsafe { self.latch.acquire(worker, &node) };
         }

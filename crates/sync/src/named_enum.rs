@@ -16,7 +16,7 @@ use std::fmt;
 ///     Cocoa,
 /// }
 ///
-/// foxton_sync::named! {
+/// foxton_sync::named_enum! {
 ///     Drink, "drink":
 ///     Tea = "tea",
 ///     Cocoa = "cocoa" | "hot chocolate",
@@ -33,7 +33,7 @@ use std::fmt;
 // Not an iterator over a trait's names: `name` is matched in one place, so a member that the list
 // forgets does not compile.
 #[macro_export]
-macro_rules! named {
+macro_rules! named_enum {
     ($type:ident, $what:literal: $($member:ident = $name:literal $(| $old:literal)*),+ $(,)?) => {
         impl $type {
             /// All of them, in the order in which they are listed to people.
@@ -59,14 +59,14 @@ macro_rules! named {
         }
 
         impl ::std::str::FromStr for $type {
-            type Err = $crate::named_enum::Unknown;
+            type Err = $crate::named_enum::UnknownChoice;
 
             fn from_str(name: &str) -> ::std::result::Result<Self, Self::Err> {
                 let is_called = |member: &Self| {
                     member.name() == name || member.old_names().contains(&name)
                 };
                 let found = Self::ALL.into_iter().find(is_called);
-                found.ok_or_else(|| $crate::named_enum::Unknown::new($what, name, &[$($name),+]))
+                found.ok_or_else(|| $crate::named_enum::UnknownChoice::new($what, name, &[$($name),+]))
             }
         }
     };
@@ -74,13 +74,13 @@ macro_rules! named {
 
 /// A name that nothing has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownChoice {
     what: &'static str,
     name: String,
     choices: &'static [&'static str],
 }
 
-impl Unknown {
+impl UnknownChoice {
     /// There is no `what` called `name`; there are `choices`.
     pub fn new(what: &'static str, name: &str, choices: &'static [&'static str]) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Unknown {
     }
 }
 
-impl fmt::Display for Unknown {
+impl fmt::Display for UnknownChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             what,
@@ -106,4 +106,4 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl std::error::Error for Unknown {}
+impl std::error::Error for UnknownChoice {}

@@ -71,7 +71,7 @@ const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 const OPEN: u64 = 0;
 const CLOSED: u64 = CODE_MASK;
 /// Of a verdict that may still be taken back (I4).
-const LENT: u64 = 1 << (CODE_BITS - 1);
+const REVOCABLE: u64 = 1 << (CODE_BITS - 1);
 
 /// How a wait ended, in the caller's own terms: 1 to 2^23 - 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,7 +84,7 @@ impl Verdict {
     ///
     /// If `code` is 0 or above 2^23 - 1. In a constant this is found when compiling.
     pub const fn new(code: u32) -> Self {
-        assert!((code as u64) < LENT, "a verdict has 23 bits");
+        assert!((code as u64) < REVOCABLE, "a verdict has 23 bits");
         match NonZeroU32::new(code) {
             Some(code) => Self(code),
             None => panic!("a verdict is not zero"),
@@ -118,12 +118,12 @@ impl Ticket {
 }
 
 #[derive(Debug)]
-enum Sleeper {
+enum WakeTarget {
     Thread(thread::Thread),
     Task(Waker),
 }
 
-impl Sleeper {
+impl WakeTarget {
     fn wake(self) {
         match self {
             Self::Thread(thread) => thread.unpark(),
@@ -154,7 +154,7 @@ impl Sleeper {
 /// ```
 pub struct Parker {
     word: AtomicU64,
-    slot: Mutex<Option<(Ticket, Sleeper)>>,
+    slot: Mutex<Option<(Ticket, WakeTarget)>>,
 }
 
 impl Default for Parker {
@@ -208,12 +208,12 @@ impl Parker {
         let mut word = self.word.load(Ordering::Acquire); // O1
         loop {
             let verdict = verdict_in(word, ticket)?;
-            if word & LENT == 0 {
+            if word & REVOCABLE == 0 {
                 return Some(verdict);
             }
             let kept = self.word.compare_exchange(
                 word,
-                word & !LENT,
+                word & !REVOCABLE,
                 Ordering::Acquire, // O1
                 Ordering::Acquire, // O1: it was taken back, and perhaps lent again
             );
@@ -243,7 +243,7 @@ impl Parker {
         }
         loop {
             // Each time: who woke us emptied the slot.
-            self.register(ticket, Sleeper::Thread(thread::current()));
+            self.register(ticket, WakeTarget::Thread(thread::current()));
             if let Some(verdict) = self.verdict(ticket) {
                 return Some(verdict);
             }
@@ -270,7 +270,7 @@ impl Parker {
         if let Some(verdict) = self.verdict(ticket) {
             return Poll::Ready(verdict);
         }
-        self.register(ticket, Sleeper::Task(context.waker().clone()));
+        self.register(ticket, WakeTarget::Task(context.waker().clone()));
         match self.verdict(ticket) {
             Some(verdict) => Poll::Ready(verdict),
             None => {
@@ -298,12 +298,12 @@ impl Parker {
     }
 
     /// As [`resolve`](Self::resolve), but until the sleeper has seen it the verdict can be [taken
-    /// back](Self::take_back): to it the sleeper is bound only once it is awake.
+    /// back](Self::revoke): to it the sleeper is bound only once it is awake.
     #[must_use = "the sleeper sleeps until it is woken"]
-    pub fn lend(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
+    pub fn grant_revocable(&self, ticket: Ticket, verdict: Verdict) -> Option<Wake<'_>> {
         let won = self.word.compare_exchange(
             ticket.word(OPEN),
-            ticket.word(u64::from(verdict.code()) | LENT),
+            ticket.word(u64::from(verdict.code()) | REVOCABLE),
             Ordering::Release, // O1, I2
             Ordering::Relaxed,
         );
@@ -315,10 +315,10 @@ impl Parker {
 
     /// Opens a wait again whose verdict was lent and that its sleeper has not seen, and says whether it was so.
     /// Whoever does so resolves it anew some day.
-    pub fn take_back(&self, ticket: Ticket, verdict: Verdict) -> bool {
+    pub fn revoke(&self, ticket: Ticket, verdict: Verdict) -> bool {
         // Relaxed: nothing is told by it; what the next verdict tells comes with that (O1).
         let taken = self.word.compare_exchange(
-            ticket.word(u64::from(verdict.code()) | LENT),
+            ticket.word(u64::from(verdict.code()) | REVOCABLE),
             ticket.word(OPEN),
             Ordering::Relaxed,
             Ordering::Relaxed,
@@ -347,7 +347,7 @@ impl Parker {
         None
     }
 
-    fn register(&self, ticket: Ticket, sleeper: Sleeper) {
+    fn register(&self, ticket: Ticket, sleeper: WakeTarget) {
         // The old sleeper is dropped after the mutex: dropping a waker runs foreign code.
         let old = lock(&self.slot).replace((ticket, sleeper));
         drop(old);
@@ -366,7 +366,7 @@ impl Parker {
 fn verdict_in(word: u64, ticket: Ticket) -> Option<Verdict> {
     match word & CODE_MASK {
         OPEN | CLOSED => None,
-        code if word >> CODE_BITS == ticket.0 => Some(Verdict::new((code & !LENT) as u32)),
+        code if word >> CODE_BITS == ticket.0 => Some(Verdict::new((code & !REVOCABLE) as u32)),
         _ => None,
     }
 }

@@ -55,7 +55,7 @@ mod cell {
 
 /// What no model checker is told of. Atomics: for hints and counts that nothing depends on, whatever is read of them. A cell: for bytes
 /// of which there are so many as somebody asked for, which the checker's cell cannot hold.
-pub mod untold {
+pub mod unmodelled {
     pub use std::cell::UnsafeCell;
     pub use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 }

@@ -157,12 +157,12 @@ pub const COUNTING: bool = cfg!(feature = "account");
 ///
 /// Empty when the feature `account` is off.
 #[derive(Debug, Clone, Default)]
-pub struct Summary {
+pub struct AccountSummary {
     sites: Vec<Passages>,
     rest: [[u64; Pattern::ALL.len()]; Component::ALL.len()],
 }
 
-impl Summary {
+impl AccountSummary {
     /// Each site that was passed, the most passed first.
     pub fn sites(&self) -> &[Passages] {
         &self.sites
@@ -193,7 +193,7 @@ impl Summary {
     /// let since = workers.account().since(&before);
     /// assert_eq!(since.count(Component::Log, Pattern::Unbounded), if COUNTING { 3 } else { 0 });
     /// ```
-    pub fn since(&self, before: &Summary) -> Summary {
+    pub fn since(&self, before: &AccountSummary) -> AccountSummary {
         let mut since = self.clone();
         for passages in &mut since.sites {
             let known = before.sites.iter();
@@ -226,7 +226,7 @@ pub use silent::Account;
 
 #[cfg(not(feature = "account"))]
 mod silent {
-    use super::{Site, Summary};
+    use super::{AccountSummary, Site};
 
     /// What one worker passed: nothing is counted, the feature `account` is off.
     #[derive(Debug, Default)]
@@ -244,13 +244,13 @@ mod silent {
         #[inline(always)]
         pub fn passed_many(&self, _site: &'static Site, _count: u64) {}
 
-        pub(super) fn add_to(&self, _summary: &mut Summary) {}
+        pub(super) fn add_to(&self, _summary: &mut AccountSummary) {}
     }
 }
 
 #[cfg(feature = "account")]
 mod counting {
-    use super::{Component, Passages, Pattern, Site, Summary};
+    use super::{AccountSummary, Component, Passages, Pattern, Site};
     use crate::shim::{AtomicU64, Ordering};
     use std::ptr;
     use std::sync::OnceLock;
@@ -272,19 +272,19 @@ mod counting {
     /// ```
     #[derive(Debug)]
     pub struct Account {
-        rows: Box<[Row]>,
+        rows: Box<[AccountRow]>,
         rest: [[AtomicU64; Pattern::ALL.len()]; Component::ALL.len()],
     }
 
     #[derive(Debug)]
-    struct Row {
+    struct AccountRow {
         site: OnceLock<&'static Site>,
         count: AtomicU64,
     }
 
     impl Default for Account {
         fn default() -> Self {
-            let row = |_| Row {
+            let row = |_| AccountRow {
                 site: OnceLock::new(),
                 count: AtomicU64::new(0),
             };
@@ -325,7 +325,7 @@ mod counting {
             &self.rest[site.component as usize][site.pattern as usize]
         }
 
-        pub(super) fn add_to(&self, summary: &mut Summary) {
+        pub(super) fn add_to(&self, summary: &mut AccountSummary) {
             for row in &self.rows {
                 let Some(&site) = row.site.get() else {
                     continue;

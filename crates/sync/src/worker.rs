@@ -8,10 +8,10 @@
 use crate::cache_line::CachePadded;
 use crate::clock::Clock;
 use crate::epoch::{Domain, Guard, Participant};
-use crate::failpoint::Hooks;
+use crate::failpoint::Failpoints;
 use crate::htm::{Elisions, Tally, Trials, Turns, Watch};
 use crate::shim::{Arc, Mutex, lock};
-use crate::site::{Account, Component, Pattern, Site, Summary};
+use crate::site::{Account, AccountSummary, Component, Pattern, Site};
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ static REGISTRY: Site = Site::new(Component::Metadata, Pattern::Unbounded, "work
 
 /// For whom a worker works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum WorkerRole {
     /// Whoever called.
     Caller,
     /// Nobody who waits for each step of it: threads of the engine's own, and those who look in.
@@ -31,7 +31,7 @@ enum Side {
 }
 
 #[derive(Debug, Default)]
-struct Registry {
+struct WorkerRegistry {
     // What others may read of a worker, for each side. It stays when the worker goes, and serves the next
     // of its id on that side.
     accounts: Vec<[Arc<Account>; 2]>,
@@ -42,11 +42,11 @@ struct Registry {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WorkersInner {
     domain: Domain,
-    walks: Domain,
-    registry: Mutex<Registry>,
-    hooks: Hooks,
+    short_domain: Domain,
+    registry: Mutex<WorkerRegistry>,
+    failpoints: Failpoints,
     clock: Clock,
     trials: Trials,
     seed: u64,
@@ -65,7 +65,7 @@ struct Shared {
 /// assert_eq!(workers.worker().id(), 0);
 /// ```
 #[derive(Clone)]
-pub struct Workers(Arc<Shared>);
+pub struct Workers(Arc<WorkersInner>);
 
 impl Default for Workers {
     fn default() -> Self {
@@ -89,11 +89,11 @@ impl Workers {
 
     /// No workers yet; worker `id` draws the same random numbers whenever `seed` is the same.
     pub fn with_seed(seed: u64) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(WorkersInner {
             domain: Domain::new(),
-            walks: Domain::new(),
+            short_domain: Domain::new(),
             registry: Mutex::default(),
-            hooks: Hooks::default(),
+            failpoints: Failpoints::default(),
             clock: Clock::default(),
             trials: Trials::default(),
             seed,
@@ -102,7 +102,7 @@ impl Workers {
 
     /// A worker of its own for the caller, with the smallest id that is free.
     pub fn worker(&self) -> Worker {
-        self.worker_for(Side::Caller)
+        self.worker_for(WorkerRole::Caller)
     }
 
     /// As [`worker`](Self::worker), for a thread that works for the engine and not for one caller, or
@@ -120,10 +120,10 @@ impl Workers {
     /// assert_eq!(workers.account().count(Component::Log, Pattern::Unbounded), 0);
     /// ```
     pub fn background_worker(&self) -> Worker {
-        self.worker_for(Side::Background)
+        self.worker_for(WorkerRole::Background)
     }
 
-    fn worker_for(&self, side: Side) -> Worker {
+    fn worker_for(&self, side: WorkerRole) -> Worker {
         let mut registry = lock(&self.0.registry);
         let id = match registry.free.pop() {
             Some(Reverse(id)) => id,
@@ -137,16 +137,17 @@ impl Workers {
         let tally = registry.tallies[id as usize].clone();
         drop(registry);
         account.passed(&REGISTRY);
-        let in_domain =
-            |domain: &Domain| domain.participant_counting_in(account.clone(), self.0.hooks.clone());
+        let in_domain = |domain: &Domain| {
+            domain.participant_counting_in(account.clone(), self.0.failpoints.clone())
+        };
         Worker {
             id,
             random: Cell::new(mix(self.0.seed ^ mix(u64::from(id) + 1))),
-            meetings: Cell::new(0),
+            contentions: Cell::new(0),
             tally,
             turns: Turns::default(),
             participant: in_domain(&self.0.domain),
-            walker: in_domain(&self.0.walks),
+            short_participant: in_domain(&self.0.short_domain),
             workers: self.clone(),
         }
     }
@@ -161,9 +162,9 @@ impl Workers {
         &self.0.domain
     }
 
-    /// Another domain, for what is looked at in short walks only; see [`Worker::walker`].
-    pub fn walks(&self) -> &Domain {
-        &self.0.walks
+    /// Another domain, for what is looked at in short walks only; see [`Worker::short_participant`].
+    pub fn short_domain(&self) -> &Domain {
+        &self.0.short_domain
     }
 
     /// The time by which these workers wait for intervals and alarms.
@@ -172,19 +173,19 @@ impl Workers {
     }
 
     /// What tests have asked for at the points that these workers pass.
-    pub fn hooks(&self) -> &Hooks {
-        &self.0.hooks
+    pub fn failpoints(&self) -> &Failpoints {
+        &self.0.failpoints
     }
 
     /// What all workers of callers passed so far, those that are gone included. Empty without the
     /// feature `account`.
-    pub fn account(&self) -> Summary {
-        self.account_of(Side::Caller)
+    pub fn account(&self) -> AccountSummary {
+        self.account_of(WorkerRole::Caller)
     }
 
     /// The same of all [background workers](Self::background_worker).
-    pub fn background_account(&self) -> Summary {
-        self.account_of(Side::Background)
+    pub fn background_account(&self) -> AccountSummary {
+        self.account_of(WorkerRole::Background)
     }
 
     /// What came of elision in all latches that these workers passed, those that are gone included.
@@ -208,8 +209,8 @@ impl Workers {
         lock(&self.0.registry).tallies.iter().map(of).collect()
     }
 
-    fn account_of(&self, side: Side) -> Summary {
-        let mut summary = Summary::default();
+    fn account_of(&self, side: WorkerRole) -> AccountSummary {
+        let mut summary = AccountSummary::default();
         for accounts in &lock(&self.0.registry).accounts {
             summary.add(&accounts[side as usize]);
         }
@@ -241,11 +242,11 @@ impl Workers {
 pub struct Worker {
     id: u32,
     random: Cell<u64>,
-    meetings: Cell<u64>,
+    contentions: Cell<u64>,
     tally: Arc<CachePadded<Tally>>,
     turns: Turns,
     participant: Participant,
-    walker: Participant,
+    short_participant: Participant,
     workers: Workers,
 }
 
@@ -265,8 +266,8 @@ impl Worker {
 
     /// What tests have asked for at the points that it passes.
     #[inline]
-    pub fn hooks(&self) -> &Hooks {
-        self.participant.hooks()
+    pub fn failpoints(&self) -> &Failpoints {
+        self.participant.failpoints()
     }
 
     /// Where it comes from.
@@ -292,15 +293,15 @@ impl Worker {
     /// How often it found somebody else inside where one at a time may be. What this grows by during
     /// a call tells whether the call met anybody: contention that was seen, not guessed.
     #[inline]
-    pub fn meetings(&self) -> u64 {
-        self.meetings.get()
+    pub fn contentions(&self) -> u64 {
+        self.contentions.get()
     }
 
     /// Notes that it found somebody else inside. For latches, and for whatever else makes a thread
     /// wait or try again because of another.
     #[cold]
-    pub fn met_somebody(&self) {
-        self.meetings.set(self.meetings.get().wrapping_add(1));
+    pub fn record_contention(&self) {
+        self.contentions.set(self.contentions.get().wrapping_add(1));
     }
 
     /// Where elided latches count what came of it.
@@ -361,7 +362,7 @@ impl Worker {
         &self.participant
     }
 
-    /// Its participant in the domain of short walks ([`Workers::walks`]).
+    /// Its participant in the domain of short walks ([`Workers::short_domain`]).
     ///
     /// A thread that loses its processor while it is pinned holds up its whole domain until its next
     /// turn. Who reads rows is pinned most of the time, so that with more threads than processors
@@ -372,16 +373,16 @@ impl Worker {
     /// use foxton_sync::worker::Workers;
     ///
     /// let workers = Workers::new();
-    /// let (reader, walker) = (workers.worker(), workers.worker());
+    /// let (reader, short_participant) = (workers.worker(), workers.worker());
     /// let _reads_rows = reader.pin();
-    /// let stamp = walker.walker().stamp();
-    /// walker.walker().advance();
-    /// walker.walker().advance();
-    /// assert!(walker.walker().has_passed(stamp));
+    /// let stamp = short_participant.short_participant().stamp();
+    /// short_participant.short_participant().advance();
+    /// short_participant.short_participant().advance();
+    /// assert!(short_participant.short_participant().has_passed(stamp));
     /// ```
     #[inline]
-    pub fn walker(&self) -> &Participant {
-        &self.walker
+    pub fn short_participant(&self) -> &Participant {
+        &self.short_participant
     }
 }
 

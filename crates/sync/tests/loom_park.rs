@@ -43,7 +43,7 @@ fn end(shared: &Shared, ticket: Ticket, verdict: Verdict) {
 }
 
 #[test]
-fn o1_who_sees_the_verdict_sees_what_was_written_before() {
+fn o1_the_sleeper_sees_all_that_was_written_before_the_verdict() {
     model(|| {
         let shared = shared();
         let ticket = shared.parker.arm();
@@ -94,45 +94,51 @@ fn a_sleeping_task_is_woken() {
 
 /// Lent, taken back if nobody has seen it, and given for good: to a thread that may sleep at any moment between.
 #[test]
-fn a_verdict_that_was_lent_and_taken_back_ends_no_wait() {
+fn a_revoked_verdict_ends_no_wait() {
     model(|| {
         let shared = shared();
         let ticket = shared.parker.arm();
         let giver = {
             let shared = shared.clone();
             thread::spawn(move || {
-                let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
-                let taken_back = shared.parker.take_back(ticket, GRANTED);
-                if taken_back {
+                let granted = shared
+                    .parker
+                    .grant_revocable(ticket, GRANTED)
+                    .expect("it is open");
+                let revoked = shared.parker.revoke(ticket, GRANTED);
+                if revoked {
                     // SAFETY: the sleeper looks only after the verdict that is not taken back.
                     shared.gift.with_mut(|gift| unsafe { *gift = 7 });
-                    let again = shared.parker.lend(ticket, GRANTED);
+                    let again = shared.parker.grant_revocable(ticket, GRANTED);
                     again.expect("it is open again").wake();
                 }
                 // Late, too.
-                lent.wake();
-                taken_back
+                granted.wake();
+                revoked
             })
         };
         assert_eq!(shared.parker.wait(ticket, None), Some(GRANTED));
         // SAFETY: nobody writes it after the verdict.
         let gift = shared.gift.with(|gift| unsafe { *gift });
         assert_eq!(gift == 7, giver.join().unwrap());
-        assert!(!shared.parker.take_back(ticket, GRANTED), "it was seen");
+        assert!(!shared.parker.revoke(ticket, GRANTED), "it was seen");
     });
 }
 
 #[test]
-fn a_task_sleeps_on_when_what_was_lent_is_taken_back() {
+fn a_task_sleeps_on_when_its_verdict_is_revoked() {
     model(|| {
         let shared = shared();
         let ticket = shared.parker.arm();
         let giver = {
             let shared = shared.clone();
             thread::spawn(move || {
-                let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
-                lent.wake();
-                if shared.parker.take_back(ticket, GRANTED) {
+                let granted = shared
+                    .parker
+                    .grant_revocable(ticket, GRANTED)
+                    .expect("it is open");
+                granted.wake();
+                if shared.parker.revoke(ticket, GRANTED) {
                     end(&shared, ticket, TIMED_OUT);
                     return TIMED_OUT;
                 }
@@ -145,7 +151,7 @@ fn a_task_sleeps_on_when_what_was_lent_is_taken_back() {
 }
 
 #[test]
-fn of_two_who_end_a_wait_one_does() {
+fn one_of_two_wakers_ends_the_wait() {
     model(|| {
         let shared = shared();
         let ticket = shared.parker.arm();
@@ -190,20 +196,23 @@ fn a_wait_is_either_withdrawn_or_resolved() {
 }
 
 #[test]
-fn a_wait_is_withdrawn_for_good_while_what_was_lent_is_taken_back() {
+fn a_wait_is_withdrawn_for_good_while_its_verdict_is_revoked() {
     model(|| {
         let shared = shared();
         let ticket = shared.parker.arm();
-        let lent = shared.parker.lend(ticket, GRANTED).expect("it is open");
+        let granted = shared
+            .parker
+            .grant_revocable(ticket, GRANTED)
+            .expect("it is open");
         let giver = {
             let shared = shared.clone();
-            thread::spawn(move || shared.parker.take_back(ticket, GRANTED))
+            thread::spawn(move || shared.parker.revoke(ticket, GRANTED))
         };
         let verdict = shared.parker.disarm(ticket);
         assert_eq!(verdict.is_none(), giver.join().unwrap());
         let again = shared.parker.resolve(ticket, TIMED_OUT);
         assert!(again.is_none(), "it is over");
-        lent.wake();
+        granted.wake();
     });
 }
 

@@ -49,10 +49,10 @@ fn pass((first, second): &mut (u64, u64), worker: &Worker) {
 }
 
 fn all_pass_a_latch(kind: Kind) {
-    so_many_pass_a_latch(THREADS, kind);
+    threads_pass_a_latch(THREADS, kind);
 }
 
-fn so_many_pass_a_latch(threads: usize, kind: Kind) {
+fn threads_pass_a_latch(threads: usize, kind: Kind) {
     let latched = Latched::new(kind, &SITE, (0, 0));
     let tried = AtomicU64::new(0);
     on_threads(threads, |number, worker| {
@@ -96,7 +96,7 @@ fn all_pass_latches_that_elide() {
     let elided = Kind::ALL
         .into_iter()
         .filter(|kind| !Kind::PLAIN.contains(kind));
-    elided.for_each(|kind| so_many_pass_a_latch(THREADS / 16, kind));
+    elided.for_each(|kind| threads_pass_a_latch(THREADS / 16, kind));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn readers_and_rare_writers_pass_a_sharded_latch() {
 }
 
 #[test]
-fn readers_of_a_version_never_trust_half_a_write() {
+fn version_readers_never_accept_a_torn_write() {
     let latch = VersionLatch::default();
     let (first, second) = (AtomicU64::new(0), AtomicU64::new(0));
     on_all_threads(|number, worker| {
@@ -169,7 +169,7 @@ fn readers_of_a_version_never_trust_half_a_write() {
 /// A ring of threads hands one token around; every hand-over is a sleep and a wake. A wake-up lost
 /// would hang the ring, a verdict given twice would be told to its giver.
 #[test]
-fn a_token_goes_around_a_ring_of_sleepers() {
+fn a_token_goes_around_a_ring_of_sleeping_threads() {
     const ROUNDS: u64 = 20;
     let ring: Vec<Parker> = (0..THREADS).map(|_| Parker::new()).collect();
     let first_tickets: Vec<Ticket> = ring.iter().map(Parker::arm).collect();

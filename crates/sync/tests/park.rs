@@ -47,7 +47,7 @@ fn a_deadline_passes_and_the_wait_stays_open() {
 }
 
 #[test]
-fn a_withdrawn_wait_is_resolved_by_nobody() {
+fn a_withdrawn_wait_cannot_be_resolved() {
     let parker = Parker::new();
     let ticket = parker.arm();
     assert_eq!(parker.disarm(ticket), None);
@@ -120,7 +120,7 @@ fn arming_twice_panics() {
 
 #[test]
 #[should_panic(expected = "withdrawn or is over")]
-fn waiting_for_what_never_comes_panics() {
+fn waiting_on_a_withdrawn_wait_panics() {
     let parker = Parker::new();
     let ticket = parker.arm();
     parker.disarm(ticket);

@@ -1,7 +1,7 @@
 //! Workers, their counters, and the account.
 #![cfg(not(loom))]
 
-use foxton_sync::counter::Counters;
+use foxton_sync::counter::WorkerCounters;
 use foxton_sync::latch::{Kind, Latched};
 use foxton_sync::site::{Account, Component, Pattern, Site};
 use foxton_sync::worker::Workers;
@@ -11,7 +11,7 @@ static SITE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock table")
 static OTHER: Site = Site::new(Component::Lock, Pattern::Fixed, "hand-over");
 
 #[test]
-fn an_id_is_given_to_one_living_worker_at_a_time() {
+fn an_id_belongs_to_one_worker_at_a_time() {
     let workers = Workers::new();
     let mut living: Vec<_> = (0..5).map(|_| workers.worker()).collect();
     let ids: Vec<u32> = living.iter().map(|worker| worker.id()).collect();
@@ -56,10 +56,10 @@ fn random_numbers_below_a_bound_reach_all_of_it_evenly() {
 }
 
 #[test]
-fn counters_sum_over_workers_that_live_and_that_are_gone() {
+fn counters_sum_over_present_and_dropped_workers() {
     const THREADS: usize = 100;
     let workers = Workers::new();
-    let counters = Counters::<3>::new();
+    let counters = WorkerCounters::<3>::new();
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {

@@ -24,7 +24,7 @@ pub use foxton_lock::name::Name;
 pub use foxton_lock::request::{CycleMember as Member, OwnerId, OwnerLabel as Label};
 pub use foxton_log::LogStats;
 pub use foxton_sync::htm::Elisions;
-pub use foxton_sync::site::Summary as Account;
+pub use foxton_sync::site::AccountSummary as Account;
 
 /// One lock that a transaction holds.
 #[derive(Debug, Clone)]

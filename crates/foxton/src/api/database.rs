@@ -16,7 +16,7 @@ use foxton_log::device::file::{FileDevice, LOCK_FILE};
 use foxton_log::device::memory::MemoryDevice;
 use foxton_log::format::superblock::{self, Superblock, SuperblockError};
 use foxton_log::{LogOptions, LogWait};
-use foxton_sync::counter::Counters;
+use foxton_sync::counter::WorkerCounters;
 use foxton_sync::shim::{AtomicBool, Mutex};
 use foxton_sync::worker::Workers;
 
@@ -196,7 +196,7 @@ impl Database {
             hasher: KeyHasher::new(RandomState::new().hash_one(0)),
             workers,
             catalog,
-            counters: Counters::new(),
+            counters: WorkerCounters::new(),
             open: Mutex::new(false),
             failed: AtomicBool::new(false),
             early: EarlyRelease::default(),
@@ -352,8 +352,8 @@ impl Database {
 
     /// What tests have asked for at the [points](crate::testing::failpoint) that this database passes.
     #[cfg(feature = "hooks")]
-    pub fn hooks(&self) -> &foxton_sync::failpoint::Hooks {
-        self.door.engine.workers.hooks()
+    pub fn hooks(&self) -> &foxton_sync::failpoint::Failpoints {
+        self.door.engine.workers.failpoints()
     }
 
     /// The time by which intervals and the waits of tasks end. Waits of threads go by the real time.

@@ -208,7 +208,7 @@ impl Shared {
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(next) if next > now => {
                     let pause = (next - now).max(TICK);
-                    let waited = self.news.wait_timeout(queue, clock.nap(pause));
+                    let waited = self.news.wait_timeout(queue, clock.sleep_time(pause));
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some(_) => {

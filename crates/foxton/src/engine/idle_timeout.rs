@@ -68,7 +68,7 @@ fn look(engine: &Weak<Engine>, timeout: Duration) -> Option<Duration> {
     let now = clock.now();
     let is_long = |since: Instant| now.saturating_duration_since(since) >= timeout;
     let longest = engine.idlers.end(&is_long).unwrap_or(now);
-    Some(clock.nap(pause(longest, timeout, now)))
+    Some(clock.sleep_time(pause(longest, timeout, now)))
 }
 
 /// How long to wait for what rests since `longest`.

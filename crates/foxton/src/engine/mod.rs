@@ -41,7 +41,7 @@ use foxton_log::device::Device;
 use foxton_log::format::superblock::{self, Superblock};
 use foxton_log::{Log, LogError};
 use foxton_sync::admission::AdmissionControl;
-use foxton_sync::counter::Counters;
+use foxton_sync::counter::WorkerCounters;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering};
 use foxton_sync::worker::Workers;
 
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     pub(crate) hasher: KeyHasher,
     pub(crate) workers: Workers,
     pub(crate) catalog: Catalog,
-    pub(crate) counters: Counters<{ Counter::ALL.len() }>,
+    pub(crate) counters: WorkerCounters<{ Counter::ALL.len() }>,
     /// Whether a transaction is open. Looked at only with locking off.
     pub(crate) open: Mutex<bool>,
     /// Whether the log has failed. Written once, so that reading it costs nothing.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::thread;
 
 use foxton_sync::admission::AdmissionControl;
-use foxton_sync::named_enum::Unknown as UnknownChoice;
+use foxton_sync::named_enum::UnknownChoice;
 
 const CHOICES: [&str; 3] = ["all", "adaptive", "numbers from 1"];
 

@@ -29,7 +29,7 @@ pub use foxton_lock::any::ManagerKind as LockManagerKind;
 pub use foxton_lock::deadlock::VictimPolicy;
 pub use foxton_log::BufferKind as LogBufferKind;
 pub use foxton_sync::latch::Kind as LatchKind;
-pub use foxton_sync::named_enum::Unknown as UnknownChoice;
+pub use foxton_sync::named_enum::UnknownChoice;
 
 /// How an open database behaves. Start from [`Options::default`] and change fields.
 ///
@@ -296,7 +296,7 @@ pub enum Durability {
     None,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Durability, "durability":
     Sync = "sync",
     Buffered = "buffered",

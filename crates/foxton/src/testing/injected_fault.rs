@@ -68,7 +68,7 @@ pub enum Fault {
     LentTwice,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Fault, "planted fault":
     GapsUnlocked = "gaps-unlocked",
     BoundUnlocked = "bound-unlocked",

@@ -157,7 +157,7 @@ impl State {
                 let parts = changes.parts as usize * engine.options.redo_part_bytes;
                 let bytes = (parts + changes.redo.len()) as u64;
                 engine.checkpoints.note(permit, end, bytes);
-                worker.hooks().pass(&failpoint::LOGGED);
+                worker.failpoints().pass(&failpoint::LOGGED);
                 Ok(CommitWait::as_promised(self.durability, end))
             }
             Err(error) => {
@@ -220,7 +220,7 @@ impl State {
         }
         self.finish();
         self.phase = Phase::Released;
-        self.worker.hooks().pass(&failpoint::RELEASED);
+        self.worker.failpoints().pass(&failpoint::RELEASED);
     }
 
     /// Notes where this commit ends, and what it waits for, wherever somebody could see what it did; says whether it
@@ -259,7 +259,7 @@ impl State {
     /// the next restart can tell. The changes stay in memory until then, and nobody can commit
     /// anything on top of them: the failure is noted before the locks go.
     fn acknowledge(&mut self, reached: Result<(), LogError>) -> Result<()> {
-        self.worker.hooks().pass(&failpoint::DURABLE);
+        self.worker.failpoints().pass(&failpoint::DURABLE);
         reached.map_err(|error| {
             let error = self.engine.log_failed(error);
             self.finish();

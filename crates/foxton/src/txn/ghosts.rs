@@ -107,7 +107,7 @@ impl State {
 /// Takes the record of `key` out of its table, if it is a ghost. The caller has the key and its gap
 /// exclusively.
 fn remove(engine: &Engine, worker: &Worker, table: &OpenTable, key: &[u8]) {
-    worker.hooks().pass(&failpoint::PURGE);
+    worker.failpoints().pass(&failpoint::PURGE);
     let guard = worker.pin();
     if let Some(record) = table.rows.get(&guard, key)
         && record.is_ghost()

@@ -237,7 +237,7 @@ impl Idler for Rest<State> {
             Ok(state) => state,
             Err(not) => return not.yet(),
         };
-        state.worker.hooks().pass(&failpoint::IDLE);
+        state.worker.failpoints().pass(&failpoint::IDLE);
         state.roll_back();
         state.leave();
         state.phase = Phase::Idle;

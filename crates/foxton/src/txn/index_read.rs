@@ -103,7 +103,7 @@ impl<'g, F> IndexLookup<'g, '_, F> {
             return Ok(AttemptResult::Done(false));
         };
         let (_, key) = self.kind.read(record.key(), value);
-        self.guard.hooks().pass(&failpoint::ENTRY_READ);
+        self.guard.failpoints().pass(&failpoint::ENTRY_READ);
         let id = self.table.record.id;
         done!(locks.lock_table_name(Name::table(id), self.row_mode.parent_mode()));
         let name = Name::key(id, key, &self.engine.hasher);

@@ -6,7 +6,7 @@ use foxton_lock::mode::{GapPart, KeyPart, Mode};
 use foxton_lock::name::Name;
 use foxton_store::memory::{InsertRefused, NewRecord, Next};
 use foxton_sync::epoch::Guard;
-use foxton_sync::huge_pages::{self, Filling};
+use foxton_sync::huge_pages::{self, RegionTracker};
 use foxton_sync::worker::Worker;
 
 use super::attempt::{AttemptResult, done};
@@ -27,7 +27,7 @@ pub(super) struct Inserter<'a> {
     pub(super) worker: &'a Worker,
     /// A gap that is locked for the insert at hand alone.
     pub(super) fresh_gap: &'a mut Option<Name>,
-    pub(super) filling: &'a mut Filling,
+    pub(super) filling: &'a mut RegionTracker,
 }
 
 impl Inserter<'_> {
@@ -65,13 +65,13 @@ impl Inserter<'_> {
         }
         let record = NewRecord::new(key, value)?;
         let (address, bytes) = record.extent();
-        self.worker.hooks().pass(&failpoint::INSERTING);
+        self.worker.failpoints().pass(&failpoint::INSERTING);
         match table.rows.insert(guard, record, Next::from(next)) {
             Ok(_) => {
-                if let Some(page) = self.filling.note(address, bytes) {
+                if let Some(page) = self.filling.record(address, bytes) {
                     self.worker.account().passed(&background::TASK_QUEUE);
                     engine.keeper.submit(Box::new(move || {
-                        huge_pages::gather(page);
+                        huge_pages::promote(page);
                     }));
                 }
                 Ok(AttemptResult::Done(true))

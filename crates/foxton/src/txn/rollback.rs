@@ -23,7 +23,7 @@ impl State {
                 .insert(&self.worker, record::ABANDONED, &[&first]);
         }
         if !self.changes.is_empty() {
-            self.worker.hooks().pass(&failpoint::ROLLBACK);
+            self.worker.failpoints().pass(&failpoint::ROLLBACK);
             if self.engine.options.planted().is(Fault::UnlockBeforeUndo) {
                 self.release_all();
             }

@@ -226,7 +226,7 @@ impl ScanState {
                 }
                 until_rest -= 1;
                 let place = cursor.advance();
-                guard.hooks().pass(&failpoint::SCAN_FOUND);
+                guard.failpoints().pass(&failpoint::SCAN_FOUND);
                 let found = place.record.map(|record| (record, name(record.key())));
                 let inside = found.and_then(|(record, name)| {
                     let beyond = self.beyond(record.key(), &name, &last_inside);
@@ -240,7 +240,7 @@ impl ScanState {
                         let next = found.map_or(end, |(_, name)| name);
                         done!(locks.lock_in_scan(next, GAP));
                     }
-                    guard.hooks().pass(&failpoint::SCAN_LOCKED);
+                    guard.failpoints().pass(&failpoint::SCAN_LOCKED);
                     if !locks.looks_once() && !rows.unchanged(&place.token) {
                         continue 'seek;
                     }
@@ -271,7 +271,7 @@ impl ScanState {
                 } else {
                     let mode = if gap_unread { key_mode } else { range_mode };
                     done!(visit.lock(locks, record, key_name, mode));
-                    guard.hooks().pass(&failpoint::SCAN_LOCKED);
+                    guard.failpoints().pass(&failpoint::SCAN_LOCKED);
                     let is_same = locks.looks_once() || rows.unchanged(&place.token);
                     if !is_same || !visit.is_locked(record) {
                         continue 'seek;

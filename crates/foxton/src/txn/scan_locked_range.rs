@@ -68,9 +68,9 @@ impl ScanState {
         };
         let parent_mode = self.lock.lock.range_mode().parent_mode();
         done!(locks.lock(Name::table(table.record.id), parent_mode));
-        guard.hooks().pass(&failpoint::SCAN_FOUND);
+        guard.failpoints().pass(&failpoint::SCAN_FOUND);
         let covered = locks.cover(name(&self.low), last);
-        guard.hooks().pass(&failpoint::SCAN_LOCKED);
+        guard.failpoints().pass(&failpoint::SCAN_LOCKED);
         self.covered = Some(covered);
         Ok(AttemptResult::Done(covered))
     }
@@ -129,11 +129,11 @@ impl ScanState {
         loop {
             let included = self.high_end == End::Excluded;
             let place = table.rows.successor(guard, &self.high, included);
-            guard.hooks().pass(&failpoint::SCAN_FOUND);
+            guard.failpoints().pass(&failpoint::SCAN_FOUND);
             let next = place.record.map(|record| name(record.key()));
             let next = next.unwrap_or(Name::end(table.record.id));
             done!(locks.lock_in_scan(next, GAP));
-            guard.hooks().pass(&failpoint::SCAN_LOCKED);
+            guard.failpoints().pass(&failpoint::SCAN_LOCKED);
             if table.rows.unchanged(&place.token) {
                 return Ok(AttemptResult::Done(()));
             }

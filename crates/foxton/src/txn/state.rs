@@ -23,7 +23,7 @@ use foxton_lock::owner::{Owner, Scan};
 use foxton_lock::request::{Refusal, Reply, WaitMode};
 use foxton_log::Lsn;
 use foxton_sync::admission::SlotClaim;
-use foxton_sync::huge_pages::Filling;
+use foxton_sync::huge_pages::RegionTracker;
 use foxton_sync::worker::Worker;
 
 use super::attempt::AttemptResult;
@@ -100,7 +100,7 @@ pub(crate) struct State {
     /// Its seat among those at work.
     pub(crate) claim: SlotClaim,
     /// The stretch of memory that new records come from.
-    pub(crate) filling: Filling,
+    pub(crate) filling: RegionTracker,
     /// Whose its locks are when the transaction ends.
     pub(crate) tenure: Tenure<State>,
     /// Where it rests between operations, if it is to be found there.
@@ -191,7 +191,7 @@ impl State {
             read_by: Vec::new(),
             timer: Timer::default(),
             claim: SlotClaim::default(),
-            filling: Filling::default(),
+            filling: RegionTracker::default(),
             tenure,
         }
     }

@@ -69,7 +69,7 @@ impl State {
 
     /// Yields until the request that waits has been answered.
     pub(super) async fn yield_once(&mut self, wait: LockWait) -> Result<()> {
-        self.worker.hooks().pass(&failpoint::WAIT_BEGIN);
+        self.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         let _noted = self.note_wait();
         self.set_timer(wait);
         poll_fn(|context| self.poll_wait(context)).await
@@ -77,7 +77,7 @@ impl State {
 
     #[cold]
     pub(super) fn sleep(&mut self, wait: LockWait) -> Result<()> {
-        self.worker.hooks().pass(&failpoint::WAIT_BEGIN);
+        self.worker.failpoints().pass(&failpoint::WAIT_BEGIN);
         // A wait too long for the clock never ends by time.
         let deadline = Instant::now().checked_add(self.patience(wait));
         let outcome = {
@@ -130,7 +130,7 @@ impl State {
     }
 
     fn waited(&mut self, outcome: Outcome) -> Result<()> {
-        self.worker.hooks().pass(&failpoint::WAIT_END);
+        self.worker.failpoints().pass(&failpoint::WAIT_END);
         match outcome {
             Outcome::Granted | Outcome::Held => Ok(()),
             Outcome::Refused(refusal) => {

@@ -57,7 +57,7 @@ pub enum Isolation {
     ReadUncommitted,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Isolation, "isolation level":
     Serializable = "serializable",
     RepeatableRead = "repeatable-read",

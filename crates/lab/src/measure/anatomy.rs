@@ -1,6 +1,6 @@
 //! What one transaction passes that others might have to wait for: averages over many.
 
-use foxton_sync::site::{Component, Pattern, Site, Summary};
+use foxton_sync::site::{AccountSummary, Component, Pattern, Site};
 use serde_json::{Map, Value, json};
 
 /// Average passages of one transaction.
@@ -12,7 +12,7 @@ pub struct Anatomy {
 
 impl Anatomy {
     /// The averages of `executions` transactions that passed all this.
-    pub fn new(passed: &Summary, executions: u64) -> Anatomy {
+    pub fn new(passed: &AccountSummary, executions: u64) -> Anatomy {
         let each = |count: u64| count as f64 / executions.max(1) as f64;
         let of = |component| Pattern::ALL.map(|pattern| each(passed.count(component, pattern)));
         let sites = passed.sites().iter();

@@ -61,7 +61,7 @@ pub enum ManagerKind {
     BucketElidable,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     ManagerKind, "lock manager":
     Reference = "reference",
     Global = "global",

@@ -78,7 +78,7 @@ impl VictimPolicy {
     }
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     VictimPolicy, "victim policy":
     LeastWork = "least-work",
     Youngest = "youngest",

@@ -75,7 +75,7 @@ pub enum Inheritance {
     Always,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Inheritance, "inheritance":
     Off = "off",
     Hot = "hot",
@@ -318,9 +318,9 @@ impl<M: LockManager> Inherit<M> {
             cell.want(worker);
             self.revoke(worker, name, target);
         }
-        let before = worker.meetings();
+        let before = worker.contentions();
         let reply = self.inner.request(worker, owner, name, mode, patience);
-        cell.asked(worker.meetings() != before);
+        cell.asked(worker.contentions() != before);
         if matches!(reply, Reply::Waiting) {
             if !in_the_way {
                 cell.want(worker);

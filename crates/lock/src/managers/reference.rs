@@ -136,7 +136,7 @@ impl Reference {
         worker.account().passed(&MAP);
         let free = try_lock(&self.map);
         let mut map = free.unwrap_or_else(|| {
-            worker.met_somebody();
+            worker.record_contention();
             lock(&self.map)
         });
         body(&mut map)

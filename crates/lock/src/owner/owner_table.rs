@@ -27,7 +27,7 @@ use crate::{
 };
 use foxton_sync::{
     cache_line::CachePadded,
-    clock::{Coarse, coarse_now},
+    clock::{CoarseInstant, coarse_now},
     park::{Parker, Ticket, Verdict, Wake},
     shim::{Arc, AtomicU64, Mutex, Ordering, lock},
 };
@@ -351,7 +351,7 @@ type RecordChunk = Box<[Arc<CachePadded<OwnerRecord>>]>;
 /// All records of one manager.
 #[derive(Debug)]
 pub(crate) struct OwnerTable {
-    start: Coarse,
+    start: CoarseInstant,
     chunks: [OnceLock<RecordChunk>; CHUNKS],
     places: Mutex<IndexAllocator>,
     /// The list of those who remember nothing.

@@ -126,7 +126,7 @@ impl InsertStrategy for Consolidated {
         if let Some(placed) = self.allocator.try_with(worker, alone) {
             return placed;
         }
-        worker.met_somebody();
+        worker.record_contention();
         worker.account().passed(&GROUP);
         let Some(mut seat) = self.groups.join(0, record.framed) else {
             return self.allocator.with(worker, alone);

@@ -32,7 +32,7 @@
 use foxton_sync::backoff::Backoff;
 use foxton_sync::cache_line::CachePadded;
 use foxton_sync::consolidation::{Groups, Seat};
-use foxton_sync::counter::Counters;
+use foxton_sync::counter::WorkerCounters;
 use foxton_sync::ring::{Denied, Front, Gap, Place, Ring, SharedFront};
 use foxton_sync::shim::{Arc, AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -65,7 +65,7 @@ pub(super) struct Hybrid {
     group_allocating: CachePadded<AtomicBool>,
     turn_taking: TurnTaking,
     refusal: Mutex<Option<LogError>>,
-    records: Counters<1>,
+    records: WorkerCounters<1>,
 }
 
 impl Hybrid {
@@ -76,7 +76,7 @@ impl Hybrid {
             group_allocating: CachePadded::new(AtomicBool::new(false)),
             turn_taking: TurnTaking::default(),
             refusal: Mutex::new(None),
-            records: Counters::new(),
+            records: WorkerCounters::new(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Hybrid {
     }
 
     fn allocate_in_group(&self, worker: &Worker, length: u64) -> Result<Place<'_>, Denied> {
-        worker.met_somebody();
+        worker.record_contention();
         worker.account().passed(&GROUP);
         let from = worker.id() as usize;
         let Some(seat) = self.groups.join(from, length) else {

@@ -99,7 +99,7 @@ pub enum BufferKind {
     HybridInOrder,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     BufferKind, "log buffer":
     Baseline = "baseline",
     Consolidated = "consolidated",

@@ -120,7 +120,9 @@ impl FlushRequests {
                     .wait(state)
                     .unwrap_or_else(|broken| broken.into_inner()),
                 Some(due) => {
-                    let waited = self.requested.wait_timeout(state, clock.nap(due - now));
+                    let waited = self
+                        .requested
+                        .wait_timeout(state, clock.sleep_time(due - now));
                     waited.unwrap_or_else(|broken| broken.into_inner()).0
                 }
             };

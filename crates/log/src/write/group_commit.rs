@@ -33,7 +33,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc as StdArc;
 
-use foxton_sync::failpoint::Point;
+use foxton_sync::failpoint::Failpoint;
 use foxton_sync::ring::Taker;
 use foxton_sync::shim::{AtomicBool, Mutex, Ordering::Relaxed, lock};
 use foxton_sync::site::{Component, Pattern, Site};
@@ -392,7 +392,7 @@ impl LogCore {
                 },
             )
         })?;
-        worker.hooks().pass(&failpoint::SYNCED);
+        worker.failpoints().pass(&failpoint::SYNCED);
         self.waiters.advance(Milestone::Durable, end);
         drop(syncs);
         // Those who wait for more have asked the flusher.
@@ -427,7 +427,7 @@ impl LogCore {
             let mut kept = lock(&self.failure);
             let failure = kept.get_or_insert_with(|| StdArc::new(failure));
             let error = LogError::Failed(failure.clone());
-            worker.hooks().pass(&failpoint::FAILED);
+            worker.failpoints().pass(&failpoint::FAILED);
             // Before anybody can be told (I5).
             self.buffer.refuse(worker, error.clone());
             error
@@ -446,8 +446,8 @@ impl LogCore {
 
     /// Passes a point where a test may have the log fail.
     #[inline]
-    fn pass_failpoint(&self, worker: &Worker, point: &Point) -> Result<(), LogError> {
-        let passed = worker.hooks().fail(point);
+    fn pass_failpoint(&self, worker: &Worker, point: &Failpoint) -> Result<(), LogError> {
+        let passed = worker.failpoints().try_pass(point);
         passed.map_err(|error| self.fail(worker, Failure::of("pass", point.name())(error)))
     }
 

@@ -20,7 +20,7 @@ use super::play::{Session, Stage, rows};
 use super::script::{Case, Step};
 use foxton::{Database, Durability, Isolation, Options};
 use foxton_log::device::{disk::Damage, fault::FaultDevice};
-use foxton_sync::failpoint::{Point, Stop};
+use foxton_sync::failpoint::{Failpoint, FailpointStop};
 use std::{sync::Arc, thread, time::Duration};
 
 /// How transactions were answered in a play.
@@ -86,10 +86,10 @@ struct Play<'a> {
     device: &'a FaultDevice,
     options: Options,
     /// Where the device stops.
-    point: &'static Point,
+    point: &'static Failpoint,
     /// What a cut does.
     damage: Damage,
-    stop: Stop,
+    stop: FailpointStop,
     sessions: Vec<Session<'a>>,
     /// Whose commits have begun, in that order: that of the log.
     commits: Vec<usize>,
@@ -162,7 +162,7 @@ impl Play<'_> {
 
     /// Nobody is kept waiting by the device any more.
     fn finish(&mut self) -> Result<(), String> {
-        self.stage.db.hooks().leave(self.point);
+        self.stage.db.hooks().clear(self.point);
         self.stop.release();
         self.synced = true;
         while self.sessions.iter().any(Session::is_committing) {

@@ -63,7 +63,7 @@ use super::value::{self, Block, Origin, ValueBlock, block_of, is_outside, outsid
 use crate::TooLong;
 use foxton_sync::cache_line;
 use foxton_sync::epoch::{Guard, Hazard, Stamp};
-use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering, untold::UnsafeCell};
+use foxton_sync::shim::{AtomicBool, AtomicPtr, AtomicU64, Ordering, unmodelled::UnsafeCell};
 use foxton_sync::site::{Component, Pattern, Site};
 use std::alloc::{Layout, dealloc};
 use std::fmt;

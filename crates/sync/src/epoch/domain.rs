@@ -22,7 +22,7 @@ use super::retired::{self, Pile};
 use super::slot::Slots;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
-use crate::shim::{Arc, AtomicU64, Ordering, fence, untold};
+use crate::shim::{Arc, AtomicU64, Ordering, fence, unmodelled};
 use std::fmt;
 
 /// Ticks of all participants, in the lots that they bring them in, after which the epoch is tried. A try looks at every participant, some
@@ -30,7 +30,7 @@ use std::fmt;
 const LOTS: u64 = if cfg!(loom) { 1 } else { 2 };
 
 /// How many domains there have been.
-static DOMAINS: untold::AtomicU32 = untold::AtomicU32::new(0);
+static DOMAINS: unmodelled::AtomicU32 = unmodelled::AtomicU32::new(0);
 
 /// What all clones of a domain are.
 pub(super) struct Shared {
@@ -175,8 +175,8 @@ impl Domain {
     pub fn new() -> Self {
         // Relaxed: all that counts is that no number comes twice.
         let count = DOMAINS.fetch_update(
-            untold::Ordering::Relaxed,
-            untold::Ordering::Relaxed,
+            unmodelled::Ordering::Relaxed,
+            unmodelled::Ordering::Relaxed,
             |count| count.checked_add(1),
         );
         Self(Arc::new(Shared {

@@ -18,7 +18,7 @@ use super::bag::{Bag, Deferred};
 use super::domain::{Domain, Stamp};
 use super::hazard::{Hazard, Hazards};
 use super::slot::Slot;
-use crate::failpoint::Hooks;
+use crate::failpoint::Failpoints;
 use crate::shim::{Arc, Ordering, fence};
 use crate::site::{Account, Component, Pattern, Site};
 use std::cell::{Cell, RefCell};
@@ -37,20 +37,20 @@ static LOOK_THROUGH: Site = Site::new(Component::Metadata, Pattern::Unbounded, "
 impl Domain {
     /// A new participant, with an account of its own.
     pub fn participant(&self) -> Participant {
-        self.participant_counting_in(Arc::new(Account::default()), Hooks::default())
+        self.participant_counting_in(Arc::new(Account::default()), Failpoints::default())
     }
 
-    /// A new participant that counts its passages in `account`, and where `hooks` may step in.
+    /// A new participant that counts its passages in `account`, and where `failpoints` may step in.
     pub(crate) fn participant_counting_in(
         &self,
         account: Arc<Account>,
-        hooks: Hooks,
+        failpoints: Failpoints,
     ) -> Participant {
         Participant {
             slot: self.0.slots.take(),
             domain: self.clone(),
             account,
-            hooks,
+            failpoints,
             depth: Cell::new(0),
             open: RefCell::new(Bag::default()),
             hazards: Hazards::default(),
@@ -74,7 +74,7 @@ impl Domain {
 pub struct Participant {
     domain: Domain,
     account: Arc<Account>,
-    hooks: Hooks,
+    failpoints: Failpoints,
     slot: NonNull<Slot>,
     depth: Cell<u32>,
     open: RefCell<Bag>,
@@ -110,8 +110,8 @@ impl Participant {
 
     /// What tests have asked for.
     #[inline]
-    pub fn hooks(&self) -> &Hooks {
-        &self.hooks
+    pub fn failpoints(&self) -> &Failpoints {
+        &self.failpoints
     }
 
     /// Pins the participant: until the guard is dropped, nothing retired from now on is freed, and
@@ -394,8 +394,8 @@ impl Guard<'_> {
 
     /// What tests have asked for.
     #[inline]
-    pub fn hooks(&self) -> &Hooks {
-        self.participant.hooks()
+    pub fn failpoints(&self) -> &Failpoints {
+        self.participant.failpoints()
     }
 
     /// Where passages under this guard are counted.

@@ -41,7 +41,7 @@ pub enum Cause {
     Other,
 }
 
-crate::named! {
+crate::named_enum! {
     Cause, "cause of aborts":
     Conflict = "conflict",
     Capacity = "capacity",

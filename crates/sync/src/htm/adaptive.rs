@@ -58,7 +58,7 @@
 //!   ended once, whoever sleeps.
 
 use crate::cache_line::CachePadded;
-use crate::shim::untold::{AtomicU32, AtomicU64, Ordering};
+use crate::shim::unmodelled::{AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
 
 /// Numbers of sites. Those that have the same are tried together.

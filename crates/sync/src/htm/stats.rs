@@ -15,7 +15,7 @@
 //! nanoseconds each, of which about one falls into what is timed: short sections seem longer than they are.
 
 use super::{Cause, adaptive::SITES};
-use crate::shim::untold::AtomicI32;
+use crate::shim::unmodelled::AtomicI32;
 use crate::shim::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 

@@ -82,7 +82,7 @@ pub enum Case {
     Tpcc,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Case, "workload":
     Txbench = "txbench",
     Tatp = "tatp",

@@ -48,7 +48,7 @@ pub enum Storm {
     EveryRow,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Storm, "storm":
     Convert = "convert",
     Update = "update",

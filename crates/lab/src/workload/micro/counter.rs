@@ -23,7 +23,7 @@ pub enum Layout {
     Global,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Layout, "layout of counters":
     One = "one",
     Adjacent = "adjacent",

@@ -14,7 +14,7 @@ pub enum Choice {
     Pareto,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Choice, "distribution":
     Uniform = "uniform",
     Pareto = "pareto",

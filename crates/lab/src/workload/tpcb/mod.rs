@@ -91,7 +91,7 @@ pub enum Choice {
     Pgbench,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Choice, "choice of accounts":
     Remote = "remote",
     Local = "local",

@@ -53,7 +53,7 @@ pub enum Mix {
     StockLevel,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Mix, "mix":
     Full = "full",
     NewOrderPayment = "no-payment",

@@ -30,7 +30,7 @@ pub enum Mix {
     F,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Mix, "mix":
     A = "a",
     B = "b",

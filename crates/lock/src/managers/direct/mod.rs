@@ -230,7 +230,7 @@ pub enum Fences {
     Symmetric,
 }
 
-foxton_sync::named! {
+foxton_sync::named_enum! {
     Fences, "pair of fences":
     Found = "found",
     Symmetric = "symmetric",

@@ -59,7 +59,7 @@ impl<B: Buckets> LatchedQueues<B> {
         let passing = BargingAttempt { now, at_most };
         let slot = head.grant_instead(place, asked.mode, passing, |asleep| {
             let parker = &self.registry.record(asleep.place).parker;
-            parker.take_back(asleep.ticket, GRANTED)
+            parker.revoke(asleep.ticket, GRANTED)
         });
         #[cfg(feature = "planted")]
         if slot.is_none() && self.lends_twice {

@@ -445,7 +445,7 @@ impl<B: Buckets> LatchedQueues<B> {
             worker.account().passed(&WAIT);
             let parker = &self.registry.record(place).parker;
             let wake = match self.lends() {
-                true => parker.lend(ticket, GRANTED),
+                true => parker.grant_revocable(ticket, GRANTED),
                 false => parker.resolve(ticket, GRANTED),
             };
             debug_assert!(wake.is_some(), "I1: the wait had ended before");

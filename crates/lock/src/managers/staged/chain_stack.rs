@@ -127,7 +127,7 @@ impl StackChains {
                     return Ok(number);
                 }
                 Err(now) => {
-                    worker.met_somebody();
+                    worker.record_contention();
                     seen = now;
                 }
             }

@@ -236,7 +236,7 @@ impl Chains for TailChains {
             at = mended(|| earlier.next(Ordering::Acquire)); // O1
         }
         if meets_somebody {
-            worker.met_somebody();
+            worker.record_contention();
         }
         if is_obstructed {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.

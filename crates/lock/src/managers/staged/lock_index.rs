@@ -188,16 +188,18 @@ impl LockIndex {
     /// If the manager's other workers reclaim in another domain (I3).
     #[inline]
     pub(crate) fn pin<'w>(&self, worker: &'w Worker) -> Guard<'w> {
-        let guard = worker.walker().pin();
+        let guard = worker.short_participant().pin();
         self.assert_domain(worker);
         guard
     }
 
     #[inline]
     fn assert_domain(&self, worker: &Worker) {
-        let domain = self.domain.get_or_init(|| worker.workers().walks().clone());
+        let domain = self
+            .domain
+            .get_or_init(|| worker.workers().short_domain().clone());
         assert!(
-            domain == worker.workers().walks(),
+            domain == worker.workers().short_domain(),
             "the workers of one manager are of one family"
         );
     }
@@ -371,8 +373,8 @@ impl LockIndex {
         self.fill_from_cellars(worker);
         if self.ready() < LOW_WATER && self.is_worth_advancing() {
             // Twice: what is unlinked in one epoch is free two epochs later.
-            worker.walker().advance();
-            worker.walker().advance();
+            worker.short_participant().advance();
+            worker.short_participant().advance();
             self.fill_from_cellars(worker);
             let failed = self.ready() < LOW_WATER;
             self.patience
@@ -408,7 +410,7 @@ impl LockIndex {
             ReuseRule::Epoch => u64::MAX,
             ReuseRule::Oldest => self.oldest_running(),
         };
-        let walker = worker.walker();
+        let walker = worker.short_participant();
         // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
         let died_first = Stamp::from_epoch(self.died_first.load(Ordering::Relaxed));
         if !walker.has_passed(died_first) {
@@ -444,7 +446,9 @@ impl LockIndex {
             // Relaxed: they came with the segment (O2).
             let epoch = segment.epoch.load(Ordering::Relaxed);
             let moment = segment.moment.load(Ordering::Relaxed);
-            let has_passed = worker.walker().has_passed(Stamp::from_epoch(epoch));
+            let has_passed = worker
+                .short_participant()
+                .has_passed(Stamp::from_epoch(epoch));
             if self.ready() >= HIGH_WATER || !has_passed || moment >= oldest {
                 return epoch; // I2
             }
@@ -485,7 +489,7 @@ impl LockIndex {
         worker.account().passed(&SEGMENTS);
         let segment = self.slab.segment(number);
         // All requests were unlinked before their flags were cleared, and all flags are (I2).
-        let stamp = worker.walker().stamp();
+        let stamp = worker.short_participant().stamp();
         segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
         if self.asks_who_runs() {
             let moment = self.moment.fetch_add(1, Ordering::Relaxed);

@@ -67,7 +67,7 @@ pub(crate) fn insert<'g, const N: usize>(
             Attempt::Again(back) => record = back,
             Attempt::Full(back) => {
                 record = back;
-                tree.hooks().pass(&failpoint::SPLIT);
+                tree.failpoints().pass(&failpoint::SPLIT);
                 split::make_room(tree, &Probe::new(record.key()));
                 continue;
             }
@@ -105,7 +105,7 @@ fn attempt<'g, const N: usize>(
     if leaf.is_full() {
         return Attempt::Full(record);
     }
-    tree.hooks().pass(&failpoint::INSERT);
+    tree.failpoints().pass(&failpoint::INSERT);
     let Some(mut hold) = tree.hold(leaf, step.version) else {
         return Attempt::Again(record);
     };

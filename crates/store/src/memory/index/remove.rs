@@ -43,7 +43,7 @@ pub(crate) fn remove<const N: usize>(
     loop {
         match attempt(tree, record, next) {
             Some(Ok(Left::Empty)) => {
-                tree.hooks().pass(&failpoint::SHRINK);
+                tree.failpoints().pass(&failpoint::SHRINK);
                 shrink::shrink(tree, record.key());
                 return Ok(());
             }
@@ -74,7 +74,7 @@ fn attempt<const N: usize>(
         let sure = leaf.latch().unchanged_since(step.version);
         return sure.then_some(Err(RemoveRefused::NotLinked));
     }
-    tree.hooks().pass(&failpoint::REMOVE);
+    tree.failpoints().pass(&failpoint::REMOVE);
     let mut hold = tree.hold(leaf, step.version)?;
     if !record.is_ghost() {
         return Some(Err(RemoveRefused::NotGhost));

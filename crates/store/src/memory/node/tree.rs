@@ -9,7 +9,7 @@ use super::{Node, follow, publish, untagged};
 use crate::memory::record::{self, NewRecord, Pointer};
 use crate::memory::search_key;
 use foxton_sync::epoch::{Domain, Guard};
-use foxton_sync::failpoint::Hooks;
+use foxton_sync::failpoint::Failpoints;
 use foxton_sync::latch::Version;
 use foxton_sync::shim::AtomicPtr;
 use foxton_sync::site::{Component, Pattern, Site};
@@ -100,8 +100,8 @@ impl<'g, const N: usize> Pinned<'g, N> {
 
     /// What tests have asked for.
     #[inline]
-    pub(in crate::memory) fn hooks(self) -> &'g Hooks {
-        self.guard.hooks()
+    pub(in crate::memory) fn failpoints(self) -> &'g Failpoints {
+        self.guard.failpoints()
     }
 
     /// Latches `node` if it still is at version `seen`. Never waits.
