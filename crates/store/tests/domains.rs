@@ -63,5 +63,5 @@ fn a_guard_of_another_domain_that_replaces() {
     let (here, there) = (domain.participant(), other.participant());
     let guard = here.pin();
     let record = table.get(&guard, b"key").expect("inserted");
-    let _ = record.put(b"other", &there.pin(), there.seen());
+    let _ = record.put(b"other", &there.pin(), there.recent_stamp());
 }

@@ -26,7 +26,9 @@ fn is_inside(record: &Record, guard: &Guard<'_>) -> bool {
 /// Puts `bytes` there as somebody who wants nothing back.
 fn put(record: &Record, guard: &Guard<'_>, bytes: &[u8]) {
     let participant = guard.participant();
-    let old = record.put(bytes, guard, participant.seen()).expect("short");
+    let old = record
+        .put(bytes, guard, participant.recent_stamp())
+        .expect("short");
     old.expect("a value").retire(participant);
     assert_eq!(record.value(&mut guard.hazard()), Some(bytes));
 }
@@ -111,7 +113,7 @@ fn undo(before: usize, changes: u8) {
         put(table.get(&guard, b"key").expect("inserted"), &guard, &last);
     }
     pass(&participant);
-    let kept_since = participant.seen();
+    let kept_since = participant.recent_stamp();
     let mut undo = Vec::new();
     for turn in 0..changes {
         let guard = participant.pin();
@@ -158,7 +160,7 @@ fn what_was_overwritten_is_not_put_back() {
     let guard = participant.pin();
     let record = table.get(&guard, b"key").expect("inserted");
     let old = record
-        .put(b"second", &guard, participant.seen())
+        .put(b"second", &guard, participant.recent_stamp())
         .expect("short");
     assert!(old.as_ref().is_some_and(|old| record.may_take(old)));
     drop(guard);

@@ -147,7 +147,7 @@ fn replace_often(table: &Small, participant: &Participant) {
         let guard = participant.pin();
         let record = table.get(&guard, b"key").expect("inserted");
         let old = record
-            .put(value, &guard, participant.seen())
+            .put(value, &guard, participant.recent_stamp())
             .expect("short");
         // Not retired: passing hazards would put orders where there are none.
         drop(old);

@@ -135,7 +135,11 @@ fn drops(rounds: u64) {
             let record = table
                 .get(&guard, &number.to_be_bytes())
                 .expect("just inserted");
-            let old = record.put(&[1; VALUE_BYTES], &guard, worker.participant().seen());
+            let old = record.put(
+                &[1; VALUE_BYTES],
+                &guard,
+                worker.participant().recent_stamp(),
+            );
             old.expect("short")
                 .expect("a value")
                 .retire(guard.participant());
@@ -170,7 +174,11 @@ fn take_retiring(table: &Table, worker: &Worker) -> bool {
 fn update(table: &Table, worker: &Worker, byte: u8) {
     let guard = worker.pin();
     let record = table.get(&guard, &0u64.to_be_bytes()).expect("inserted");
-    let old = record.put(&[byte; VALUE_BYTES], &guard, worker.participant().seen());
+    let old = record.put(
+        &[byte; VALUE_BYTES],
+        &guard,
+        worker.participant().recent_stamp(),
+    );
     old.expect("short")
         .expect("a value")
         .retire(guard.participant());

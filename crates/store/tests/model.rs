@@ -201,7 +201,7 @@ impl<const N: usize> Pair<N> {
             return;
         };
         let new = vec![random.below(256) as u8; random.below(40) as usize];
-        let kept_since = guard.participant().seen();
+        let kept_since = guard.participant().recent_stamp();
         let old = record.put(&new, guard, kept_since);
         let old = old.expect("within the limits");
         assert_eq!(record.value(&mut guard.hazard()), Some(&new[..]));

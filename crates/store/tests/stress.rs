@@ -172,7 +172,7 @@ fn same_keys(threads: u64, time: Duration) {
                         return;
                     };
                     let value = pattern(number, worker.random());
-                    let kept_since = worker.participant().seen();
+                    let kept_since = worker.participant().recent_stamp();
                     let old = record.put(&value, &guard, kept_since).expect("short");
                     check(&guard, record);
                     let undone = worker.random_below(2) == 0;

@@ -30,7 +30,7 @@ unsafe fn free(address: *mut ()) {
 fn replace(place: &AtomicPtr<Canary>, writer: &Participant, bytes: usize) {
     let old = place.swap(Canary::hatch(), Ordering::AcqRel);
     // SAFETY: this exchange alone took it out, and here everybody looks by hazards.
-    unsafe { writer.retire_behind_hazards(old.cast(), bytes, free) };
+    unsafe { writer.retire_hazard_protected(old.cast(), bytes, free) };
 }
 
 fn is_alive(found: *mut Canary) -> bool {
@@ -71,7 +71,7 @@ fn a_hazard_keeps_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn who_is_pinned_keeps_nothing_that_is_behind_hazards() {
+fn a_pin_keeps_nothing_that_is_hazard_protected() {
     let domain = Domain::new();
     let (sleeper, writer) = (domain.participant(), domain.participant());
     let place = AtomicPtr::new(Canary::hatch());
@@ -109,7 +109,7 @@ fn what_a_dropped_participant_leaves_is_freed_unless_it_is_named() {
 
 /// What a forgotten hazard kept is on the pile when the last participant goes, and nobody looks through it any more.
 #[test]
-fn a_domain_that_ends_frees_what_is_behind_hazards() {
+fn a_dropped_domain_frees_all_hazard_protected_objects() {
     static FREED: AtomicU64 = AtomicU64::new(0);
     unsafe fn free_counting(address: *mut ()) {
         // SAFETY: passed on.
@@ -124,7 +124,7 @@ fn a_domain_that_ends_frees_what_is_behind_hazards() {
     std::mem::forget(hazard);
     place.store(ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: nobody finds it any more, and the hazard names it for who has found it.
-    unsafe { writer.retire_behind_hazards(found.cast(), 8, free_counting) };
+    unsafe { writer.retire_hazard_protected(found.cast(), 8, free_counting) };
     drop(writer);
     drop(reader);
     assert_eq!((domain.retired(), FREED.load(Ordering::Relaxed)), (1, 0));

@@ -1,6 +1,6 @@
 //! Each ordering and fence named in `epoch/hazard.rs`: nobody looks at what is freed.
 //!
-//! As in `loom_epoch.rs`, the thing retired is a cell of the model checker, and each `retire_behind_hazards` also looks
+//! As in `loom_epoch.rs`, the thing retired is a cell of the model checker, and each `retire_hazard_protected` also looks
 //! through the hazards.
 #![cfg(loom)]
 
@@ -59,7 +59,7 @@ impl Shared {
         }
         let address = ptr::from_ref(&self.things[number]).cast_mut().cast();
         // SAFETY: it was taken out, and is looked at by `look` alone.
-        unsafe { writer.retire_behind_hazards(address, 0, free) };
+        unsafe { writer.retire_hazard_protected(address, 0, free) };
     }
 }
 

@@ -403,7 +403,7 @@ impl Hand {
             return Ok(());
         };
         // Nothing is ever put back.
-        let now = guard.participant().seen();
+        let now = guard.participant().recent_stamp();
         let old = match new {
             Some(new) => record.put(new, &guard, now).expect(WITHIN),
             None => record.swap(None, &guard),

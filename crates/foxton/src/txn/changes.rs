@@ -130,7 +130,7 @@ impl Changes {
         }
         *self
             .kept_since
-            .get_or_insert_with(|| guard.participant().seen())
+            .get_or_insert_with(|| guard.participant().recent_stamp())
     }
 
     /// Whether nothing of it is for the log.

@@ -106,7 +106,7 @@ impl Room {
         if left == IN_USE {
             return false;
         }
-        if !may_claim(left >> 1, participant.seen(), kept_since) {
+        if !may_claim(left >> 1, participant.recent_stamp(), kept_since) {
             return false;
         }
         // Site: "record value".
@@ -184,9 +184,12 @@ mod tests {
         let domain = foxton_sync::epoch::Domain::new();
         let participant = domain.participant();
         let room = Room::in_use();
-        assert!(!room.claim(&participant, participant.seen()));
+        assert!(!room.claim(&participant, participant.recent_stamp()));
         let left = room.leave(&participant);
-        assert!(!room.claim(&participant, participant.seen()), "too young");
+        assert!(
+            !room.claim(&participant, participant.recent_stamp()),
+            "too young"
+        );
         assert!(room.is_as(left) && room.take_back(left));
         assert!(!room.is_as(left) && !room.take_back(left), "it is in use");
         let left = room.leave(&participant);
@@ -195,9 +198,9 @@ mod tests {
             !room.claim(&participant, Stamp::from_epoch(0)),
             "it is kept"
         );
-        assert!(room.claim(&participant, participant.seen()));
+        assert!(room.claim(&participant, participant.recent_stamp()));
         assert!(
-            !room.claim(&participant, participant.seen()),
+            !room.claim(&participant, participant.recent_stamp()),
             "it is in use"
         );
         assert!(!room.take_back(left), "and was written");

@@ -275,7 +275,7 @@ impl ValueBlock {
             let address = outside(block).as_ptr().cast();
             // SAFETY: we own it (I2) and no record points to it, so whoever looks from now on does
             // not find it; who found it earlier protects it by a hazard of this very domain (I3).
-            unsafe { participant.retire_behind_hazards(address, length, free_retired) };
+            unsafe { participant.retire_hazard_protected(address, length, free_retired) };
         }
     }
 

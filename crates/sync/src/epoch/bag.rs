@@ -21,7 +21,7 @@ pub(super) struct Deferred {
 unsafe impl Send for Deferred {}
 
 impl Deferred {
-    fn run(self) {
+    fn free(self) {
         // SAFETY: whoever retired it handed over the right to call this once, and `self` is
         // consumed; nobody can still look at it by the argument on the page of `epoch`.
         unsafe { (self.free)(self.address) }
@@ -47,7 +47,7 @@ impl Bag {
     }
 
     /// Frees everything in it.
-    pub(super) fn run(self) {
-        self.content.into_iter().for_each(Deferred::run);
+    pub(super) fn free(self) {
+        self.content.into_iter().for_each(Deferred::free);
     }
 }

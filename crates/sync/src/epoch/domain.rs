@@ -18,8 +18,8 @@
 //! * O7  writing a hazard (Release, in `hazard`) to reading all (Acquire).
 
 use super::bag::Bag;
-use super::retired::{self, Pile};
-use super::slot::Slots;
+use super::retired::{self, RetiredList};
+use super::slot::SlotList;
 use crate::asymmetric::Asymmetric;
 use crate::cache_line::CachePadded;
 use crate::shim::{Arc, AtomicU64, Ordering, fence, unmodelled};
@@ -27,41 +27,41 @@ use std::fmt;
 
 /// Ticks of all participants, in the lots that they bring them in, after which the epoch is tried. A try looks at every participant, some
 /// nanoseconds each.
-const LOTS: u64 = if cfg!(loom) { 1 } else { 2 };
+const LOTS_PER_TRY: u64 = if cfg!(loom) { 1 } else { 2 };
 
 /// How many domains there have been.
 static DOMAINS: unmodelled::AtomicU32 = unmodelled::AtomicU32::new(0);
 
 /// What all clones of a domain are.
-pub(super) struct Shared {
+pub(super) struct DomainInner {
     id: u32,
     epoch: CachePadded<AtomicU64>,
     /// Lots of ticks.
-    ticks: CachePadded<AtomicU64>,
-    pub(super) slots: Slots,
-    pile: Pile,
-    behind_hazards: Pile,
+    tick_lots: CachePadded<AtomicU64>,
+    pub(super) slots: SlotList,
+    epoch_list: RetiredList,
+    hazard_list: RetiredList,
     pub(super) fence: Asymmetric,
 }
 
-impl Shared {
+impl DomainInner {
     /// The present epoch, or one of a moment ago.
     #[inline]
-    pub(super) fn about_now(&self) -> u64 {
+    pub(super) fn recent_epoch(&self) -> u64 {
         // Relaxed: whoever needs it not too old has a fence before this.
         self.epoch.load(Ordering::Relaxed)
     }
 
     /// The present epoch, or one of a moment ago; whoever sees it comes after everything that had to end for it to come.
     #[inline]
-    pub(super) fn seen(&self) -> u64 {
+    pub(super) fn acquire_epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) // O2
     }
 
     /// Takes a lot of ticks, and says whether somebody should try the epoch.
-    pub(super) fn take_ticks(&self) -> bool {
+    pub(super) fn record_tick_lot(&self) -> bool {
         // Relaxed: a number, which leads to no memory.
-        self.ticks.fetch_add(1, Ordering::Relaxed) % LOTS == LOTS - 1
+        self.tick_lots.fetch_add(1, Ordering::Relaxed) % LOTS_PER_TRY == LOTS_PER_TRY - 1
     }
 
     /// Advances the epoch if every pinned participant has seen the present one. Never waits.
@@ -82,50 +82,50 @@ impl Shared {
 
     /// The latest tag whose bags may be freed, if there is one yet.
     pub(super) fn due(&self) -> Option<u64> {
-        self.seen().checked_sub(2) // I4
+        self.acquire_epoch().checked_sub(2) // I4
     }
 
     /// Takes a full bag, and says whether somebody should look what is due. Everything in it was unlinked before a
     /// fence (O3 of `participant`) that came before this.
     pub(super) fn seal(&self, bag: Bag) -> bool {
         // The fence is what keeps this from being too old.
-        let tag = self.about_now(); // I3
-        self.pile.push(tag, bag)
+        let tag = self.recent_epoch(); // I3
+        self.epoch_list.push(tag, bag)
     }
 
     /// Frees what is due of everybody.
     pub(super) fn free_due(&self) {
         if let Some(due) = self.due() {
-            self.pile.free(due);
+            self.epoch_list.free_due(due);
         }
     }
 
     /// Takes a full bag of what is behind hazards, and says whether somebody should look which are named.
-    pub(super) fn seal_behind_hazards(&self, bag: Bag) -> bool {
-        self.behind_hazards.push(0, bag)
+    pub(super) fn seal_hazard_bag(&self, bag: Bag) -> bool {
+        self.hazard_list.push(0, bag)
     }
 
     /// Frees what is behind hazards and named by none, of everybody.
-    pub(super) fn free_behind_hazards(&self) {
-        self.behind_hazards.free_all_but(|| {
+    pub(super) fn free_unprotected(&self) {
+        self.hazard_list.free_unprotected(|| {
             self.fence.heavy(); // I10
-            let mut named = Vec::new();
+            let mut protected = Vec::new();
             for slot in self.slots.iter() {
                 let all = slot.hazards().iter();
-                let named_here = all.map(|hazard| hazard.load(Ordering::Acquire)); // O7
-                named.extend(named_here.filter(|address| !address.is_null()));
+                let protected_here = all.map(|hazard| hazard.load(Ordering::Acquire)); // O7
+                protected.extend(protected_here.filter(|address| !address.is_null()));
             }
-            named.sort_unstable();
-            named
+            protected.sort_unstable();
+            protected
         });
     }
 }
 
-impl Drop for Shared {
+impl Drop for DomainInner {
     fn drop(&mut self) {
         // Every participant has the domain: nobody is left to look.
-        self.pile.free_all();
-        self.behind_hazards.free_all();
+        self.epoch_list.free_all();
+        self.hazard_list.free_all();
     }
 }
 
@@ -140,7 +140,7 @@ impl Drop for Shared {
 /// guard.retire(Box::new("not needed any more"));
 /// ```
 #[derive(Clone)]
-pub struct Domain(pub(super) Arc<Shared>);
+pub struct Domain(pub(super) Arc<DomainInner>);
 
 impl Default for Domain {
     fn default() -> Self {
@@ -179,20 +179,20 @@ impl Domain {
             unmodelled::Ordering::Relaxed,
             |count| count.checked_add(1),
         );
-        Self(Arc::new(Shared {
+        Self(Arc::new(DomainInner {
             id: count.expect("a process has less than 4,294,967,295 domains in its life"),
-            ticks: CachePadded::new(AtomicU64::new(0)),
+            tick_lots: CachePadded::new(AtomicU64::new(0)),
             epoch: CachePadded::new(AtomicU64::new(0)),
-            slots: Slots::new(),
-            pile: Pile::new(retired::OF_THE_EPOCH),
-            behind_hazards: Pile::new(retired::BEHIND_HAZARDS),
+            slots: SlotList::new(),
+            epoch_list: RetiredList::new(retired::EPOCH_SWEEP_BYTES),
+            hazard_list: RetiredList::new(retired::HAZARD_SWEEP_BYTES),
             fence: Asymmetric::new(),
         }))
     }
 
     /// The present epoch. It only grows.
     pub fn epoch(&self) -> u64 {
-        self.0.about_now()
+        self.0.recent_epoch()
     }
 
     /// Things retired and not freed yet, by all participants, those that are gone included. Exact
@@ -204,7 +204,7 @@ impl Domain {
             .slots
             .iter()
             .map(|slot| slot.retired.load(Ordering::Relaxed));
-        kept.sum::<usize>() + self.0.pile.things() + self.0.behind_hazards.things()
+        kept.sum::<usize>() + self.0.epoch_list.objects() + self.0.hazard_list.objects()
     }
 
     /// A number that no other domain of this process has or had.

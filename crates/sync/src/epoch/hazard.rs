@@ -37,9 +37,9 @@
 //!   it was then. No model can show it: to the checker the light fence before it is a full one, which would do.
 //!
 //! The light fence stands in `protect` between naming and the second look, the heavy one in
-//! `Shared::free_behind_hazards` between taking bags off the pile and reading the hazards.
+//! `DomainInner::free_unprotected` between taking bags off the pile and reading the hazards.
 
-use super::slot::{HAZARDS, Slot};
+use super::slot::{HAZARDS, ParticipantSlot};
 use crate::asymmetric::Asymmetric;
 use crate::shim::{AtomicPtr, Ordering};
 use std::cell::Cell;
@@ -54,22 +54,27 @@ pub(super) struct Hazards {
 
 impl Hazards {
     #[inline]
-    pub(super) fn take<'p>(&'p self, slot: &'p Slot, domain: u32, fence: Asymmetric) -> Hazard<'p> {
+    pub(super) fn acquire<'p>(
+        &'p self,
+        slot: &'p ParticipantSlot,
+        domain: u32,
+        fence: Asymmetric,
+    ) -> Hazard<'p> {
         let taken = self.taken.get();
         let number = taken.trailing_ones() as usize;
         assert!(number < HAZARDS, "too much is looked at at once");
         self.taken.set(taken | 1 << number);
         Hazard {
-            place: &slot.hazards()[number],
+            cell: &slot.hazards()[number],
             bit: 1 << number,
-            all: self,
+            owner: self,
             domain,
             fence,
         }
     }
 
     /// Names nothing any more, if one was forgotten.
-    pub(super) fn clear(&self, slot: &Slot) {
+    pub(super) fn clear(&self, slot: &ParticipantSlot) {
         if self.taken.get() != 0 {
             for hazard in slot.hazards() {
                 hazard.store(ptr::null_mut(), Ordering::Release); // O7, I8
@@ -101,7 +106,7 @@ impl Hazards {
 ///
 /// let old = place.swap(Box::into_raw(Box::new(2)), Ordering::AcqRel);
 /// // SAFETY: nobody finds it any more, and who does look at it has a hazard.
-/// unsafe { writer.retire_behind_hazards(old.cast(), size_of::<u64>(), free) };
+/// unsafe { writer.retire_hazard_protected(old.cast(), size_of::<u64>(), free) };
 /// writer.collect();
 /// // SAFETY: the hazard names it.
 /// assert_eq!(unsafe { *found }, 1);
@@ -112,8 +117,8 @@ impl Hazards {
 /// # unsafe { free(place.into_inner().cast()) };
 /// ```
 pub struct Hazard<'p> {
-    place: &'p AtomicPtr<()>,
-    all: &'p Hazards,
+    cell: &'p AtomicPtr<()>,
+    owner: &'p Hazards,
     bit: u8,
     domain: u32,
     fence: Asymmetric,
@@ -132,7 +137,7 @@ impl Hazard<'_> {
     pub fn protect<T>(&mut self, place: &AtomicPtr<T>) -> *mut T {
         let mut found = place.load(Ordering::Relaxed); // Looked at again below.
         loop {
-            self.place.store(found.cast(), Ordering::Release); // O7, I8
+            self.cell.store(found.cast(), Ordering::Release); // O7, I8
             self.fence.light();
             let again = place.load(Ordering::Acquire); // O8
             if again == found {
@@ -152,7 +157,7 @@ impl Hazard<'_> {
 impl Drop for Hazard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.place.store(ptr::null_mut(), Ordering::Release); // O7, I8
-        self.all.taken.set(self.all.taken.get() & !self.bit);
+        self.cell.store(ptr::null_mut(), Ordering::Release); // O7, I8
+        self.owner.taken.set(self.owner.taken.get() & !self.bit);
     }
 }

@@ -17,7 +17,7 @@
 use super::bag::{Bag, Deferred};
 use super::domain::{Domain, Stamp};
 use super::hazard::{Hazard, Hazards};
-use super::slot::Slot;
+use super::slot::ParticipantSlot;
 use crate::failpoint::Failpoints;
 use crate::shim::{Arc, Ordering, fence};
 use crate::site::{Account, Component, Pattern, Site};
@@ -26,13 +26,13 @@ use std::fmt;
 use std::ptr::NonNull;
 
 /// Ticks that a participant brings to its domain at once.
-const LOT: u32 = if cfg!(loom) { 1 } else { 512 };
+const TICKS_PER_LOT: u32 = if cfg!(loom) { 1 } else { 512 };
 
 /// Sealing a bag, bringing ticks, and trying to advance the epoch.
 static ADVANCE: Site = Site::new(Component::Metadata, Pattern::Unbounded, "epoch advance");
 
 /// Sealing a bag of what is behind hazards, and looking through all of them.
-static LOOK_THROUGH: Site = Site::new(Component::Metadata, Pattern::Unbounded, "hazards");
+static HAZARD_SWEEP: Site = Site::new(Component::Metadata, Pattern::Unbounded, "hazards");
 
 impl Domain {
     /// A new participant, with an account of its own.
@@ -47,14 +47,14 @@ impl Domain {
         failpoints: Failpoints,
     ) -> Participant {
         Participant {
-            slot: self.0.slots.take(),
+            slot: self.0.slots.acquire(),
             domain: self.clone(),
             account,
             failpoints,
             depth: Cell::new(0),
             open: RefCell::new(Bag::default()),
             hazards: Hazards::default(),
-            behind_hazards: RefCell::new(Bag::default()),
+            hazard_bag: RefCell::new(Bag::default()),
             ticks: Cell::new(0),
         }
     }
@@ -75,11 +75,11 @@ pub struct Participant {
     domain: Domain,
     account: Arc<Account>,
     failpoints: Failpoints,
-    slot: NonNull<Slot>,
+    slot: NonNull<ParticipantSlot>,
     depth: Cell<u32>,
     open: RefCell<Bag>,
     hazards: Hazards,
-    behind_hazards: RefCell<Bag>,
+    hazard_bag: RefCell<Bag>,
     ticks: Cell<u32>,
 }
 
@@ -122,7 +122,7 @@ impl Participant {
         self.depth.set(depth + 1);
         if depth == 0 {
             // An outdated epoch only keeps the next from coming.
-            self.slot().announce(self.domain.0.about_now());
+            self.slot().announce(self.domain.0.recent_epoch());
         }
         Guard { participant: self }
     }
@@ -152,7 +152,7 @@ impl Participant {
     /// Calling `free(address)` once, from any thread, at any time after every guard that lives now
     /// is gone, must be sound. In particular whoever pins from now on must not find `address`.
     pub unsafe fn retire_raw(&self, address: *mut (), bytes: usize, free: unsafe fn(*mut ())) {
-        if self.put_into(&self.open, Deferred { address, free }, bytes) {
+        if self.add_to(&self.open, Deferred { address, free }, bytes) {
             self.account.passed(&ADVANCE);
             if self.seal() {
                 self.advance_and_free();
@@ -161,7 +161,7 @@ impl Participant {
     }
 
     /// A hazard that names nothing yet. What it names stays, if it was found as [`Hazard::protect`] says and is
-    /// [retired behind hazards](Self::retire_behind_hazards).
+    /// [retired behind hazards](Self::retire_hazard_protected).
     ///
     /// # Panics
     ///
@@ -169,7 +169,7 @@ impl Participant {
     #[inline]
     pub fn hazard(&self) -> Hazard<'_> {
         let fence = self.domain.0.fence;
-        self.hazards.take(self.slot(), self.domain.id(), fence)
+        self.hazards.acquire(self.slot(), self.domain.id(), fence)
     }
 
     /// Calls `free(address)` once no hazard names it. It is a matter of some `bytes`: the more, the
@@ -180,28 +180,28 @@ impl Participant {
     /// Calling `free(address)` once, from any thread, at any time when no hazard of this domain protects
     /// `address`, must be sound. In particular it must have been taken out of the place where others find it, and nobody may
     /// look at it but by a hazard of this domain that [protects](Hazard::protect) it.
-    pub unsafe fn retire_behind_hazards(
+    pub unsafe fn retire_hazard_protected(
         &self,
         address: *mut (),
         bytes: usize,
         free: unsafe fn(*mut ()),
     ) {
-        if self.put_into(&self.behind_hazards, Deferred { address, free }, bytes) {
-            self.account.passed(&LOOK_THROUGH);
-            if self.seal_behind_hazards() {
-                self.domain.0.free_behind_hazards();
+        if self.add_to(&self.hazard_bag, Deferred { address, free }, bytes) {
+            self.account.passed(&HAZARD_SWEEP);
+            if self.seal_hazard_bag() {
+                self.domain.0.free_unprotected();
             }
         }
     }
 
     /// Gives the open bag of what is behind hazards to the domain, and says whether somebody should look.
-    fn seal_behind_hazards(&self) -> bool {
-        let bag = self.behind_hazards.take();
+    fn seal_hazard_bag(&self) -> bool {
+        let bag = self.hazard_bag.take();
         if bag.content.is_empty() {
             return false;
         }
-        self.uncount(bag.content.len());
-        self.domain.0.seal_behind_hazards(bag)
+        self.subtract_retired(bag.content.len());
+        self.domain.0.seal_hazard_bag(bag)
     }
 
     /// Things retired here that no full bag has taken along yet.
@@ -216,9 +216,9 @@ impl Participant {
     pub fn collect(&self) {
         self.account.passed(&ADVANCE);
         self.seal();
-        self.seal_behind_hazards();
+        self.seal_hazard_bag();
         self.advance_and_free();
-        self.domain.0.free_behind_hazards();
+        self.domain.0.free_unprotected();
     }
 
     #[cold]
@@ -229,7 +229,7 @@ impl Participant {
 
     /// Says whether the bag is full then.
     #[inline]
-    fn put_into(&self, bag: &RefCell<Bag>, one: Deferred, bytes: usize) -> bool {
+    fn add_to(&self, bag: &RefCell<Bag>, one: Deferred, bytes: usize) -> bool {
         let mut bag = bag.borrow_mut();
         bag.content.push(one);
         bag.bytes += bytes;
@@ -241,7 +241,7 @@ impl Participant {
     }
 
     /// So many have left its bags.
-    fn uncount(&self, fewer: usize) {
+    fn subtract_retired(&self, fewer: usize) {
         self.slot()
             .retired
             .store(self.retired() - fewer, Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl Participant {
     pub fn stamp(&self) -> Stamp {
         fence(Ordering::SeqCst); // O3, I3
         // The fence is what keeps this from being too old.
-        Stamp(self.domain.0.about_now())
+        Stamp(self.domain.0.recent_epoch())
     }
 
     /// Whether nobody can still look at what was unlinked before `stamp` was taken.
@@ -277,8 +277,8 @@ impl Participant {
     /// The present epoch, as a stamp: what was unlinked under a stamp that is two epochs older nobody can still look at.
     /// For those who keep less than a whole [`Stamp`]; others ask [`has_passed`](Self::has_passed).
     #[inline]
-    pub fn seen(&self) -> Stamp {
-        Stamp(self.domain.0.seen())
+    pub fn recent_stamp(&self) -> Stamp {
+        Stamp(self.domain.0.acquire_epoch())
     }
 
     /// Says that something was done for which epochs should pass, though nothing was retired: about each 1,024th time,
@@ -297,16 +297,16 @@ impl Participant {
     #[inline]
     pub fn tick(&self) {
         let ticks = self.ticks.get() + 1;
-        self.ticks.set(ticks % LOT);
-        if ticks == LOT {
-            self.bring_ticks();
+        self.ticks.set(ticks % TICKS_PER_LOT);
+        if ticks == TICKS_PER_LOT {
+            self.submit_ticks();
         }
     }
 
     #[cold]
-    fn bring_ticks(&self) {
+    fn submit_ticks(&self) {
         self.account.passed(&ADVANCE);
-        if self.domain.0.take_ticks() {
+        if self.domain.0.record_tick_lot() {
             self.domain.0.try_advance();
         }
     }
@@ -318,7 +318,7 @@ impl Participant {
         self.domain.0.try_advance();
     }
 
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &ParticipantSlot {
         // SAFETY: it stays as long as the domain, which we have (I5).
         unsafe { self.slot.as_ref() }
     }
@@ -330,7 +330,7 @@ impl Participant {
             return false;
         }
         fence(Ordering::SeqCst); // O3, I3
-        self.uncount(bag.content.len());
+        self.subtract_retired(bag.content.len());
         self.domain.0.seal(bag)
     }
 
@@ -346,22 +346,22 @@ impl Participant {
 
 impl Drop for Participant {
     fn drop(&mut self) {
-        let left_something = !self.open.borrow().content.is_empty();
+        let had_retired = !self.open.borrow().content.is_empty();
         self.seal();
-        let left_behind_hazards = !self.behind_hazards.borrow().content.is_empty();
-        self.seal_behind_hazards();
+        let had_hazard_retired = !self.hazard_bag.borrow().content.is_empty();
+        self.seal_hazard_bag();
         // A hazard that was forgotten names nothing any more, for the same reason as below.
         self.hazards.clear(self.slot());
         // A guard that was forgotten left the word pinned; nothing is borrowed from it any more.
         self.slot().unpin();
-        self.domain.0.slots.give_back(self.slot());
+        self.domain.0.slots.release(self.slot());
         // Advancing looks at every participant: when thousands go, only those that left something
         // need it.
-        if left_something {
+        if had_retired {
             self.advance_and_free();
         }
-        if left_behind_hazards {
-            self.domain.0.free_behind_hazards();
+        if had_hazard_retired {
+            self.domain.0.free_unprotected();
         }
     }
 }

@@ -26,26 +26,26 @@ use crate::shim::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::ptr;
 
 /// Bytes pushed after which it is worth looking at every participant's epoch.
-pub(super) const OF_THE_EPOCH: usize = if cfg!(loom) { 1 } else { 256 << 10 };
+pub(super) const EPOCH_SWEEP_BYTES: usize = if cfg!(loom) { 1 } else { 256 << 10 };
 
 /// Bytes pushed after which it is worth looking at every hazard. More, since the heavy fence interrupts all processors for
 /// some microseconds; beyond this, what is freed has left the caches. (Of 64 KiB, 256 KiB, 1 MiB and 4 MiB this did the most
 /// with 512 clients that update rows of 1.8 KB on two processors.)
-pub(super) const BEHIND_HAZARDS: usize = if cfg!(loom) { 1 } else { 1 << 20 };
+pub(super) const HAZARD_SWEEP_BYTES: usize = if cfg!(loom) { 1 } else { 1 << 20 };
 
 /// What counts for a thing that is smaller: that it is there costs something, too.
-const LEAST: usize = 256;
+const MIN_OBJECT_BYTES: usize = 256;
 
 /// A bag, and when it was complete.
-struct Sealed {
+struct SealedBag {
     tag: u64,
     bag: Bag,
-    next: UnsafeCell<*mut Sealed>,
+    next: UnsafeCell<*mut SealedBag>,
 }
 
-impl Sealed {
-    fn boxed(tag: u64, bag: Bag) -> *mut Sealed {
-        Box::into_raw(Box::new(Sealed {
+impl SealedBag {
+    fn boxed(tag: u64, bag: Bag) -> *mut SealedBag {
+        Box::into_raw(Box::new(SealedBag {
             tag,
             bag,
             next: UnsafeCell::new(ptr::null_mut()),
@@ -54,21 +54,21 @@ impl Sealed {
 }
 
 /// See the [module](self).
-pub(super) struct Pile {
-    top: CachePadded<AtomicPtr<Sealed>>,
+pub(super) struct RetiredList {
+    top: CachePadded<AtomicPtr<SealedBag>>,
     /// Things in all bags.
-    things: AtomicUsize,
+    objects: AtomicUsize,
     /// Bytes pushed since somebody was told to look, and how many it takes.
-    strain: AtomicUsize,
+    bytes_since_sweep: AtomicUsize,
     limit: usize,
 }
 
-impl Pile {
-    pub(super) fn new(limit: usize) -> Pile {
-        Pile {
+impl RetiredList {
+    pub(super) fn new(limit: usize) -> RetiredList {
+        RetiredList {
             top: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
-            things: AtomicUsize::new(0),
-            strain: AtomicUsize::new(0),
+            objects: AtomicUsize::new(0),
+            bytes_since_sweep: AtomicUsize::new(0),
             limit,
         }
     }
@@ -76,104 +76,105 @@ impl Pile {
     /// Lays down a bag that was sealed at epoch `tag`, and says whether so much came that somebody should look what is
     /// due.
     pub(super) fn push(&self, tag: u64, bag: Bag) -> bool {
-        let things = bag.content.len();
-        let bytes = bag.bytes.max(things * LEAST);
-        let sealed = Sealed::boxed(tag, bag);
+        let objects = bag.content.len();
+        let bytes = bag.bytes.max(objects * MIN_OBJECT_BYTES);
+        let sealed = SealedBag::boxed(tag, bag);
         // Relaxed, here and below: numbers, which lead to no memory. First, so that the sum never falls below 0.
-        self.things.fetch_add(things, Ordering::Relaxed);
-        self.put(sealed, sealed);
-        let strain = self.strain.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let is_told = strain >= self.limit;
-        if is_told {
-            self.strain.store(0, Ordering::Relaxed);
+        self.objects.fetch_add(objects, Ordering::Relaxed);
+        self.push_chain(sealed, sealed);
+        let bytes_since_sweep = self.bytes_since_sweep.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let sweep_due = bytes_since_sweep >= self.limit;
+        if sweep_due {
+            self.bytes_since_sweep.store(0, Ordering::Relaxed);
         }
-        is_told
+        sweep_due
     }
 
     /// Things that lie here.
-    pub(super) fn things(&self) -> usize {
-        self.things.load(Ordering::Relaxed)
+    pub(super) fn objects(&self) -> usize {
+        self.objects.load(Ordering::Relaxed)
     }
 
     /// Frees what was sealed at epoch `due` or before. Never waits; what another looks through at this moment
     /// is that one's.
-    pub(super) fn free(&self, due: u64) {
+    pub(super) fn free_due(&self, due: u64) {
         let mut all = self.take();
-        let (mut keep, mut free): (*mut Sealed, *mut Sealed) = (ptr::null_mut(), ptr::null_mut());
-        let mut last: *mut Sealed = ptr::null_mut();
+        let (mut keep, mut free): (*mut SealedBag, *mut SealedBag) =
+            (ptr::null_mut(), ptr::null_mut());
+        let mut last: *mut SealedBag = ptr::null_mut();
         while !all.is_null() {
-            let place = all;
+            let current = all;
             // SAFETY: what was taken is ours (I6), and whole (O6).
-            let sealed = unsafe { &*place };
+            let sealed = unsafe { &*current };
             // SAFETY: ours, as above.
             all = sealed.next.with(|next| unsafe { *next });
             let onto = if sealed.tag <= due {
                 &mut free
             } else {
                 if keep.is_null() {
-                    last = place;
+                    last = current;
                 }
                 &mut keep
             };
             // SAFETY: ours, as above.
             sealed.next.with_mut(|next| unsafe { *next = *onto });
-            *onto = place;
+            *onto = current;
         }
         if !keep.is_null() {
-            self.put(keep, last);
+            self.push_chain(keep, last);
         }
         // Afterwards: a destructor is foreign code.
-        self.run(free);
+        self.free_chain(free);
     }
 
-    /// Frees all but what is among those that `named` says, in their order, when the stack is taken. Never waits; what another
+    /// Frees all but what is among those that `protected` says, in their order, when the stack is taken. Never waits; what another
     /// looks through at this moment is that one's.
-    pub(super) fn free_all_but(&self, named: impl FnOnce() -> Vec<*mut ()>) {
+    pub(super) fn free_unprotected(&self, protected: impl FnOnce() -> Vec<*mut ()>) {
         let all = self.take();
         if all.is_null() {
             return;
         }
-        let named = named();
-        let is_named = |one: &Deferred| named.binary_search(&one.address).is_ok();
+        let protected = protected();
+        let is_protected = |one: &Deferred| protected.binary_search(&one.address).is_ok();
         let mut kept = Vec::new();
-        let mut place = all;
-        while !place.is_null() && !named.is_empty() {
+        let mut current = all;
+        while !current.is_null() && !protected.is_empty() {
             // SAFETY: what was taken is ours (I6), and whole (O6).
-            let sealed = unsafe { &mut *place };
-            kept.extend(sealed.bag.content.extract_if(.., |one| is_named(one)));
+            let sealed = unsafe { &mut *current };
+            kept.extend(sealed.bag.content.extract_if(.., |one| is_protected(one)));
             // SAFETY: ours, as above.
-            place = sealed.next.with(|next| unsafe { *next });
+            current = sealed.next.with(|next| unsafe { *next });
         }
         if !kept.is_empty() {
-            let kept = Sealed::boxed(0, Bag::of(kept));
-            self.put(kept, kept);
+            let kept = SealedBag::boxed(0, Bag::of(kept));
+            self.push_chain(kept, kept);
         }
-        self.run(all);
+        self.free_chain(all);
     }
 
     /// Frees everything. Whoever calls it knows that nobody looks any more.
     pub(super) fn free_all(&self) {
         let all = self.take();
-        self.run(all);
+        self.free_chain(all);
     }
 
-    fn run(&self, mut chain: *mut Sealed) {
+    fn free_chain(&self, mut chain: *mut SealedBag) {
         while !chain.is_null() {
             // SAFETY: ours (I6), made from a box, and passed by once.
             let sealed = *unsafe { Box::from_raw(chain) };
             chain = sealed.next.into_inner();
-            self.things
+            self.objects
                 .fetch_sub(sealed.bag.content.len(), Ordering::Relaxed);
-            sealed.bag.run();
+            sealed.bag.free();
         }
     }
 
-    fn take(&self) -> *mut Sealed {
+    fn take(&self) -> *mut SealedBag {
         self.top.swap(ptr::null_mut(), Ordering::Acquire) // O6
     }
 
     /// Puts a chain on top.
-    fn put(&self, first: *mut Sealed, last: *mut Sealed) {
+    fn push_chain(&self, first: *mut SealedBag, last: *mut SealedBag) {
         // Relaxed: only compared; see O6 for what it points to.
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
@@ -194,6 +195,6 @@ impl Pile {
 }
 
 // SAFETY: the pointers are to bags of which each belongs to the stack or to one thread (I6), and a bag is `Send`.
-unsafe impl Send for Pile {}
+unsafe impl Send for RetiredList {}
 // SAFETY: as above; all that is shared are atomics.
-unsafe impl Sync for Pile {}
+unsafe impl Sync for RetiredList {}

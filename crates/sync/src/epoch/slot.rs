@@ -31,29 +31,29 @@ const PINNED: u64 = 1;
 pub(super) const HAZARDS: usize = 4;
 
 /// What everybody may read of a participant.
-pub(super) struct Slot {
-    shown: CachePadded<Shown>,
+pub(super) struct ParticipantSlot {
+    published: CachePadded<Published>,
     taken: AtomicBool,
     /// What its participant retired and has not freed. Written by the participant alone.
     pub(super) retired: AtomicUsize,
-    next: *const Slot,
+    next: *const ParticipantSlot,
 }
 
 /// What its participant writes often.
-struct Shown {
+struct Published {
     word: AtomicU64,
     hazards: [AtomicPtr<()>; HAZARDS],
 }
 
-impl Slot {
-    fn try_take(&self) -> bool {
+impl ParticipantSlot {
+    fn try_acquire(&self) -> bool {
         // Relaxed: a hint; the exchange decides.
         let taken = self.taken.load(Ordering::Relaxed);
         !taken && !self.taken.swap(true, Ordering::Acquire) // O4
     }
 
     /// Leaves it to the next.
-    fn give_back(&self) {
+    fn release(&self) {
         self.taken.store(false, Ordering::Release); // O4
     }
 
@@ -61,63 +61,63 @@ impl Slot {
     #[inline]
     pub(super) fn announce(&self, epoch: u64) {
         let word = epoch << 1 | PINNED;
-        self.shown.word.store(word, Ordering::Release); // O1, I1
+        self.published.word.store(word, Ordering::Release); // O1, I1
         fence(Ordering::SeqCst); // O3
     }
 
     /// Says that nothing is looked at any more.
     #[inline]
     pub(super) fn unpin(&self) {
-        self.shown.word.store(0, Ordering::Release); // O1, I1
+        self.published.word.store(0, Ordering::Release); // O1, I1
     }
 
     /// Whether its participant is not pinned, or came when the epoch was `epoch`.
     pub(super) fn has_seen(&self, epoch: u64) -> bool {
-        let word = self.shown.word.load(Ordering::Acquire); // O1
+        let word = self.published.word.load(Ordering::Acquire); // O1
         word & PINNED == 0 || word >> 1 == epoch
     }
 
     /// The hazards of its participant.
     #[inline]
     pub(super) fn hazards(&self) -> &[AtomicPtr<()>; HAZARDS] {
-        &self.shown.hazards
+        &self.published.hazards
     }
 }
 
 /// Every slot there ever was.
-pub(super) struct Slots {
-    head: AtomicPtr<Slot>,
+pub(super) struct SlotList {
+    head: AtomicPtr<ParticipantSlot>,
     /// About how many slots nobody has: a hint that spares whoever finds none the search. Too small
     /// makes a slot more than is needed, too large a search in vain.
     free: AtomicUsize,
 }
 
-impl Slots {
-    pub(super) fn new() -> Slots {
-        Slots {
+impl SlotList {
+    pub(super) fn new() -> SlotList {
+        SlotList {
             head: AtomicPtr::new(ptr::null_mut()),
             free: AtomicUsize::new(0),
         }
     }
 
     /// Every slot, in no order that matters.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        let mut place = self.head.load(Ordering::Acquire).cast_const(); // O5
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ParticipantSlot> {
+        let mut current = self.head.load(Ordering::Acquire).cast_const(); // O5
         std::iter::from_fn(move || {
             // SAFETY: null, or a slot that is whole (O5) and stays (I5).
-            let slot = unsafe { place.as_ref() }?;
-            place = slot.next;
+            let slot = unsafe { current.as_ref() }?;
+            current = slot.next;
             Some(slot)
         })
     }
 
     /// A slot for a new participant: one that was given back, or one more.
-    pub(super) fn take(&self) -> NonNull<Slot> {
+    pub(super) fn acquire(&self) -> NonNull<ParticipantSlot> {
         // Relaxed here and where a slot is given back: a hint, which leads to no memory.
         if self.free.load(Ordering::Relaxed) == 0 {
             return self.push();
         }
-        match self.iter().find(|slot| slot.try_take()) {
+        match self.iter().find(|slot| slot.try_acquire()) {
             Some(slot) => {
                 self.free.fetch_sub(1, Ordering::Relaxed);
                 NonNull::from(slot)
@@ -127,11 +127,11 @@ impl Slots {
     }
 
     #[cold]
-    fn push(&self) -> NonNull<Slot> {
+    fn push(&self) -> NonNull<ParticipantSlot> {
         // Relaxed: only compared; see O5 for what it points to.
         let mut head = self.head.load(Ordering::Relaxed);
-        let slot = Box::into_raw(Box::new(Slot {
-            shown: CachePadded::new(Shown {
+        let slot = Box::into_raw(Box::new(ParticipantSlot {
+            published: CachePadded::new(Published {
                 word: AtomicU64::new(0),
                 hazards: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             }),
@@ -156,21 +156,21 @@ impl Slots {
     }
 
     /// Leaves a slot to the next participant.
-    pub(super) fn give_back(&self, slot: &Slot) {
+    pub(super) fn release(&self, slot: &ParticipantSlot) {
         // Relaxed: see `take`. Before the slot is free, so that the hint never falls below 0.
         self.free.fetch_add(1, Ordering::Relaxed);
-        slot.give_back();
+        slot.release();
     }
 }
 
-impl Drop for Slots {
+impl Drop for SlotList {
     fn drop(&mut self) {
-        let mut place = self.head.load(Ordering::Relaxed).cast_const();
-        while !place.is_null() {
+        let mut current = self.head.load(Ordering::Relaxed).cast_const();
+        while !current.is_null() {
             // SAFETY: pushed from a box, and passed by once. Every participant has the domain, and the
             // domain this list: nobody is left who has a slot, or looks at one (I5).
-            let slot = unsafe { Box::from_raw(place.cast_mut()) };
-            place = slot.next;
+            let slot = unsafe { Box::from_raw(current.cast_mut()) };
+            current = slot.next;
         }
     }
 }

@@ -70,7 +70,7 @@ fn leave_and_claim(shared: &Shared, writer: &Participant) {
     shared.linked.store(false, Ordering::Relaxed);
     shared.room.leave(writer);
     (0..2).for_each(|_| writer.advance());
-    if shared.room.claim(writer, writer.seen()) {
+    if shared.room.claim(writer, writer.recent_stamp()) {
         shared.write();
     }
 }
@@ -103,7 +103,7 @@ fn who_pins_after_an_epoch_was_noted_finds_nothing() {
             shared.linked.store(false, Ordering::Relaxed);
             shared.room.leave(writer);
             writer.advance();
-            if shared.room.claim(writer, writer.seen()) {
+            if shared.room.claim(writer, writer.recent_stamp()) {
                 shared.write();
             }
         },
@@ -119,7 +119,7 @@ fn o3_who_sees_the_epoch_that_was_noted_sees_it_itself() {
         },
         |shared, writer| {
             // There is one epoch at the most: no age is two.
-            assert!(!shared.room.claim(writer, writer.seen()));
+            assert!(!shared.room.claim(writer, writer.recent_stamp()));
         },
     );
 }
@@ -133,7 +133,7 @@ fn o4_who_claims_comes_after_who_left() {
         },
         |shared, writer| {
             (0..2).for_each(|_| writer.advance());
-            if shared.room.claim(writer, writer.seen()) {
+            if shared.room.claim(writer, writer.recent_stamp()) {
                 shared.write();
             }
         },
@@ -193,7 +193,7 @@ fn two_want_it(
 }
 
 fn claim(room: &Room, participant: &Participant, _: Left) -> bool {
-    room.claim(participant, participant.seen())
+    room.claim(participant, participant.recent_stamp())
 }
 
 #[test]
