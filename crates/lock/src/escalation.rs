@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | keys of one table | one owner | it asks for that table |
 //! | bytes of one owner | one owner | it asks for its tables, the fullest first, until it is below |
-//! | bytes of all owners | all together, as they published it | the same, by whoever looks; and if that was not enough, a request for more than it has by then is refused: [`Full`](crate::request::Reason::Full) |
+//! | bytes of all owners | all together, as they published it | the same, by whoever looks; and if that was not enough, a request for more than it has by then is refused: [`Full`](crate::request::RefusalReason::Full) |
 //!
 //! It asks in a mode that covers what it does there, S if it mostly shares, X otherwise, and never waits. If
 //! somebody is in the way it goes on with keys, and tries again only after so many more.
@@ -47,10 +47,10 @@ use foxton_sync::{
 use std::collections::BTreeMap;
 
 /// Adding up what all owners have published.
-static ROOM: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock room");
+static MEMORY: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock room");
 
 /// Those who hold most that a refusal for want of room names.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 /// Holders that are looked at to find them, where none has published anything.
 const SAMPLE: usize = 256;
 
@@ -81,11 +81,11 @@ impl ExceededLimits {
         let bytes = owner.lock_bytes();
         let mut total = bytes;
         if limits.total_bytes < usize::MAX {
-            owner.publish_room(bytes);
+            owner.publish_memory(bytes);
             if bytes <= limits.total_bytes {
-                worker.account().passed(&ROOM);
-                let records = owner.registry().records();
-                total = records.map(|record| record.room.bytes()).sum();
+                worker.account().passed(&MEMORY);
+                let records = owner.owners().records();
+                total = records.map(|record| record.memory.bytes()).sum();
             }
         }
         Self {
@@ -104,50 +104,50 @@ impl ExceededLimits {
 /// of it. The answer to the request, if no more is to be done.
 #[cold]
 #[inline(never)]
-pub(crate) fn look(
+pub(crate) fn check_limits(
     manager: &dyn LockManager,
     worker: &Worker,
     owner: &mut Owner,
     (name, mode): (Name, Mode),
 ) -> Option<Reply> {
-    let limits = *owner.registry().limits();
+    let limits = *owner.owners().limits();
     // Not again on the way: what follows asks, too.
-    owner.look_after(u32::MAX);
-    let mut passed = ExceededLimits::by(worker, owner, &limits);
+    owner.check_limits_after(u32::MAX);
+    let mut exceeded = ExceededLimits::by(worker, owner, &limits);
     let may_try = owner.may_escalate();
     let mut refusal = None;
-    if passed.total || ((passed.keys || passed.owner) && may_try) {
+    if exceeded.total || ((exceeded.keys || exceeded.owner) && may_try) {
         let attempt = EscalationAttempt {
             manager,
             worker,
             limits: &limits,
         };
-        let for_bytes = passed.bytes();
-        refusal = attempt.run(owner, passed);
-        passed = ExceededLimits::by(worker, owner, &limits);
+        let for_bytes = exceeded.bytes();
+        refusal = attempt.run(owner, exceeded);
+        exceeded = ExceededLimits::by(worker, owner, &limits);
         // In proportion to what has to be looked through each time.
         let held = owner.entry_count();
-        owner.put_off_escalation(match (&refusal, for_bytes) {
-            (None, false) => attempt.slack(owner).max(held / 64),
+        owner.postpone_escalation(match (&refusal, for_bytes) {
+            (None, false) => attempt.keys_to_limit(owner).max(held / 64),
             (Some(_), false) => limits.keys,
-            (_, true) => limits.every().saturating_mul(4).max(held / 4),
+            (_, true) => limits.check_interval().saturating_mul(4).max(held / 4),
         });
     }
     let until_full = limits.keys.saturating_sub(owner.entry_count());
-    owner.look_after(limits.every().min(until_full.saturating_add(1)));
+    owner.check_limits_after(limits.check_interval().min(until_full.saturating_add(1)));
     // Who asks for a table may be about to need fewer keys. What is held, by itself or with the table that its keys were
     // traded for, takes no room.
     let is_covered = owner.has_escalated() && owner.covers(name, mode);
     // Asked only where it counts: it looks through all that is held.
-    let is_held = passed.total && owner.held_mode(name).is_some_and(|held| held.covers(mode));
-    let takes_room = name.class() != Class::Table && !is_covered && !is_held;
-    if passed.total && takes_room {
-        owner.look_after(0);
-        let blockers = in_the_way_of_room(manager, worker, owner, refusal);
-        return Some(owner.refuse_for_room(name, mode, blockers));
+    let is_held = exceeded.total && owner.held_mode(name).is_some_and(|held| held.covers(mode));
+    let takes_memory = name.class() != Class::Table && !is_covered && !is_held;
+    if exceeded.total && takes_memory {
+        owner.check_limits_after(0);
+        let blockers = memory_blockers(manager, worker, owner, refusal);
+        return Some(owner.refuse_full(name, mode, blockers));
     }
-    if passed.total && is_held {
-        owner.look_after(0); // Nothing was learnt of what comes next.
+    if exceeded.total && is_held {
+        owner.check_limits_after(0); // Nothing was learnt of what comes next.
     }
     is_covered.then(|| {
         owner.re_asks += 1;
@@ -164,23 +164,23 @@ struct EscalationAttempt<'a> {
 
 impl EscalationAttempt<'_> {
     /// Has the fullest tables, until no limit is passed. What stood in the way, if something did.
-    fn run(&self, owner: &mut Owner, passed: ExceededLimits) -> Option<Box<Refusal>> {
-        let mut tables: Vec<(Name, KeyCounts)> = tally(owner).into_iter().collect();
-        tables.sort_by_key(|(_, tally)| std::cmp::Reverse(tally.all()));
-        let (mut passed, mut refusal) = (passed, None);
-        for (table, mut tally) in tables {
+    fn run(&self, owner: &mut Owner, exceeded: ExceededLimits) -> Option<Box<Refusal>> {
+        let mut tables: Vec<(Name, KeyCounts)> = counts(owner).into_iter().collect();
+        tables.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.all()));
+        let (mut exceeded, mut refusal) = (exceeded, None);
+        for (table, mut counts) in tables {
             // At most twice: first shared, then exclusively.
-            while passed.bytes() || tally.all() > self.limits.keys {
-                let before = tally.all();
-                match self.have(owner, table, tally, passed) {
-                    Ok(left) => tally = left,
+            while exceeded.bytes() || counts.all() > self.limits.keys {
+                let before = counts.all();
+                match self.lock_table(owner, table, counts, exceeded) {
+                    Ok(left) => counts = left,
                     Err(refused) => {
                         refusal = refused.or(refusal);
                         break;
                     }
                 }
-                passed = ExceededLimits::by(self.worker, owner, self.limits);
-                if tally.all() == before {
+                exceeded = ExceededLimits::by(self.worker, owner, self.limits);
+                if counts.all() == before {
                     break;
                 }
             }
@@ -189,45 +189,45 @@ impl EscalationAttempt<'_> {
     }
 
     /// Has `table` in a mode that covers more, and trades. What is left of its keys.
-    fn have(
+    fn lock_table(
         &self,
         owner: &mut Owner,
         table: Name,
-        tally: KeyCounts,
-        passed: ExceededLimits,
+        counts: KeyCounts,
+        exceeded: ExceededLimits,
     ) -> Result<KeyCounts, Option<Box<Refusal>>> {
         let Some(held) = owner.held_mode(table) else {
             return Err(None); // Whoever does not lock parents is not to be protected by one.
         };
-        let shares = held.covers(Mode::S);
-        if held != Mode::X && !(shares && tally.shared > 0) {
+        let is_shared = held.covers(Mode::S);
+        if held != Mode::X && !(is_shared && counts.shared > 0) {
             // Who shares all of it and has few keys beside that needs no more of it.
-            if shares && tally.others <= self.limits.keys && !passed.bytes() {
+            if is_shared && counts.others <= self.limits.keys && !exceeded.bytes() {
                 return Err(None);
             }
-            let mode = match !shares && tally.shared >= tally.others {
+            let mode = match !is_shared && counts.shared >= counts.others {
                 true => Mode::S,
                 false => Mode::X,
             };
             let (manager, worker) = (self.manager, self.worker);
             match manager.request(worker, owner, table, mode, WaitMode::Refuse) {
                 Reply::Granted | Reply::Held => {
-                    owner.note_whole_table();
-                    add(&owner.record().room.escalations, 1);
+                    owner.record_table_lock();
+                    add(&owner.record().memory.escalations, 1);
                 }
                 Reply::Refused(refusal) => {
-                    add(&owner.record().room.escalations_refused, 1);
+                    add(&owner.record().memory.escalations_refused, 1);
                     return Err(Some(refusal));
                 }
                 Reply::Waiting | Reply::Skipped => unreachable!("it is refused instead"),
             }
         }
-        self.trade(owner, table);
-        Ok(tally_of(owner, table))
+        self.release_covered(owner, table);
+        Ok(counts_of(owner, table))
     }
 
     /// Gives back the keys of `table` that it covers, the latest first.
-    fn trade(&self, owner: &mut Owner, table: Name) {
+    fn release_covered(&self, owner: &mut Owner, table: Name) {
         let keys = owner.held().filter(|(name, mode)| {
             name.parent() == Some(table) && owner.covers_as(table, *name, *mode)
         });
@@ -236,69 +236,69 @@ impl EscalationAttempt<'_> {
             self.manager.release(self.worker, owner, name);
         }
         let traded = u32::try_from(keys.len()).unwrap_or(u32::MAX);
-        owner.note_traded(traded);
-        add(&owner.record().room.traded, u64::from(traded));
+        owner.record_traded(traded);
+        add(&owner.record().memory.traded, u64::from(traded));
     }
 
     /// How many more keys it may have before it looks at its tables again.
-    fn slack(&self, owner: &Owner) -> u32 {
-        let fullest = tally(owner).into_values().map(KeyCounts::all).max();
+    fn keys_to_limit(&self, owner: &Owner) -> u32 {
+        let fullest = counts(owner).into_values().map(KeyCounts::all).max();
         self.limits.keys.saturating_sub(fullest.unwrap_or(0))
     }
 }
 
 /// What an owner holds of each table.
-fn tally(owner: &Owner) -> BTreeMap<Name, KeyCounts> {
+fn counts(owner: &Owner) -> BTreeMap<Name, KeyCounts> {
     let mut tables = BTreeMap::<Name, KeyCounts>::new();
     for (name, mode) in owner.entries() {
         if let Some(table) = name.parent() {
-            let tally = tables.entry(table).or_default();
+            let counts = tables.entry(table).or_default();
             match mode.is_weak(name.class()) {
-                true => tally.shared += 1,
-                false => tally.others += 1,
+                true => counts.shared += 1,
+                false => counts.others += 1,
             }
         }
     }
     tables
 }
 
-fn tally_of(owner: &Owner, table: Name) -> KeyCounts {
-    tally(owner).remove(&table).unwrap_or_default()
+fn counts_of(owner: &Owner, table: Name) -> KeyCounts {
+    counts(owner).remove(&table).unwrap_or_default()
 }
 
 /// Who stands in the way of an owner that there is no room for: those because of whom it did not get a table,
 /// and those others who hold most.
-fn in_the_way_of_room(
+fn memory_blockers(
     manager: &dyn LockManager,
     worker: &Worker,
     owner: &Owner,
     refusal: Option<Box<Refusal>>,
 ) -> Vec<Blocker> {
     let mut blockers = refusal.map_or(Vec::new(), |refusal| refusal.blockers);
-    let registry = owner.registry();
-    let mut largest: Vec<(usize, OwnerId)> = registry
+    let owners = owner.owners();
+    let mut largest: Vec<(usize, OwnerId)> = owners
         .records()
-        .map(|record| (record.room.bytes() / LOCK_BYTES, record.id()))
+        .map(|record| (record.memory.bytes() / LOCK_BYTES, record.id()))
         .filter(|&(locks, id)| locks > 0 && id != owner.id())
         .collect();
     largest.sort_unstable_by(|one, other| other.cmp(one));
-    for (locks, id) in largest.into_iter().take(NAMED) {
+    for (locks, id) in largest.into_iter().take(MAX_NAMED) {
         if blockers.iter().all(|blocker| blocker.owner != id) {
-            let mut blocker = registry.blocker(id, Mode::key(KeyPart::S, GapPart::None), false);
+            let mut blocker = owners.blocker(id, Mode::key(KeyPart::S, GapPart::None), false);
             blocker.locks = locks;
             blockers.push(blocker);
         }
     }
     match blockers.is_empty() {
-        true => holders_of_most(manager, worker),
+        true => largest_holders(manager, worker),
         false => blockers,
     }
 }
 
 /// Those who hold most, as far as some of the locks show it: for managers whose room is bounded by requests.
 /// The one who asks is among them if it is one of those.
-pub(crate) fn holders_of_most(manager: &dyn LockManager, worker: &Worker) -> Vec<Blocker> {
-    let snapshot = manager.look(worker, SAMPLE);
+pub(crate) fn largest_holders(manager: &dyn LockManager, worker: &Worker) -> Vec<Blocker> {
+    let snapshot = manager.inspect_limited(worker, SAMPLE);
     let mut holders = BTreeMap::<OwnerId, Blocker>::new();
     for queue in &snapshot.queues {
         for holder in &queue.holders {
@@ -315,6 +315,6 @@ pub(crate) fn holders_of_most(manager: &dyn LockManager, worker: &Worker) -> Vec
     }
     let mut holders: Vec<Blocker> = holders.into_values().collect();
     holders.sort_by_key(|blocker| std::cmp::Reverse(blocker.locks));
-    holders.truncate(NAMED);
+    holders.truncate(MAX_NAMED);
     holders
 }

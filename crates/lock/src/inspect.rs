@@ -23,7 +23,7 @@ pub struct LockSnapshot {
     /// Names that somebody holds, in their order.
     pub queues: Vec<LockQueue>,
     /// Whether there was more than was asked for.
-    pub left_out: bool,
+    pub truncated: bool,
 }
 
 /// One name, who holds it and who waits for it.
@@ -55,8 +55,8 @@ pub struct QueueEntry {
 }
 
 impl QueueEntry {
-    pub(crate) fn new(registry: &OwnerTable, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
-        let (label, age) = registry.describe(owner);
+    pub(crate) fn new(owners: &OwnerTable, owner: OwnerId, mode: Mode, waited: Duration) -> Self {
+        let (label, age) = owners.describe(owner);
         Self {
             owner,
             label,
@@ -86,7 +86,7 @@ impl LockSnapshot {
         queues.sort_by_key(|queue| queue.name);
         Self {
             queues,
-            left_out: false,
+            truncated: false,
         }
     }
 
@@ -104,10 +104,10 @@ impl LockSnapshot {
             fits
         });
         let count = fits.count();
-        self.left_out |= count < self.queues.len();
+        self.truncated |= count < self.queues.len();
         self.queues.truncate(count);
         Self {
-            left_out: self.left_out,
+            truncated: self.truncated,
             ..Self::new(self.queues)
         }
     }
@@ -295,17 +295,17 @@ pub struct InheritanceStats {
 }
 
 impl LockStats {
-    /// Sums what the owners of `registry` counted.
-    pub(crate) fn sum(registry: &OwnerTable, table_bytes: usize) -> Self {
+    /// Sums what the owners of `owners` counted.
+    pub(crate) fn sum(owners: &OwnerTable, table_bytes: usize) -> Self {
         let mut stats = Self {
-            memory_bytes: registry.memory_bytes() + table_bytes,
+            memory_bytes: owners.memory_bytes() + table_bytes,
             ..Self::default()
         };
         let mut totals = Totals::default();
-        for record in registry.records() {
+        for record in owners.records() {
             let counters = &record.counters;
-            record.read_ledger(|ledger| totals.add(ledger));
-            stats.inheritance.revoked += lock(&record.estate).revoked;
+            record.read_wait_stats(|waits| totals.add(waits));
+            stats.inheritance.revoked += lock(&record.inherited).revoked;
             // Relaxed: sums of counts that go on meanwhile.
             let refused =
                 |reason: RefusalReason| counters.refusals[reason as usize].load(Ordering::Relaxed);
@@ -317,9 +317,9 @@ impl LockStats {
             stats.deadlocks += refused(RefusalReason::Deadlock);
             stats.cancelled += refused(RefusalReason::Cancelled);
             stats.full += refused(RefusalReason::Full);
-            stats.escalations += record.room.escalations.load(Ordering::Relaxed);
-            stats.escalations_refused += record.room.escalations_refused.load(Ordering::Relaxed);
-            stats.traded += record.room.traded.load(Ordering::Relaxed);
+            stats.escalations += record.memory.escalations.load(Ordering::Relaxed);
+            stats.escalations_refused += record.memory.escalations_refused.load(Ordering::Relaxed);
+            stats.traded += record.memory.traded.load(Ordering::Relaxed);
             let inheritance = &mut stats.inheritance;
             let outcomes = [
                 &mut inheritance.cold,

@@ -12,7 +12,7 @@
 //! | an [`Owner`](owner::Owner) | what is kept for one transaction, used again for the next | what it holds, in order |
 //! | a [`Worker`](foxton_sync::worker::Worker) | everything per thread, passed explicitly | no globals, no thread-locals |
 //!
-//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`AnyManager`](any::Any) is whichever
+//! [`LockManager`](manager::LockManager) is the contract, L1 to L7; [`AnyManager`](any::AnyManager) is whichever
 //! manager keeps it for you, chosen when it is opened.
 //!
 //! # In somebody else's engine

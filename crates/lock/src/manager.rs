@@ -29,7 +29,7 @@ use std::{
 /// * L5  Among requests that conflict, earlier goes first; a conversion goes before new requests,
 ///   never before an earlier conversion. Where a manager's order regards who is waited for, or who is
 ///   awake, new requests overtake each other, but each is overtaken so many times at most
-///   ([`ManagerKind::overtaken_at_most`](crate::any::Kind::overtaken_at_most)).
+///   ([`ManagerKind::max_overtaken`](crate::any::ManagerKind::max_overtaken)).
 /// * L6  Every wait ends: granted, timed out, cancelled, or chosen as a victim. Of every cycle of
 ///   waits one member is chosen.
 /// * L7  After `release_all` the manager remembers nothing of the owner.
@@ -60,7 +60,7 @@ pub trait LockManager: Send + Sync + Debug {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply;
 
     /// As [`request`](Self::request), for a key that a scan has come to. Managers that can do with
@@ -77,9 +77,9 @@ pub trait LockManager: Send + Sync + Debug {
         _scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        self.request(worker, owner, name, mode, patience)
+        self.request(worker, owner, name, mode, wait_mode)
     }
 
     /// Asks at once for all keys of one length from `first` to `last`, whether there are such keys or
@@ -90,14 +90,14 @@ pub trait LockManager: Send + Sync + Debug {
     /// For a short range that is about to be read. The same as for
     /// [`request_in_scan`](Self::request_in_scan) holds for giving back.
     #[inline]
-    fn cover(&self, _worker: &Worker, _owner: &mut Owner, _first: Name, _last: Name) -> bool {
+    fn lock_range(&self, _worker: &Worker, _owner: &mut Owner, _first: Name, _last: Name) -> bool {
         false
     }
 
     /// Says that `name` is about to be asked for: what has to be fetched from memory for that can be on its way meanwhile.
     /// Changes nothing, and need not be said.
     #[inline]
-    fn expect(&self, _name: Name) {}
+    fn prefetch(&self, _name: Name) {}
 
     /// Withdraws the request that waits, if one does. If it was granted meanwhile, what was granted
     /// is given back (L3); if it was refused, nothing remains to be done.
@@ -123,7 +123,7 @@ pub trait LockManager: Send + Sync + Debug {
 
     /// As [`inspect`](Self::inspect), but no more than about `most` holders and waiters: first the
     /// names that somebody waits for, the longest wait first, then some of the others.
-    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
+    fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         self.inspect(worker).shortened(most)
     }
 
@@ -157,7 +157,7 @@ pub trait LockManager: Send + Sync + Debug {
             let verdict = parker.verdict(wait.ticket);
             verdict.expect("an ended wait has a verdict")
         });
-        owner.settle(verdict)
+        owner.finish_wait(verdict)
     }
 
     /// The outcome of the wait of `owner`, or `PendingWait` with the task registered to be woken. For a
@@ -172,7 +172,7 @@ pub trait LockManager: Send + Sync + Debug {
             .wait_ticket()
             .expect("poll without a request that waits");
         let verdict = owner.record().parker.poll(wait.ticket, context);
-        verdict.map(|verdict| owner.settle(verdict))
+        verdict.map(|verdict| owner.finish_wait(verdict))
     }
 
     /// Asks for `name` in `mode` and waits until `deadline`, or for as long as it takes.
@@ -213,10 +213,10 @@ macro_rules! forward {
             self.$($to)+.owner()
         }
     };
-    (@expect ($($to:tt)+)) => {
+    (@prefetch ($($to:tt)+)) => {
         #[inline]
-        fn expect(&self, name: $crate::name::Name) {
-            self.$($to)+.expect(name);
+        fn prefetch(&self, name: $crate::name::Name) {
+            self.$($to)+.prefetch(name);
         }
     };
     (@cancel ($($to:tt)+)) => {
@@ -296,13 +296,13 @@ macro_rules! forward {
             self.$($to)+.inspect(worker)
         }
     };
-    (@look ($($to:tt)+)) => {
-        fn look(
+    (@inspect_limited ($($to:tt)+)) => {
+        fn inspect_limited(
             &self,
             worker: &foxton_sync::worker::Worker,
             most: usize,
         ) -> $crate::inspect::LockSnapshot {
-            self.$($to)+.look(worker, most)
+            self.$($to)+.inspect_limited(worker, most)
         }
     };
     (@longest_wait ($($to:tt)+)) => {

@@ -12,12 +12,12 @@ use std::{borrow::Cow, fmt, time::Duration};
 pub struct OwnerId(u64);
 
 /// Bits of an id that number the owner's place; the rest counts who had that place before.
-const PLACE_BITS: u32 = 24;
+const INDEX_BITS: u32 = 24;
 
 impl OwnerId {
-    pub(crate) const fn new(place: u32, generation: u64) -> Self {
-        assert!(place < 1 << PLACE_BITS, "sixteen million owners at once");
-        Self(generation << PLACE_BITS | place as u64)
+    pub(crate) const fn new(index: u32, generation: u64) -> Self {
+        assert!(index < 1 << INDEX_BITS, "sixteen million owners at once");
+        Self(generation << INDEX_BITS | index as u64)
     }
 
     pub(crate) const fn from_number(number: u64) -> Self {
@@ -25,13 +25,13 @@ impl OwnerId {
     }
 
     /// The place whose owner this is.
-    pub(crate) const fn place(self) -> u32 {
-        (self.0 & ((1 << PLACE_BITS) - 1)) as u32
+    pub(crate) const fn index(self) -> u32 {
+        (self.0 & ((1 << INDEX_BITS) - 1)) as u32
     }
 
     /// The owner that has the same place next.
     pub(crate) const fn next(self) -> Self {
-        Self(self.0.wrapping_add(1 << PLACE_BITS))
+        Self(self.0.wrapping_add(1 << INDEX_BITS))
     }
 
     /// The id as a number, for logs.
@@ -43,7 +43,7 @@ impl OwnerId {
 impl fmt::Display for OwnerId {
     /// Place and generation: `12.7`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.place(), self.0 >> PLACE_BITS)
+        write!(f, "{}.{}", self.index(), self.0 >> INDEX_BITS)
     }
 }
 
@@ -262,11 +262,11 @@ pub struct CycleMember {
     /// How many locks it held.
     pub lock_count: usize,
     /// What it waits for.
-    pub awaited: (Name, Mode),
+    pub waits_for: (Name, Mode),
     /// How the next member of the cycle stands in its way: the mode it holds, or awaits earlier.
-    pub behind: Mode,
+    pub blocking_mode: Mode,
     /// Whether the next member holds what this one waits for, or only waits for it earlier.
-    pub behind_holder: bool,
+    pub blocked_by_holder: bool,
     /// Whether it was chosen to give way.
     pub victim: bool,
 }
@@ -287,8 +287,8 @@ impl CycleMember {
     }
 
     fn write(&self, f: &mut dyn fmt::Write, call: &dyn Fn(Name) -> String) -> fmt::Result {
-        let (name, mode) = (call(self.awaited.0), self.awaited.1);
-        let how = if self.behind_holder {
+        let (name, mode) = (call(self.waits_for.0), self.waits_for.1);
+        let how = if self.blocked_by_holder {
             "held in"
         } else {
             "awaited earlier in"
@@ -299,7 +299,7 @@ impl CycleMember {
             "{} awaits {mode} on {name}",
             OwnerDisplay(self.owner, &self.label)
         )?;
-        write!(f, ", {how} {} by the next{victim}", self.behind)
+        write!(f, ", {how} {} by the next{victim}", self.blocking_mode)
     }
 }
 
@@ -324,7 +324,7 @@ mod tests {
         let id = OwnerId::new(12, 7);
         assert_eq!(id.to_string(), "12.7");
         assert_eq!(id.next().to_string(), "12.8");
-        assert_eq!(id.next().place(), 12);
+        assert_eq!(id.next().index(), 12);
     }
 
     #[test]

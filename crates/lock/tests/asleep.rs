@@ -116,7 +116,7 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
             };
             // Not by who would share it with others: they would never cease.
             let most = match kind {
-                ManagerKind::Direct if mode == WRITE => kind.overtaken_at_most(),
+                ManagerKind::Direct if mode == WRITE => kind.max_overtaken(),
                 _ => 0,
             };
             assert_eq!(passed, most, "{kind}, {mode}");
@@ -135,7 +135,7 @@ fn who_is_awake_goes_before_who_sleeps_so_often_at_most() {
 fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
     for long in [Duration::ZERO, Duration::MAX] {
         let mut options = Options::tiny();
-        (options.kind, options.passed_for) = (ManagerKind::Direct, long);
+        (options.kind, options.barging_window) = (ManagerKind::Direct, long);
         let table = Hot::of(Table::with(&options));
         let mut asleep = table.asleep();
         // Longer than a tick of the clock.
@@ -164,7 +164,7 @@ fn who_was_passed_for_the_first_time_long_ago_is_passed_no_more() {
 #[test]
 fn who_is_passed_again_and_again_is_passed_no_longer_for_that() {
     let mut options = Options::tiny();
-    (options.kind, options.passed_for) = (ManagerKind::Direct, Duration::from_millis(100));
+    (options.kind, options.barging_window) = (ManagerKind::Direct, Duration::from_millis(100));
     let table = Hot::of(Table::with(&options));
     let mut asleep = table.asleep();
     let mut passed = 0;

@@ -377,7 +377,7 @@ fn a_circle_that_an_order_closes_is_found() {
         t.granted(&mut reader, key, READ);
         t.granted(&mut scanner, key, Mode::key(KeyPart::None, GapPart::S));
         t.waits(&mut writer, key, Mode::key(KeyPart::X, GapPart::None));
-        for number in 10..10 + kind.overtaken_at_most() {
+        for number in 10..10 + kind.max_overtaken() {
             let (mut passes, mut behind) = (t.owner("passes"), t.owner("behind"));
             t.granted(&mut passes, name(number), Mode::X);
             t.waits(&mut passes, key, READ);
@@ -434,7 +434,7 @@ fn a_circle_that_is_closed_on_the_way_to_the_front_is_found() {
     t.granted(&mut reader, key, READ);
     t.granted(&mut scanner, key, Mode::key(KeyPart::None, GapPart::S));
     t.waits(&mut writer, key, Mode::key(KeyPart::X, GapPart::None));
-    for number in 10..10 + ManagerKind::Sharded.overtaken_at_most() {
+    for number in 10..10 + ManagerKind::Sharded.max_overtaken() {
         let (mut passes, mut behind) = (t.owner("passes"), t.owner("behind"));
         t.granted(&mut passes, name(number), Mode::X);
         t.waits(&mut behind, name(number), Mode::X);

@@ -516,3 +516,19 @@ fn counts_are_summed_over_owners_that_are_gone() {
         assert_eq!(stats.wait_quantile(0.5), Duration::ZERO);
     });
 }
+
+#[test]
+fn old_names_of_managers_are_still_parsed() {
+    for (old, kind, name) in [
+        ("direct:arrival", ManagerKind::DirectFifo, "direct:fifo"),
+        ("sharded:arrival", ManagerKind::ShardedFifo, "sharded:fifo"),
+        (
+            "sharded:world",
+            ManagerKind::ShardedGlobalLatch,
+            "sharded:global-latch",
+        ),
+    ] {
+        assert_eq!(old.parse(), Ok(kind));
+        assert_eq!(kind.to_string(), name);
+    }
+}

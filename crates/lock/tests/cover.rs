@@ -39,7 +39,7 @@ fn exactly_the_range_is_held() {
     for (first, last) in [(3, 3), (0, 63), (5, 64), (63, 64), (60, 200), (64, 319)] {
         let locks = direct(16);
         let mut owner = locks.owner();
-        assert!(locks.cover(&worker, &mut owner, key(first), key(last)));
+        assert!(locks.lock_range(&worker, &mut owner, key(first), key(last)));
         let mut held: Vec<_> = owner.held().collect();
         held.sort();
         assert_eq!(held, wanted(first, last).collect::<Vec<_>>());
@@ -69,7 +69,7 @@ fn what_a_range_adds_to_a_block_after_a_savepoint_goes_back_to_it() {
     for is_covered in [false, true] {
         assert!(locks.try_lock(&worker, &mut owner, key(1), BOTH).is_held());
         let savepoint = owner.savepoint();
-        let all = is_covered && locks.cover(&worker, &mut owner, key(1), key(9));
+        let all = is_covered && locks.lock_range(&worker, &mut owner, key(1), key(9));
         let mut scan = Scan::new();
         for number in if all { 0..0 } else { 1..10 } {
             let wait = WaitMode::Wait;
@@ -103,13 +103,13 @@ fn what_cannot_be_covered_is_refused() {
         (key(3), Name::end(1)),
     ] {
         assert!(
-            !locks.cover(&worker, &mut owner, first, last),
+            !locks.lock_range(&worker, &mut owner, first, last),
             "{first} {last}"
         );
         assert_eq!(owner.lock_count(), 0);
     }
     let bytes = [long(b"\xf0"), long(b"\xff")];
-    assert!(locks.cover(&worker, &mut owner, bytes[0], bytes[1]));
+    assert!(locks.lock_range(&worker, &mut owner, bytes[0], bytes[1]));
     assert_eq!(owner.lock_count(), 16);
 }
 
@@ -138,7 +138,7 @@ fn a_cover_agrees_with_everything_else_that_is_held() {
                 }
                 _ => {
                     let last = first + below(6);
-                    if locks.cover(&worker, owner, key(first), key(last)) {
+                    if locks.lock_range(&worker, owner, key(first), key(last)) {
                         covered += 1;
                         for (name, mode) in wanted(first, last) {
                             let held = owner.held_mode(name);
@@ -187,7 +187,7 @@ fn writers_never_change_what_is_covered() {
             assert!(begun.elapsed().as_secs() < 120, "nothing is ever covered");
             let first = 56 + worker.random_below(12);
             let last = first + worker.random_below(10);
-            if locks.cover(worker, &mut owner, key(first), key(last)) {
+            if locks.lock_range(worker, &mut owner, key(first), key(last)) {
                 read.fetch_add(1, Relaxed);
                 for number in first..=last {
                     let word = &words[number as usize];

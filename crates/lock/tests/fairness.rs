@@ -148,9 +148,7 @@ fn a_writer_is_passed_by_those_who_are_waited_for_a_few_times_at_most() {
             others.push(behind);
         }
         let expected = match kind {
-            ManagerKind::Sharded | ManagerKind::ShardedGlobalLatch => {
-                kind.overtaken_at_most() as usize
-            }
+            ManagerKind::Sharded | ManagerKind::ShardedGlobalLatch => kind.max_overtaken() as usize,
             _ => 0,
         };
         assert_eq!(passed.len(), expected, "{kind}");

@@ -297,7 +297,7 @@ fn o1_an_intention_is_found() {
 fn a_gap_that_is_covered_is_found() {
     at_once(
         |world, worker, owner| {
-            if world.locks.cover(worker, owner, key(1), key(2)) {
+            if world.locks.lock_range(worker, owner, key(1), key(2)) {
                 world.read();
             }
             world.locks.release_all(worker, owner);
@@ -344,7 +344,7 @@ fn with_full_fences_a_gap_that_is_covered_is_found() {
     at_once_with(
         Fences::Symmetric,
         |world, worker, owner| {
-            if world.locks.cover(worker, owner, key(1), key(2)) {
+            if world.locks.lock_range(worker, owner, key(1), key(2)) {
                 world.read();
             }
             world.locks.release_all(worker, owner);

@@ -364,12 +364,12 @@ fn o1_the_last_to_clear_a_flag_comes_after_all_others() {
             // The rest has been cleared before.
             for (word, byte) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 if (0..2).all(|at| (words[at], bytes[at]) != (word, byte)) {
-                    assert!(!flags.flip(word, done(byte)));
+                    assert!(!flags.clear(word, done(byte)));
                 }
             }
             let work = move |at: usize, flags: &free_flags::FreeFlags, cells: &[Arc<Cell>; 2]| {
                 cells[at].write();
-                let is_last = flags.flip(words[at], done(bytes[at]));
+                let is_last = flags.clear(words[at], done(bytes[at]));
                 if is_last {
                     assert_eq!((cells[0].read(), cells[1].read()), (1, 1));
                 }

@@ -187,7 +187,7 @@ impl World {
             Step::ReleaseSince(who, keeps) => {
                 locks.release_since(worker, &mut owners[who], savepoints[who]);
                 if keeps {
-                    owners[who].begin_keeping(savepoints[who]);
+                    owners[who].begin_retaining(savepoints[who]);
                 }
                 "released".to_owned()
             }
@@ -369,7 +369,7 @@ fn members(kind: ManagerKind) -> impl Iterator<Item = CycleMember> {
 /// Every manager that grants in the order of arrival, the reference first.
 fn all() -> Vec<CycleMember> {
     let kinds = ManagerKind::ALL.into_iter();
-    let kinds = kinds.filter(|kind| kind.overtaken_at_most() == 0);
+    let kinds = kinds.filter(|kind| kind.max_overtaken() == 0);
     kinds.flat_map(members).collect()
 }
 

@@ -278,8 +278,8 @@ impl Script {
     }
 
     fn member(&self, member: &CycleMember) -> String {
-        let (name, mode) = member.awaited;
-        let how = if member.behind_holder {
+        let (name, mode) = member.waits_for;
+        let how = if member.blocked_by_holder {
             "held"
         } else {
             "awaited"
@@ -289,7 +289,7 @@ impl Script {
             "{} awaits {}, {how} {} by the next{victim}",
             member.label,
             self.on(name, mode),
-            member.behind
+            member.blocking_mode
         )
     }
 

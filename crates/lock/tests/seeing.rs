@@ -104,9 +104,9 @@ fn a_hold_is_counted_under_the_label_that_its_lock_was_given_back_with() {
     on_every_manager(|locks, worker| {
         let (mut one, mut session) = (labelled(locks, "one"), labelled(locks, "session"));
         hand_over(locks, worker, &mut one, &mut session, Name::advisory(1));
-        let kept = session.keep();
+        let kept = session.retain();
         for label in ["first", "second"] {
-            session.begin_keeping(kept);
+            session.begin_retaining(kept);
             session.set_label(label);
             hand_over(locks, worker, &mut one, &mut session, key(1));
             locks.release_since(worker, &mut session, kept);
@@ -156,8 +156,8 @@ fn a_look_is_as_small_as_it_was_asked_to_be_and_begins_with_who_waits() {
         assert!(matches!(reply, Reply::Waiting));
         thread::sleep(PAUSE);
         assert!(locks.longest_wait(worker).expect("somebody waits") >= PAUSE);
-        let few = locks.look(worker, 20);
-        assert!(few.left_out, "{:?}", locks.kind());
+        let few = locks.inspect_limited(worker, 20);
+        assert!(few.truncated, "{:?}", locks.kind());
         assert!(
             few.queues.len() <= 20,
             "{:?}: {}",
@@ -166,8 +166,8 @@ fn a_look_is_as_small_as_it_was_asked_to_be_and_begins_with_who_waits() {
         );
         let queue = few.queue(key(500)).expect("what is waited for comes first");
         assert_eq!(queue.waiters[0].label, "waiter");
-        let all = locks.look(worker, 10_000);
-        assert!(!all.left_out);
+        let all = locks.inspect_limited(worker, 10_000);
+        assert!(!all.truncated);
         assert_eq!(all.queues.len(), 1_000);
         assert_eq!(all.edges().len(), 1);
         locks.cancel(worker, &mut waiter);

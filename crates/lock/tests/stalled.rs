@@ -108,7 +108,7 @@ type Done = fn(&AnyManager, &Worker, &mut Owner);
 
 fn keep(locks: &AnyManager, worker: &Worker, owner: &mut Owner) {
     assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
-    owner.keep();
+    owner.retain();
 }
 
 /// Asks for what somebody else holds, who lets go of it afterwards.
@@ -127,8 +127,8 @@ const DONE: &[(&str, Done)] = &[
     ("a session keeps a lock", keep),
     ("a transaction of it has ended", |locks, worker, owner| {
         assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
-        let kept = owner.keep();
-        owner.begin_keeping(kept);
+        let kept = owner.retain();
+        owner.begin_retaining(kept);
         take(locks, worker, owner, 1);
         locks.release_since(worker, owner, kept);
     }),
@@ -136,9 +136,9 @@ const DONE: &[(&str, Done)] = &[
         "another has only made it stronger",
         |locks, worker, owner| {
             assert!(locks.try_lock(worker, owner, KEPT, Mode::S).is_held());
-            let kept = owner.keep();
+            let kept = owner.retain();
             assert!(locks.try_lock(worker, owner, KEPT, Mode::X).is_held());
-            owner.begin_keeping(kept);
+            owner.begin_retaining(kept);
         },
     ),
     ("all was given back, one by one", |locks, worker, owner| {

@@ -24,7 +24,7 @@ use crate::{output::show, seconds::seconds};
 Examples:
   foxton bench fairness
       every lock manager
-  foxton bench fairness --locks sharded,sharded:arrival --readers 64
+  foxton bench fairness --locks sharded,sharded:fifo --readers 64
       the two orders beside each other, under more readers")]
 pub(crate) struct Fairness {
     /// Lock managers, separated by commas; all if none is said.

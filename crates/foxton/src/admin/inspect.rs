@@ -382,9 +382,10 @@ impl Database {
         let engine = self.engine();
         let report = |found: foxton_lock::inspect::DeadlockCycle| DeadlockReport {
             at: found.at,
-            tables: TableNames::of(found.cycle.iter().map(|member| member.awaited.0), |table| {
-                engine.catalog.name_of(table)
-            }),
+            tables: TableNames::of(
+                found.cycle.iter().map(|member| member.waits_for.0),
+                |table| engine.catalog.name_of(table),
+            ),
             cycle: found.cycle,
         };
         engine.locks.deadlocks().into_iter().map(report).collect()

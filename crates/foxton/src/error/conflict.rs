@@ -84,7 +84,7 @@ impl Conflict {
             RefusalReason::Full => ConflictReason::Full,
             _ => ConflictReason::Cancelled,
         };
-        let cycle = refusal.cycle.iter().map(|member| member.awaited.0);
+        let cycle = refusal.cycle.iter().map(|member| member.waits_for.0);
         let tables = TableNames::of(std::iter::once(refusal.name).chain(cycle), table);
         Conflict {
             reason,

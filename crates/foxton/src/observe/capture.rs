@@ -40,7 +40,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
     let stats = engine.locks.stats(&worker);
     // Beside the counts, so that rates are right.
     let open = engine.opened.elapsed();
-    let snapshot = engine.locks.look(&worker, ENTRIES);
+    let snapshot = engine.locks.inspect_limited(&worker, ENTRIES);
     let names = &mut Names {
         engine,
         known: HashMap::new(),
@@ -76,7 +76,7 @@ pub(crate) fn picture(engine: &Engine) -> Picture {
             cancelled: stats.cancelled,
             memory_bytes: stats.memory_bytes as u64,
         },
-        left_out: snapshot.left_out,
+        left_out: snapshot.truncated,
         queues: queues(snapshot, names),
         hot_names: stats
             .hot_names
@@ -142,10 +142,10 @@ pub(crate) fn cycle(
         label: member.label.to_string(),
         age: member.age,
         lock_count: member.lock_count as u64,
-        name: call(member.awaited.0),
-        mode: member.awaited.1.to_string(),
-        behind_mode: member.behind.to_string(),
-        behind_holder: member.behind_holder,
+        name: call(member.waits_for.0),
+        mode: member.waits_for.1.to_string(),
+        behind_mode: member.blocking_mode.to_string(),
+        behind_holder: member.blocked_by_holder,
         victim: member.victim,
     };
     members.iter().map(member).collect()

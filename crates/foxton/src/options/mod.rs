@@ -80,7 +80,7 @@ pub struct Options {
     pub lock_bytes: usize,
     /// Who of a cycle of waiters is ended. Default [`VictimPolicy::LeastWork`].
     pub victim: VictimPolicy,
-    /// Whether the lock manager may have threads of its own, as `sharded:world` has one to find deadlocks.
+    /// Whether the lock manager may have threads of its own, as `sharded:global-latch` has one to find deadlocks.
     /// Without, whoever begins to wait does what such a thread would. Default true.
     pub lock_threads: bool,
     /// How long one lock request waits before it is refused with `lock_timeout`. Default 10 s. Deadlocks are

@@ -124,7 +124,7 @@ impl Planted {
     pub(crate) fn plant_in_locks(self, options: &mut any::Options) {
         #[cfg(feature = "planted")]
         {
-            options.lends_twice = self.is(Fault::LentTwice);
+            options.barge_after_seen = self.is(Fault::LentTwice);
         }
     }
 

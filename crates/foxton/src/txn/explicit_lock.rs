@@ -71,7 +71,7 @@ impl State {
         {
             Reply::Granted | Reply::Held => {
                 if name.class() == Class::Table && mode.covers(Mode::S) {
-                    owner.note_whole_table();
+                    owner.record_table_lock();
                 }
                 Ok(AttemptResult::Done(true))
             }

@@ -64,7 +64,7 @@ impl State {
         }
         match is_free {
             true => drop(self.owner.begin()),
-            false => self.owner.begin_keeping(kept),
+            false => self.owner.begin_retaining(kept),
         }
         self.owner.set_label(label);
     }
@@ -114,7 +114,7 @@ impl State {
 
     fn note_number(&mut self, request: LockRequest, had: bool) -> bool {
         if had {
-            let kept = self.owner.keep();
+            let kept = self.owner.retain();
             let membership = self.membership();
             membership.kept = kept;
             let held = &mut membership.held;

@@ -422,7 +422,7 @@ impl<'a> TableLocks<'a> {
     #[inline]
     pub(crate) fn prefetch(&self, name: Name) {
         if self.is_on() {
-            self.manager.expect(name);
+            self.manager.prefetch(name);
         }
     }
 
@@ -479,7 +479,10 @@ impl<'a> TableLocks<'a> {
     /// Asks for all keys from `first` to `last`, and the gaps between. `false`: ask one by one.
     #[inline]
     pub(crate) fn cover(&mut self, first: Name, last: Name) -> bool {
-        !self.planted.is_any() && self.manager.cover(self.worker, self.owner, first, last)
+        !self.planted.is_any()
+            && self
+                .manager
+                .lock_range(self.worker, self.owner, first, last)
     }
 
     #[inline]

@@ -46,7 +46,7 @@ const WANTED: [&str; 8] = [
     "staged",
     "staged:paper",
     "sharded",
-    "sharded:arrival",
+    "sharded:fifo",
     "direct",
 ];
 

@@ -19,8 +19,8 @@ use crate::{
     workload::sysbench::{Sysbench, choice::Choice},
 };
 
-const WANTED: [&str; 4] = ["global", "sharded:arrival", "sharded", "direct"];
-const BRIEF_WANTED: [&str; 3] = ["global", "sharded:arrival", "sharded"];
+const WANTED: [&str; 4] = ["global", "sharded:fifo", "sharded", "direct"];
+const BRIEF_WANTED: [&str; 3] = ["global", "sharded:fifo", "sharded"];
 /// Rows of each table.
 const ROWS: [u32; 3] = [2_000, 20_000, 10_000_000];
 
@@ -145,7 +145,7 @@ fn claims(panels: &[Findings]) -> Shape {
     }
     if let Some((ratio, found)) = panels
         .first()
-        .and_then(|pareto| times(pareto, "sharded", "sharded:arrival"))
+        .and_then(|pareto| times(pareto, "sharded", "sharded:fifo"))
     {
         claims.push(Claim::new(
             "whom most wait for goes first: more is done where few rows are frequent",
@@ -168,7 +168,7 @@ mod tests {
             let points = [global, arrival, sharded].map(|last| [(2, 100.0), (1_024, last)]);
             let curves: [synthetic::Made<'_>; 3] = [
                 ("global", "", &points[0]),
-                ("sharded:arrival", "", &points[1]),
+                ("sharded:fifo", "", &points[1]),
                 ("sharded", "", &points[2]),
             ];
             synthetic::panel("sysbench", 64, &curves)

@@ -11,7 +11,7 @@ use crate::{
             bucket::Bucket,
             elidable::{ElidableBucket, ElidableGlobal},
             global::Global,
-            head::{OVERTAKEN_AT_MOST, PASSED_ASLEEP},
+            head::{MAX_BARGES, MAX_OVERTAKEN},
         },
         reference::Reference,
         sharded::{GrantOrder, NoGlobalLatch, PartitionedLatch, Sharded},
@@ -67,10 +67,10 @@ foxton_sync::named_enum! {
     Global = "global",
     Bucket = "bucket",
     Sharded = "sharded",
-    ShardedFifo = "sharded:arrival",
-    ShardedGlobalLatch = "sharded:world",
+    ShardedFifo = "sharded:fifo" | "sharded:arrival",
+    ShardedGlobalLatch = "sharded:global-latch" | "sharded:world",
     Direct = "direct",
-    DirectFifo = "direct:arrival",
+    DirectFifo = "direct:fifo" | "direct:arrival",
     Staged = "staged",
     StagedPaper = "staged:paper",
     StagedOldest = "staged:oldest",
@@ -82,12 +82,12 @@ impl ManagerKind {
     /// How often, at most, a request is granted that came later than another which waits and conflicts with
     /// it: for each time that this other one, or one before it, is the first of those who wait. 0: in the order of arrival.
     /// Over `direct` only by requests that ask for no less than the first does (readers pass no writer), only for a while
-    /// ([`Options::passed_for`]), and not for numbers ([`Name::advisory`]). Over the two that put whom most wait for first, as
+    /// ([`Options::barging_window`]), and not for numbers ([`Name::advisory`]). Over the two that put whom most wait for first, as
     /// often as others stood before it when it came, up to 255, if these were more than this number.
-    pub const fn overtaken_at_most(self) -> u32 {
+    pub const fn max_overtaken(self) -> u32 {
         match self {
-            Self::Sharded | Self::ShardedGlobalLatch => OVERTAKEN_AT_MOST as u32,
-            Self::Direct => PASSED_ASLEEP as u32,
+            Self::Sharded | Self::ShardedGlobalLatch => MAX_OVERTAKEN as u32,
+            Self::Direct => MAX_BARGES as u32,
             _ => 0,
         }
     }
@@ -123,13 +123,13 @@ pub struct Options {
     pub hold_off: Duration,
     /// For `direct`: for how long, from the first time on, somebody may be passed in its sleep, to within a tick of the
     /// clock; after that what is granted to it is not lent any more. Default 50 ms.
-    pub passed_for: Duration,
+    pub barging_window: Duration,
     /// For `direct`: the fences between those who remember and those who revoke. Default `found`: the best that
     /// the system has; `symmetric` is what it comes to where that is little.
     pub fences: Fences,
     /// A fault on purpose, for `direct`: what is lent goes to who asks for it also after it was seen. Default false.
     #[cfg(feature = "planted")]
-    pub lends_twice: bool,
+    pub barge_after_seen: bool,
     /// Above how many keys of one table a transaction tries to have all of it, without waiting, in the place
     /// of those; 0 for never. Default 10,000.
     ///
@@ -140,11 +140,11 @@ pub struct Options {
     /// keys of, and goes on with keys where somebody is in the way. Default 64 MiB.
     pub owner_bytes: usize,
     /// Bytes of the locks of all transactions, about. Above that, whoever has acquired some 256 locks or more
-    /// tries the same, and is refused ([`RefusalReason::Full`](crate::request::Reason::Full)) if that makes no
+    /// tries the same, and is refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)) if that makes no
     /// room, unless it asks for what a table that it got so covers. Default 1 GiB.
     pub total_bytes: usize,
     /// For `staged`: how many requests there may be at once, those included that wait to be used again;
-    /// who asks for more is refused ([`RefusalReason::Full`](crate::request::Reason::Full)). 40 bytes each.
+    /// who asks for more is refused ([`RefusalReason::Full`](crate::request::RefusalReason::Full)). 40 bytes each.
     /// Default and most: 2^26.
     pub request_limit: u32,
 }
@@ -160,10 +160,10 @@ impl Default for Options {
             own_threads: true,
             granule_count: 4096,
             hold_off: Duration::from_millis(10),
-            passed_for: Duration::from_millis(50),
+            barging_window: Duration::from_millis(50),
             fences: Fences::default(),
             #[cfg(feature = "planted")]
-            lends_twice: false,
+            barge_after_seen: false,
             escalation: 10_000,
             owner_bytes: 64 << 20,
             total_bytes: 1 << 30,
@@ -182,7 +182,7 @@ impl Options {
             own_threads: false,
             granule_count: 2,
             hold_off: Duration::ZERO,
-            passed_for: Duration::MAX,
+            barging_window: Duration::MAX,
             escalation: 0,
             owner_bytes: usize::MAX,
             total_bytes: usize::MAX,
@@ -280,10 +280,10 @@ impl AnyManager {
             own_threads,
             granule_count,
             hold_off,
-            passed_for,
+            barging_window,
             fences,
             #[cfg(feature = "planted")]
-            lends_twice,
+            barge_after_seen,
             escalation,
             owner_bytes,
             total_bytes,
@@ -339,17 +339,17 @@ impl AnyManager {
                 };
                 let manager = Direct::new(latch, bucket_count, victim, granules);
                 #[cfg(feature = "planted")]
-                let manager = match lends_twice {
-                    true => manager.lending_twice(),
+                let manager = match barge_after_seen {
+                    true => manager.with_barging_after_seen(),
                     false => manager,
                 };
                 Self::Direct(match kind {
-                    ManagerKind::Direct => manager.lending(passed_for),
+                    ManagerKind::Direct => manager.with_barging(barging_window),
                     _ => manager,
                 })
             }
         };
-        manager.registry().limit(MemoryLimits {
+        manager.owners().limit(MemoryLimits {
             keys: if escalation == 0 {
                 u32::MAX
             } else {
@@ -381,7 +381,7 @@ impl AnyManager {
             },
             Self::ShardedGlobalLatch(_) => ManagerKind::ShardedGlobalLatch,
             Self::Inherit(manager) => manager.inner().kind(),
-            Self::Direct(manager) => match manager.lends() {
+            Self::Direct(manager) => match manager.allows_barging() {
                 true => ManagerKind::Direct,
                 false => ManagerKind::DirectFifo,
             },
@@ -398,12 +398,12 @@ impl AnyManager {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        if owner.is_to_look() {
-            return self.look_and_request(worker, owner, name, mode, patience);
+        if owner.must_check_limits() {
+            return self.check_and_request(worker, owner, name, mode, wait_mode);
         }
-        each!(self, manager => manager.request(worker, owner, name, mode, patience))
+        each!(self, manager => manager.request(worker, owner, name, mode, wait_mode))
     }
 
     /// A request of a scan to any but the default. Only inheritance passes the scan on.
@@ -415,53 +415,55 @@ impl AnyManager {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         match self {
-            _ if owner.is_to_look() => self.look_and_request(worker, owner, name, mode, patience),
-            Self::Inherit(manager) => {
-                manager.request_in_scan(worker, owner, scan, name, mode, patience)
+            _ if owner.must_check_limits() => {
+                self.check_and_request(worker, owner, name, mode, wait_mode)
             }
-            _ => each!(self, manager => manager.request(worker, owner, name, mode, patience)),
+            Self::Inherit(manager) => {
+                manager.request_in_scan(worker, owner, scan, name, mode, wait_mode)
+            }
+            _ => each!(self, manager => manager.request(worker, owner, name, mode, wait_mode)),
         }
     }
 
     /// A request when it is time to look how much is held: apart, so that above nothing need be kept for it.
     #[cold]
     #[inline(never)]
-    fn look_and_request(
+    fn check_and_request(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let reply = escalation::look(self, worker, owner, (name, mode));
-        reply.unwrap_or_else(|| self.member().request(worker, owner, name, mode, patience))
+        let reply = escalation::check_limits(self, worker, owner, (name, mode));
+        reply.unwrap_or_else(|| self.member().request(worker, owner, name, mode, wait_mode))
     }
 
     /// Its owners' records. Not under inheritance, which has those of what is under it.
-    fn registry(&self) -> &OwnerTable {
+    fn owners(&self) -> &OwnerTable {
         match self {
-            Self::Reference(manager) => manager.registry(),
-            Self::Global(manager) => manager.registry(),
-            Self::Bucket(manager) => manager.registry(),
-            Self::GlobalElidable(manager) => manager.registry(),
-            Self::BucketElidable(manager) => manager.registry(),
-            Self::Sharded(manager) => manager.registry(),
-            Self::ShardedGlobalLatch(manager) => manager.registry(),
-            Self::Inherit(manager) => manager.inner().registry(),
-            Self::Direct(manager) => manager.registry(),
-            Self::Staged(manager) => manager.registry(),
-            Self::StagedPaper(manager, _) => manager.registry(),
+            Self::Reference(manager) => manager.owners(),
+            Self::Global(manager) => manager.owners(),
+            Self::Bucket(manager) => manager.owners(),
+            Self::GlobalElidable(manager) => manager.owners(),
+            Self::BucketElidable(manager) => manager.owners(),
+            Self::Sharded(manager) => manager.owners(),
+            Self::ShardedGlobalLatch(manager) => manager.owners(),
+            Self::Inherit(manager) => manager.inner().owners(),
+            Self::Direct(manager) => manager.owners(),
+            Self::Staged(manager) => manager.owners(),
+            Self::StagedPaper(manager, _) => manager.owners(),
         }
     }
 
     /// What is about to be asked of any but the default.
     #[inline(never)]
-    fn expect_of_other(&self, name: Name) {
-        each!(self, manager => manager.expect(name));
+    fn prefetch_of_other(&self, name: Name) {
+        each!(self, manager => manager.prefetch(name));
     }
 
     /// A release by any but the default.
@@ -484,14 +486,14 @@ impl LockManager for AnyManager {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         // In words, so that the name need not be in memory on the shortest way.
         let words = name.words();
         let name = || Name::from_words(words);
         match self {
-            Self::Direct(manager) => manager.request(worker, owner, name(), mode, patience),
-            _ => self.request_of_other(worker, owner, name(), mode, patience),
+            Self::Direct(manager) => manager.request(worker, owner, name(), mode, wait_mode),
+            _ => self.request_of_other(worker, owner, name(), mode, wait_mode),
         }
     }
 
@@ -503,29 +505,29 @@ impl LockManager for AnyManager {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         match self {
             Self::Direct(manager) => {
-                manager.request_in_scan(worker, owner, scan, name, mode, patience)
+                manager.request_in_scan(worker, owner, scan, name, mode, wait_mode)
             }
-            _ => self.request_in_scan_of_other(worker, owner, scan, name, mode, patience),
+            _ => self.request_in_scan_of_other(worker, owner, scan, name, mode, wait_mode),
         }
     }
 
     #[inline]
-    fn expect(&self, name: Name) {
+    fn prefetch(&self, name: Name) {
         match self {
-            Self::Direct(manager) => manager.expect(name),
-            _ => self.expect_of_other(name),
+            Self::Direct(manager) => manager.prefetch(name),
+            _ => self.prefetch_of_other(name),
         }
     }
 
     #[inline]
-    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+    fn lock_range(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
         match self {
-            Self::Direct(manager) => manager.cover(worker, owner, first, last),
-            Self::Inherit(manager) => manager.cover(worker, owner, first, last),
+            Self::Direct(manager) => manager.lock_range(worker, owner, first, last),
+            Self::Inherit(manager) => manager.lock_range(worker, owner, first, last),
             _ => false,
         }
     }
@@ -540,7 +542,7 @@ impl LockManager for AnyManager {
 
     forward! {
         (member())
-        owner cancel end_wait wait poll_wait release release_since inspect look longest_wait
+        owner cancel end_wait wait poll_wait release release_since inspect inspect_limited longest_wait
         deadlocks stats verify
     }
 }

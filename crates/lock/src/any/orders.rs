@@ -146,14 +146,14 @@ impl TestSession {
 fn a_session_locks_and_unlocks_for_as_long_as_it_likes() {
     on_every_stage(|stage| {
         stage.lock(1);
-        let mut kept = stage.owner.keep();
+        let mut kept = stage.owner.retain();
         for _ in 0..ROUNDS {
-            stage.owner.begin_keeping(kept);
+            stage.owner.begin_retaining(kept);
             stage.lock(2);
-            kept = stage.owner.keep();
+            kept = stage.owner.retain();
             stage.unlock(2);
         }
-        stage.owner.begin_keeping(kept);
+        stage.owner.begin_retaining(kept);
         stage.lock(3);
         stage.release_since(kept);
         stage.holds(&[1]);
@@ -165,10 +165,10 @@ fn also_if_it_goes_from_hand_to_hand() {
     on_every_stage(|stage| {
         stage.lock(0);
         for number in 1..ROUNDS {
-            let kept = stage.owner.keep();
-            stage.owner.begin_keeping(kept);
+            let kept = stage.owner.retain();
+            stage.owner.begin_retaining(kept);
             stage.lock(number);
-            stage.owner.keep();
+            stage.owner.retain();
             stage.unlock(number - 1);
         }
         stage.holds(&[ROUNDS - 1]);

@@ -1,11 +1,11 @@
 //! Deadlocks: found when a wait begins, ended by one victim.
 //!
 //! A waiter waits for every holder of an incompatible mode (a *hard* edge) and for every earlier
-//! waiter of one (a *soft* edge: first come, first served). Every edge starts at somebody who waits,
-//! and the only moment at which an edge between two waiting owners appears is when one of them
-//! enters a queue. So a new cycle passes through whoever just entered, and each walks the graph from
-//! itself, once, after entering. Of the members of a cycle the last to enter sees all the others
-//! waiting: no cycle is missed.
+//! waiter of one (a *soft* edge: first come, first served). Every edge starts at somebody who
+//! waits, and the only moment at which an edge between two waiting owners appears is when one of
+//! them enters a queue. So a new cycle passes through whoever just entered, and each walks the
+//! graph from itself, once, after entering. Of the members of a cycle the last to enter sees all
+//! the others waiting: no cycle is missed.
 //!
 //! # The walk
 //!
@@ -13,16 +13,17 @@
 //! outside the cycle go on. What was seen may be outdated when the next queue is seen. Therefore a
 //! cycle that was found is checked again, edge by edge in its order, with the same wait tickets:
 //!
-//! * An owner that waits neither gains nor loses locks, but for one that is lent to it (I3 of `queued`): while it has
-//!   that nobody is in its way, and who takes it away was running. If its ticket was seen before the check
-//!   began and is still in the queue when its turn comes, it waited all along, and an edge to it
-//!   that was there during the check was there when the check began.
+//! * An owner that waits neither gains nor loses locks, but for one that is lent to it (I3 of
+//!   `queued`): while it has that nobody is in its way, and who takes it away was running. If its
+//!   ticket was seen before the check began and is still in the queue when its turn comes, it
+//!   waited all along, and an edge to it that was there during the check was there when the check
+//!   began.
 //! * So when the check passes, all edges existed together, at the moment the check began.
 //!
 //! # One victim
 //!
-//! Two members may find one cycle at once. Both choose by the same properties of the same waits,
-//! so they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
+//! Two members may find one cycle at once. Both choose by the same properties of the same waits, so
+//! they choose the same victim, and it is ended under its queue's latch by its ticket: once. After
 //! a victim other than the walker itself, the walk is repeated: one wait may close two cycles.
 
 mod wait_edges;
@@ -45,12 +46,14 @@ pub(crate) use wait_edges::{Via, WaitEdges};
 
 /// Who of a cycle gives way.
 ///
-/// What gave way and is run again should not give way for ever. So its owner may be told how often that
-/// was ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and the first two policies count it.
+/// What gave way and is run again should not give way for ever. So its owner may be told how often
+/// that was ([`Owner::set_defeats`](crate::owner::Owner::set_defeats)), and the first two policies
+/// count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum VictimPolicy {
-    /// Who holds the fewest locks, counted double for each time that it gave way before; of those the
-    /// youngest. So a small transaction gives way to one a thousand times its size ten times at most.
+    /// Who holds the fewest locks, counted double for each time that it gave way before; of those
+    /// the youngest. So a small transaction gives way to one a thousand times its size ten times at
+    /// most.
     #[default]
     LeastWork,
     /// Who gave way least often before; of those, whose transaction began last.
@@ -66,7 +69,7 @@ impl VictimPolicy {
         let index = match self {
             Self::LeastWork => (0..cycle.len()).min_by_key(|&at| {
                 let wait = &cycle[at];
-                (wait.worth(), Reverse(wait.begun), Reverse(wait.id))
+                (wait.lost_work(), Reverse(wait.begun), Reverse(wait.id))
             }),
             Self::Youngest => (0..cycle.len()).min_by_key(|&at| {
                 let wait = &cycle[at];
@@ -94,26 +97,30 @@ pub(crate) struct BlockingMode {
 
 /// A lock table, as the walk sees it. Each method takes one latch.
 pub(crate) trait Graph {
-    fn registry(&self) -> &OwnerTable;
+    fn owners(&self) -> &OwnerTable;
 
     /// For whom `waiting` waits; `None` if it stands in its queue no longer. `target` is looked for
     /// among the earlier waiters.
-    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges>;
+    fn wait_edges(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges>;
 
     /// How `blocker` stands in the way of `waiting`, if both are still as they were.
-    fn in_the_way(&self, worker: &Worker, waiting: &WaitInfo, blocker: u32)
-    -> Option<BlockingMode>;
+    fn blocking_mode(
+        &self,
+        worker: &Worker,
+        waiting: &WaitInfo,
+        blocker: u32,
+    ) -> Option<BlockingMode>;
 
     /// Ends the wait of a victim, and says whether it was this call that ended it.
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool;
+    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool;
 
-    /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim might be the first to
-    /// ask for it again, and would close the same cycle once more.
-    fn let_none_pass(&self, _worker: &Worker, _waiting: &WaitInfo) {}
+    /// Nobody passes `waiting` any more, who is about to get what a victim gives up: the victim
+    /// might be the first to ask for it again, and would close the same cycle once more.
+    fn forbid_barging(&self, _worker: &Worker, _waiting: &WaitInfo) {}
 }
 
 /// A queue asked on a walk, and its waiters: by everybody whose wait could close a circle there.
-static WALK: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detection");
+static DETECTION: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock detection");
 
 /// Finds deadlocks and remembers the last of them.
 #[derive(Debug, Default)]
@@ -147,7 +154,7 @@ impl Detector {
         lock(&self.recent).iter().cloned().collect()
     }
 
-    pub(crate) fn remember(&self, cycle: Vec<CycleMember>) {
+    pub(crate) fn record(&self, cycle: Vec<CycleMember>) {
         let mut recent = lock(&self.recent);
         if recent.len() == RECENT {
             recent.pop_front();
@@ -168,46 +175,47 @@ impl Detector {
         start: &WaitInfo,
         first: WaitEdges,
     ) {
-        if first.may_lead_back(graph.registry()) {
-            self.walk(graph, worker, start, first);
+        if first.may_close_cycle(graph.owners()) {
+            self.search(graph, worker, start, first);
         }
     }
 
     #[cold]
-    fn walk(&self, graph: &impl Graph, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
-        each_cycle(graph, worker, start, first, |cycle| {
-            let Some(ways) = confirm(graph, worker, cycle) else {
+    fn search(&self, graph: &impl Graph, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
+        for_each_cycle(graph, worker, start, first, |cycle| {
+            let Some(blocking_modes) = confirm(graph, worker, cycle) else {
                 return;
             };
             let victim = self.policy.choose(cycle);
-            let members = describe(graph.registry(), cycle, &ways, victim);
+            let members = describe_cycle(graph.owners(), cycle, &blocking_modes, victim);
             // Before: the victim may be back before we are.
             let others = cycle.iter().enumerate().filter(|&(at, _)| at != victim);
-            others.for_each(|(_, waiting)| graph.let_none_pass(worker, waiting));
-            if graph.condemn(worker, cycle[victim].wait_ticket(), members.clone()) {
-                self.remember(members);
+            others.for_each(|(_, waiting)| graph.forbid_barging(worker, waiting));
+            if graph.abort_victim(worker, cycle[victim].wait_ticket(), members.clone()) {
+                self.record(members);
             }
         });
     }
 }
 
-/// Has `end` look again at every cycle that goes through `start`, where `first` was found, and end it if it is there.
-pub(crate) fn each_cycle(
+/// Has `end` look again at every cycle that goes through `start`, where `first` was found, and end
+/// it if it is there.
+pub(crate) fn for_each_cycle(
     graph: &impl Graph,
     worker: &Worker,
     start: &WaitInfo,
     first: WaitEdges,
     mut end: impl FnMut(&[WaitInfo]),
 ) {
-    let mut reach = Some(first);
-    while let Some(first) = reach {
+    let mut wait_edges = Some(first);
+    while let Some(first) = wait_edges {
         let Some(cycle) = find_cycle(graph, worker, start, first) else {
             return;
         };
         end(&cycle);
         // Again: there may be another cycle, or what was found had changed meanwhile. Whenever
         // the look failed somebody went on, so this ends. `None`: `start` waits no longer.
-        reach = graph.reach(worker, start, start.id.place());
+        wait_edges = graph.wait_edges(worker, start, start.id.index());
     }
 }
 
@@ -218,9 +226,9 @@ fn find_cycle(
     start: &WaitInfo,
     first: WaitEdges,
 ) -> Option<Vec<WaitInfo>> {
-    let registry = graph.registry();
-    let target = start.id.place();
-    let mut seen = OwnerSet::new(registry.place_count());
+    let owners = graph.owners();
+    let target = start.id.index();
+    let mut seen = OwnerSet::new(owners.owner_count());
     seen.insert(target);
     let mut visits = vec![SearchNode {
         waiting: start.clone(),
@@ -229,92 +237,92 @@ fn find_cycle(
     let mut open: Vec<usize> = Vec::new();
     let mut next = Some((0, first));
     loop {
-        worker.account().passed(&WALK);
+        worker.account().passed(&DETECTION);
         let mut again = None;
-        if let Some((at, reach)) = next.take() {
-            match absorb(
-                registry,
+        if let Some((at, wait_edges)) = next.take() {
+            match expand(
+                owners,
                 &mut visits,
                 &mut open,
                 &mut seen,
                 target,
                 at,
-                reach,
+                wait_edges,
             ) {
-                Expansion::Closed(last) => return Some(path_to(&visits, last)),
-                Expansion::Whole => {}
-                Expansion::Outdated => again = Some(at),
+                Expansion::CycleFound(last) => return Some(path_to(&visits, last)),
+                Expansion::NoCycle => {}
+                Expansion::Stale => again = Some(at),
             }
         }
         let at = match again {
             Some(at) => at,
             None => open.pop()?,
         };
-        let reach = graph.reach(worker, &visits[at].waiting, target);
-        next = reach.map(|reach| (at, reach));
+        let wait_edges = graph.wait_edges(worker, &visits[at].waiting, target);
+        next = wait_edges.map(|wait_edges| (at, wait_edges));
     }
 }
 
 /// What came of adding one queue to the walk.
 enum Expansion {
     /// A cycle closes, and this is its last visit.
-    Closed(usize),
+    CycleFound(usize),
     /// No cycle closes here.
-    Whole,
-    /// A step has ended meanwhile. Who stands in its way may stand in the way of others, too, and was
-    /// named once: the queue has to be asked again. It ends, for each time a wait has ended.
-    Outdated,
+    NoCycle,
+    /// A step has ended meanwhile. Who stands in its way may stand in the way of others, too, and
+    /// was named once: the queue has to be asked again. It ends, for each time a wait has ended.
+    Stale,
 }
 
 /// Adds what one queue said to the walk.
-fn absorb(
-    registry: &OwnerTable,
+fn expand(
+    owners: &OwnerTable,
     visits: &mut Vec<SearchNode>,
     open: &mut Vec<usize>,
     seen: &mut OwnerSet,
     target: u32,
     at: usize,
-    reach: WaitEdges,
+    wait_edges: WaitEdges,
 ) -> Expansion {
     // Where each step stands among the visits.
-    let mut places: SmallVec<[usize; 8]> = SmallVec::new();
-    for step in &reach.steps {
+    let mut visit_indexes: SmallVec<[usize; 8]> = SmallVec::new();
+    for step in &wait_edges.steps {
         let parent = match step.via {
             Via::Start => at,
-            Via::Step(index) => places[index],
+            Via::Step(index) => visit_indexes[index],
         };
-        let waiting = registry.record(step.wait.place).waiting();
+        let waiting = owners.record(step.wait.owner_index).waiting();
         let Some(waiting) = waiting.filter(|waiting| waiting.ticket == step.wait.ticket) else {
-            return Expansion::Outdated;
+            return Expansion::Stale;
         };
         visits.push(SearchNode { waiting, parent });
-        places.push(visits.len() - 1);
+        visit_indexes.push(visits.len() - 1);
     }
     let visit_of = |via: Via| match via {
         Via::Start => at,
-        Via::Step(index) => places[index],
+        Via::Step(index) => visit_indexes[index],
     };
-    if let Some(via) = reach.target {
-        return Expansion::Closed(visit_of(via));
+    if let Some(via) = wait_edges.target {
+        return Expansion::CycleFound(visit_of(via));
     }
-    for &(place, via) in &reach.holders {
+    for &(owner_index, via) in &wait_edges.holders {
         let parent = visit_of(via);
         // What a place keeps is about to be taken away: nobody waits for the place's transaction.
-        let record = registry.record(place);
-        if record.keeps(visits[parent].waiting.name) {
+        let record = owners.record(owner_index);
+        if record.has_inherited(visits[parent].waiting.name) {
             continue;
         }
-        if place == target {
-            return Expansion::Closed(parent);
+        if owner_index == target {
+            return Expansion::CycleFound(parent);
         }
         if let Some(waiting) = record.waiting()
-            && seen.insert(place)
+            && seen.insert(owner_index)
         {
             visits.push(SearchNode { waiting, parent });
             open.push(visits.len() - 1);
         }
     }
-    Expansion::Whole
+    Expansion::NoCycle
 }
 
 fn path_to(visits: &[SearchNode], last: usize) -> Vec<WaitInfo> {
@@ -330,13 +338,13 @@ fn path_to(visits: &[SearchNode], last: usize) -> Vec<WaitInfo> {
 
 /// Whether all edges of `cycle` still exist, and what they are.
 fn confirm(graph: &impl Graph, worker: &Worker, cycle: &[WaitInfo]) -> Option<Vec<BlockingMode>> {
-    if is_kept(graph.registry(), cycle) {
+    if waits_for_inherited(graph.owners(), cycle) {
         return None;
     }
-    let way = |(waiting, blocker): (&WaitInfo, &WaitInfo)| {
-        graph.in_the_way(worker, waiting, blocker.id.place())
+    let blocking = |(waiting, blocker): (&WaitInfo, &WaitInfo)| {
+        graph.blocking_mode(worker, waiting, blocker.id.index())
     };
-    edges(cycle).map(way).collect()
+    edges(cycle).map(blocking).collect()
 }
 
 /// Each of a cycle, and for whom it waits.
@@ -344,36 +352,37 @@ pub(crate) fn edges(cycle: &[WaitInfo]) -> impl Iterator<Item = (&WaitInfo, &Wai
     cycle.iter().zip(cycle.iter().cycle().skip(1))
 }
 
-/// Whether somebody of `cycle` waits only for what a place keeps: that is about to be taken away. Not under a latch
-/// (I3 of `registry`).
+/// Whether somebody of `cycle` waits only for what a place keeps: that is about to be taken away.
+/// Not under a latch (I3 of `owners`).
 ///
-/// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs to the transaction that waits there:
-/// it keeps nothing new while it waits, and what is taken away from a place is gone from its queue before it is kept no more.
-pub(crate) fn is_kept(registry: &OwnerTable, cycle: &[WaitInfo]) -> bool {
+/// Asked before the edges are looked at. What is not kept then, and is in the way after it, belongs
+/// to the transaction that waits there: it keeps nothing new while it waits, and what is taken away
+/// from a place is gone from its queue before it is kept no more.
+pub(crate) fn waits_for_inherited(owners: &OwnerTable, cycle: &[WaitInfo]) -> bool {
     edges(cycle).any(|(waiting, blocker)| {
-        let record = registry.record(blocker.id.place());
-        record.keeps(waiting.name)
+        let record = owners.record(blocker.id.index());
+        record.has_inherited(waiting.name)
     })
 }
 
 /// The cycle for people.
-pub(crate) fn describe(
-    registry: &OwnerTable,
+pub(crate) fn describe_cycle(
+    owners: &OwnerTable,
     cycle: &[WaitInfo],
-    ways: &[BlockingMode],
+    blocking_modes: &[BlockingMode],
     victim: usize,
 ) -> Vec<CycleMember> {
-    let now = registry.now();
-    let members = cycle.iter().zip(ways).enumerate();
+    let now = owners.now();
+    let members = cycle.iter().zip(blocking_modes).enumerate();
     members
-        .map(|(at, (waiting, way))| CycleMember {
+        .map(|(at, (waiting, blocking))| CycleMember {
             owner: waiting.id,
-            label: registry.record(waiting.id.place()).label_of(waiting.id),
+            label: owners.record(waiting.id.index()).label_of(waiting.id),
             age: now.saturating_sub(waiting.begun),
             lock_count: waiting.lock_count,
-            awaited: (waiting.name, waiting.mode),
-            behind: way.mode,
-            behind_holder: way.holds,
+            waits_for: (waiting.name, waiting.mode),
+            blocking_mode: blocking.mode,
+            blocked_by_holder: blocking.holds,
             victim: at == victim,
         })
         .collect()
@@ -387,9 +396,9 @@ impl OwnerSet {
         Self(SmallVec::from_elem(0, count.div_ceil(64) as usize))
     }
 
-    /// Whether `place` was not in the set.
-    fn insert(&mut self, place: u32) -> bool {
-        let (word, bit) = (place as usize / 64, 1 << (place % 64));
+    /// Whether `owner_index` was not in the set.
+    fn insert(&mut self, owner_index: u32) -> bool {
+        let (word, bit) = (owner_index as usize / 64, 1 << (owner_index % 64));
         if word >= self.0.len() {
             self.0.resize(word + 1, 0);
         }
@@ -412,9 +421,9 @@ mod tests {
     };
     use std::time::Duration;
 
-    fn waiting(place: u32, lock_count: usize, begun: u64) -> WaitInfo {
+    fn waiting(owner_index: u32, lock_count: usize, begun: u64) -> WaitInfo {
         WaitInfo {
-            id: OwnerId::new(place, 1),
+            id: OwnerId::new(owner_index, 1),
             ticket: Ticket::from_sequence(1),
             name: Name::table(1),
             mode: Mode::X,
@@ -462,45 +471,45 @@ mod tests {
 
     /// Place 0 has just begun to wait behind 1, which is about to go, and for 2, which waits for 0.
     struct StepEnds {
-        registry: OwnerTable,
-        condemned: AtomicU64,
+        owners: OwnerTable,
+        aborted: AtomicU64,
     }
 
     impl Graph for StepEnds {
-        fn registry(&self) -> &OwnerTable {
-            &self.registry
+        fn owners(&self) -> &OwnerTable {
+            &self.owners
         }
 
-        fn reach(&self, _: &Worker, waiting: &WaitInfo, _: u32) -> Option<WaitEdges> {
-            let way = if waiting.id.place() == 0 { 2 } else { 0 };
-            let mut reach = WaitEdges::default();
-            reach.holders.push((way, Via::Start));
+        fn wait_edges(&self, _: &Worker, waiting: &WaitInfo, _: u32) -> Option<WaitEdges> {
+            let blocking = if waiting.id.index() == 0 { 2 } else { 0 };
+            let mut wait_edges = WaitEdges::default();
+            wait_edges.holders.push((blocking, Via::Start));
             // The victim waits no longer.
-            (self.condemned.load(Ordering::Relaxed) == 0).then_some(reach)
+            (self.aborted.load(Ordering::Relaxed) == 0).then_some(wait_edges)
         }
 
-        fn in_the_way(&self, _: &Worker, _: &WaitInfo, _: u32) -> Option<BlockingMode> {
+        fn blocking_mode(&self, _: &Worker, _: &WaitInfo, _: u32) -> Option<BlockingMode> {
             let mode = Mode::X;
             Some(BlockingMode { mode, holds: true })
         }
 
-        fn condemn(&self, _: &Worker, _: WaitTicket, _: Vec<CycleMember>) -> bool {
-            self.condemned.fetch_add(1, Ordering::Relaxed) == 0
+        fn abort_victim(&self, _: &Worker, _: WaitTicket, _: Vec<CycleMember>) -> bool {
+            self.aborted.fetch_add(1, Ordering::Relaxed) == 0
         }
     }
 
     #[test]
     fn who_was_named_for_a_step_that_has_ended_is_not_lost() {
         let graph = StepEnds {
-            registry: OwnerTable::new(),
-            condemned: AtomicU64::new(0),
+            owners: OwnerTable::new(),
+            aborted: AtomicU64::new(0),
         };
-        for place in 0..3 {
-            assert_eq!(graph.registry.claim(), place);
+        for owner_index in 0..3 {
+            assert_eq!(graph.owners.allocate_index(), owner_index);
         }
         let start = waiting(0, 1, 1);
-        graph.registry.record(0).publish(start.clone());
-        graph.registry.record(2).publish(waiting(2, 1, 1));
+        graph.owners.record(0).publish(start.clone());
+        graph.owners.record(2).publish(waiting(2, 1, 1));
         // What the queue said while 1 still stood there: 2 is in its way, and so not named again.
         let mut first = WaitEdges::default();
         let wait = waiting(1, 1, 1).wait_ticket();
@@ -512,7 +521,7 @@ mod tests {
         let detector = Detector::new(VictimPolicy::default());
         let worker = foxton_sync::worker::Workers::new().worker();
         detector.check(&graph, &worker, &start, first);
-        assert_eq!(graph.condemned.into_inner(), 1);
+        assert_eq!(graph.aborted.into_inner(), 1);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What one queue says of one of its waiters: for whom it waits, directly or through earlier waiters
-//! of the same queue.
+//! What one queue says of one of its waiters: for whom it waits, directly or through earlier
+//! waiters of the same queue.
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
@@ -22,47 +22,50 @@ impl WaitEdges {
     /// Whether there may be a way back: most waits are for somebody who runs, and then nothing more
     /// needs to be looked at.
     #[inline]
-    pub(crate) fn may_lead_back(&self, registry: &OwnerTable) -> bool {
-        let waits = |&(place, _): &(u32, Via)| registry.record(place).is_waiting();
+    pub(crate) fn may_close_cycle(&self, owners: &OwnerTable) -> bool {
+        let waits = |&(owner_index, _): &(u32, Via)| owners.record(owner_index).is_waiting();
         self.target.is_some() || self.holders.iter().any(waits)
     }
 
-    /// From the waiter at `place`, who wants `mode`: `ahead` are the waiters before it, the nearest
-    /// first, and `holders` have no modes but `granted`. Whether `target` waits there is noted.
+    /// From the waiter at `owner_index`, who wants `mode`: `ahead` are the waiters before it, the
+    /// nearest first, and `holders` have no modes but `granted`. Whether `target` waits there is
+    /// noted.
     ///
     /// Keeps, for each component, up to two waiters already reached that want it. Whoever conflicts
-    /// with a component stands in the way of one of the two that is not itself. So the walk needs one
-    /// pass however long the line is, and what it reports as steps is what a path needs: a few.
-    pub(crate) fn walk(
-        (place, mode): (u32, Mode),
+    /// with a component stands in the way of one of the two that is not itself. So the walk needs
+    /// one pass however long the line is, and what it reports as steps is what a path needs: a few.
+    pub(crate) fn collect(
+        (owner_index, mode): (u32, Mode),
         ahead: impl Iterator<Item = (WaitTicket, Mode)>,
         granted: Set,
         holders: impl Iterator<Item = (u32, Mode)>,
         target: u32,
     ) -> Self {
-        let mut reach = Self::default();
-        let mut wanted = ComponentWaiters::default();
-        wanted.add(mode.set(), place, Via::Start);
+        let mut wait_edges = Self::default();
+        let mut waiters = ComponentWaiters::default();
+        waiters.add(mode.set(), owner_index, Via::Start);
         for (wait, mode) in ahead {
-            let Some(via) = wanted.blocked_by(mode.set(), wait.place) else {
+            let Some(via) = waiters.blocked_by(mode.set(), wait.owner_index) else {
                 continue;
             };
-            if wait.place == target {
-                reach.target = Some(via);
+            if wait.owner_index == target {
+                wait_edges.target = Some(via);
             }
-            if wanted.lacks(mode.set()) {
-                reach.steps.push(PathStep { wait, via });
-                let step = Via::Step(reach.steps.len() - 1);
-                wanted.add(mode.set(), wait.place, step);
+            if waiters.has_space_for(mode.set()) {
+                wait_edges.steps.push(PathStep { wait, via });
+                let step = Via::Step(wait_edges.steps.len() - 1);
+                waiters.add(mode.set(), wait.owner_index, step);
             }
         }
-        if wanted.all.conflicts().meets(granted) {
-            let blocking = holders.filter_map(|(place, mode)| {
-                wanted.blocked_by(mode.set(), place).map(|via| (place, via))
+        if waiters.all.conflicts().intersects(granted) {
+            let blocking = holders.filter_map(|(owner_index, mode)| {
+                waiters
+                    .blocked_by(mode.set(), owner_index)
+                    .map(|via| (owner_index, via))
             });
-            reach.holders.extend(blocking);
+            wait_edges.holders.extend(blocking);
         }
-        reach
+        wait_edges
     }
 }
 
@@ -86,31 +89,32 @@ pub(crate) struct PathStep {
 #[derive(Default)]
 struct ComponentWaiters {
     all: Set,
-    wanting: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
+    by_component: [SmallVec<[(u32, Via); 2]>; COMPONENTS],
 }
 
 impl ComponentWaiters {
-    fn add(&mut self, mode: Set, place: u32, via: Via) {
+    fn add(&mut self, mode: Set, owner_index: u32, via: Via) {
         self.all = self.all.union(mode);
         for component in mode.indices() {
-            if self.wanting[component].len() < 2 {
-                self.wanting[component].push((place, via));
+            if self.by_component[component].len() < 2 {
+                self.by_component[component].push((owner_index, via));
             }
         }
     }
 
-    fn lacks(&self, mode: Set) -> bool {
+    fn has_space_for(&self, mode: Set) -> bool {
         mode.indices()
-            .any(|component| self.wanting[component].len() < 2)
+            .any(|component| self.by_component[component].len() < 2)
     }
 
-    /// Who, other than `place`, is kept waiting by somebody at `place` who has or wants `mode`.
-    fn blocked_by(&self, mode: Set, place: u32) -> Option<Via> {
+    /// Who, other than `owner_index`, is kept waiting by somebody at `owner_index` who has or wants
+    /// `mode`.
+    fn blocked_by(&self, mode: Set, owner_index: u32) -> Option<Via> {
         let components =
-            (0..COMPONENTS).filter(|&component| mode.conflicts().meets(Set::one(component)));
-        let wanting = components.flat_map(|component| &self.wanting[component]);
-        wanting
-            .filter(|(other, _)| *other != place)
+            (0..COMPONENTS).filter(|&component| mode.conflicts().intersects(Set::one(component)));
+        let by_component = components.flat_map(|component| &self.by_component[component]);
+        by_component
+            .filter(|(other, _)| *other != owner_index)
             .map(|&(_, via)| via)
             .next()
     }

@@ -8,7 +8,7 @@
 //! # State
 //!
 //! A lock that is left behind stays in its queue as granted to the place. Its entry moves from the
-//! owner's held locks to the place's estate (`estate`), where it belongs to no transaction: the next
+//! owner's held locks to the place's estate (`inherited`), where it belongs to no transaction: the next
 //! one at the place takes it over when it asks for the name, and anybody who needs it gone takes it
 //! out and releases it, whether the place sleeps or runs.
 //!
@@ -16,7 +16,7 @@
 //!
 //! | in the cell | |
 //! |---|---|
-//! | heat | rises by `HEATED` with a request that met somebody inside, falls by one with any other |
+//! | heat | rises by `HEAT_STEP` with a request that met somebody inside, falls by one with any other |
 //! | wanted | how many transactions had to wait for the table, or are about to ask for it against what is kept |
 //! | kept modes | a superset of the modes in which somebody keeps a table of the cell |
 //!
@@ -40,7 +40,7 @@
 //! both sides change by compare-and-swap. Here both sides take the mutex of the place instead, which
 //! nobody else touches as long as nobody wants the table, and the queues need not know: so any manager
 //! can be under it. A lock that a transaction did not ask for is not given up at once but after
-//! `PASSED_OVER` transactions, for a lock that lies idle costs nobody anything.
+//! `MAX_UNUSED` transactions, for a lock that lies idle costs nobody anything.
 
 use crate::{
     inspect::{self, LockSnapshot, LockStats},
@@ -83,7 +83,7 @@ foxton_sync::named_enum! {
 }
 
 /// What lies in an estate, looked at by its place and by whoever needs it gone.
-static ESTATE: Site = Site::new(Component::Lock, Pattern::Fixed, "inherited locks");
+static INHERITED: Site = Site::new(Component::Lock, Pattern::Fixed, "inherited locks");
 /// A cell that has to be changed.
 static CELL: Site = Site::new(Component::Lock, Pattern::Unbounded, "inheritance cell");
 
@@ -91,18 +91,18 @@ const CELLS: usize = if cfg!(loom) { 1 } else { 64 };
 /// A lock is hot from this heat on: from one meeting in so many requests.
 const HOT: u32 = 64;
 /// What one meeting adds.
-const HEATED: u32 = 64;
+const HEAT_STEP: u32 = 64;
 /// So that what was hot for long cools down within so many requests.
-const HOTTEST: u32 = 4 * HOT;
+const MAX_HEAT: u32 = 4 * HOT;
 /// One in so many hot locks is released nevertheless, to be measured again: while it is inherited
 /// nobody asks.
-const RENEWED: u64 = 1024;
+const RENEW_ONE_IN: u64 = 1024;
 /// Transactions that may end without asking for what was left to them.
-const PASSED_OVER: u32 = 8;
+const MAX_UNUSED: u32 = 8;
 /// Locks that one place keeps at most.
-const KEPT: usize = 8;
+const MAX_INHERITED: usize = 8;
 /// Transactions with more locks than this leave nothing behind: to them a table lock is nothing.
-const FEW_LOCKS: usize = 256;
+const MAX_LOCKS: usize = 256;
 
 /// Places in `OwnerCounters::inheritance`.
 #[derive(Debug, Clone, Copy)]
@@ -123,25 +123,25 @@ struct HeatCell {
     heat: AtomicU32,
 }
 
-const ONE_WANTED: u32 = 1 << 8;
-const MODES: u32 = ONE_WANTED - 1;
+const ONE_CONFLICT: u32 = 1 << 8;
+const MODES: u32 = ONE_CONFLICT - 1;
 
 impl HeatCell {
     #[inline]
-    fn kept_modes(&self) -> Set {
+    fn inherited_modes(&self) -> Set {
         // Relaxed, here and below: one word says it all, and what is left behind is behind a mutex (I1).
         Set::from_bits((self.state.load(Ordering::Relaxed) & MODES) as u8)
     }
 
-    fn is_wanted(&self) -> bool {
-        self.state.load(Ordering::Relaxed) >= ONE_WANTED
+    fn has_conflict(&self) -> bool {
+        self.state.load(Ordering::Relaxed) >= ONE_CONFLICT
     }
 
     /// Says that `mode` may be kept. `false` if somebody wants it gone.
     fn announce(&self, worker: &Worker, mode: Mode) -> bool {
         let with_it = |state: u32| {
             let announced = state | u32::from(mode.set().bits());
-            (state < ONE_WANTED).then_some(announced)
+            (state < ONE_CONFLICT).then_some(announced)
         };
         let state = self.state.load(Ordering::Relaxed);
         if with_it(state) == Some(state) {
@@ -154,35 +154,35 @@ impl HeatCell {
         announced.is_ok()
     }
 
-    fn want(&self, worker: &Worker) {
+    fn add_conflict(&self, worker: &Worker) {
         worker.account().passed(&CELL);
-        self.state.fetch_add(ONE_WANTED, Ordering::Relaxed);
+        self.state.fetch_add(ONE_CONFLICT, Ordering::Relaxed);
     }
 
-    fn want_no_more(&self, worker: &Worker) {
+    fn remove_conflict(&self, worker: &Worker) {
         worker.account().passed(&CELL);
-        self.state.fetch_sub(ONE_WANTED, Ordering::Relaxed);
+        self.state.fetch_sub(ONE_CONFLICT, Ordering::Relaxed);
     }
 
     /// What is kept was looked through, and only this is left. By somebody who wants.
-    fn set_kept_modes(&self, worker: &Worker, modes: Set) {
+    fn set_inherited_modes(&self, worker: &Worker, modes: Set) {
         worker.account().passed(&CELL);
         let with_them = |state: u32| Some(state & !MODES | u32::from(modes.bits()));
         let set = self
             .state
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_them);
-        debug_assert!(set.is_ok_and(|state| state >= ONE_WANTED), "I1");
+        debug_assert!(set.is_ok_and(|state| state >= ONE_CONFLICT), "I1");
     }
 
     /// Counts a request to the queue of the table.
     #[inline]
-    fn asked(&self, met_somebody: bool) {
+    fn record_request(&self, contended: bool) {
         // Relaxed, and not one read-modify-write: of two changes at once one may be lost, and what is
         // neither hot nor met is not written at all.
         let heat = self.heat.load(Ordering::Relaxed);
-        if met_somebody {
+        if contended {
             self.heat
-                .store((heat + HEATED).min(HOTTEST), Ordering::Relaxed);
+                .store((heat + HEAT_STEP).min(MAX_HEAT), Ordering::Relaxed);
         } else if heat > 0 {
             self.heat.store(heat - 1, Ordering::Relaxed);
         }
@@ -194,7 +194,7 @@ impl HeatCell {
 }
 
 /// Whether a lock may be left behind: a table's, held to read it, or to use some of its keys.
-fn is_heritable(entry: &LockEntry) -> bool {
+fn is_inheritable(entry: &LockEntry) -> bool {
     entry.name.class() == Class::Table && matches!(entry.mode, Mode::IS | Mode::IX | Mode::S)
 }
 
@@ -204,7 +204,7 @@ pub struct Inherit<M> {
     inner: M,
     always: bool,
     /// That of `inner`, once it has made an owner.
-    registry: OnceLock<Arc<OwnerTable>>,
+    owners: OnceLock<Arc<OwnerTable>>,
     cells: Box<[CachePadded<HeatCell>]>,
 }
 
@@ -214,7 +214,7 @@ impl<M: LockManager> Inherit<M> {
         Self {
             inner,
             always,
-            registry: OnceLock::new(),
+            owners: OnceLock::new(),
             cells: (0..CELLS).map(|_| CachePadded::default()).collect(),
         }
     }
@@ -224,8 +224,8 @@ impl<M: LockManager> Inherit<M> {
         &self.inner
     }
 
-    fn registry(&self) -> &Arc<OwnerTable> {
-        let made = self.registry.get();
+    fn owners(&self) -> &Arc<OwnerTable> {
+        let made = self.owners.get();
         made.expect("an owner of another manager: this one has made none")
     }
 
@@ -239,8 +239,8 @@ impl<M: LockManager> Inherit<M> {
 
     /// Gives back what lay in the estate of `record`.
     #[cold]
-    fn give_back(&self, worker: &Worker, record: &OwnerRecord, entry: LockEntry) {
-        let mut holder = Owner::stand_in(self.registry(), record.id(), entry);
+    fn release_inherited(&self, worker: &Worker, record: &OwnerRecord, entry: LockEntry) {
+        let mut holder = Owner::proxy(self.owners(), record.id(), entry);
         let released = self.inner.release(worker, &mut holder, entry.name);
         assert!(released, "what is kept is held");
     }
@@ -250,28 +250,28 @@ impl<M: LockManager> Inherit<M> {
     fn revoke(&self, worker: &Worker, name: Name, mode: Mode) {
         let index = Self::cell_index(name);
         let mut left = Set::NONE;
-        for record in self.registry().records() {
-            worker.account().passed(&ESTATE);
-            let mut estate = lock(&record.estate);
-            let revoked = estate.revoke(name, mode);
-            left = left.union(estate.modes(|name| Self::cell_index(name) == index));
+        for record in self.owners().records() {
+            worker.account().passed(&INHERITED);
+            let mut inherited = lock(&record.inherited);
+            let revoked = inherited.revoke(name, mode);
+            left = left.union(inherited.modes(|name| Self::cell_index(name) == index));
             // Under the mutex (I4).
             if let Some(entry) = revoked {
-                self.give_back(worker, record, entry);
+                self.release_inherited(worker, record, entry);
             }
         }
-        self.cells[index].set_kept_modes(worker, left);
+        self.cells[index].set_inherited_modes(worker, left);
     }
 
     /// Takes over what an earlier transaction of the place left, if it suits what is asked for.
-    fn take_over(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
-        worker.account().passed(&ESTATE);
+    fn take_inherited(&self, worker: &Worker, owner: &mut Owner, name: Name, mode: Mode) -> bool {
+        worker.account().passed(&INHERITED);
         let (left, taken) = {
-            let mut estate = lock(&owner.record().estate);
-            let taken = estate.take(name);
-            (estate.len(), taken)
+            let mut inherited = lock(&owner.record().inherited);
+            let taken = inherited.remove(name);
+            (inherited.len(), taken)
         };
-        owner.left_behind = left as u32;
+        owner.inherited_count = left as u32;
         let Some(entry) = taken else {
             return false;
         };
@@ -281,11 +281,11 @@ impl<M: LockManager> Inherit<M> {
         let suits = entry.mode == mode || intention;
         if suits {
             owner
-                .held
+                .locks
                 .push(entry.name, entry.hash, entry.slot, entry.mode);
             count(owner, InheritanceOutcome::Used);
         } else {
-            self.give_back(worker, owner.record(), entry); // I3
+            self.release_inherited(worker, owner.record(), entry); // I3
             count(owner, InheritanceOutcome::Discarded);
         }
         suits
@@ -298,137 +298,143 @@ impl<M: LockManager> Inherit<M> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        owner.assert_usable(self.registry());
+        owner.assert_usable(self.owners());
         mode.assert_suits(&name);
-        if !owner.has_room() {
-            return owner.refuse_for_order(name, mode);
+        if !owner.has_free_order() {
+            return owner.refuse_out_of_orders(name, mode);
         }
-        self.want_no_more(worker, owner);
+        self.remove_conflict(worker, owner);
         let held = owner.held_mode(name);
-        let may_be_left = owner.left_behind > 0 && held.is_none();
-        if may_be_left && self.take_over(worker, owner, name, mode) {
+        let may_be_left = owner.inherited_count > 0 && held.is_none();
+        if may_be_left && self.take_inherited(worker, owner, name, mode) {
             return Reply::Granted;
         }
         let cell = self.cell_of(name);
         let target = held.map_or(mode, |held| held.supremum(mode));
-        let in_the_way = cell.kept_modes().meets(target.conflicts());
-        if in_the_way {
-            cell.want(worker);
+        let conflicts = cell.inherited_modes().intersects(target.conflicts());
+        if conflicts {
+            cell.add_conflict(worker);
             self.revoke(worker, name, target);
         }
         let before = worker.contentions();
-        let reply = self.inner.request(worker, owner, name, mode, patience);
-        cell.asked(worker.contentions() != before);
+        let reply = self.inner.request(worker, owner, name, mode, wait_mode);
+        cell.record_request(worker.contentions() != before);
         if matches!(reply, Reply::Waiting) {
-            if !in_the_way {
-                cell.want(worker);
+            if !conflicts {
+                cell.add_conflict(worker);
             }
-            owner.wanting = Some(Self::cell_index(name) as u32);
+            owner.conflict_cell = Some(Self::cell_index(name) as u32);
             self.revoke(worker, name, target); // I2
-        } else if in_the_way {
-            cell.want_no_more(worker);
+        } else if conflicts {
+            cell.remove_conflict(worker);
         }
         reply
     }
 
     /// Until the transaction that had to wait asks for another table, or ends.
-    fn want_no_more(&self, worker: &Worker, owner: &mut Owner) {
-        if let Some(cell) = owner.wanting.take() {
-            self.cells[cell as usize].want_no_more(worker);
+    fn remove_conflict(&self, worker: &Worker, owner: &mut Owner) {
+        if let Some(cell) = owner.conflict_cell.take() {
+            self.cells[cell as usize].remove_conflict(worker);
         }
     }
 
     /// Takes what is to be left behind out of the held locks.
-    fn bequests(&self, worker: &Worker, owner: &mut Owner) -> SmallVec<[LockEntry; KEPT]> {
-        let mut bequests = SmallVec::new();
-        if owner.lock_count() > FEW_LOCKS {
-            return bequests;
+    fn collect_inheritable(
+        &self,
+        worker: &Worker,
+        owner: &mut Owner,
+    ) -> SmallVec<[LockEntry; MAX_INHERITED]> {
+        let mut inheritable = SmallVec::new();
+        if owner.lock_count() > MAX_LOCKS {
+            return inheritable;
         }
-        let heritable: SmallVec<[Name; KEPT]> = owner
-            .held
+        let names: SmallVec<[Name; MAX_INHERITED]> = owner
+            .locks
             .iter()
-            .filter(|entry| is_heritable(entry))
-            .take(KEPT)
+            .filter(|entry| is_inheritable(entry))
+            .take(MAX_INHERITED)
             .map(|entry| entry.name)
             .collect();
-        for name in heritable {
+        for name in names {
             let cell = self.cell_of(name);
-            let became = if !self.always && !cell.is_hot() {
+            let outcome = if !self.always && !cell.is_hot() {
                 InheritanceOutcome::Cold
-            } else if cell.is_wanted() {
+            } else if cell.has_conflict() {
                 InheritanceOutcome::Wanted
-            } else if !self.always && worker.random_below(RENEWED) == 0 {
+            } else if !self.always && worker.random_below(RENEW_ONE_IN) == 0 {
                 InheritanceOutcome::Renewed
             } else {
-                let found = owner.held.find(name, name.hash() as u32);
+                let found = owner.locks.find(name, name.hash() as u32);
                 let at = found.expect("a lock that is held");
-                bequests.push(owner.held.remove(at));
+                inheritable.push(owner.locks.remove(at));
                 continue;
             };
-            count(owner, became);
+            count(owner, outcome);
         }
-        bequests
+        inheritable
     }
 
-    /// Leaves `bequests` behind, and gives back those that somebody wants and what was passed over.
-    fn bequeath(&self, worker: &Worker, owner: &mut Owner, bequests: &[LockEntry]) {
-        worker.account().passed(&ESTATE);
-        let mut refused: SmallVec<[LockEntry; KEPT]> = SmallVec::new();
-        let mut given_up: SmallVec<[LockEntry; KEPT]> = SmallVec::new();
+    /// Leaves `collect_inheritable` behind, and gives back those that somebody wants and what was passed over.
+    fn store_inherited(&self, worker: &Worker, owner: &mut Owner, inheritable: &[LockEntry]) {
+        worker.account().passed(&INHERITED);
+        let mut refused: SmallVec<[LockEntry; MAX_INHERITED]> = SmallVec::new();
+        let mut expired: SmallVec<[LockEntry; MAX_INHERITED]> = SmallVec::new();
         let left = {
-            let mut estate = lock(&owner.record().estate);
-            given_up.extend(estate.pass_over(PASSED_OVER));
-            for &entry in bequests {
+            let mut inherited = lock(&owner.record().inherited);
+            expired.extend(inherited.expire(MAX_UNUSED));
+            for &entry in inheritable {
                 // Under the mutex (I1).
-                if estate.len() < KEPT && self.cell_of(entry.name).announce(worker, entry.mode) {
-                    estate.keep(entry);
+                if inherited.len() < MAX_INHERITED
+                    && self.cell_of(entry.name).announce(worker, entry.mode)
+                {
+                    inherited.insert(entry);
                 } else {
                     refused.push(entry);
                 }
             }
-            estate.len()
+            inherited.len()
         };
-        owner.left_behind = left as u32;
-        for _ in 0..bequests.len() - refused.len() {
+        owner.inherited_count = left as u32;
+        for _ in 0..inheritable.len() - refused.len() {
             count(owner, InheritanceOutcome::Kept);
         }
-        for entry in given_up {
+        for entry in expired {
             count(owner, InheritanceOutcome::Discarded);
-            self.give_back(worker, owner.record(), entry);
+            self.release_inherited(worker, owner.record(), entry);
         }
         for entry in refused {
             count(owner, InheritanceOutcome::Wanted);
-            self.give_back(worker, owner.record(), entry);
+            self.release_inherited(worker, owner.record(), entry);
         }
     }
 }
 
 impl<M> Inherit<M> {
     /// Nobody has to wait for what is kept, so nobody holds it.
-    fn without_kept(&self, mut snapshot: LockSnapshot) -> LockSnapshot {
-        let Some(registry) = self.registry.get() else {
+    fn without_inherited(&self, mut snapshot: LockSnapshot) -> LockSnapshot {
+        let Some(owners) = self.owners.get() else {
             return snapshot;
         };
         snapshot.retain_holders(|name, holder| {
-            name.class() != Class::Table || !registry.record(holder.owner.place()).keeps(name)
+            name.class() != Class::Table || !owners.record(holder.owner.index()).has_inherited(name)
         });
         snapshot
     }
 }
 
-fn count(owner: &Owner, became: InheritanceOutcome) {
-    add(&owner.record().counters.inheritance[became as usize], 1);
+fn count(owner: &Owner, outcome: InheritanceOutcome) {
+    add(&owner.record().counters.inheritance[outcome as usize], 1);
 }
 
 impl<M: LockManager> LockManager for Inherit<M> {
     fn owner(&self) -> Owner {
         let mut owner = self.inner.owner();
-        self.registry.get_or_init(|| owner.registry().clone());
+        self.owners.get_or_init(|| owner.owners().clone());
         // What the last at this place left is there for this one.
-        let left = lock(&owner.record().estate).len();
-        owner.left_behind = left as u32;
+        let left = lock(&owner.record().inherited).len();
+        owner.inherited_count = left as u32;
         owner
     }
 
@@ -439,11 +445,11 @@ impl<M: LockManager> LockManager for Inherit<M> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         match name.class() {
-            Class::Table => self.request_table(worker, owner, name, mode, patience),
-            _ => self.inner.request(worker, owner, name, mode, patience),
+            Class::Table => self.request_table(worker, owner, name, mode, wait_mode),
+            _ => self.inner.request(worker, owner, name, mode, wait_mode),
         }
     }
 
@@ -455,49 +461,49 @@ impl<M: LockManager> LockManager for Inherit<M> {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         match name.class() {
-            Class::Table => self.request_table(worker, owner, name, mode, patience),
+            Class::Table => self.request_table(worker, owner, name, mode, wait_mode),
             _ => {
                 let inner = &self.inner;
-                inner.request_in_scan(worker, owner, scan, name, mode, patience)
+                inner.request_in_scan(worker, owner, scan, name, mode, wait_mode)
             }
         }
     }
 
     #[inline]
-    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
-        self.inner.cover(worker, owner, first, last)
+    fn lock_range(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+        self.inner.lock_range(worker, owner, first, last)
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
         self.inner.cancel(worker, owner);
-        self.want_no_more(worker, owner);
+        self.remove_conflict(worker, owner);
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
-        owner.assert_usable(self.registry());
-        self.want_no_more(worker, owner);
+        owner.assert_usable(self.owners());
+        self.remove_conflict(worker, owner);
         self.inner.release_since(worker, owner, savepoint);
     }
 
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(self.registry());
-        self.want_no_more(worker, owner);
-        let bequests = self.bequests(worker, owner);
+        owner.assert_usable(self.owners());
+        self.remove_conflict(worker, owner);
+        let inheritable = self.collect_inheritable(worker, owner);
         self.inner.release_all(worker, owner);
-        if !bequests.is_empty() || owner.left_behind > 0 {
-            self.bequeath(worker, owner, &bequests);
+        if !inheritable.is_empty() || owner.inherited_count > 0 {
+            self.store_inherited(worker, owner, &inheritable);
         }
     }
 
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
-        self.without_kept(self.inner.inspect(worker))
+        self.without_inherited(self.inner.inspect(worker))
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
-        self.without_kept(self.inner.look(worker, most))
+    fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
+        self.without_inherited(self.inner.inspect_limited(worker, most))
     }
 
     fn stats(&self, worker: &Worker) -> LockStats {
@@ -509,21 +515,22 @@ impl<M: LockManager> LockManager for Inherit<M> {
     fn verify(&self, worker: &Worker) {
         self.inner.verify(worker);
         let mut held = None;
-        let records = self.registry.get().into_iter();
-        for record in records.flat_map(|registry| registry.records()) {
-            for kept in lock(&record.estate).iter() {
+        let records = self.owners.get().into_iter();
+        for record in records.flat_map(|owners| owners.records()) {
+            for inherited in lock(&record.inherited).iter() {
                 let held = held.get_or_insert_with(|| self.inner.inspect(worker));
-                let name = kept.entry.name;
+                let name = inherited.entry.name;
                 let holders = held.queue(name).map_or(&[][..], |queue| &queue.holders);
                 let is_it = |holder: &inspect::QueueEntry| {
-                    holder.owner.place() == record.id().place() && holder.mode == kept.entry.mode
+                    holder.owner.index() == record.id().index()
+                        && holder.mode == inherited.entry.mode
                 };
                 assert!(holders.iter().any(is_it), "{name} is kept and not held");
-                let modes = self.cell_of(name).kept_modes();
-                assert_eq!(modes.union(kept.entry.mode.set()), modes, "kept modes");
+                let modes = self.cell_of(name).inherited_modes();
+                assert_eq!(modes.union(inherited.entry.mode.set()), modes, "kept modes");
             }
         }
     }
 
-    forward! { (inner) expect end_wait wait poll_wait release longest_wait deadlocks }
+    forward! { (inner) prefetch end_wait wait poll_wait release longest_wait deadlocks }
 }

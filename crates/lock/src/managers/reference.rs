@@ -4,7 +4,7 @@
 //! nothing is counted in advance, and the wait-for graph is recomputed whenever somebody waits.
 
 use crate::{
-    deadlock::{BlockingMode, Detector, VictimPolicy, describe},
+    deadlock::{BlockingMode, Detector, VictimPolicy, describe_cycle},
     inspect::{DeadlockCycle, LockQueue, LockSnapshot, LockStats, QueueEntry},
     manager::LockManager,
     mode::Mode,
@@ -30,12 +30,12 @@ static MAP: Site = Site::new(Component::Lock, Pattern::Unbounded, "reference loc
 struct NameQueue {
     holders: Vec<(u32, Mode)>,
     /// Who waits, first come first, but conversions before new requests.
-    line: Vec<QueuedWaiter>,
+    waiters: Vec<QueuedWaiter>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct QueuedWaiter {
-    place: u32,
+    owner_index: u32,
     ticket: Ticket,
     mode: Mode,
 }
@@ -44,61 +44,61 @@ struct QueuedWaiter {
 type ReferenceConflict = (u32, Mode, bool);
 
 impl NameQueue {
-    fn held_by(&self, place: u32) -> Option<Mode> {
+    fn held_by(&self, owner_index: u32) -> Option<Mode> {
         self.holders
             .iter()
-            .find(|holder| holder.0 == place)
+            .find(|holder| holder.0 == owner_index)
             .map(|holder| holder.1)
     }
 
-    /// Who is in the way of a request of `place` for `mode` at `position` of the line: holders, and
+    /// Who is in the way of a request of `owner_index` for `mode` at `position` of the line: holders, and
     /// whoever is before it.
-    fn obstacles(&self, place: u32, mode: Mode, position: usize) -> Vec<ReferenceConflict> {
+    fn conflicts(&self, owner_index: u32, mode: Mode, position: usize) -> Vec<ReferenceConflict> {
         let holders = self
             .holders
             .iter()
             .map(|&(other, held)| (other, held, false));
-        let before = self.line[..position]
+        let before = self.waiters[..position]
             .iter()
-            .map(|other| (other.place, other.mode, true));
-        let in_the_way =
-            |&(other, held, _): &ReferenceConflict| other != place && !held.compatible(mode);
-        holders.chain(before).filter(in_the_way).collect()
+            .map(|other| (other.owner_index, other.mode, true));
+        let is_conflict =
+            |&(other, held, _): &ReferenceConflict| other != owner_index && !held.compatible(mode);
+        holders.chain(before).filter(is_conflict).collect()
     }
 
-    /// Where a request of `place` would stand: behind the conversions, or behind everybody.
-    fn position_for(&self, place: u32) -> usize {
-        match self.held_by(place) {
+    /// Where a request of `owner_index` would stand: behind the conversions, or behind everybody.
+    fn position_for(&self, owner_index: u32) -> usize {
+        match self.held_by(owner_index) {
             Some(_) => self
-                .line
+                .waiters
                 .iter()
-                .filter(|w| self.held_by(w.place).is_some())
+                .filter(|w| self.held_by(w.owner_index).is_some())
                 .count(),
-            None => self.line.len(),
+            None => self.waiters.len(),
         }
     }
 
     fn position_of(&self, wait: WaitTicket) -> Option<usize> {
-        let is_it = |w: &QueuedWaiter| w.place == wait.place && w.ticket == wait.ticket;
-        self.line.iter().position(is_it)
+        let is_it = |w: &QueuedWaiter| w.owner_index == wait.owner_index && w.ticket == wait.ticket;
+        self.waiters.iter().position(is_it)
     }
 
-    fn grant(&mut self, place: u32, mode: Mode) {
-        self.holders.retain(|holder| holder.0 != place);
-        self.holders.push((place, mode));
+    fn grant(&mut self, owner_index: u32, mode: Mode) {
+        self.holders.retain(|holder| holder.0 != owner_index);
+        self.holders.push((owner_index, mode));
     }
 
     /// Grants the first in the line whom nobody is in the way of, until there is none.
-    fn regrant(&mut self) -> Vec<QueuedWaiter> {
+    fn grant_waiters(&mut self) -> Vec<QueuedWaiter> {
         let mut granted = Vec::new();
         let mut position = 0;
-        while let Some(&waiter) = self.line.get(position) {
+        while let Some(&waiter) = self.waiters.get(position) {
             if self
-                .obstacles(waiter.place, waiter.mode, position)
+                .conflicts(waiter.owner_index, waiter.mode, position)
                 .is_empty()
             {
-                self.line.remove(position);
-                self.grant(waiter.place, waiter.mode);
+                self.waiters.remove(position);
+                self.grant(waiter.owner_index, waiter.mode);
                 granted.push(waiter);
             } else {
                 position += 1;
@@ -114,7 +114,7 @@ type Map = BTreeMap<Name, NameQueue>;
 #[derive(Debug)]
 pub struct Reference {
     map: Mutex<Map>,
-    registry: Arc<OwnerTable>,
+    owners: Arc<OwnerTable>,
     detector: Detector,
 }
 
@@ -123,13 +123,13 @@ impl Reference {
     pub fn new(policy: VictimPolicy) -> Self {
         Self {
             map: Mutex::default(),
-            registry: Arc::new(OwnerTable::new()),
+            owners: Arc::new(OwnerTable::new()),
             detector: Detector::new(policy),
         }
     }
 
-    pub(crate) fn registry(&self) -> &OwnerTable {
-        &self.registry
+    pub(crate) fn owners(&self) -> &OwnerTable {
+        &self.owners
     }
 
     fn locked<R>(&self, worker: &Worker, body: impl FnOnce(&mut Map) -> R) -> R {
@@ -142,24 +142,24 @@ impl Reference {
         body(&mut map)
     }
 
-    fn blockers(&self, obstacles: &[ReferenceConflict]) -> Vec<Blocker> {
-        let blocker = |&(place, mode, waiting): &ReferenceConflict| {
-            let owner = self.registry.record(place).id();
-            self.registry.blocker(owner, mode, waiting)
+    fn blockers(&self, conflicts: &[ReferenceConflict]) -> Vec<Blocker> {
+        let blocker = |&(owner_index, mode, waiting): &ReferenceConflict| {
+            let owner = self.owners.record(owner_index).id();
+            self.owners.blocker(owner, mode, waiting)
         };
-        obstacles.iter().map(blocker).collect()
+        conflicts.iter().map(blocker).collect()
     }
 
     /// Grants whoever can be granted after `name` changed, and forgets it if nobody holds it.
     fn settle<'m>(&'m self, map: &mut Map, name: Name, wakes: &mut Wakes<'m>) {
         let queue = map.get_mut(&name).expect("a name that was just changed");
-        for waiter in queue.regrant() {
-            let parker = &self.registry.record(waiter.place).parker;
+        for waiter in queue.grant_waiters() {
+            let parker = &self.owners.record(waiter.owner_index).parker;
             wakes.extend(parker.resolve(waiter.ticket, GRANTED));
         }
         if queue.holders.is_empty() {
             assert!(
-                queue.line.is_empty(),
+                queue.waiters.is_empty(),
                 "L4: nobody holds the name, and somebody waits"
             );
             map.remove(&name);
@@ -175,7 +175,7 @@ impl Reference {
         cycle: Vec<CycleMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
-        let record = self.registry.record(wait.place);
+        let record = self.owners.record(wait.owner_index);
         let Some(waiting) = record.waiting() else {
             return false;
         };
@@ -185,35 +185,35 @@ impl Reference {
         let Some(position) = queue.position_of(wait) else {
             return false;
         };
-        let obstacles = queue.obstacles(wait.place, waiting.mode, position);
-        let refusal = waiting.refusal(reason, self.blockers(&obstacles), cycle);
-        queue.line.remove(position);
+        let conflicts = queue.conflicts(wait.owner_index, waiting.mode, position);
+        let refusal = waiting.refusal(reason, self.blockers(&conflicts), cycle);
+        queue.waiters.remove(position);
         wakes.extend(record.refuse(wait.ticket, refusal));
         self.settle(map, waiting.name, wakes);
         true
     }
 
-    /// Whom the owner at `place` waits for, if it waits: its wait, and who is in its way.
-    fn edges(&self, map: &Map, place: u32) -> Option<(WaitInfo, Vec<ReferenceConflict>)> {
-        let waiting = self.registry.record(place).waiting()?;
+    /// Whom the owner at `owner_index` waits for, if it waits: its wait, and who is in its way.
+    fn edges(&self, map: &Map, owner_index: u32) -> Option<(WaitInfo, Vec<ReferenceConflict>)> {
+        let waiting = self.owners.record(owner_index).waiting()?;
         let queue = map.get(&waiting.name)?;
         let position = queue.position_of(waiting.wait_ticket())?;
-        let obstacles = queue.obstacles(place, waiting.mode, position);
-        Some((waiting, obstacles))
+        let conflicts = queue.conflicts(owner_index, waiting.mode, position);
+        Some((waiting, conflicts))
     }
 
     /// A path along edges from `path`'s last owner back to its first.
     fn close(
         &self,
         map: &Map,
-        place: u32,
+        owner_index: u32,
         path: &mut Vec<(WaitInfo, BlockingMode)>,
         seen: &mut Vec<u32>,
     ) -> bool {
-        let Some((waiting, obstacles)) = self.edges(map, place) else {
+        let Some((waiting, conflicts)) = self.edges(map, owner_index) else {
             return false;
         };
-        for (other, mode, waits) in obstacles {
+        for (other, mode, waits) in conflicts {
             path.push((
                 waiting.clone(),
                 BlockingMode {
@@ -221,7 +221,7 @@ impl Reference {
                     holds: !waits,
                 },
             ));
-            let first = path[0].0.id.place();
+            let first = path[0].0.id.index();
             if other == first {
                 return true;
             }
@@ -236,17 +236,18 @@ impl Reference {
         false
     }
 
-    /// Ends every cycle that the owner at `place` has closed by waiting.
-    fn end_deadlocks<'m>(&'m self, map: &mut Map, place: u32, wakes: &mut Wakes<'m>) {
+    /// Ends every cycle that the owner at `owner_index` has closed by waiting.
+    fn end_deadlocks<'m>(&'m self, map: &mut Map, owner_index: u32, wakes: &mut Wakes<'m>) {
         loop {
             let mut path = Vec::new();
-            if !self.close(map, place, &mut path, &mut vec![place]) {
+            if !self.close(map, owner_index, &mut path, &mut vec![owner_index]) {
                 return;
             }
-            let (cycle, ways): (Vec<WaitInfo>, Vec<BlockingMode>) = path.into_iter().unzip();
+            let (cycle, blocking_modes): (Vec<WaitInfo>, Vec<BlockingMode>) =
+                path.into_iter().unzip();
             let victim = self.detector.policy().choose(&cycle);
-            let members = describe(&self.registry, &cycle, &ways, victim);
-            self.detector.remember(members.clone());
+            let members = describe_cycle(&self.owners, &cycle, &blocking_modes, victim);
+            self.detector.record(members.clone());
             self.refuse(
                 map,
                 cycle[victim].wait_ticket(),
@@ -257,16 +258,22 @@ impl Reference {
         }
     }
 
-    fn give_back<'m>(&'m self, map: &mut Map, name: Name, place: u32, wakes: &mut Wakes<'m>) {
+    fn release_lock<'m>(
+        &'m self,
+        map: &mut Map,
+        name: Name,
+        owner_index: u32,
+        wakes: &mut Wakes<'m>,
+    ) {
         let queue = map.get_mut(&name).expect("a held name has a queue");
-        queue.holders.retain(|holder| holder.0 != place);
+        queue.holders.retain(|holder| holder.0 != owner_index);
         self.settle(map, name, wakes);
     }
 }
 
 impl LockManager for Reference {
     fn owner(&self) -> Owner {
-        Owner::new(&self.registry)
+        Owner::new(&self.owners)
     }
 
     fn request(
@@ -275,47 +282,47 @@ impl LockManager for Reference {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         mode.assert_suits(&name);
-        if !owner.has_room() {
-            return owner.refuse_for_order(name, mode);
+        if !owner.has_free_order() {
+            return owner.refuse_out_of_orders(name, mode);
         }
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
-            let place = owner.id().place();
+            let owner_index = owner.id().index();
             let queue = map.entry(name).or_default();
-            let held = queue.held_by(place);
+            let held = queue.held_by(owner_index);
             if held.is_some_and(|held| held.covers(mode)) {
                 owner.re_asks += 1;
                 return Reply::Held;
             }
             let mode = held.map_or(mode, |held| held.supremum(mode));
             let hash = name.hash() as u32;
-            let converts = owner.held.find(name, hash);
-            let position = queue.position_for(place);
-            let obstacles = queue.obstacles(place, mode, position);
-            if obstacles.is_empty() {
-                queue.grant(place, mode);
+            let converts = owner.locks.find(name, hash);
+            let position = queue.position_for(owner_index);
+            let conflicts = queue.conflicts(owner_index, mode, position);
+            if conflicts.is_empty() {
+                queue.grant(owner_index, mode);
                 match converts {
-                    Some(at) => owner.held.set_mode(at, mode),
-                    None => owner.held.push(name, hash, 0, mode),
+                    Some(at) => owner.locks.set_mode(at, mode),
+                    None => owner.locks.push(name, hash, 0, mode),
                 }
                 return Reply::Granted;
             }
-            match patience {
+            match wait_mode {
                 WaitMode::Wait => {}
-                WaitMode::Skip => return owner.pass_over(),
+                WaitMode::Skip => return owner.skip(),
                 WaitMode::Refuse => {
-                    return owner.refuse_at_once(name, mode, self.blockers(&obstacles));
+                    return owner.refuse_busy(name, mode, self.blockers(&conflicts));
                 }
             }
             let WaitInfo { ticket, since, .. } = owner.prepare_wait(name, mode);
-            queue.line.insert(
+            queue.waiters.insert(
                 position,
                 QueuedWaiter {
-                    place,
+                    owner_index,
                     ticket,
                     mode,
                 },
@@ -329,7 +336,7 @@ impl LockManager for Reference {
                 converts,
                 since,
             });
-            self.end_deadlocks(map, place, &mut wakes);
+            self.end_deadlocks(map, owner_index, &mut wakes);
             Reply::Waiting
         })
     }
@@ -339,7 +346,7 @@ impl LockManager for Reference {
             return;
         };
         let wait = WaitTicket {
-            place: owner.id().place(),
+            owner_index: owner.id().index(),
             ticket: pending.ticket,
         };
         let mut wakes = Wakes::new();
@@ -356,10 +363,10 @@ impl LockManager for Reference {
                     let position = queue
                         .position_of(wait)
                         .expect("an open wait is in the line");
-                    queue.line.remove(position);
+                    queue.waiters.remove(position);
                 }
-                (Some(_), None) => queue.holders.retain(|holder| holder.0 != wait.place),
-                (Some(_), Some(at)) => queue.grant(wait.place, owner.held.at(at).mode),
+                (Some(_), None) => queue.holders.retain(|holder| holder.0 != wait.owner_index),
+                (Some(_), Some(at)) => queue.grant(wait.owner_index, owner.locks.at(at).mode),
             }
             self.settle(map, pending.name, &mut wakes);
         });
@@ -374,63 +381,63 @@ impl LockManager for Reference {
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        owner.assert_usable(&self.registry);
-        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+        owner.assert_usable(&self.owners);
+        let Some(at) = owner.locks.find(name, name.hash() as u32) else {
             return false;
         };
-        owner.held.remove(at);
+        owner.locks.remove(at);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
-            self.give_back(map, name, owner.id().place(), &mut wakes)
+            self.release_lock(map, name, owner.id().index(), &mut wakes)
         });
         true
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
-            while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-                self.give_back(map, entry.name, owner.id().place(), &mut wakes);
+            while let Some(entry) = owner.locks.pop_since(savepoint.order()) {
+                self.release_lock(map, entry.name, owner.id().index(), &mut wakes);
             }
         });
     }
 
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         let mut wakes = Wakes::new();
         self.locked(worker, |map| {
-            for entry in owner.held.iter().rev() {
-                self.give_back(map, entry.name, owner.id().place(), &mut wakes);
+            for entry in owner.locks.iter().rev() {
+                self.release_lock(map, entry.name, owner.id().index(), &mut wakes);
             }
         });
-        owner.forget_held();
+        owner.clear_locks();
     }
 
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
         self.locked(worker, |map| {
-            let entry = |place: u32, mode: Mode, waited: Duration| {
+            let entry = |owner_index: u32, mode: Mode, waited: Duration| {
                 QueueEntry::new(
-                    &self.registry,
-                    self.registry.record(place).id(),
+                    &self.owners,
+                    self.owners.record(owner_index).id(),
                     mode,
                     waited,
                 )
             };
-            let waited = |place: u32| {
-                let waiting = self.registry.record(place).waiting();
+            let waited = |owner_index: u32| {
+                let waiting = self.owners.record(owner_index).waiting();
                 waiting.map_or(Duration::ZERO, |waiting| waiting.since.elapsed())
             };
             let queues = map.iter().map(|(&name, queue)| {
                 let holders = queue.holders.iter();
-                let waiters = queue.line.iter();
+                let waiters = queue.waiters.iter();
                 LockQueue {
                     name,
                     holders: holders
                         .map(|&(p, mode)| entry(p, mode, Duration::ZERO))
                         .collect(),
                     waiters: waiters
-                        .map(|w| entry(w.place, w.mode, waited(w.place)))
+                        .map(|w| entry(w.owner_index, w.mode, waited(w.owner_index)))
                         .collect(),
                 }
             });
@@ -447,11 +454,11 @@ impl LockManager for Reference {
             let bytes_of = |queue: &NameQueue| {
                 size_of::<(Name, NameQueue)>()
                     + queue.holders.capacity() * size_of::<(u32, Mode)>()
-                    + queue.line.capacity() * size_of::<QueuedWaiter>()
+                    + queue.waiters.capacity() * size_of::<QueuedWaiter>()
             };
             map.values().map(bytes_of).sum()
         });
-        LockStats::sum(&self.registry, bytes)
+        LockStats::sum(&self.owners, bytes)
     }
 
     fn verify(&self, worker: &Worker) {
@@ -467,10 +474,10 @@ impl LockManager for Reference {
                         assert!(holder.1.compatible(other.1), "L1: {name}");
                     }
                 }
-                for (position, waiter) in queue.line.iter().enumerate() {
-                    let obstacles = queue.obstacles(waiter.place, waiter.mode, position);
+                for (position, waiter) in queue.waiters.iter().enumerate() {
+                    let conflicts = queue.conflicts(waiter.owner_index, waiter.mode, position);
                     assert!(
-                        !obstacles.is_empty(),
+                        !conflicts.is_empty(),
                         "L4: somebody could be granted {name}"
                     );
                 }

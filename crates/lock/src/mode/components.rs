@@ -51,7 +51,7 @@ impl Set {
     }
 
     #[inline]
-    pub(crate) const fn meets(self, other: Self) -> bool {
+    pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 

@@ -1,33 +1,32 @@
 //! What one owner holds: a list in the order of acquisition, that only the owner touches.
 //!
 //! Most transactions hold a handful of locks, and a walk over one or two cache lines finds a name
-//! faster than any index. Above [`LINEAR`] entries an index is kept.
+//! faster than any index. Above [`MAX_LINEAR`] entries an index is kept.
 //!
 //! # Invariants
 //!
-//! * I1  A name has at most one live entry, and above [`LINEAR`] entries the index has exactly the
-//!   live ones.
-//! * I2  Entries are in the order of acquisition, and `order` grows along them, unless `is_mixed`. A released
-//!   entry stays as a dead one until those after it go, so positions do not move between releases, and the
-//!   last one is live.
-//!   Orders are used up by what is given back, too: beyond [`LAST_ORDER`] they are given anew, as low as
-//!   savepoints allow.
-//! * I3  `seen` has the bit of every hash that was pushed since the list was cleared. Most names
-//!   asked for are new, and learn that from one bit.
+//! * I1  A name has at most one live entry, and above [`MAX_LINEAR`] entries the index has exactly
+//!   the live ones.
+//! * I2  Entries are in the order of acquisition, and `order` grows along them, unless
+//!   `is_unsorted`. A released entry stays as a dead one until those after it go, so positions do
+//!   not move between releases, and the last one is live. Orders are used up by what is given back,
+//!   too: beyond [`LAST_ORDER`] they are given anew, as low as savepoints allow.
+//! * I3  `hash_filter` has the bit of every hash that was pushed since the list was cleared. Most
+//!   names asked for are new, and learn that from one bit.
 
 use crate::{mode::Mode, name::Name};
 use hashbrown::HashTable;
 use std::time::{Duration, Instant};
 
 /// Entries that are walked rather than indexed.
-const LINEAR: usize = 16;
+const MAX_LINEAR: usize = 16;
 /// Storage above this many entries is given back after a large transaction.
-const KEPT: usize = 4096;
+const MAX_KEPT: usize = 4096;
 
 /// 0 is before everything.
 const FIRST_ORDER: u32 = 1;
-/// From this order on what is held is numbered anew before more is asked for. Half of all, so that nothing
-/// that one request does, nor a sum of two counts, comes to the end of them.
+/// From this order on what is held is numbered anew before more is asked for. Half of all, so that
+/// nothing that one request does, nor a sum of two counts, comes to the end of them.
 pub(crate) const LAST_ORDER: u32 = if cfg!(test) { 1000 } else { 1 << 31 };
 
 /// One held lock.
@@ -48,7 +47,7 @@ const _: () = assert!(size_of::<LockEntry>() == 40);
 
 impl LockEntry {
     /// A lock that is in no list.
-    pub(crate) fn loose(name: Name, hash: u32, slot: u32, mode: Mode) -> Self {
+    pub(crate) fn detached(name: Name, hash: u32, slot: u32, mode: Mode) -> Self {
         Self {
             name,
             hash,
@@ -67,8 +66,8 @@ pub(crate) struct LockList {
     live: usize,
     next_order: u32,
     /// Whether something came in that had been acquired before others.
-    is_mixed: bool,
-    seen: [u64; 4],
+    is_unsorted: bool,
+    hash_filter: [u64; 4],
     index: HashTable<u32>,
     /// Those that had to be waited for, and since when they are held.
     timed: Vec<(Name, Instant)>,
@@ -82,8 +81,8 @@ impl Default for LockList {
             entries: Vec::new(),
             live: 0,
             next_order: FIRST_ORDER,
-            is_mixed: false,
-            seen: [0; 4],
+            is_unsorted: false,
+            hash_filter: [0; 4],
             index: HashTable::new(),
             timed: Vec::new(),
             ended: Vec::new(),
@@ -111,7 +110,7 @@ impl LockList {
 
     /// The order of what was acquired last of all that is held; 0 if nothing is.
     pub(crate) fn greatest_order(&self) -> u32 {
-        match self.is_mixed {
+        match self.is_unsorted {
             false => self.entries.last().map_or(0, |last| last.order), // I2
             true => self.iter().map(|entry| entry.order).max().unwrap_or(0),
         }
@@ -124,13 +123,13 @@ impl LockList {
     }
 
     /// An order of its own for something that is acquired without being in the list.
-    pub(crate) fn skip_order(&mut self) -> u32 {
+    pub(crate) fn take_order(&mut self) -> u32 {
         self.next_order += 1;
         self.next_order - 1
     }
 
     /// Has the hold of the lock at `at`, which was waited for, measured from `since`.
-    pub(crate) fn time(&mut self, at: usize, since: Instant) {
+    pub(crate) fn start_timing(&mut self, at: usize, since: Instant) {
         let name = self.entries[at].name;
         if self.timed.iter().all(|timed| timed.0 != name) {
             self.timed.push((name, since)); // I1
@@ -168,8 +167,8 @@ impl LockList {
     /// Where `name` is in the list.
     #[inline]
     pub(crate) fn find(&self, name: Name, hash: u32) -> Option<usize> {
-        let (word, bit) = seen_at(hash);
-        if self.seen[word] & bit == 0 {
+        let (word, bit) = filter_bit(hash);
+        if self.hash_filter[word] & bit == 0 {
             return None; // I3
         }
         self.search(name, hash)
@@ -177,7 +176,7 @@ impl LockList {
 
     #[inline(never)]
     fn search(&self, name: Name, hash: u32) -> Option<usize> {
-        if self.entries.len() <= LINEAR {
+        if self.entries.len() <= MAX_LINEAR {
             let same = |entry: &LockEntry| entry.hash == hash && entry.live && entry.name == name;
             self.entries.iter().position(same)
         } else {
@@ -210,8 +209,8 @@ impl LockList {
     // A call costs a tenth of a lock that is not remembered, and the compiler makes one if it may.
     #[inline(always)]
     pub(crate) fn push(&mut self, name: Name, hash: u32, slot: u32, mode: Mode) {
-        let (word, bit) = seen_at(hash);
-        self.seen[word] |= bit;
+        let (word, bit) = filter_bit(hash);
+        self.hash_filter[word] |= bit;
         let order = self.next_order;
         self.next_order += 1;
         self.live += 1;
@@ -223,13 +222,13 @@ impl LockList {
             mode,
             live: true,
         });
-        if self.entries.len() > LINEAR {
+        if self.entries.len() > MAX_LINEAR {
             self.index_last();
         }
     }
 
     /// Adds what was acquired at `order`, before now, in the place of something else.
-    pub(crate) fn push_earlier(
+    pub(crate) fn push_with_order(
         &mut self,
         (name, hash): (Name, u32),
         slot: u32,
@@ -239,12 +238,12 @@ impl LockList {
         self.push(name, hash, slot, mode);
         let last = self.last();
         self.entries[last].order = order;
-        self.is_mixed = true;
+        self.is_unsorted = true;
     }
 
     #[inline(never)]
     fn index_last(&mut self) {
-        let first = if self.entries.len() == LINEAR + 1 {
+        let first = if self.entries.len() == MAX_LINEAR + 1 {
             0
         } else {
             self.entries.len() - 1
@@ -275,7 +274,7 @@ impl LockList {
         if !self.timed.is_empty() {
             self.end_timed(&entry);
         }
-        if self.entries.len() > LINEAR {
+        if self.entries.len() > MAX_LINEAR {
             self.unindex(at);
         }
         self.entries[at].live = false;
@@ -284,7 +283,7 @@ impl LockList {
             self.drop_last();
         }
         // Dead entries are a price for cheap order; not more of them than live ones.
-        if self.entries.len() > 2 * LINEAR && self.live < self.entries.len() / 2 {
+        if self.entries.len() > 2 * MAX_LINEAR && self.live < self.entries.len() / 2 {
             self.compact();
         }
         entry
@@ -292,21 +291,21 @@ impl LockList {
 
     /// Removes the last entry if it was acquired at `since` or later.
     pub(crate) fn pop_since(&mut self, since: u32) -> Option<LockEntry> {
-        self.unmix();
+        self.sort();
         let last = *self.entries.last()?;
         (last.order >= since).then(|| self.remove(self.entries.len() - 1))
     }
 
     /// Whether orders come to their end.
     #[inline(always)]
-    pub(crate) fn is_worn(&self) -> bool {
+    pub(crate) fn is_out_of_orders(&self) -> bool {
         self.next_order >= LAST_ORDER
     }
 
-    /// Numbers anew what was acquired at `since` or later, with as little in between as there may be, and
-    /// says how many orders that brought.
+    /// Numbers anew what was acquired at `since` or later, with as little in between as there may
+    /// be, and says how many orders that brought.
     pub(crate) fn renumber(&mut self, since: u32) -> u32 {
-        self.unmix();
+        self.sort();
         let mut next = since.max(FIRST_ORDER);
         let later = self
             .entries
@@ -321,16 +320,16 @@ impl LockList {
     }
 
     /// Sorts what came in late to where its order says (I2).
-    fn unmix(&mut self) {
-        if self.is_mixed {
+    fn sort(&mut self) {
+        if self.is_unsorted {
             self.entries.sort_by_key(|entry| entry.order);
             self.compact();
-            self.is_mixed = false;
+            self.is_unsorted = false;
         }
     }
 
-    /// Goes back to where the order was at `since`, and says how much was acquired from there on, all of
-    /// which has been given back.
+    /// Goes back to where the order was at `since`, and says how much was acquired from there on,
+    /// all of which has been given back.
     ///
     /// # Panics
     ///
@@ -352,7 +351,7 @@ impl LockList {
 
     fn drop_last(&mut self) {
         self.entries.pop();
-        if self.entries.len() == LINEAR {
+        if self.entries.len() == MAX_LINEAR {
             self.index.clear();
         }
     }
@@ -360,7 +359,7 @@ impl LockList {
     fn compact(&mut self) {
         self.entries.retain(|entry| entry.live);
         self.index.clear();
-        if self.entries.len() > LINEAR {
+        if self.entries.len() > MAX_LINEAR {
             let entries = &self.entries;
             for (at, entry) in entries.iter().enumerate() {
                 let hash_of = |&at: &u32| spread(entries[at as usize].hash);
@@ -379,20 +378,20 @@ impl LockList {
     /// Forgets everything and keeps the storage.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if self.entries.len() > LINEAR {
+        if self.entries.len() > MAX_LINEAR {
             self.clear_index();
         }
         self.entries.clear();
-        self.seen = [0; 4];
+        self.hash_filter = [0; 4];
         self.live = 0;
         self.next_order = FIRST_ORDER;
-        self.is_mixed = false;
+        self.is_unsorted = false;
     }
 
     #[inline(never)]
     fn clear_index(&mut self) {
         self.index.clear();
-        if self.entries.capacity() > KEPT {
+        if self.entries.capacity() > MAX_KEPT {
             self.index = HashTable::new();
             self.entries = Vec::new();
         }
@@ -404,14 +403,14 @@ impl LockList {
         assert!(
             self.entries
                 .windows(2)
-                .all(|pair| self.is_mixed || pair[0].order < pair[1].order),
+                .all(|pair| self.is_unsorted || pair[0].order < pair[1].order),
             "I2"
         );
         for (at, entry) in self.entries.iter().enumerate() {
             let found = self.find(entry.name, entry.hash);
             assert_eq!(found == Some(at), entry.live, "I1: {}", entry.name);
         }
-        let indexed = if self.entries.len() > LINEAR {
+        let indexed = if self.entries.len() > MAX_LINEAR {
             self.live
         } else {
             0
@@ -420,9 +419,9 @@ impl LockList {
     }
 }
 
-/// Which bit of `seen` stands for a hash, from those of its bits that choose no bucket.
+/// Which bit of `hash_filter` stands for a hash, from those of its bits that choose no bucket.
 #[inline]
-fn seen_at(hash: u32) -> (usize, u64) {
+fn filter_bit(hash: u32) -> (usize, u64) {
     ((hash >> 30) as usize, 1 << (hash >> 24 & 63))
 }
 
@@ -479,9 +478,9 @@ mod tests {
                 held.clear();
                 plain.clear();
             }
-            if held.is_worn() {
-                let place = random(60) as usize;
-                let since = plain.get(place).map_or(1, |entry| entry.1);
+            if held.is_out_of_orders() {
+                let owner_index = random(60) as usize;
+                let since = plain.get(owner_index).map_or(1, |entry| entry.1);
                 held.renumber(since);
                 let later = plain.iter_mut().filter(|entry| entry.1 >= since);
                 later

@@ -2,18 +2,19 @@
 //!
 //! # Sharing
 //!
-//! An owner publishes what its locks take, in its record, each time that it has acquired a few hundred more.
-//! Nobody else writes there, so no counter is shared on the way; who needs the sum walks over the records.
+//! An owner publishes what its locks take, in its record, each time that it has acquired a few
+//! hundred more. Nobody else writes there, so no counter is shared on the way; who needs the sum
+//! walks over the records.
 
 use foxton_sync::shim::{AtomicU64, Ordering};
 
-/// What a lock that stands in a queue takes, about: its owner's entry with its share of the index over
-/// them, and the manager's note or request. `tests/memory.rs` holds the managers to a hundred.
+/// What a lock that stands in a queue takes, about: its owner's entry with its share of the index
+/// over them, and the manager's note or request. `tests/memory.rs` holds the managers to a hundred.
 pub(crate) const LOCK_BYTES: usize = 96;
 /// What an entry of remembered locks takes: one lock, or some of sixty-four neighbours.
 pub(crate) const ENTRY_BYTES: usize = 32;
 /// Acquisitions between two looks, at most.
-const EVERY: u32 = 256;
+const MAX_INTERVAL: u32 = 256;
 
 /// What locks may take before owners trade theirs for whole tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,15 +34,15 @@ impl MemoryLimits {
         total_bytes: usize::MAX,
     };
 
-    /// After how many acquisitions an owner looks whether it has come to a limit: so that it passes none by
-    /// more than a quarter.
-    pub(crate) fn every(&self) -> u32 {
+    /// After how many acquisitions an owner looks whether it has come to a limit: so that it passes
+    /// none by more than a quarter.
+    pub(crate) fn check_interval(&self) -> u32 {
         if *self == Self::NONE {
             return u32::MAX;
         }
         let quarter = self.owner_bytes.min(self.total_bytes) / LOCK_BYTES / 4;
         let quarter = u32::try_from(quarter).unwrap_or(u32::MAX);
-        EVERY.min(self.keys).min(quarter).max(1)
+        MAX_INTERVAL.min(self.keys).min(quarter).max(1)
     }
 }
 
@@ -72,19 +73,22 @@ mod tests {
 
     #[test]
     fn a_limit_is_looked_at_before_it_is_passed_by_a_quarter() {
-        assert_eq!(MemoryLimits::NONE.every(), u32::MAX);
+        assert_eq!(MemoryLimits::NONE.check_interval(), u32::MAX);
         let keys = |keys| MemoryLimits {
             keys,
             ..MemoryLimits::NONE
         };
-        assert_eq!([1, 20, 10_000].map(|n| keys(n).every()), [1, 20, EVERY]);
+        assert_eq!(
+            [1, 20, 10_000].map(|n| keys(n).check_interval()),
+            [1, 20, MAX_INTERVAL]
+        );
         let owner_bytes = |locks: usize| MemoryLimits {
             owner_bytes: locks * LOCK_BYTES,
             ..MemoryLimits::NONE
         };
         assert_eq!(
-            [0, 40, 1 << 20].map(|n| owner_bytes(n).every()),
-            [1, 10, EVERY]
+            [0, 40, 1 << 20].map(|n| owner_bytes(n).check_interval()),
+            [1, 10, MAX_INTERVAL]
         );
     }
 }

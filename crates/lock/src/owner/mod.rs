@@ -2,11 +2,11 @@
 //!
 //! The list of held locks, the wait in progress and the counts are the owner's alone: asking again
 //! for what is held touches no shared memory. What others must see of it stands in its record
-//! (`registry`).
+//! (`owners`).
 //!
 //! # Invariants
 //!
-//! * I1  While a wait is in progress nothing is requested, released or begun; `settle` or a
+//! * I1  While a wait is in progress nothing is requested, released or begun; `finish_wait` or a
 //!   cancellation ends it first.
 
 /// Wait statistics by table, by label and by name.
@@ -88,10 +88,11 @@ impl LockSavepoint {
 }
 
 /// What a scan keeps from one key to the next, so that asking for the next is cheap: see
-/// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any time.
+/// `LockManager::request_in_scan`. It may be thrown away, and used again for another scan, at any
+/// time.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    pub(crate) mark: BlockPosition,
+    pub(crate) position: BlockPosition,
     /// The hash of the block.
     pub(crate) hash: u32,
 }
@@ -106,20 +107,20 @@ impl Scan {
     /// A scan that has not begun.
     pub const fn new() -> Self {
         Self {
-            mark: BlockPosition::NONE,
+            position: BlockPosition::NONE,
             hash: 0,
         }
     }
 
     /// Has come to a block, which stands at `index` in the list.
     pub(crate) fn enter(&mut self, index: u32, block: KeyBlock, hash: u32) {
-        self.mark = BlockPosition { index, block };
+        self.position = BlockPosition { index, block };
         self.hash = hash;
     }
 }
 
-/// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for one
-/// transaction after the other; it may move between threads.
+/// What a lock manager keeps for one transaction. Made by `LockManager::owner` and used again for
+/// one transaction after the other; it may move between threads.
 ///
 /// An owner that is dropped while it holds or awaits something keeps holding it, for nobody can
 /// release without a worker: call `release_all` first.
@@ -129,26 +130,27 @@ impl Scan {
 /// assert_send::<foxton_lock::owner::Owner>();
 /// ```
 pub struct Owner {
-    registry: Arc<OwnerTable>,
+    owners: Arc<OwnerTable>,
     record: Arc<CachePadded<OwnerRecord>>,
     id: OwnerId,
-    pub(crate) held: LockList,
+    pub(crate) locks: LockList,
     pub(crate) pending: Option<PendingWait>,
     pub(crate) re_asks: u64,
     /// How many locks it left to its next transaction; others may have taken some of them.
-    pub(crate) left_behind: u32,
+    pub(crate) inherited_count: u32,
     /// A cell of the manager in which it is counted as somebody who had to wait.
-    pub(crate) wanting: Option<u32>,
+    pub(crate) conflict_cell: Option<u32>,
     /// Whether it only gives back what another at its place left behind.
-    stands_in: bool,
+    is_proxy: bool,
     defeats: u32,
-    /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever stands.
+    /// Its list of remembered locks; at a manager that does not remember, one in which nothing ever
+    /// stands.
     list: Arc<RememberedLocks>,
     remembers: bool,
     /// Requests set aside for this place, by managers that hand them out in bulk.
-    pub(crate) spare: ReservedRequests,
+    pub(crate) reserved: ReservedRequests,
     /// What it alone knows of that list.
-    pub(crate) notes: RememberedIndex,
+    pub(crate) lookup: RememberedIndex,
     /// What came of trying to have whole tables.
     escalated: EscalationState,
 }
@@ -157,73 +159,73 @@ impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner")
             .field("id", &self.id)
-            .field("held", &self.held.len())
+            .field("locks", &self.locks.len())
             .field("waiting", &self.pending.map(|pending| pending.name))
             .finish_non_exhaustive()
     }
 }
 
 impl Owner {
-    pub(crate) fn new(registry: &Arc<OwnerTable>) -> Self {
-        let place = registry.claim();
-        let record = registry.shared_record(place).clone();
+    pub(crate) fn new(owners: &Arc<OwnerTable>) -> Self {
+        let owner_index = owners.allocate_index();
+        let record = owners.shared_record(owner_index).clone();
         let id = record.id().next();
-        registry.begin(&record, id);
-        let spare = record.take_spare();
+        owners.begin(&record, id);
+        let reserved = record.take_reserved();
         Self {
-            registry: registry.clone(),
+            owners: owners.clone(),
             record,
             id,
-            held: LockList::default(),
+            locks: LockList::default(),
             pending: None,
             re_asks: 0,
-            left_behind: 0,
-            wanting: None,
-            stands_in: false,
+            inherited_count: 0,
+            conflict_cell: None,
+            is_proxy: false,
             defeats: 0,
-            list: registry.blank_list(),
+            list: owners.empty_list(),
             remembers: false,
-            spare,
-            notes: RememberedIndex::default(),
-            escalated: EscalationState::none(id, registry.limits()),
+            reserved,
+            lookup: RememberedIndex::default(),
+            escalated: EscalationState::none(id, owners.limits()),
         }
     }
 
     /// Somebody at the place of `id` who holds `entry` and nothing else: to give back a lock for an
     /// owner that is elsewhere.
-    pub(crate) fn stand_in(registry: &Arc<OwnerTable>, id: OwnerId, entry: LockEntry) -> Self {
-        let mut held = LockList::default();
-        held.push(entry.name, entry.hash, entry.slot, entry.mode);
+    pub(crate) fn proxy(owners: &Arc<OwnerTable>, id: OwnerId, entry: LockEntry) -> Self {
+        let mut locks = LockList::default();
+        locks.push(entry.name, entry.hash, entry.slot, entry.mode);
         Self {
-            registry: registry.clone(),
-            record: registry.shared_record(id.place()).clone(),
+            owners: owners.clone(),
+            record: owners.shared_record(id.index()).clone(),
             id,
-            held,
+            locks,
             pending: None,
             re_asks: 0,
-            left_behind: 0,
-            wanting: None,
-            stands_in: true,
+            inherited_count: 0,
+            conflict_cell: None,
+            is_proxy: true,
             defeats: 0,
-            list: registry.blank_list(),
+            list: owners.empty_list(),
             remembers: false,
-            spare: ReservedRequests::default(),
-            notes: RememberedIndex::default(),
+            reserved: ReservedRequests::default(),
+            lookup: RememberedIndex::default(),
             escalated: EscalationState::none(id, &MemoryLimits::NONE),
         }
     }
 
-    pub(crate) fn registry(&self) -> &Arc<OwnerTable> {
-        &self.registry
+    pub(crate) fn owners(&self) -> &Arc<OwnerTable> {
+        &self.owners
     }
 
-    /// An owner of a manager that remembers locks; `at_once` if there is a shortest way.
-    pub(crate) fn remembering(registry: &Arc<OwnerTable>, at_once: bool) -> Self {
-        let mut owner = Self::new(registry);
-        owner.list = owner.record().remember();
+    /// An owner of a manager that remembers locks; `fast_path` if there is a shortest way.
+    pub(crate) fn remembering(owners: &Arc<OwnerTable>, fast_path: bool) -> Self {
+        let mut owner = Self::new(owners);
+        owner.list = owner.record().remembered_or_init();
         owner.remembers = true;
-        if at_once {
-            owner.notes.open_to(OwnerTable::address(registry));
+        if fast_path {
+            owner.lookup.enable_fast_path(OwnerTable::address(owners));
         }
         owner
     }
@@ -243,7 +245,7 @@ impl Owner {
         self.defeats = 0;
         self.escalated.begin();
         self.id = self.id.next();
-        self.registry.begin(&self.record, self.id);
+        self.owners.begin(&self.record, self.id);
         self.id
     }
 
@@ -253,33 +255,33 @@ impl Owner {
         self.id
     }
 
-    /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended before is
-    /// counted under the name that it had then.
+    /// Names the transaction for people: refusals, reports and `inspect` will say so. What ended
+    /// before is counted under the name that it had then.
     pub fn set_label(&mut self, label: impl Into<OwnerLabel>) {
-        if self.held.has_ended() {
+        if self.locks.has_ended() {
             self.count_ended_holds();
         }
         self.record().set_label(self.id, label.into());
     }
 
-    /// Says how often this transaction's work gave way before, as the victim of a deadlock. The more
-    /// often, the later it does so again ([`VictimPolicy`](crate::waits::VictimPolicy)).
+    /// Says how often this transaction's work gave way before, as the victim of a deadlock. The
+    /// more often, the later it does so again ([`VictimPolicy`](crate::deadlock::VictimPolicy)).
     pub fn set_defeats(&mut self, defeats: u32) {
         self.defeats = defeats;
     }
 
     #[inline]
     fn holds_nothing(&self) -> bool {
-        self.held.len() == 0 && self.remembered().is_none_or(RememberedLocks::is_empty)
+        self.locks.len() == 0 && self.remembered().is_none_or(RememberedLocks::is_empty)
     }
 
-    /// What is held: first what is only remembered, mostly in the order of acquisition; behind that, in that
-    /// order, what stands in queues.
+    /// What is held: first what is only remembered, mostly in the order of acquisition; behind
+    /// that, in that order, what stands in queues.
     pub fn held(&self) -> impl DoubleEndedIterator<Item = (Name, Mode)> {
         let list = self.remembered().into_iter();
         let indices = list.flat_map(|list| (0..list.len()).map(move |index| (list, index)));
         let remembered = indices.flat_map(|(list, index)| list.locks(index));
-        remembered.chain(self.held.iter().map(|entry| (entry.name, entry.mode)))
+        remembered.chain(self.locks.iter().map(|entry| (entry.name, entry.mode)))
     }
 
     /// How many locks are held.
@@ -287,28 +289,28 @@ impl Owner {
         let list = self.remembered().into_iter();
         let remembered =
             list.flat_map(|list| (0..list.len()).map(|index| list.locks(index).count()));
-        self.held.len() + remembered.sum::<usize>()
+        self.locks.len() + remembered.sum::<usize>()
     }
 
     /// Memory of the list of what is held, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.held.memory_bytes() + self.notes.memory_bytes()
+        self.locks.memory_bytes() + self.lookup.memory_bytes()
     }
 
     /// The mode in which `name` is held.
     pub fn held_mode(&self, name: Name) -> Option<Mode> {
-        match self.held.find(name, name.hash() as u32) {
-            Some(at) => Some(self.held.at(at).mode),
+        match self.locks.find(name, name.hash() as u32) {
+            Some(at) => Some(self.locks.at(at).mode),
             None => self
                 .remembered()
-                .and_then(|list| self.notes.mode_of(list, name)),
+                .and_then(|list| self.lookup.mode_of(list, name)),
         }
     }
 
     /// Acquisitions so far; a block of neighbours that a scan came to is one.
     #[inline]
     pub(crate) fn acquired(&self) -> u32 {
-        self.held.acquired() + self.notes.acquired()
+        self.locks.acquired() + self.lookup.acquired()
     }
 
     /// Whether a request of this owner stands in a queue, or has left it and was not collected yet.
@@ -320,7 +322,7 @@ impl Owner {
     pub fn wait_ticket(&self) -> Option<WaitTicket> {
         let ticket = self.pending?.ticket;
         Some(WaitTicket {
-            place: self.id.place(),
+            owner_index: self.id.index(),
             ticket,
         })
     }
@@ -333,8 +335,8 @@ impl Owner {
 
     /// The same, which is blank for who does not remember; and what it alone knows of it.
     #[inline(always)]
-    pub(crate) fn list_and_notes(&mut self) -> (&RememberedLocks, &mut RememberedIndex) {
-        (&self.list, &mut self.notes)
+    pub(crate) fn list_and_lookup(&mut self) -> (&RememberedLocks, &mut RememberedIndex) {
+        (&self.list, &mut self.lookup)
     }
 
     /// The list, which is blank for who does not remember.
@@ -348,16 +350,16 @@ impl Owner {
         &self.record
     }
 
-    /// Whether the manager with `registry` made it.
+    /// Whether the manager with `owners` made it.
     #[inline(always)]
-    pub(crate) fn is_of(&self, registry: &Arc<OwnerTable>) -> bool {
-        Arc::ptr_eq(&self.registry, registry)
+    pub(crate) fn belongs_to(&self, owners: &Arc<OwnerTable>) -> bool {
+        Arc::ptr_eq(&self.owners, owners)
     }
 
-    /// Panics unless I1 allows a request or a release, at the manager with `registry`.
+    /// Panics unless I1 allows a request or a release, at the manager with `owners`.
     #[inline]
-    pub(crate) fn assert_usable(&self, registry: &Arc<OwnerTable>) {
-        assert!(self.is_of(registry), "an owner of another manager");
+    pub(crate) fn assert_usable(&self, owners: &Arc<OwnerTable>) {
+        assert!(self.belongs_to(owners), "an owner of another manager");
         self.assert_idle();
     }
 
@@ -388,7 +390,7 @@ impl Owner {
     }
 
     /// Collects a wait that has ended.
-    pub(crate) fn settle(&mut self, verdict: Verdict) -> Outcome {
+    pub(crate) fn finish_wait(&mut self, verdict: Verdict) -> Outcome {
         let pending = self.pending.take().expect("a wait is in progress");
         let refusal = self.record().end_wait();
         let now = now();
@@ -396,11 +398,11 @@ impl Owner {
         if verdict != GRANTED {
             let refusal = refusal.expect("who refuses says why first");
             self.record().counters.count_refusal(refusal.reason);
-            self.rest();
+            self.mark_idle();
             return Outcome::Refused(refusal);
         }
-        let at = self.note_granted(&pending);
-        self.held.time(at, now);
+        let at = self.insert_granted(&pending);
+        self.locks.start_timing(at, now);
         Outcome::Granted
     }
 
@@ -412,7 +414,7 @@ impl Owner {
             record.label_of(self.id),
             refusal.map(|refusal| refusal.reason),
         );
-        record.enter(|ledger| ledger.count_wait(pending.name, label, waited, reason));
+        record.update_wait_stats(|stats| stats.count_wait(pending.name, label, waited, reason));
     }
 
     /// Notes how long the locks that were waited for have been held.
@@ -420,48 +422,48 @@ impl Owner {
     fn count_holds(&mut self) {
         let record = self.record.clone();
         let label = record.label_of(self.id);
-        let holds = self.held.take_timed();
-        record.enter(|ledger| {
-            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+        let holds = self.locks.take_timed();
+        record.update_wait_stats(|stats| {
+            holds.for_each(|(name, held)| stats.count_hold(name, label.clone(), held));
         });
     }
 
     /// Notes how long those of them were held that have been given back.
     #[cold]
     fn count_ended_holds(&mut self) {
-        let ended = self.held.take_ended();
+        let ended = self.locks.take_ended();
         let label = self.record().label_of(self.id);
-        self.record().enter(|ledger| {
+        self.record().update_wait_stats(|stats| {
             let holds = ended.into_iter();
-            holds.for_each(|(name, held)| ledger.count_hold(name, label.clone(), held));
+            holds.for_each(|(name, held)| stats.count_hold(name, label.clone(), held));
         });
     }
 
     /// Puts what was granted into the list, and says where.
-    fn note_granted(&mut self, pending: &PendingWait) -> usize {
+    fn insert_granted(&mut self, pending: &PendingWait) -> usize {
         match pending.converts {
             Some(at) => {
-                self.held.set_mode(at, pending.mode);
-                self.held.set_slot(at, pending.slot);
+                self.locks.set_mode(at, pending.mode);
+                self.locks.set_slot(at, pending.slot);
                 at
             }
             None => {
-                self.held
+                self.locks
                     .push(pending.name, pending.hash, pending.slot, pending.mode);
-                self.held.last()
+                self.locks.last()
             }
         }
     }
 
     /// Answers a request that is not to wait, and counts it.
-    pub(crate) fn refuse_at_once(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+    pub(crate) fn refuse_busy(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
         let mut refusal = Refusal::new(RefusalReason::Busy, name, mode);
         refusal.blockers = blockers;
         self.refuse(refusal)
     }
 
     /// Answers a request that is passed over, and counts it.
-    pub(crate) fn pass_over(&self) -> Reply {
+    pub(crate) fn skip(&self) -> Reply {
         self.record().counters.count_refusal(RefusalReason::Busy);
         Reply::Skipped
     }
@@ -469,7 +471,7 @@ impl Owner {
     /// Answers a request for which there is no room, and counts it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse_for_room(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
+    pub(crate) fn refuse_full(&self, name: Name, mode: Mode, blockers: Vec<Blocker>) -> Reply {
         let mut refusal = Refusal::new(RefusalReason::Full, name, mode);
         refusal.blockers = blockers;
         self.refuse(refusal)
@@ -478,41 +480,41 @@ impl Owner {
     /// The same where it has acquired so much itself that there is no order for more.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse_for_order(&self, name: Name, mode: Mode) -> Reply {
-        let mut own = self.registry.blocker(self.id, mode, false);
+    pub(crate) fn refuse_out_of_orders(&self, name: Name, mode: Mode) -> Reply {
+        let mut own = self.owners.blocker(self.id, mode, false);
         own.locks = self.lock_count();
-        self.refuse_for_room(name, mode, vec![own])
+        self.refuse_full(name, mode, vec![own])
     }
 
     fn refuse(&self, refusal: Refusal) -> Reply {
         self.record().counters.count_refusal(refusal.reason);
-        self.rest();
+        self.mark_idle();
         Reply::Refused(Box::new(refusal))
     }
 
     /// Moves the counts kept here to where everybody may read them, and forgets what was held.
-    pub(crate) fn forget_held(&mut self) {
-        if self.held.is_timed() {
+    pub(crate) fn clear_locks(&mut self) {
+        if self.locks.is_timed() {
             self.count_holds();
         }
-        let acquired = u64::from(self.held.acquired());
-        self.held.clear();
-        self.forget_remembered(acquired);
+        let acquired = u64::from(self.locks.acquired());
+        self.locks.clear();
+        self.clear_remembered(acquired);
     }
 
     /// Forgets what was only remembered, and counts it with so much else.
     #[inline(always)]
-    pub(crate) fn forget_remembered(&mut self, others: u64) {
-        let acquired = others + u64::from(self.notes.acquired_keys());
-        self.notes.clear();
+    pub(crate) fn clear_remembered(&mut self, others: u64) {
+        let acquired = others + u64::from(self.lookup.acquired_keys());
+        self.lookup.clear();
         self.count_acquired(acquired);
     }
 
     /// The same where nothing else was held, and the shortest way is open.
     #[inline(always)]
-    pub(crate) fn forget_at_once(&mut self) {
-        let acquired = u64::from(self.notes.acquired_keys());
-        self.notes.clear_open();
+    pub(crate) fn clear_remembered_fast(&mut self) {
+        let acquired = u64::from(self.lookup.acquired_keys());
+        self.lookup.clear_fast();
         self.count_acquired(acquired);
     }
 
@@ -524,7 +526,7 @@ impl Owner {
             add(&counters.re_asks, std::mem::take(&mut self.re_asks));
         }
         if self.escalated.published {
-            self.withdraw_room();
+            self.withdraw_memory();
         }
     }
 }
@@ -532,9 +534,9 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         // The place of an owner that still stands in some queue must not be anybody else's.
-        if self.holds_nothing() && self.pending.is_none() && !self.stands_in {
-            self.record().leave_spare(self.spare);
-            self.registry.vacate(self.id.place());
+        if self.holds_nothing() && self.pending.is_none() && !self.is_proxy {
+            self.record().store_reserved(self.reserved);
+            self.owners.free_index(self.id.index());
         }
     }
 }

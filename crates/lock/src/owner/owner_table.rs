@@ -1,18 +1,19 @@
 //! What others may read of an owner: who it is, since when, what it waits for; and where it sleeps.
 //!
 //! Records live in an append-only list of the manager. A place is handed to the next owner when its
-//! owner goes, and the generation in the [`OwnerId`] tells the two apart; so whoever walks from queue
-//! to queue holds plain numbers and needs neither a lifetime nor unsafe code.
+//! owner goes, and the generation in the [`OwnerId`] tells the two apart; so whoever walks from
+//! queue to queue holds plain numbers and needs neither a lifetime nor unsafe code.
 //!
 //! # Invariants
 //!
-//! * I1  A record is written by its owner, with three exceptions: the verdict and the refusal of a wait
-//!   are written by whoever removed the waiter from its queue, under that queue's latch; and what the
-//!   place keeps (`estate`) is taken out, under its mutex, by whoever needs it gone.
-//! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So whoever finds a request in
-//!   a queue, under its latch, finds that request's owner in the record.
-//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one. But that of what the place
-//!   keeps is held until what is taken away from there has left its queue; so nobody takes it under a latch.
+//! * I1  A record is written by its owner, with three exceptions: the verdict and the refusal of a
+//!   wait are written by whoever removed the waiter from its queue, under that queue's latch; and
+//!   what the place keeps (`inherited`) is taken out, under its mutex, by whoever needs it gone.
+//! * I2  An owner's id changes only while it holds and awaits nothing but what its place keeps. So
+//!   whoever finds a request in a queue, under its latch, finds that request's owner in the record.
+//! * I3  The mutexes here are leaves: nobody takes a latch, or another of them, holding one. But
+//!   that of what the place keeps is held until what is taken away from there has left its queue;
+//!   so nobody takes it under a latch.
 
 use crate::{
     mode::Mode,
@@ -48,7 +49,7 @@ pub(crate) type Wakes<'r> = SmallVec<[Wake<'r>; 4]>;
 /// One wait of one owner: for whoever may have to end it from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WaitTicket {
-    pub(crate) place: u32,
+    pub(crate) owner_index: u32,
     pub(crate) ticket: Ticket,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct WaitInfo {
 impl WaitInfo {
     pub(crate) fn wait_ticket(&self) -> WaitTicket {
         WaitTicket {
-            place: self.id.place(),
+            owner_index: self.id.index(),
             ticket: self.ticket,
         }
     }
@@ -90,9 +91,9 @@ impl WaitInfo {
         Box::new(refusal)
     }
 
-    /// What would be lost if it gave way: its locks, and one more, so that who holds none (and stands
-    /// in others' way by its place in a queue) grows with its defeats, too.
-    pub(crate) fn worth(&self) -> u64 {
+    /// What would be lost if it gave way: its locks, and one more, so that who holds none (and
+    /// stands in others' way by its place in a queue) grows with its defeats, too.
+    pub(crate) fn lost_work(&self) -> u64 {
         let work = self.lock_count as u64 + 1;
         work.saturating_mul(1 << self.defeats.min(63))
     }
@@ -152,84 +153,85 @@ pub(crate) struct ReservedRequests {
 #[derive(Debug)]
 pub(crate) struct OwnerRecord {
     id: AtomicU64,
-    spare: AtomicU64,
-    /// When the running transaction first asked for something, where a manager wants to know; on that
-    /// manager's own clock. `u64::MAX`: none runs.
+    reserved: AtomicU64,
+    /// When the running transaction first asked for something, where a manager wants to know; on
+    /// that manager's own clock. `u64::MAX`: none runs.
     active_since: AtomicU64,
     begun_nanos: AtomicU64,
     /// About how many wait for it, where a manager wants to know.
-    awaited_by: AtomicU64,
+    waiter_count: AtomicU64,
     pub(crate) parker: Parker,
     wait: Mutex<WaitState>,
     label: Mutex<(OwnerId, OwnerLabel)>,
-    pub(crate) estate: Mutex<InheritedLocks>,
+    pub(crate) inherited: Mutex<InheritedLocks>,
     pub(crate) counters: OwnerCounters,
-    pub(crate) room: LockMemory,
+    pub(crate) memory: LockMemory,
     /// What its waits cost; made by the first.
-    ledger: Mutex<Option<Box<WaitStats>>>,
+    wait_stats: Mutex<Option<Box<WaitStats>>>,
     remembered: OnceLock<Arc<RememberedLocks>>,
 }
 
 impl OwnerRecord {
-    fn new(place: u32) -> Self {
-        let id = OwnerId::new(place, 0);
+    fn new(owner_index: u32) -> Self {
+        let id = OwnerId::new(owner_index, 0);
         Self {
             id: AtomicU64::new(id.number()),
-            spare: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
             active_since: AtomicU64::new(u64::MAX),
             begun_nanos: AtomicU64::new(0),
-            awaited_by: AtomicU64::new(0),
+            waiter_count: AtomicU64::new(0),
             parker: Parker::new(),
             wait: Mutex::default(),
             label: Mutex::new((id, OwnerLabel::default())),
-            estate: Mutex::default(),
+            inherited: Mutex::default(),
             counters: OwnerCounters::default(),
-            room: LockMemory::default(),
-            ledger: Mutex::default(),
+            memory: LockMemory::default(),
+            wait_stats: Mutex::default(),
             remembered: OnceLock::new(),
         }
     }
 
     /// When the running transaction began. `u64::MAX`: none runs.
     pub(crate) fn active_since(&self) -> u64 {
-        // Relaxed, here and below: it says how long to be patient. What keeps anybody from harm is the epoch.
+        // Relaxed, here and below: it says how long to be patient. What keeps anybody from harm is
+        // the epoch.
         self.active_since.load(Ordering::Relaxed)
     }
 
     /// A transaction runs, from `now` on if none did.
-    pub(crate) fn run_since(&self, now: impl FnOnce() -> u64) {
+    pub(crate) fn mark_active(&self, now: impl FnOnce() -> u64) {
         if self.active_since() == u64::MAX {
             self.active_since.store(now(), Ordering::Relaxed);
         }
     }
 
     /// None runs.
-    pub(crate) fn run_no_more(&self) {
+    pub(crate) fn mark_idle(&self) {
         self.active_since.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// About how many wait for it.
-    pub(crate) fn awaited_by(&self) -> u32 {
+    pub(crate) fn waiter_count(&self) -> u32 {
         // Relaxed, here and below: plain counting, and what comes of it is an order.
-        u32::try_from(self.awaited_by.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
+        u32::try_from(self.waiter_count.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
 
     /// So many more wait for it.
-    pub(crate) fn is_awaited_by(&self, more: usize) {
-        self.awaited_by.fetch_add(more as u64, Ordering::Relaxed);
+    pub(crate) fn add_waiters(&self, more: usize) {
+        self.waiter_count.fetch_add(more as u64, Ordering::Relaxed);
     }
 
     /// So many fewer wait for it.
-    pub(crate) fn is_awaited_by_fewer(&self, fewer: usize) {
+    pub(crate) fn remove_waiters(&self, fewer: usize) {
         let less = |count: u64| Some(count.saturating_sub(fewer as u64));
         let _ = self
-            .awaited_by
+            .waiter_count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Nobody waits for it.
-    pub(crate) fn is_awaited_no_more(&self) {
-        self.awaited_by.store(0, Ordering::Relaxed);
+    pub(crate) fn clear_waiters(&self) {
+        self.waiter_count.store(0, Ordering::Relaxed);
     }
 
     /// Who has the place. Exact for whoever found a request of the place under its latch (I2): the
@@ -239,24 +241,25 @@ impl OwnerRecord {
         OwnerId::from_number(self.id.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn place(&self) -> u32 {
-        self.id().place()
+    pub(crate) fn owner_index(&self) -> u32 {
+        self.id().index()
     }
 
     /// What the last owner of the place left.
-    pub(crate) fn take_spare(&self) -> ReservedRequests {
-        // Relaxed, here and below: owners of one place follow each other through the registry's mutex.
-        let word = self.spare.load(Ordering::Relaxed);
-        self.spare.store(0, Ordering::Relaxed);
+    pub(crate) fn take_reserved(&self) -> ReservedRequests {
+        // Relaxed, here and below: owners of one place follow each other through the registry's
+        // mutex.
+        let word = self.reserved.load(Ordering::Relaxed);
+        self.reserved.store(0, Ordering::Relaxed);
         ReservedRequests {
             next: word as u32,
             end: (word >> 32) as u32,
         }
     }
 
-    pub(crate) fn leave_spare(&self, spare: ReservedRequests) {
-        let word = u64::from(spare.end) << 32 | u64::from(spare.next);
-        self.spare.store(word, Ordering::Relaxed);
+    pub(crate) fn store_reserved(&self, reserved: ReservedRequests) {
+        let word = u64::from(reserved.end) << 32 | u64::from(reserved.next);
+        self.reserved.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn begun(&self) -> Duration {
@@ -266,7 +269,7 @@ impl OwnerRecord {
 
     /// The list of remembered locks, for a manager that remembers; made when the place is first
     /// claimed there.
-    pub(crate) fn remember(&self) -> Arc<RememberedLocks> {
+    pub(crate) fn remembered_or_init(&self) -> Arc<RememberedLocks> {
         self.remembered.get_or_init(Arc::default).clone()
     }
 
@@ -298,8 +301,8 @@ impl OwnerRecord {
     }
 
     /// Whether the place has `name` without any transaction of it having it.
-    pub(crate) fn keeps(&self, name: Name) -> bool {
-        lock(&self.estate).keeps(name)
+    pub(crate) fn has_inherited(&self, name: Name) -> bool {
+        lock(&self.inherited).contains(name)
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -324,14 +327,14 @@ impl OwnerRecord {
     }
 
     /// Notes what a wait, or a hold after one, has cost.
-    pub(crate) fn enter(&self, entry: impl FnOnce(&mut WaitStats)) {
-        entry(lock(&self.ledger).get_or_insert_default());
+    pub(crate) fn update_wait_stats(&self, update: impl FnOnce(&mut WaitStats)) {
+        update(lock(&self.wait_stats).get_or_insert_default());
     }
 
     /// Shows what the waits have cost, if there were any.
-    pub(crate) fn read_ledger(&self, reader: impl FnOnce(&WaitStats)) {
-        if let Some(ledger) = lock(&self.ledger).as_deref() {
-            reader(ledger);
+    pub(crate) fn read_wait_stats(&self, reader: impl FnOnce(&WaitStats)) {
+        if let Some(wait_stats) = lock(&self.wait_stats).as_deref() {
+            reader(wait_stats);
         }
     }
 
@@ -353,9 +356,9 @@ type RecordChunk = Box<[Arc<CachePadded<OwnerRecord>>]>;
 pub(crate) struct OwnerTable {
     start: CoarseInstant,
     chunks: [OnceLock<RecordChunk>; CHUNKS],
-    places: Mutex<IndexAllocator>,
+    indexes: Mutex<IndexAllocator>,
     /// The list of those who remember nothing.
-    blank: Arc<RememberedLocks>,
+    empty: Arc<RememberedLocks>,
     /// Set once, before there is an owner.
     limits: OnceLock<MemoryLimits>,
 }
@@ -373,8 +376,8 @@ impl OwnerTable {
         Self {
             start: coarse_now(),
             chunks,
-            places: Mutex::default(),
-            blank: Arc::default(),
+            indexes: Mutex::default(),
+            empty: Arc::default(),
             limits: OnceLock::new(),
         }
     }
@@ -395,42 +398,42 @@ impl OwnerTable {
     }
 
     /// A list for an owner at a manager that does not remember: all share it, and nobody writes it.
-    pub(crate) fn blank_list(&self) -> Arc<RememberedLocks> {
-        self.blank.clone()
+    pub(crate) fn empty_list(&self) -> Arc<RememberedLocks> {
+        self.empty.clone()
     }
 
     /// A place for a new owner.
-    pub(crate) fn claim(&self) -> u32 {
-        let mut places = lock(&self.places);
-        if let Some(place) = places.free.pop() {
-            return place;
+    pub(crate) fn allocate_index(&self) -> u32 {
+        let mut indexes = lock(&self.indexes);
+        if let Some(owner_index) = indexes.free.pop() {
+            return owner_index;
         }
-        let place = places.count;
-        let (chunk, _) = chunk_of(place);
+        let owner_index = indexes.count;
+        let (chunk, _) = chunk_of(owner_index);
         assert!(chunk < CHUNKS, "sixteen million owners at once");
         let size = FIRST_CHUNK << chunk;
         let first = size - FIRST_CHUNK;
         self.chunks[chunk].get_or_init(|| {
             (first..first + size)
-                .map(|place| Arc::new(CachePadded::new(OwnerRecord::new(place))))
+                .map(|owner_index| Arc::new(CachePadded::new(OwnerRecord::new(owner_index))))
                 .collect()
         });
-        places.count += 1;
-        place
+        indexes.count += 1;
+        owner_index
     }
 
     /// Gives a place back. Its owner holds and awaits nothing.
-    pub(crate) fn vacate(&self, place: u32) {
-        lock(&self.places).free.push(place);
+    pub(crate) fn free_index(&self, owner_index: u32) {
+        lock(&self.indexes).free.push(owner_index);
     }
 
-    pub(crate) fn record(&self, place: u32) -> &OwnerRecord {
-        self.shared_record(place)
+    pub(crate) fn record(&self, owner_index: u32) -> &OwnerRecord {
+        self.shared_record(owner_index)
     }
 
     /// The record of a place for its owner, who needs it in every transaction.
-    pub(crate) fn shared_record(&self, place: u32) -> &Arc<CachePadded<OwnerRecord>> {
-        let (chunk, index) = chunk_of(place);
+    pub(crate) fn shared_record(&self, owner_index: u32) -> &Arc<CachePadded<OwnerRecord>> {
+        let (chunk, index) = chunk_of(owner_index);
         let records = self.chunks[chunk]
             .get()
             .expect("a place is handed out after its chunk");
@@ -438,12 +441,12 @@ impl OwnerTable {
     }
 
     /// Places that were ever handed out; every place in a queue is below this.
-    pub(crate) fn place_count(&self) -> u32 {
-        lock(&self.places).count
+    pub(crate) fn owner_count(&self) -> u32 {
+        lock(&self.indexes).count
     }
 
     pub(crate) fn records(&self) -> impl Iterator<Item = &OwnerRecord> {
-        (0..self.place_count()).map(|place| self.record(place))
+        (0..self.owner_count()).map(|owner_index| self.record(owner_index))
     }
 
     /// What everybody waits for who does, in no order.
@@ -460,7 +463,7 @@ impl OwnerTable {
 
     /// What is known of one wait, if it has not ended.
     pub(crate) fn waiting(&self, wait: WaitTicket) -> Option<WaitInfo> {
-        let waiting = self.record(wait.place).waiting();
+        let waiting = self.record(wait.owner_index).waiting();
         waiting.filter(|waiting| waiting.ticket == wait.ticket)
     }
 
@@ -500,7 +503,7 @@ impl OwnerTable {
 
     /// Label and age of an owner that was seen a moment ago.
     pub(crate) fn describe(&self, id: OwnerId) -> (OwnerLabel, Duration) {
-        let record = self.record(id.place());
+        let record = self.record(id.index());
         let begun = record.begun();
         let age = self.now().saturating_sub(begun);
         (
@@ -527,8 +530,8 @@ impl OwnerTable {
 }
 
 /// The chunk of a place, and its index there.
-fn chunk_of(place: u32) -> (usize, usize) {
-    let shifted = place + FIRST_CHUNK;
+fn chunk_of(owner_index: u32) -> (usize, usize) {
+    let shifted = owner_index + FIRST_CHUNK;
     let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();
     (chunk as usize, (shifted - (FIRST_CHUNK << chunk)) as usize)
 }
@@ -547,24 +550,27 @@ mod tests {
 
     #[test]
     fn a_place_keeps_its_record_and_is_handed_out_again() {
-        let registry = OwnerTable::new();
-        let places: Vec<u32> = (0..1000).map(|_| registry.claim()).collect();
-        for &place in &places {
-            assert_eq!(registry.record(place).id(), OwnerId::new(place, 0));
+        let owners = OwnerTable::new();
+        let indexes: Vec<u32> = (0..1000).map(|_| owners.allocate_index()).collect();
+        for &owner_index in &indexes {
+            assert_eq!(
+                owners.record(owner_index).id(),
+                OwnerId::new(owner_index, 0)
+            );
         }
-        registry.vacate(17);
-        assert_eq!(registry.claim(), 17);
-        assert_eq!(registry.place_count(), 1000);
+        owners.free_index(17);
+        assert_eq!(owners.allocate_index(), 17);
+        assert_eq!(owners.owner_count(), 1000);
     }
 
     #[test]
     fn a_label_belongs_to_one_transaction() {
-        let registry = OwnerTable::new();
-        let place = registry.claim();
-        let id = OwnerId::new(place, 0);
-        let record = registry.record(place);
+        let owners = OwnerTable::new();
+        let owner_index = owners.allocate_index();
+        let id = OwnerId::new(owner_index, 0);
+        let record = owners.record(owner_index);
         record.set_label(id, "first".into());
-        registry.begin(record, id.next());
+        owners.begin(record, id.next());
         assert_eq!(record.label_of(id), "first");
         assert_eq!(record.label_of(id.next()), "");
     }

@@ -1,29 +1,30 @@
-//! What the owner alone knows of its remembered locks: which it has, for certain or perhaps, and since
-//! when.
+//! What the owner alone knows of its remembered locks: which it has, for certain or perhaps, and
+//! since when.
 //!
-//! The locks themselves stand in its list (`remembered`), once. Nearly all that is asked for is new to its
-//! owner, and learns that here from one byte.
+//! The locks themselves stand in its list (`remembered`), once. Nearly all that is asked for is new
+//! to its owner, and learns that here from one byte.
 //!
 //! # State
 //!
-//! * `seen`: by hash, the stamp of the last transaction that asked for something with that hash. A new
-//!   transaction has a new stamp, so there is nothing to clear at the end of one.
+//! * `seen`: by hash, the stamp of the last transaction that asked for something with that hash. A
+//!   new transaction has a new stamp, so there is nothing to clear at the end of one.
 //! * `index`: entries of the list by hash, as far as they have been looked for among so many that a
 //!   walk along the list would be long.
-//! * `gate`: the shortest way is open to the manager whose address this is. `CLOSED` while a wait is in
-//!   progress and once there is a savepoint; 0 where the fences are not expedited, and for who remembers
-//!   nothing. So one comparison says that the owner is the manager's, may ask, and need not date entries.
+//! * `gate`: the shortest way is open to the manager whose address this is. `CLOSED` while a wait
+//!   is in progress and once there is a savepoint; 0 where the fences are not expedited, and for
+//!   who remembers nothing. So one comparison says that the owner is the manager's, may ask, and
+//!   need not date entries.
 //! * `tables`: those asked for last, by number, with the stamp of the transaction that did.
-//! * `orders`: from the first savepoint on, when each further entry was acquired. Those before it are as
-//!   old as the transaction: no savepoint comes between them.
+//! * `orders`: from the first savepoint on, when each further entry was acquired. Those before it
+//!   are as old as the transaction: no savepoint comes between them.
 //!
 //! # Invariants
 //!
-//! * I1  The hash of everything that the owner holds, in its list or among `held`, has been seen. For a
-//!   short key that is the hash of its block.
+//! * I1  The hash of everything that the owner holds, in its list or among `held`, has been seen.
+//!   For a short key that is the hash of its block.
 //! * I2  A key is held in a block, or among `held`, and not in both.
-//! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the entries
-//!   to give back at a savepoint are given back whole.
+//! * I3  A block has one entry, and one more for each savepoint before some of its keys. So the
+//!   entries to give back at a savepoint are given back whole.
 
 use crate::{
     mode::Mode,
@@ -34,9 +35,9 @@ use foxton_sync::shim::{AtomicU32, AtomicUsize, Ordering};
 use hashbrown::HashTable;
 
 /// Entries that are walked rather than indexed.
-const LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
+const MAX_LINEAR: u32 = if cfg!(loom) { 1 } else { 32 };
 /// Storage above this many is given back after a large transaction.
-const KEPT: usize = 4096;
+const MAX_KEPT: usize = 4096;
 // Under the model checker small, as stacks are there.
 const SEEN: usize = if cfg!(loom) { 16 } else { 4096 };
 const NO_SAVEPOINT: u32 = u32::MAX;
@@ -79,9 +80,9 @@ pub(crate) struct RememberedIndex {
     stamp: u8,
     gate: AtomicUsize,
     /// What `gate` is usually.
-    home: usize,
-    /// Acquired, and not among `held`: a block that a scan came to counts as one, and so does each name
-    /// that was asked for by itself.
+    manager_address: usize,
+    /// Acquired, and not among `held`: a block that a scan came to counts as one, and so does each
+    /// name that was asked for by itself.
     acquired: u32,
     /// Further keys of blocks.
     scanned: u32,
@@ -89,17 +90,17 @@ pub(crate) struct RememberedIndex {
     single: u64,
     /// Remembered tables.
     tables: [HeldTable; TABLES],
-    index: HashTable<u32>,
+    by_hash: HashTable<u32>,
     /// Entries of the list that are in the index: those below this.
     indexed: u32,
-    /// Entries before the first savepoint. An atomic, as are `saved` and `gate`, only so that
-    /// a savepoint can be taken through a shared reference: all is the owner's alone.
-    before: AtomicU32,
+    /// Entries before the first savepoint. An atomic, as are `savepoint_order` and `gate`, only so
+    /// that a savepoint can be taken through a shared reference: all is the owner's alone.
+    entries_before: AtomicU32,
     /// The order of the latest savepoint.
-    saved: AtomicU32,
-    /// What was acquired before it is kept from one transaction to the next. There is a savepoint, if it is
-    /// not 0.
-    kept: u32,
+    savepoint_order: AtomicU32,
+    /// What was acquired before it is kept from one transaction to the next. There is a savepoint,
+    /// if it is not 0.
+    retained: u32,
     orders: Vec<u32>,
 }
 
@@ -109,16 +110,16 @@ impl Default for RememberedIndex {
             seen: [0; SEEN],
             stamp: 1,
             gate: AtomicUsize::new(0),
-            home: 0,
+            manager_address: 0,
             acquired: 0,
             scanned: 0,
             single: 0,
             tables: [HeldTable::NONE; TABLES],
-            index: HashTable::new(),
+            by_hash: HashTable::new(),
             indexed: 0,
-            before: AtomicU32::new(NO_SAVEPOINT),
-            saved: AtomicU32::new(0),
-            kept: 0,
+            entries_before: AtomicU32::new(NO_SAVEPOINT),
+            savepoint_order: AtomicU32::new(0),
+            retained: 0,
             orders: Vec::new(),
         }
     }
@@ -134,20 +135,20 @@ impl RememberedIndex {
 
     /// Notes that something with this hash is about to be held.
     #[inline(always)]
-    pub(crate) fn see(&mut self, hash: u32) {
+    pub(crate) fn mark_seen(&mut self, hash: u32) {
         self.seen[hash as usize % SEEN] = self.stamp;
     }
 
     /// Both: whether it is new; from now on it is not.
     #[inline(always)]
-    pub(crate) fn meet(&mut self, hash: u32) -> bool {
+    pub(crate) fn insert_seen(&mut self, hash: u32) -> bool {
         let seen = &mut self.seen[hash as usize % SEEN];
         std::mem::replace(seen, self.stamp) != self.stamp
     }
 
     /// Notes that a key of a block with this hash may be among `held`.
     #[inline(always)]
-    pub(crate) fn note_single(&mut self, hash: u32) {
+    pub(crate) fn mark_single(&mut self, hash: u32) {
         self.single |= 1 << (hash >> 26);
     }
 
@@ -159,7 +160,7 @@ impl RememberedIndex {
 
     /// Whether the shortest way is open, to the manager at this address.
     #[inline(always)]
-    pub(crate) fn is_open_to(&self, manager: usize) -> bool {
+    pub(crate) fn is_fast_path_open(&self, manager: usize) -> bool {
         self.gate.load(Ordering::Relaxed) == manager
     }
 
@@ -169,22 +170,22 @@ impl RememberedIndex {
     }
 
     /// The shortest way is closed, since a wait is in progress.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close_fast_path(&mut self) {
         self.set_gate(CLOSED);
     }
 
     /// It is open again, unless there is a savepoint.
     #[inline]
-    pub(crate) fn open(&mut self) {
-        if !self.is_saved() {
-            self.set_gate(self.home);
+    pub(crate) fn open_fast_path(&mut self) {
+        if !self.has_savepoint() {
+            self.set_gate(self.manager_address);
         }
     }
 
     /// There is a shortest way, to the manager at this address.
-    pub(crate) fn open_to(&mut self, manager: usize) {
-        self.home = manager;
-        self.open();
+    pub(crate) fn enable_fast_path(&mut self, manager: usize) {
+        self.manager_address = manager;
+        self.open_fast_path();
     }
 
     /// Something was acquired that was asked for by itself, or a block that a scan came to.
@@ -223,15 +224,15 @@ impl RememberedIndex {
     /// Whether `name` is a table that is noted, and held in a mode as good as `mode`.
     #[inline(always)]
     pub(crate) fn is_table_held(&self, name: &Name, mode: Mode) -> bool {
-        let noted = &self.tables[name.space() as usize % TABLES];
-        noted.space == name.space()
-            && noted.stamp == self.stamp
-            && mode.set().bits() & !noted.modes == 0
+        let known = &self.tables[name.space() as usize % TABLES];
+        known.space == name.space()
+            && known.stamp == self.stamp
+            && mode.set().bits() & !known.modes == 0
     }
 
     /// Notes a table that is held in `mode`, at least.
     #[inline(always)]
-    pub(crate) fn note_table(&mut self, name: Name, mode: Mode) {
+    pub(crate) fn record_table(&mut self, name: Name, mode: Mode) {
         self.tables[name.space() as usize % TABLES] = HeldTable {
             space: name.space(),
             stamp: self.stamp,
@@ -243,12 +244,13 @@ impl RememberedIndex {
 
 /// Finding.
 impl RememberedIndex {
-    /// Where `name` stands in `list`, if its hash (that of its block for a short key) has been seen.
+    /// Where `name` stands in `list`, if its hash (that of its block for a short key) has been
+    /// seen.
     #[inline(never)]
     pub(crate) fn find(&mut self, list: &RememberedLocks, name: Name, hash: u32) -> IndexMatch {
         let place = name.block();
         let mut block = IndexMatch::Nothing;
-        let mut look = |index| match place {
+        let mut match_at = |index| match place {
             Some((wanted, at)) if list.is_block(index, wanted) => match list.bits(index).mode(at) {
                 Some(mode) => Some(IndexMatch::Lock(index, mode)),
                 None => {
@@ -266,31 +268,33 @@ impl RememberedIndex {
                 mode.map(|mode| IndexMatch::Lock(index, mode))
             }
         };
-        let found = if list.len() <= LINEAR {
-            (0..list.len()).rev().find_map(look)
+        let found = if list.len() <= MAX_LINEAR {
+            (0..list.len()).rev().find_map(match_at)
         } else {
             self.index_all(list);
-            let mut same = self.index.iter_hash(spread(hash));
-            same.find_map(|&index| look(index))
+            let mut same = self.by_hash.iter_hash(spread(hash));
+            same.find_map(|&index| match_at(index))
         };
         found.unwrap_or(block)
     }
 
-    /// In which mode `name` is remembered: the same through a shared reference, for whoever asks seldom.
+    /// In which mode `name` is remembered: the same through a shared reference, for whoever asks
+    /// seldom.
     pub(crate) fn mode_of(&self, list: &RememberedLocks, name: Name) -> Option<Mode> {
         if self.is_new(name.near_hash()) {
             return None;
         }
-        let look = |index| match name.block() {
+        let match_at = |index| match name.block() {
             Some((block, at)) if list.is_block(index, block) => list.bits(index).mode(at),
             Some(_) => None,
             None => list.mode_of(index, name),
         };
         let mut indices = 0..list.len();
-        // A table stands before its keys, and who has traded keys for one asks for theirs at each key.
+        // A table stands before its keys, and who has traded keys for one asks for theirs at each
+        // key.
         match name.class() {
-            Class::Table => indices.find_map(look),
-            _ => indices.rev().find_map(look),
+            Class::Table => indices.find_map(match_at),
+            _ => indices.rev().find_map(match_at),
         }
     }
 
@@ -299,7 +303,7 @@ impl RememberedIndex {
             if !list.is_dead(index) {
                 let hash = spread(list.hash_of(index));
                 let hash_of = |&other: &u32| spread(list.hash_of(other));
-                self.index.insert_unique(hash, index, hash_of);
+                self.by_hash.insert_unique(hash, index, hash_of);
             }
         }
         self.indexed = list.len();
@@ -309,7 +313,9 @@ impl RememberedIndex {
     pub(crate) fn drop_dead(&mut self, list: &RememberedLocks, index: u32, hash: u32) {
         self.tables = [HeldTable::NONE; TABLES];
         if index < self.indexed && list.is_dead(index) {
-            let found = self.index.find_entry(spread(hash), |&other| other == index);
+            let found = self
+                .by_hash
+                .find_entry(spread(hash), |&other| other == index);
             if let Ok(found) = found {
                 found.remove();
             }
@@ -321,66 +327,67 @@ impl RememberedIndex {
 /// Savepoints.
 impl RememberedIndex {
     /// A savepoint is taken, which has this order, with so many entries in the list.
-    pub(crate) fn save(&self, order: u32, entries: u32) {
-        if self.before.load(Ordering::Relaxed) == NO_SAVEPOINT {
-            self.before.store(entries, Ordering::Relaxed);
+    pub(crate) fn set_savepoint(&self, order: u32, entries: u32) {
+        if self.entries_before.load(Ordering::Relaxed) == NO_SAVEPOINT {
+            self.entries_before.store(entries, Ordering::Relaxed);
         }
-        self.saved.store(order, Ordering::Relaxed);
+        self.savepoint_order.store(order, Ordering::Relaxed);
         self.set_gate(CLOSED);
     }
 
-    /// What was acquired before `order`, with so many entries in the list, is kept; 0 is before everything.
-    pub(crate) fn keep(&mut self, order: u32, entries: u32) {
+    /// What was acquired before `order`, with so many entries in the list, is kept; 0 is before
+    /// everything.
+    pub(crate) fn retain(&mut self, order: u32, entries: u32) {
         if order != 0 {
-            self.save(order, entries);
+            self.set_savepoint(order, entries);
         }
-        self.kept = order;
+        self.retained = order;
     }
 
     /// What was acquired before this is kept.
-    pub(crate) fn kept(&self) -> u32 {
-        self.kept
+    pub(crate) fn retained(&self) -> u32 {
+        self.retained
     }
 
     /// The order of the latest savepoint; 0 if there is none.
-    pub(crate) fn saved(&self) -> u32 {
-        self.saved.load(Ordering::Relaxed)
+    pub(crate) fn savepoint_order(&self) -> u32 {
+        self.savepoint_order.load(Ordering::Relaxed)
     }
 
     /// Dates anew what was acquired at `since` or later, all of it as acquired then.
-    pub(crate) fn date_anew(&mut self, since: u32) {
+    pub(crate) fn reset_orders(&mut self, since: u32) {
         let orders = self.orders.iter_mut();
         orders.for_each(|order| *order = (*order).min(since));
     }
 
     /// Whether entries need orders.
-    pub(crate) fn is_saved(&self) -> bool {
-        self.before.load(Ordering::Relaxed) != NO_SAVEPOINT
+    pub(crate) fn has_savepoint(&self) -> bool {
+        self.entries_before.load(Ordering::Relaxed) != NO_SAVEPOINT
     }
 
     /// The entry at `index` is new, and was acquired at `order`.
-    pub(crate) fn date(&mut self, index: u32, order: u32) {
-        let before = index.min(self.before.load(Ordering::Relaxed));
-        self.before.store(before, Ordering::Relaxed);
-        self.orders.truncate((index - before) as usize);
+    pub(crate) fn set_order(&mut self, index: u32, order: u32) {
+        let entries_before = index.min(self.entries_before.load(Ordering::Relaxed));
+        self.entries_before.store(entries_before, Ordering::Relaxed);
+        self.orders.truncate((index - entries_before) as usize);
         self.orders.push(order);
     }
 
     /// When the entry at `index` was acquired: 0 for before the first savepoint.
     pub(crate) fn order_of(&self, index: u32) -> u32 {
-        let behind = index.checked_sub(self.before.load(Ordering::Relaxed));
+        let behind = index.checked_sub(self.entries_before.load(Ordering::Relaxed));
         behind.map_or(0, |behind| self.orders[behind as usize])
     }
 
     /// Whether there is a savepoint since the entry at `index` was acquired.
     pub(crate) fn is_before_savepoint(&self, index: u32) -> bool {
-        self.is_saved() && self.order_of(index) < self.saved.load(Ordering::Relaxed)
+        self.has_savepoint() && self.order_of(index) < self.savepoint_order.load(Ordering::Relaxed)
     }
 }
 
 impl RememberedIndex {
     /// Counts anew, and says how many keys were acquired so far; what is held stays noted.
-    pub(crate) fn count_anew(&mut self) -> u32 {
+    pub(crate) fn take_acquired_count(&mut self) -> u32 {
         std::mem::take(&mut self.acquired) + std::mem::take(&mut self.scanned)
     }
 
@@ -388,16 +395,16 @@ impl RememberedIndex {
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         // Who has a savepoint has a closed gate.
-        let open = self.is_open_to(self.home);
-        self.clear_open();
-        if !open {
+        let was_open = self.is_fast_path_open(self.manager_address);
+        self.clear_fast();
+        if !was_open {
             self.clear_rest();
         }
     }
 
     /// The same where the gate is open.
     #[inline(always)]
-    pub(crate) fn clear_open(&mut self) {
+    pub(crate) fn clear_fast(&mut self) {
         self.acquired = 0;
         self.scanned = 0;
         self.single = 0;
@@ -415,20 +422,20 @@ impl RememberedIndex {
             self.tables = [HeldTable::NONE; TABLES];
             self.stamp = 1;
         }
-        self.index.clear();
-        if self.index.capacity() > KEPT {
-            self.index = HashTable::new();
+        self.by_hash.clear();
+        if self.by_hash.capacity() > MAX_KEPT {
+            self.by_hash = HashTable::new();
         }
         self.indexed = 0;
-        self.before.store(NO_SAVEPOINT, Ordering::Relaxed);
-        self.saved.store(0, Ordering::Relaxed);
-        self.kept = 0;
+        self.entries_before.store(NO_SAVEPOINT, Ordering::Relaxed);
+        self.savepoint_order.store(0, Ordering::Relaxed);
+        self.retained = 0;
         self.orders = Vec::new();
-        self.set_gate(self.home);
+        self.set_gate(self.manager_address);
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.index.allocation_size() + self.orders.capacity() * size_of::<u32>()
+        self.by_hash.allocation_size() + self.orders.capacity() * size_of::<u32>()
     }
 }
 
@@ -450,57 +457,57 @@ mod tests {
 
     #[test]
     fn keys_are_found_in_their_blocks_until_they_go() {
-        let (list, mut notes) = (RememberedLocks::default(), RememberedIndex::default());
+        let (list, mut lookup) = (RememberedLocks::default(), RememberedIndex::default());
         for number in 0..100 {
             let (name, block, at) = key(number * 64 + 7);
             let index = list.append_block(block, BlockBits::one(at, Mode::S));
-            let found = notes.find(&list, name, block.hash());
+            let found = lookup.find(&list, name, block.hash());
             assert_eq!(found, IndexMatch::Lock(index, Mode::S));
-            let neighbour = notes.find(&list, key(number * 64).0, block.hash());
+            let neighbour = lookup.find(&list, key(number * 64).0, block.hash());
             assert_eq!(neighbour, IndexMatch::Block(index));
             let (other, block, _) = key((number + 1) * 64);
-            assert_eq!(notes.find(&list, other, block.hash()), IndexMatch::Nothing);
+            assert_eq!(lookup.find(&list, other, block.hash()), IndexMatch::Nothing);
         }
         for number in (0..100).rev() {
             let (name, block, _) = key(number * 64 + 7);
-            assert_eq!(list.take(number as u32, name), None);
-            notes.drop_dead(&list, number as u32, block.hash());
-            assert_eq!(notes.find(&list, name, block.hash()), IndexMatch::Nothing);
+            assert_eq!(list.remove(number as u32, name), None);
+            lookup.drop_dead(&list, number as u32, block.hash());
+            assert_eq!(lookup.find(&list, name, block.hash()), IndexMatch::Nothing);
         }
-        assert_eq!(notes.index.len(), 0);
+        assert_eq!(lookup.by_hash.len(), 0);
     }
 
     #[test]
     fn what_was_seen_is_new_again_after_the_end() {
-        let mut notes = RememberedIndex::default();
-        notes.open_to(64);
+        let mut lookup = RememberedIndex::default();
+        lookup.enable_fast_path(64);
         for _ in 0..1000 {
-            assert!(notes.is_new(5));
-            notes.see(5);
-            assert!(!notes.is_new(5) && notes.is_new(6));
-            notes.clear();
+            assert!(lookup.is_new(5));
+            lookup.mark_seen(5);
+            assert!(!lookup.is_new(5) && lookup.is_new(6));
+            lookup.clear();
         }
     }
 
     #[test]
     fn entries_have_their_orders_from_the_first_savepoint_on() {
-        let mut notes = RememberedIndex::default();
-        notes.open_to(64);
-        assert!(!notes.is_before_savepoint(0));
-        notes.save(4, 2);
-        notes.date(2, 4);
-        notes.date(3, 5);
+        let mut lookup = RememberedIndex::default();
+        lookup.enable_fast_path(64);
+        assert!(!lookup.is_before_savepoint(0));
+        lookup.set_savepoint(4, 2);
+        lookup.set_order(2, 4);
+        lookup.set_order(3, 5);
         assert_eq!(
-            [0, 1, 2, 3].map(|index| notes.order_of(index)),
+            [0, 1, 2, 3].map(|index| lookup.order_of(index)),
             [0, 0, 4, 5]
         );
-        assert!(notes.is_before_savepoint(1) && !notes.is_before_savepoint(2));
-        notes.save(6, 4);
-        assert!(notes.is_before_savepoint(3));
+        assert!(lookup.is_before_savepoint(1) && !lookup.is_before_savepoint(2));
+        lookup.set_savepoint(6, 4);
+        assert!(lookup.is_before_savepoint(3));
         // Those behind the first are gone.
-        notes.date(1, 6);
-        assert_eq!([0, 1].map(|index| notes.order_of(index)), [0, 6]);
-        notes.clear();
-        assert!(!notes.is_saved() && notes.is_open_to(64));
+        lookup.set_order(1, 6);
+        assert_eq!([0, 1].map(|index| lookup.order_of(index)), [0, 6]);
+        lookup.clear();
+        assert!(!lookup.has_savepoint() && lookup.is_fast_path_open(64));
     }
 }

@@ -5,8 +5,8 @@
 //! noticed: how long it waited, and, when the lock goes, how long it was held. So **hold times are
 //! those of locks that had to be waited for**, which are the locks that others wait for, too.
 //!
-//! Each place of the registry keeps a ledger of its own, which its owner writes and whoever asks for
-//! statistics reads and adds up. No line of memory is shared by two that wait.
+//! Each place of the registry keeps a ledger of its own, which its owner writes and whoever asks
+//! for statistics reads and adds up. No line of memory is shared by two that wait.
 //!
 //! # Invariants
 //!
@@ -102,14 +102,14 @@ pub(crate) struct WaitStats {
 
 #[derive(Debug, Clone)]
 struct Candidate {
-    found: ContendedName,
+    hot: ContendedName,
     /// What it took over from the name whose place it has (I2), in the time waited.
-    inherited: Duration,
+    error: Duration,
 }
 
 impl Candidate {
     fn rank(&self) -> Duration {
-        self.found.waited + self.inherited
+        self.hot.waited + self.error
     }
 }
 
@@ -123,7 +123,7 @@ impl WaitStats {
     ) {
         self.table(name).count_wait(waited, refused);
         self.label(label).count_wait(waited, refused);
-        self.heat(name, waited);
+        self.record_name(name, waited);
     }
 
     pub(crate) fn count_hold(&mut self, name: Name, label: OwnerLabel, held: Duration) {
@@ -140,45 +140,45 @@ impl WaitStats {
     }
 
     /// The names with the most time waited, found as *Space-Saving* does it.
-    fn heat(&mut self, name: Name, waited: Duration) {
+    fn record_name(&mut self, name: Name, waited: Duration) {
         let known = self
             .names
             .iter_mut()
-            .find(|candidate| candidate.found.name == name);
+            .find(|candidate| candidate.hot.name == name);
         if let Some(candidate) = known {
-            candidate.found.waits += 1;
-            candidate.found.waited += waited;
+            candidate.hot.waits += 1;
+            candidate.hot.waited += waited;
             return;
         }
-        let found = ContendedName {
+        let hot = ContendedName {
             name,
             waits: 1,
             waited,
         };
         if self.names.len() < NAMES {
-            let inherited = Duration::ZERO;
-            return self.names.push(Candidate { found, inherited });
+            let error = Duration::ZERO;
+            return self.names.push(Candidate { hot, error });
         }
         let coolest = self
             .names
             .iter_mut()
             .min_by_key(|candidate| candidate.rank());
         let coolest = coolest.expect("a full list has a smallest");
-        let inherited = coolest.rank();
-        *coolest = Candidate { found, inherited };
+        let error = coolest.rank();
+        *coolest = Candidate { hot, error };
     }
 }
 
-/// The usage under `key`; under what `late` says if there are `most` already.
+/// The usage under `key`; under what `overflow` says if there are `most` already.
 fn usage_of<K: PartialEq>(
     all: &mut Vec<(K, WaitUsage)>,
     key: K,
     most: usize,
-    late: impl FnOnce() -> K,
+    overflow: impl FnOnce() -> K,
 ) -> &mut WaitUsage {
     let place = |all: &[(K, WaitUsage)], key: &K| all.iter().position(|(known, _)| known == key);
     let at = place(all, &key).or_else(|| {
-        let key = if all.len() < most { key } else { late() };
+        let key = if all.len() < most { key } else { overflow() };
         place(all, &key).or_else(|| {
             all.push((key, WaitUsage::default()));
             Some(all.len() - 1)
@@ -205,25 +205,25 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn add(&mut self, ledger: &WaitStats) {
-        for (table, usage) in &ledger.tables {
+    pub(crate) fn add(&mut self, stats: &WaitStats) {
+        for (table, usage) in &stats.tables {
             self.tables.entry(*table).or_default().add(usage);
         }
-        for (label, usage) in &ledger.labels {
+        for (label, usage) in &stats.labels {
             match self.labels.get_mut(label) {
                 Some(sum) => sum.add(usage),
                 None => _ = self.labels.insert(label.clone(), *usage),
             }
         }
-        for Candidate { found, .. } in &ledger.names {
-            let sum = self.names.entry(found.name);
+        for Candidate { hot, .. } in &stats.names {
+            let sum = self.names.entry(hot.name);
             let sum = sum.or_insert_with(|| ContendedName {
-                name: found.name,
+                name: hot.name,
                 waits: 0,
                 waited: Duration::ZERO,
             });
-            sum.waits += found.waits;
-            sum.waited += found.waited;
+            sum.waits += hot.waits;
+            sum.waited += hot.waited;
         }
     }
 
@@ -236,9 +236,7 @@ impl Totals {
     }
 
     pub(crate) fn names(&mut self) -> Vec<ContendedName> {
-        sorted(self.names.drain().map(|(_, found)| found), |name| {
-            name.waited
-        })
+        sorted(self.names.drain().map(|(_, hot)| hot), |name| name.waited)
     }
 }
 
@@ -254,8 +252,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn wait(ledger: &mut WaitStats, number: u64, label: &str, waited: Duration) {
-        ledger.count_wait(
+    fn wait(stats: &mut WaitStats, number: u64, label: &str, waited: Duration) {
+        stats.count_wait(
             Name::advisory(number),
             label.to_owned().into(),
             waited,
@@ -297,27 +295,27 @@ mod tests {
 
     #[test]
     fn a_ledger_stays_small_however_many_labels_and_names_there_are() {
-        let mut ledger = WaitStats::default();
+        let mut stats = WaitStats::default();
         for number in 0..10_000 {
-            wait(&mut ledger, number, &format!("client {number}"), MS);
+            wait(&mut stats, number, &format!("client {number}"), MS);
         }
-        assert_eq!(ledger.labels.len(), LABELS + 1);
-        assert_eq!(ledger.names.len(), NAMES);
-        let counted: u64 = ledger.labels.iter().map(|(_, usage)| usage.waits).sum();
+        assert_eq!(stats.labels.len(), LABELS + 1);
+        assert_eq!(stats.names.len(), NAMES);
+        let counted: u64 = stats.labels.iter().map(|(_, usage)| usage.waits).sum();
         assert_eq!(counted, 10_000);
     }
 
     #[test]
     fn the_name_that_costs_most_is_found_among_many_that_cost_little() {
-        let mut ledger = WaitStats::default();
+        let mut stats = WaitStats::default();
         for number in 1..=2_000 {
-            wait(&mut ledger, number, "", MS);
+            wait(&mut stats, number, "", MS);
             if number % 8 == 0 {
-                wait(&mut ledger, 0, "", 3 * MS);
+                wait(&mut stats, 0, "", 3 * MS);
             }
         }
         let mut totals = Totals::default();
-        totals.add(&ledger);
+        totals.add(&stats);
         let hottest = totals.names().remove(0);
         assert_eq!(hottest.name, Name::advisory(0));
         assert!(

@@ -89,7 +89,7 @@ fn report(
     let [chosen] = chosen[..] else {
         return Err(format!("{} gave way", chosen.len()));
     };
-    if (chosen.owner, chosen.awaited) != (victim.owner, wait.awaited) {
+    if (chosen.owner, chosen.waits_for) != (victim.owner, wait.awaited) {
         return Err("it came to another one than gave way".to_owned());
     }
     let members: Vec<(&Attempt, &Wait)> = cycle
@@ -123,7 +123,7 @@ fn known<'a>(
 ) -> Result<(&'a Attempt, &'a Wait), String> {
     let attempt = by_owner.get(&member.owner).copied();
     let attempt = attempt.ok_or_else(|| format!("{} never waited", member.owner))?;
-    let wait = attempt.wait_for(member.awaited);
+    let wait = attempt.wait_for(member.waits_for);
     let wait = wait.ok_or_else(|| format!("{} did not wait for that", member.owner))?;
     let held = attempt.count_during(wait);
     match member.lock_count == held {
@@ -139,17 +139,17 @@ fn edge(
     (next, next_wait): (&Attempt, &Wait),
     in_order: bool,
 ) -> Result<(), String> {
-    let (name, mode) = member.awaited;
-    if member.behind.compatible(mode) {
+    let (name, mode) = member.waits_for;
+    if member.blocking_mode.compatible(mode) {
         return Err(format!("{} need not wait for {}", member.owner, next.owner));
     }
-    if member.behind_holder {
-        return match next.held_during(next_wait, name) == Some(member.behind) {
+    if member.blocked_by_holder {
+        return match next.held_during(next_wait, name) == Some(member.blocking_mode) {
             true => Ok(()),
             false => Err(format!("{} did not hold that", next.owner)),
         };
     }
-    if next_wait.awaited != (name, member.behind) {
+    if next_wait.awaited != (name, member.blocking_mode) {
         return Err(format!("{} did not await that", next.owner));
     }
     // A conversion goes before those that came earlier.
@@ -298,7 +298,7 @@ mod tests {
         wrong(&other, "it came to another one");
         wrong(&|all| all[1].waits.clear(), "did not wait for that");
         wrong(
-            &|all| report(all)[1].awaited.1 = Mode::S,
+            &|all| report(all)[1].waits_for.1 = Mode::S,
             "did not wait for that",
         );
         wrong(
@@ -310,9 +310,12 @@ mod tests {
             "held 1 locks",
         );
         wrong(&|all| all[1].acquired[0].1 = Mode::S, "did not hold that");
-        wrong(&|all| report(all)[0].behind = Mode::IS, "did not hold that");
         wrong(
-            &|all| report(all)[0].behind_holder = false,
+            &|all| report(all)[0].blocking_mode = Mode::IS,
+            "did not hold that",
+        );
+        wrong(
+            &|all| report(all)[0].blocked_by_holder = false,
             "did not await that",
         );
         wrong(&|all| all[1].waits[0].asked = 10, "at one moment");

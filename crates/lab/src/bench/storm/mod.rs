@@ -253,7 +253,7 @@ fn judged(
 
 /// Whether later requests may be put before earlier ones.
 fn reorders(system: &System) -> bool {
-    system.manager().kind().overtaken_at_most() > 0
+    system.manager().kind().max_overtaken() > 0
 }
 
 impl Found {

@@ -15,18 +15,18 @@ use foxton_sync::worker::Worker;
 
 /// Blocks of a range that are covered at once: a longer one is asked for key by key, for it may be
 /// mostly holes.
-const MOST_COVERED: u64 = 4;
+const MAX_BLOCKS: u64 = 4;
 
 /// Notes an entry that was appended, and with it so many keys.
 #[inline]
-fn own(owner: &mut Owner, index: u32, keys: u32) {
-    if owner.notes.is_saved() {
-        let order = owner.held.skip_order(); // Counts, too.
-        owner.notes.date(index, order);
+fn count_entry(owner: &mut Owner, index: u32, keys: u32) {
+    if owner.lookup.has_savepoint() {
+        let order = owner.locks.take_order(); // Counts, too.
+        owner.lookup.set_order(index, order);
     } else {
-        owner.notes.count();
+        owner.lookup.count();
     }
-    owner.notes.count_scanned(keys - 1);
+    owner.lookup.count_scanned(keys - 1);
 }
 
 /// After the shortest ways.
@@ -34,21 +34,21 @@ impl Direct {
     /// D4 after any of them.
     #[cold]
     #[inline(never)]
-    pub(super) fn reconsider(
+    pub(super) fn recheck_bias(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let last = owner.list().len() - 1;
-        owner.notes.uncount();
-        if self.settle_doubt(worker, owner, last, name, mode) {
-            owner.has_room(); // It has one order less, and may come this way each time.
+        owner.lookup.uncount();
+        if self.recheck_entry(worker, owner, last, name, mode) {
+            owner.has_free_order(); // It has one order less, and may come this way each time.
             return Reply::Granted;
         }
-        self.request_slowly(worker, owner, name, mode, patience)
+        self.request_slow(worker, owner, name, mode, wait_mode)
     }
 }
 
@@ -57,34 +57,34 @@ impl Direct {
     /// What the shortest way leaves. What is left most often is a short key, new to its owner, in a granule
     /// that is real.
     #[inline(never)]
-    pub(super) fn request_otherwise(
+    pub(super) fn request_general(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let plain = owner.notes.is_open_to(self.home)
+        let eligible = owner.lookup.is_fast_path_open(self.address)
             && name.class() == Class::Key
-            && !owner.held.is_worn();
-        if plain && mode.is_weak(Class::Key) {
+            && !owner.locks.is_out_of_orders();
+        if eligible && mode.is_weak(Class::Key) {
             let near = name.near_hash();
             let granule = self.key_granule(near);
-            if !granule.invites(|| self.moment_of(owner)) {
+            if !granule.may_remember(|| self.moment_of(owner)) {
                 let hash = name.hash() as u32;
                 // Where nothing with this hash is held (I1 of `notes`), remembered or not, neither is looked for.
-                if !owner.is_to_look()
-                    && (owner.notes.meet(near) || self.is_new_in_block(owner, name, hash))
+                if !owner.must_check_limits()
+                    && (owner.lookup.insert_seen(near) || self.is_new_in_block(owner, name, hash))
                 {
-                    owner.notes.note_single(near);
-                    return self.ask_real(worker, owner, (name, hash), mode, patience);
+                    owner.lookup.mark_single(near);
+                    return self.acquire_real(worker, owner, (name, hash), mode, wait_mode);
                 }
-            } else if name.block().is_none() && owner.notes.meet(near) {
-                return self.remember_long(worker, owner, (name, near), mode, patience);
+            } else if name.block().is_none() && owner.lookup.insert_seen(near) {
+                return self.remember_long(worker, owner, (name, near), mode, wait_mode);
             }
         }
-        self.request_slowly(worker, owner, name, mode, patience)
+        self.request_slow(worker, owner, name, mode, wait_mode)
     }
 
     /// Whether a key is certainly not held, though others of its block are: where locks are real, mostly by themselves.
@@ -95,7 +95,7 @@ impl Direct {
         let is_remembered = |block| (0..list.len()).any(|index| list.is_block(index, block));
         let block = name.block().filter(|_| list.len() <= FEW);
         block.is_some_and(|(block, _)| !is_remembered(block))
-            && owner.held.find(name, hash).is_none()
+            && owner.locks.find(name, hash).is_none()
     }
 
     /// D2 to D4 for a key that is in no block, and is new.
@@ -106,17 +106,17 @@ impl Direct {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let (list, notes) = owner.list_and_notes();
-        if !list.append_lock_at_once(name, hash, mode) {
-            return self.request_slowly(worker, owner, name, mode, patience);
+        let (list, lookup) = owner.list_and_lookup();
+        if !list.try_append_lock(name, hash, mode) {
+            return self.request_slow(worker, owner, name, mode, wait_mode);
         }
-        notes.count();
+        lookup.count();
         self.fence.light_expedited();
         match self.key_granule(hash).is_biased() {
             true => Reply::Granted,
-            false => self.reconsider(worker, owner, name, mode, patience),
+            false => self.recheck_bias(worker, owner, name, mode, wait_mode),
         }
     }
 
@@ -124,19 +124,19 @@ impl Direct {
     #[inline(always)]
     fn moment_of(&self, owner: &Owner) -> Option<Moment> {
         const EVERY: u32 = 16;
-        let due = owner.held.acquired().is_multiple_of(EVERY);
+        let due = owner.locks.acquired().is_multiple_of(EVERY);
         due.then(|| self.moment())
     }
 
     /// D8 for a name that is not held.
     #[inline(always)]
-    fn ask_real(
+    fn acquire_real(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let real = &self.real;
         let reply = real.request_new(
@@ -144,41 +144,41 @@ impl Direct {
             owner,
             (name, hash),
             mode,
-            patience,
-            |wait, reach| {
-                real.detector.check(real, worker, wait, reach);
+            wait_mode,
+            |wait, wait_edges| {
+                real.detector.check(real, worker, wait, wait_edges);
             },
         );
         if matches!(reply, Reply::Waiting) {
-            owner.notes.close();
+            owner.lookup.close_fast_path();
         }
         reply
     }
 
     /// Any request at all.
     #[inline(never)]
-    fn request_slowly(
+    fn request_slow(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        owner.assert_usable(&self.real.registry);
+        owner.assert_usable(&self.real.owners);
         mode.assert_suits(&name);
-        if !owner.has_room() {
-            return owner.refuse_for_order(name, mode);
+        if !owner.has_free_order() {
+            return owner.refuse_out_of_orders(name, mode);
         }
-        owner.notes.open();
-        if owner.is_to_look()
-            && let Some(reply) = escalation::look(self, worker, owner, (name, mode))
+        owner.lookup.open_fast_path();
+        if owner.must_check_limits()
+            && let Some(reply) = escalation::check_limits(self, worker, owner, (name, mode))
         {
             return reply; // D14
         }
-        let reply = self.decide(worker, owner, name, mode, patience);
+        let reply = self.decide(worker, owner, name, mode, wait_mode);
         if matches!(reply, Reply::Waiting) {
-            owner.notes.close();
+            owner.lookup.close_fast_path();
         }
         reply
     }
@@ -189,33 +189,33 @@ impl Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let near = name.near_hash();
         let found = self.find_remembered(owner, name, near);
         if let IndexMatch::Lock(index, held) = found {
-            return self.request_remembered(worker, owner, name, (index, held), mode, patience);
+            return self.request_remembered(worker, owner, name, (index, held), mode, wait_mode);
         }
         let hash = name.hash() as u32;
-        if let Some(at) = owner.held.find(name, hash) {
-            return self.request_again(worker, owner, at, mode, patience);
+        if let Some(at) = owner.locks.find(name, hash) {
+            return self.request_held(worker, owner, at, mode, wait_mode);
         }
         let granule = self.granule(&name, hash);
         if mode.is_weak(name.class())
-            && granule.invites(|| Some(self.moment())) // D1, D9
+            && granule.may_remember(|| Some(self.moment())) // D1, D9
             && self.remember(worker, owner, granule, (name, near), mode, found)
         {
             return Reply::Granted;
         }
-        self.request_real(worker, owner, (name, hash), mode, patience)
+        self.request_real(worker, owner, (name, hash), mode, wait_mode)
     }
 
     /// Where `name` is remembered.
     #[inline]
     pub(super) fn find_remembered(&self, owner: &mut Owner, name: Name, hash: u32) -> IndexMatch {
-        let (list, notes) = owner.list_and_notes();
-        match notes.is_new(hash) {
-            false => notes.find(list, name, hash),
+        let (list, lookup) = owner.list_and_lookup();
+        match lookup.is_new(hash) {
+            false => lookup.find(list, name, hash),
             true => IndexMatch::Nothing,
         }
     }
@@ -230,14 +230,14 @@ impl Direct {
         name: Name,
     ) -> Option<u32> {
         worker.account().passed(&LIST);
-        let (list, notes) = owner.list_and_notes();
-        let slot = list.take(index, name);
-        notes.drop_dead(list, index, hash);
+        let (list, lookup) = owner.list_and_lookup();
+        let slot = list.remove(index, name);
+        lookup.drop_dead(list, index, hash);
         slot
     }
 
     /// D4 for a name that stands at `index` and is not counted. `false`: it is not held.
-    fn settle_doubt(
+    fn recheck_entry(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -248,14 +248,14 @@ impl Direct {
         let near = name.near_hash();
         let slot = self.take_back(worker, owner, (index, near), name);
         if let Some(slot) = slot {
-            owner.notes.note_single(near);
-            owner.held.push(name, name.hash() as u32, slot, mode);
+            owner.lookup.mark_single(near);
+            owner.locks.push(name, name.hash() as u32, slot, mode);
         }
         slot.is_some()
     }
 
     /// D4 for keys of the block at `index`: whether all that was set just now is held.
-    pub(super) fn keep(
+    pub(super) fn keep_converted(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -263,9 +263,9 @@ impl Direct {
         fresh: BlockBits,
     ) -> bool {
         worker.account().passed(&LIST);
-        let (list, notes) = owner.list_and_notes();
-        let kept = list.keep(index, fresh);
-        notes.drop_dead(list, index, hash);
+        let (list, lookup) = owner.list_and_lookup();
+        let kept = list.retain_converted(index, fresh);
+        lookup.drop_dead(list, index, hash);
         kept
     }
 
@@ -279,11 +279,11 @@ impl Direct {
         mode: Mode,
         found: IndexMatch,
     ) -> bool {
-        owner.notes.see(near);
+        owner.lookup.mark_seen(near);
         let list = owner.list();
         let (index, is_new) = match (name.block(), found) {
             (Some((_, at)), IndexMatch::Block(index))
-                if !owner.notes.is_before_savepoint(index) =>
+                if !owner.lookup.is_before_savepoint(index) =>
             {
                 list.extend_all(index, BlockBits::one(at, mode)); // D12
                 (index, false)
@@ -293,11 +293,11 @@ impl Direct {
         }; // D2
         self.fence.light();
         if !granule.is_biased() {
-            return self.settle_doubt(worker, owner, index, name, mode); // D4
+            return self.recheck_entry(worker, owner, index, name, mode); // D4
         }
         match is_new {
-            true => own(owner, index, 1), // D3
-            false => owner.notes.count(),
+            true => count_entry(owner, index, 1), // D3
+            false => owner.lookup.count(),
         }
         true
     }
@@ -310,42 +310,42 @@ impl Direct {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let strong = !mode.is_weak(name.class());
         let granule = self.granule(&name, hash);
         let near = name.near_hash();
         // What is in the way of a strong lock is real where the granule is: who passes over need not count there.
         if strong
-            && patience == WaitMode::Skip
-            && granule.is_settled()
-            && self.real.is_obstructed(worker, owner, (&name, hash), mode)
+            && wait_mode == WaitMode::Skip
+            && granule.is_real()
+            && self.real.is_blocked(worker, owner, (&name, hash), mode)
         {
-            return owner.pass_over();
+            return owner.skip();
         }
-        owner.notes.see(near);
-        owner.notes.note_single(near);
+        owner.lookup.mark_seen(near);
+        owner.lookup.mark_single(near);
         if strong {
-            self.enter(worker, granule, &name, hash);
+            self.enter_strong(worker, granule, &name, hash);
         }
-        let reply = self.ask_real(worker, owner, (name, hash), mode, patience);
+        let reply = self.acquire_real(worker, owner, (name, hash), mode, wait_mode);
         if strong && matches!(reply, Reply::Refused(_) | Reply::Skipped) {
-            self.leave(worker, granule);
+            self.leave_strong(worker, granule);
         }
         reply
     }
 
     /// A request for the name held at `at`, as a real lock.
     #[inline(never)]
-    fn request_again(
+    fn request_held(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let held = *owner.held.at(at);
+        let held = *owner.locks.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
             return Reply::Held;
@@ -354,11 +354,11 @@ impl Direct {
         let granule = self.granule(&held.name, held.hash);
         let counts = held.mode.is_weak(class) && !target.is_weak(class);
         if counts {
-            self.enter(worker, granule, &held.name, held.hash);
+            self.enter_strong(worker, granule, &held.name, held.hash);
         }
-        let reply = self.convert(worker, owner, at, mode, patience);
+        let reply = self.convert(worker, owner, at, mode, wait_mode);
         if counts && matches!(reply, Reply::Refused(_) | Reply::Skipped) {
-            self.leave(worker, granule);
+            self.leave_strong(worker, granule);
         }
         reply
     }
@@ -369,11 +369,11 @@ impl Direct {
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let real = &self.real;
-        real.request_again(worker, owner, at, mode, patience, |wait, reach| {
-            real.detector.check(real, worker, wait, reach);
+        real.request_held(worker, owner, at, mode, wait_mode, |wait, wait_edges| {
+            real.detector.check(real, worker, wait, wait_edges);
         })
     }
 
@@ -386,12 +386,12 @@ impl Direct {
         name: Name,
         (index, held): (u32, Mode),
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         if held.covers(mode) {
             owner.re_asks += 1;
             if name.class() == Class::Table {
-                owner.notes.note_table(name, held);
+                owner.lookup.record_table(name, held);
             }
             return Reply::Held;
         }
@@ -408,21 +408,21 @@ impl Direct {
             }
         }
         // It leaves the list for the locks that are held one by one, as a real one, and is as old there.
-        self.enter(worker, granule, &name, hash);
-        let order = owner.notes.order_of(index);
-        let is_older = owner.notes.is_before_savepoint(index);
+        self.enter_strong(worker, granule, &name, hash);
+        let order = owner.lookup.order_of(index);
+        let is_older = owner.lookup.is_before_savepoint(index);
         let slot = self.take_back(worker, owner, (index, near), name);
         let slot = slot.expect("I2: in a real granule a lock that is held is real");
-        owner.notes.note_single(near);
-        owner.notes.uncount();
+        owner.lookup.mark_single(near);
+        owner.lookup.uncount();
         match is_older {
-            true => owner.held.push_earlier((name, hash), slot, held, order),
-            false => owner.held.push(name, hash, slot, held),
+            true => owner.locks.push_with_order((name, hash), slot, held, order),
+            false => owner.locks.push(name, hash, slot, held),
         }
-        let at = owner.held.last();
-        let reply = self.convert(worker, owner, at, mode, patience);
+        let at = owner.locks.last();
+        let reply = self.convert(worker, owner, at, mode, wait_mode);
         if target.is_weak(class) || matches!(reply, Reply::Refused(_) | Reply::Skipped) {
-            self.leave(worker, granule);
+            self.leave_strong(worker, granule);
         }
         reply
     }
@@ -433,8 +433,8 @@ impl Direct {
     /// Whether a scan may extend the block at `index`, if the shortest way is closed.
     #[inline(never)]
     pub(super) fn may_extend(&self, owner: &Owner, index: u32) -> bool {
-        owner.assert_usable(&self.real.registry);
-        index < owner.list().len() && !owner.notes.is_before_savepoint(index)
+        owner.assert_usable(&self.real.owners);
+        index < owner.list().len() && !owner.lookup.is_before_savepoint(index)
     }
 
     /// A key that a scan has come to and that does not simply extend the block that it came from.
@@ -446,42 +446,45 @@ impl Direct {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let block = name.block().filter(|_| mode.is_weak(name.class()));
         let Some((block, at)) = block else {
-            return self.request_otherwise(worker, owner, name, mode, patience);
+            return self.request_general(worker, owner, name, mode, wait_mode);
         };
         let hash = block.hash();
         let granule = self.key_granule(hash);
-        if owner.notes.is_open_to(self.home) && granule.is_biased() && owner.notes.meet(hash) {
-            let (list, notes) = owner.list_and_notes();
-            if list.append_at_once(block, BlockBits::one(at, mode)) {
-                notes.count();
+        if owner.lookup.is_fast_path_open(self.address)
+            && granule.is_biased()
+            && owner.lookup.insert_seen(hash)
+        {
+            let (list, lookup) = owner.list_and_lookup();
+            if list.try_append_block(block, BlockBits::one(at, mode)) {
+                lookup.count();
                 self.fence.light_expedited();
                 if !granule.is_biased() {
-                    return self.reconsider(worker, owner, name, mode, patience);
+                    return self.recheck_bias(worker, owner, name, mode, wait_mode);
                 }
                 scan.enter(list.len() - 1, block, hash);
                 return Reply::Granted;
             }
         }
         // A key that may be held by itself is asked for by itself (I2 of `notes`).
-        let alone = owner.notes.may_have_single(hash) || owner.held.is_worn();
-        if alone || !granule.invites(|| Some(self.moment())) {
-            return self.request(worker, owner, name, mode, patience);
+        let alone = owner.lookup.may_have_single(hash) || owner.locks.is_out_of_orders();
+        if alone || !granule.may_remember(|| Some(self.moment())) {
+            return self.request(worker, owner, name, mode, wait_mode);
         }
         let bits = BlockBits::one(at, mode);
         let known = match self.find_remembered(owner, name, hash) {
             IndexMatch::Lock(index, _) => {
                 scan.enter(index, block, hash);
-                return self.request(worker, owner, name, mode, patience); // Held already.
+                return self.request(worker, owner, name, mode, wait_mode); // Held already.
             }
-            IndexMatch::Block(index) if !owner.notes.is_before_savepoint(index) => Some(index),
+            IndexMatch::Block(index) if !owner.lookup.is_before_savepoint(index) => Some(index),
             IndexMatch::Block(_) | IndexMatch::Nothing => None,
         };
         if !self.set_bits(worker, owner, granule, (block, hash), bits, known) {
-            return self.request(worker, owner, name, mode, patience); // D4
+            return self.request(worker, owner, name, mode, wait_mode); // D4
         }
         let index = known.unwrap_or_else(|| owner.list().len() - 1);
         scan.enter(index, block, hash);
@@ -500,7 +503,7 @@ impl Direct {
         bits: BlockBits,
         known: Option<u32>,
     ) -> bool {
-        owner.notes.see(hash);
+        owner.lookup.mark_seen(hash);
         let list = owner.list();
         let (index, fresh) = match known {
             Some(index) => match list.extend_all(index, bits) {
@@ -510,19 +513,19 @@ impl Direct {
             None => (list.append_block(block, bits), bits), // D2
         };
         self.fence.light();
-        let kept = granule.is_biased() || self.keep(worker, owner, (index, hash), fresh); // D3, D4
+        let kept = granule.is_biased() || self.keep_converted(worker, owner, (index, hash), fresh); // D3, D4
         let keys = if kept { fresh.all().count_ones() } else { 0 };
         match known {
-            Some(_) => owner.notes.count_scanned(keys),
+            Some(_) => owner.lookup.count_scanned(keys),
             None if owner.list().is_dead(index) => {}
-            None => own(owner, index, keys.max(1)),
+            None => count_entry(owner, index, keys.max(1)),
         }
         kept
     }
 
     /// D15 for all blocks from that of `first` to that of `last`, if they are few.
     #[inline]
-    pub(super) fn cover_blocks(
+    pub(super) fn lock_blocks(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -532,11 +535,11 @@ impl Direct {
         let (Some((low, from)), Some((high, to))) = (first.block(), last.block()) else {
             return false;
         };
-        let reach = high.base.wrapping_sub(low.base);
-        if low.origin != high.origin || first > last || reach >= 64 * MOST_COVERED {
+        let span = high.base.wrapping_sub(low.base);
+        if low.origin != high.origin || first > last || span >= 64 * MAX_BLOCKS {
             return false;
         }
-        if owner.held.is_worn() {
+        if owner.locks.is_out_of_orders() {
             return false; // Who asks for one of them gets new orders.
         }
         let mut block = low;
@@ -558,7 +561,7 @@ impl Direct {
                     gaps: below,
                 },
             };
-            if !self.cover_block(worker, owner, block, bits) {
+            if !self.lock_block(worker, owner, block, bits) {
                 return false;
             }
             if is_last {
@@ -570,7 +573,7 @@ impl Direct {
 
     /// D15 for one block.
     #[inline]
-    fn cover_block(
+    fn lock_block(
         &self,
         worker: &Worker,
         owner: &mut Owner,
@@ -579,7 +582,7 @@ impl Direct {
     ) -> bool {
         let hash = block.hash();
         let granule = self.key_granule(hash);
-        if owner.notes.may_have_single(hash) || !granule.invites(|| Some(self.moment())) {
+        if owner.lookup.may_have_single(hash) || !granule.may_remember(|| Some(self.moment())) {
             return false;
         }
         let known = match self.find_remembered(owner, block.name(0), hash) {
@@ -587,7 +590,7 @@ impl Direct {
             IndexMatch::Nothing => None,
         };
         // What goes back to a savepoint goes back key by key, or by the entry: here it would be neither.
-        if known.is_some_and(|index| owner.notes.is_before_savepoint(index)) {
+        if known.is_some_and(|index| owner.lookup.is_before_savepoint(index)) {
             return false;
         }
         self.set_bits(worker, owner, granule, (block, hash), bits, known)

@@ -15,20 +15,20 @@ pub(super) enum FastPathResult<'m> {
     /// The owner has it already.
     Held,
     /// An entry says so now (D2, D12), and this is the granule to look at for D3.
-    Noted(&'m Granule),
+    Appended(&'m Granule),
 }
 
 /// D12 for a key whose block is that of the latest entry: what is asked for after its neighbour.
 #[inline(never)]
 fn share_neighbour(owner: &mut Owner, block: KeyBlock, bit: u64) -> Option<ShareResult> {
-    let (list, notes) = owner.list_and_notes();
+    let (list, lookup) = owner.list_and_lookup();
     // A key that may be held by itself is asked for by itself (I2 of `notes`).
-    if notes.may_have_single(block.hash()) {
+    if lookup.may_have_single(block.hash()) {
         return None;
     }
-    let shared = list.share_in_latest(block, bit);
+    let shared = list.share_in_last(block, bit);
     if shared == Some(ShareResult::Now) {
-        notes.count();
+        lookup.count();
     }
     shared
 }
@@ -38,28 +38,28 @@ impl Direct {
     /// D1 and D2 for the most frequent requests: a short key, shared, in a granule that is biased, whose block
     /// is new to the owner or was the last to be new; and an intention on a table. `None`: nothing was done.
     #[inline(always)]
-    pub(super) fn remember_at_once(
+    pub(super) fn try_remember(
         &self,
         owner: &mut Owner,
         name: &Name,
         mode: Mode,
     ) -> Option<FastPathResult<'_>> {
         match name.block_bit() {
-            Some((block, bit)) if mode == Mode::S => self.share_at_once(owner, block, bit),
-            None if name.class() == Class::Table => self.intend_at_once(owner, name, mode),
+            Some((block, bit)) if mode == Mode::S => self.share_fast(owner, block, bit),
+            None if name.class() == Class::Table => self.intend_fast(owner, name, mode),
             _ => None,
         }
     }
 
     /// The key of `block` with this bit.
     #[inline(always)]
-    fn share_at_once(
+    fn share_fast(
         &self,
         owner: &mut Owner,
         block: KeyBlock,
         bit: u64,
     ) -> Option<FastPathResult<'_>> {
-        if !owner.notes.is_open_to(self.home) {
+        if !owner.lookup.is_fast_path_open(self.address) {
             return None;
         }
         let hash = block.hash();
@@ -67,45 +67,46 @@ impl Direct {
         if !granule.is_biased() {
             return None;
         }
-        if !owner.notes.meet(hash) {
+        if !owner.lookup.insert_seen(hash) {
             return match share_neighbour(owner, block, bit)? {
-                ShareResult::Now => Some(FastPathResult::Noted(granule)),
+                ShareResult::Now => Some(FastPathResult::Appended(granule)),
                 ShareResult::Already => Some(FastPathResult::Held),
             };
         }
-        let (list, notes) = owner.list_and_notes();
-        if !list.append_at_once(block, BlockBits { keys: bit, gaps: 0 }) {
+        let (list, lookup) = owner.list_and_lookup();
+        if !list.try_append_block(block, BlockBits { keys: bit, gaps: 0 }) {
             return None;
         }
-        notes.count();
-        Some(FastPathResult::Noted(granule))
+        lookup.count();
+        Some(FastPathResult::Appended(granule))
     }
 
     /// An intention on a table, which is new to the owner or among those asked for last.
     #[inline(always)]
-    fn intend_at_once(
+    fn intend_fast(
         &self,
         owner: &mut Owner,
         name: &Name,
         mode: Mode,
     ) -> Option<FastPathResult<'_>> {
-        if !owner.notes.is_open_to(self.home) || !mode.is_weak(Class::Table) {
+        if !owner.lookup.is_fast_path_open(self.address) || !mode.is_weak(Class::Table) {
             return None;
         }
-        if owner.notes.is_table_held(name, mode) {
+        if owner.lookup.is_table_held(name, mode) {
             // Not if it is time to ask for all of it (D14).
-            return (!owner.is_to_look()).then_some(FastPathResult::Held);
+            return (!owner.must_check_limits()).then_some(FastPathResult::Held);
         }
         let hash = name.hash() as u32;
         let granule = self.table_granule(hash);
-        let (list, notes) = owner.list_and_notes();
-        let noted =
-            granule.is_biased() && notes.meet(hash) && list.append_lock_at_once(*name, hash, mode);
+        let (list, lookup) = owner.list_and_lookup();
+        let noted = granule.is_biased()
+            && lookup.insert_seen(hash)
+            && list.try_append_lock(*name, hash, mode);
         if !noted {
             return None;
         }
-        notes.count();
-        notes.note_table(*name, mode); // Forgotten if the entry is taken back.
-        Some(FastPathResult::Noted(granule))
+        lookup.count();
+        lookup.record_table(*name, mode); // Forgotten if the entry is taken back.
+        Some(FastPathResult::Appended(granule))
     }
 }

@@ -27,9 +27,9 @@
 //!
 //! # Orderings
 //!
-//! * O1  `leave` (Release) to `is_biased` (Acquire): who finds the granule biased comes after
+//! * O1  `remove_strong` (Release) to `is_biased` (Acquire): who finds the granule biased comes after
 //!   everything that was done under the strong locks that are gone.
-//! * O2  `settle` (Release) to `enter` and `is_settled` (Acquire): who finds the granule real comes
+//! * O2  `make_real` (Release) to `add_strong` and `is_real` (Acquire): who finds the granule real comes
 //!   after the conversions.
 
 use foxton_sync::shim::{AtomicU64, Ordering};
@@ -80,15 +80,15 @@ fn units(time: Duration) -> u64 {
 
 impl HoldOff {
     /// The level after a revocation, and how long the granule stays real. `biased` is how long it had
-    /// been biased, `strained` whether revoking takes too much time altogether.
-    fn next(self, level: u64, biased: u64, cost: Duration, strained: bool) -> (u64, u64) {
+    /// been biased, `overloaded` whether revoking takes too much time altogether.
+    fn next(self, level: u64, biased: u64, cost: Duration, overloaded: bool) -> (u64, u64) {
         if self.first.is_zero() {
             return (0, 0);
         }
         let span = |level: u64| units(self.first * (1 << level)).max(1);
         // A granule that is revoked for the first time is real for a moment only, however much is
         // revoked elsewhere: it may have been loaded, and be read from now on.
-        let level = match (biased < 4 * span(level), strained) {
+        let level = match (biased < 4 * span(level), overloaded) {
             (true, false) => (level + 1).min(LEVELS),
             (true, true) => (level + 3).min(LEVELS),
             (false, _) => level.saturating_sub(1),
@@ -116,7 +116,7 @@ impl Granule {
     /// Counts a strong lock that is about to be asked for, and says whether the granule is real.
     /// Otherwise what is remembered has to be converted first.
     #[inline]
-    pub(super) fn enter(&self) -> bool {
+    pub(super) fn add_strong(&self) -> bool {
         let word = self.0.fetch_add(1, Ordering::Acquire); // O2
         debug_assert!(word & COUNT < COUNT, "2^28 strong locks in one granule");
         word & REAL != 0
@@ -124,23 +124,29 @@ impl Granule {
 
     /// A strong lock is gone.
     #[inline]
-    pub(super) fn leave(&self) {
+    pub(super) fn remove_strong(&self) {
         let word = self.0.fetch_sub(1, Ordering::Release); // O1
         debug_assert!(word & COUNT > 0, "I1: more strong locks gone than came");
     }
 
     /// Whether everything remembered has been converted.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_real(&self) -> bool {
         self.0.load(Ordering::Acquire) & REAL != 0 // O2
     }
 
     /// Everything remembered has been converted, at a certain cost. Whoever says so is counted.
-    pub(super) fn settle(&self, hold: HoldOff, now: Moment, cost: Duration, strained: bool) {
+    pub(super) fn make_real(
+        &self,
+        hold_off: HoldOff,
+        now: Moment,
+        cost: Duration,
+        overloaded: bool,
+    ) {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & REAL == 0 {
             let biased = now.since(Moment(word >> MOMENT_SHIFT));
             let level = word >> LEVEL_SHIFT & 15;
-            let (level, stay) = hold.next(level, biased, cost, strained);
+            let (level, stay) = hold_off.next(level, biased, cost, overloaded);
             let until = now.after(stay).0 << MOMENT_SHIFT;
             let next = until | level << LEVEL_SHIFT | REAL | word & COUNT;
             match self
@@ -158,7 +164,7 @@ impl Granule {
     /// for long enough, and then it is biased from now on. A hint: `is_biased` decides. Who does not know
     /// the time leaves a granule as it is.
     #[inline]
-    pub(super) fn invites(&self, now: impl FnOnce() -> Option<Moment>) -> bool {
+    pub(super) fn may_remember(&self, now: impl FnOnce() -> Option<Moment>) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         match word & (COUNT | REAL) {
             0 => true,
@@ -173,7 +179,7 @@ impl Granule {
             return false;
         }
         let biased = now.0 << MOMENT_SHIFT | word & 15 << LEVEL_SHIFT;
-        // Relaxed: a link in the chain from `leave` to `is_biased` (I3).
+        // Relaxed: a link in the chain from `remove_strong` to `is_biased` (I3).
         self.0
             .compare_exchange(word, biased, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
@@ -189,7 +195,7 @@ impl Granule {
 mod tests {
     use super::*;
 
-    const HOLD: HoldOff = HoldOff {
+    const HOLD_OFF: HoldOff = HoldOff {
         first: Duration::from_millis(10),
     };
 
@@ -197,30 +203,33 @@ mod tests {
         Moment::at(Duration::from_millis(millis))
     }
 
-    fn told(millis: u64) -> Option<Moment> {
+    fn known(millis: u64) -> Option<Moment> {
         Some(at(millis))
     }
 
     fn revoke(granule: &Granule, millis: u64) {
-        assert!(!granule.enter());
-        granule.settle(HOLD, at(millis), Duration::ZERO, false);
-        granule.leave();
+        assert!(!granule.add_strong());
+        granule.make_real(HOLD_OFF, at(millis), Duration::ZERO, false);
+        granule.remove_strong();
     }
 
     #[test]
     fn a_granule_is_real_while_strong_locks_are_there_and_for_some_time_after() {
         let granule = Granule::default();
         assert!(granule.is_biased());
-        assert!(!granule.enter());
-        assert!(!granule.is_biased() && !granule.is_settled());
-        granule.settle(HOLD, at(100), Duration::ZERO, false);
-        assert!(granule.enter() && granule.is_settled());
-        granule.leave();
-        assert!(!granule.invites(|| told(1_000_000)), "somebody is there");
-        granule.leave();
-        assert!(!granule.invites(|| told(101)), "too soon");
+        assert!(!granule.add_strong());
+        assert!(!granule.is_biased() && !granule.is_real());
+        granule.make_real(HOLD_OFF, at(100), Duration::ZERO, false);
+        assert!(granule.add_strong() && granule.is_real());
+        granule.remove_strong();
+        assert!(
+            !granule.may_remember(|| known(1_000_000)),
+            "somebody is there"
+        );
+        granule.remove_strong();
+        assert!(!granule.may_remember(|| known(101)), "too soon");
         assert!(!granule.is_biased());
-        assert!(granule.invites(|| told(1000)));
+        assert!(granule.may_remember(|| known(1000)));
         assert!(granule.is_biased());
     }
 
@@ -232,7 +241,7 @@ mod tests {
         for _ in 0..14 {
             revoke(&granule, now);
             let from = now;
-            while !granule.invites(|| told(now)) {
+            while !granule.may_remember(|| known(now)) {
                 now += 1;
             }
             spans.push(now - from);
@@ -243,17 +252,17 @@ mod tests {
         assert!(spans[0] < 50 && *spans.last().unwrap() > 8000, "{spans:?}");
         now += 1_000_000;
         revoke(&granule, now);
-        assert!(granule.invites(|| told(now + 9000)));
+        assert!(granule.may_remember(|| known(now + 9000)));
     }
 
     #[test]
     fn what_was_dear_to_revoke_stays_real_for_a_multiple_of_it() {
         let granule = Granule::default();
-        granule.enter();
-        granule.settle(HOLD, at(0), Duration::from_secs(1), false);
-        granule.leave();
-        assert!(!granule.invites(|| told(11_000)));
-        assert!(granule.invites(|| told(13_000)));
+        granule.add_strong();
+        granule.make_real(HOLD_OFF, at(0), Duration::from_secs(1), false);
+        granule.remove_strong();
+        assert!(!granule.may_remember(|| known(11_000)));
+        assert!(granule.may_remember(|| known(13_000)));
     }
 
     #[test]

@@ -200,22 +200,22 @@ static LIST: Site = Site::new(Component::Lock, Pattern::Fixed, "remembered locks
 const TABLE_GRANULES: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// The most granules of keys. More would not stay in the nearest cache.
-const MOST_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
+const MAX_GRANULES: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4096 };
 
 /// A manager that remembers weak locks, over a latch for each bucket.
 pub struct Direct {
     real: Bucket,
     /// The address of its registry: what opens the shortest way to its owners (`notes`).
-    home: usize,
+    address: usize,
     // Of fixed size, so that none of the two is asked for its length.
-    granules: Box<[Granule; MOST_GRANULES]>,
+    granules: Box<[Granule; MAX_GRANULES]>,
     tables: Box<[CachePadded<Granule>; TABLE_GRANULES as usize]>,
     /// Which bits of a hash choose among those granules that are used.
     mask: u32,
     fence: Asymmetric,
-    hold: HoldOff,
+    hold_off: HoldOff,
     /// Revokers between D6 and D7.
-    mark: CachePadded<AtomicU64>,
+    revoking: CachePadded<AtomicU64>,
     revoked: CachePadded<RevocationStats>,
 }
 
@@ -262,7 +262,7 @@ impl fmt::Debug for Direct {
             .field("real", &self.real)
             .field("granules", &self.granules.len())
             .field("fence", &self.fence)
-            .field("hold", &self.hold)
+            .field("hold_off", &self.hold_off)
             .finish_non_exhaustive()
     }
 }
@@ -282,8 +282,8 @@ impl Direct {
             fences,
         } = granules;
         assert!(
-            count.is_power_of_two() && count <= MOST_GRANULES,
-            "2^n granules, at most {MOST_GRANULES}"
+            count.is_power_of_two() && count <= MAX_GRANULES,
+            "2^n granules, at most {MAX_GRANULES}"
         );
         let table = |_| match tables {
             true => CachePadded::new(Granule::default()),
@@ -291,7 +291,7 @@ impl Direct {
         };
         let real = Bucket::new(kind, buckets, policy);
         Self {
-            home: OwnerTable::address(&real.registry),
+            address: OwnerTable::address(&real.owners),
             real,
             granules: boxed(|_| Granule::default()),
             tables: boxed(table),
@@ -300,42 +300,42 @@ impl Direct {
                 Fences::Found => Asymmetric::new(),
                 Fences::Symmetric => Asymmetric::symmetric(),
             },
-            hold: HoldOff { first: hold_off },
-            mark: CachePadded::default(),
+            hold_off: HoldOff { first: hold_off },
+            revoking: CachePadded::default(),
             revoked: CachePadded::default(),
         }
     }
 
     /// The same, but a lock that was granted to somebody asleep goes to who asks for it before that one wakes,
-    /// for `at_most` so long.
-    pub fn lending(self, at_most: Duration) -> Self {
+    /// for `window` so long.
+    pub fn with_barging(self, window: Duration) -> Self {
         Self {
-            real: self.real.lending(at_most),
+            real: self.real.with_barging(window),
             ..self
         }
     }
 
     /// A fault on purpose: where it lends, also what was seen.
     #[cfg(feature = "planted")]
-    pub fn lending_twice(self) -> Self {
+    pub fn with_barging_after_seen(self) -> Self {
         Self {
-            real: self.real.lending_twice(),
+            real: self.real.with_barging_after_seen(),
             ..self
         }
     }
 
     /// Whether it lends.
-    pub fn lends(&self) -> bool {
-        self.real.lends()
+    pub fn allows_barging(&self) -> bool {
+        self.real.allows_barging()
     }
 
-    pub(crate) fn registry(&self) -> &OwnerTable {
-        &self.real.registry
+    pub(crate) fn owners(&self) -> &OwnerTable {
+        &self.real.owners
     }
 
     #[inline(always)]
     fn key_granule(&self, granule_hash: u32) -> &Granule {
-        &self.granules[(granule_hash as usize % MOST_GRANULES) & self.mask as usize]
+        &self.granules[(granule_hash as usize % MAX_GRANULES) & self.mask as usize]
     }
 
     /// The bits of a hash that choose among the granules of tables, or of keys.
@@ -360,14 +360,14 @@ impl Direct {
     }
 
     fn moment(&self) -> Moment {
-        Moment::at(self.real.registry.now())
+        Moment::at(self.real.owners.now())
     }
 
     /// D5 to D7: counts a strong request, and sees to it that the granule is real.
     #[inline]
-    fn enter(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
+    fn enter_strong(&self, worker: &Worker, granule: &Granule, name: &Name, hash: u32) {
         worker.account().passed(&GRANULE);
-        if !granule.enter() {
+        if !granule.add_strong() {
             let hash = match name.class() {
                 Class::Table => hash,
                 _ => name.near_hash(),
@@ -376,9 +376,9 @@ impl Direct {
         }
     }
 
-    fn leave(&self, worker: &Worker, granule: &Granule) {
+    fn leave_strong(&self, worker: &Worker, granule: &Granule) {
         worker.account().passed(&GRANULE);
-        granule.leave();
+        granule.remove_strong();
     }
 
     #[cold]
@@ -387,37 +387,37 @@ impl Direct {
         worker.account().passed(&REVOKE);
         let began = now();
         // Relaxed: the fence is what puts it before the reading of the lists.
-        self.mark.fetch_add(1, Ordering::Relaxed);
+        self.revoking.fetch_add(1, Ordering::Relaxed);
         self.fence.heavy();
-        for record in self.real.registry.records() {
-            if granule.is_settled() {
+        for record in self.real.owners.records() {
+            if granule.is_real() {
                 break; // Somebody else came to the end.
             }
             let Some(list) = record.remembered().filter(|list| !list.is_empty()) else {
                 continue;
             };
             worker.account().passed(&LIST);
-            let place = record.place();
+            let owner_index = record.owner_index();
             list.revoke(hash, mask, |name, mode| {
                 let hash = name.hash() as u32;
                 let here = std::ptr::eq(self.granule(&name, hash), granule);
-                here.then(|| self.real.grant_to(worker, place, name, hash, mode))?
+                here.then(|| self.real.grant_to(worker, owner_index, name, hash, mode))?
             });
         }
         let cost = began.elapsed();
-        let strained = self.count_revocation(cost);
-        granule.settle(self.hold, self.moment(), cost, strained); // D7
-        self.mark.fetch_sub(1, Ordering::Release); // O1
+        let overloaded = self.record_revocation(cost);
+        granule.make_real(self.hold_off, self.moment(), cost, overloaded); // D7
+        self.revoking.fetch_sub(1, Ordering::Release); // O1
     }
 
     /// Notes a revocation, and says whether more than a hundredth of all time goes into them.
-    fn count_revocation(&self, cost: Duration) -> bool {
+    fn record_revocation(&self, cost: Duration) -> bool {
         let RevocationStats { count, nanos } = &*self.revoked;
         let cost = cost.as_nanos() as u64;
         // Relaxed: plain counting.
         count.fetch_add(1, Ordering::Relaxed);
         let spent = nanos.fetch_add(cost, Ordering::Relaxed) + cost;
-        u128::from(spent) * 100 > self.real.registry.now().as_nanos()
+        u128::from(spent) * 100 > self.real.owners.now().as_nanos()
     }
 }
 
@@ -432,7 +432,7 @@ fn boxed<T, const N: usize>(make: impl Fn(usize) -> T) -> Box<[T; N]> {
 
 impl LockManager for Direct {
     fn owner(&self) -> Owner {
-        Owner::remembering(&self.real.registry, self.fence.is_expedited())
+        Owner::remembering(&self.real.owners, self.fence.is_expedited())
     }
 
     // The shortest way stands where it is called: its values stay in registers.
@@ -443,25 +443,25 @@ impl LockManager for Direct {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         // In words, so that the name need not be in memory on this way.
         let words = name.words();
         let name = || Name::from_words(words);
-        match self.remember_at_once(owner, &name(), mode) {
+        match self.try_remember(owner, &name(), mode) {
             Some(FastPathResult::Held) => {
                 owner.re_asks += 1;
                 Reply::Held
             }
-            Some(FastPathResult::Noted(granule)) => {
+            Some(FastPathResult::Appended(granule)) => {
                 // Who comes this way knows that the fence is expedited.
                 self.fence.light_expedited();
                 match granule.is_biased() {
                     true => Reply::Granted, // D3
-                    false => self.reconsider(worker, owner, name(), mode, patience),
+                    false => self.recheck_bias(worker, owner, name(), mode, wait_mode),
                 }
             }
-            None => self.request_otherwise(worker, owner, name(), mode, patience), // D1
+            None => self.request_general(worker, owner, name(), mode, wait_mode), // D1
         }
     }
 
@@ -473,55 +473,55 @@ impl LockManager for Direct {
         scan: &mut Scan,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         // The same block, so the name is short.
         let [head, _, origin] = name.words();
-        let BlockPosition { index, block } = scan.mark;
+        let BlockPosition { index, block } = scan.position;
         let at = head.wrapping_sub(block.base);
         let neighbour = origin == block.origin
             && at < 64
-            && (owner.notes.is_open_to(self.home) || self.may_extend(owner, index));
+            && (owner.lookup.is_fast_path_open(self.address) || self.may_extend(owner, index));
         // And nothing of it is held by itself.
-        if neighbour && mode.is_weak(Class::Key) && !owner.notes.may_have_single(scan.hash) {
+        if neighbour && mode.is_weak(Class::Key) && !owner.lookup.may_have_single(scan.hash) {
             let fresh = BlockBits::one(at as u32, mode);
-            if owner.list().extend(scan.mark, at as u32, fresh) {
+            if owner.list().extend(scan.position, at as u32, fresh) {
                 self.fence.light();
                 if self.key_granule(scan.hash).is_biased()
-                    || self.keep(worker, owner, (index, scan.hash), fresh)
+                    || self.keep_converted(worker, owner, (index, scan.hash), fresh)
                 {
-                    owner.notes.count_scanned(1);
+                    owner.lookup.count_scanned(1);
                     return Reply::Granted; // D3, D4
                 }
             }
         }
-        self.request_in_next_block(worker, owner, scan, name, mode, patience)
+        self.request_in_next_block(worker, owner, scan, name, mode, wait_mode)
     }
 
     #[inline]
-    fn cover(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
-        owner.assert_usable(&self.real.registry);
-        self.cover_blocks(worker, owner, first, last)
+    fn lock_range(&self, worker: &Worker, owner: &mut Owner, first: Name, last: Name) -> bool {
+        owner.assert_usable(&self.real.owners);
+        self.lock_blocks(worker, owner, first, last)
     }
 
     /// What is remembered is on its owner's side already.
     #[inline]
-    fn expect(&self, name: Name) {
+    fn prefetch(&self, name: Name) {
         if !self.key_granule(name.near_hash()).is_biased() {
-            self.real.expect(name);
+            self.real.prefetch(name);
         }
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
-        let counted = self.counted(owner);
+        let counted_granule = self.counted_granule(owner);
         self.real.cancel(worker, owner);
-        self.discount(worker, counted);
+        self.uncount_granule(worker, counted_granule);
     }
 
     fn wait(&self, worker: &Worker, owner: &mut Owner, deadline: Option<Instant>) -> Outcome {
-        let counted = self.counted(owner);
+        let counted_granule = self.counted_granule(owner);
         let outcome = self.real.wait(worker, owner, deadline);
-        self.discount(worker, counted.filter(|_| !outcome.is_held()));
+        self.uncount_granule(worker, counted_granule.filter(|_| !outcome.is_held()));
         outcome
     }
 
@@ -531,29 +531,29 @@ impl LockManager for Direct {
         owner: &mut Owner,
         context: &mut Context<'_>,
     ) -> Poll<Outcome> {
-        let counted = self.counted(owner);
+        let counted_granule = self.counted_granule(owner);
         let poll = self.real.poll_wait(worker, owner, context);
         let refused = matches!(poll, Poll::Ready(Outcome::Refused(_)));
-        self.discount(worker, counted.filter(|_| refused));
+        self.uncount_granule(worker, counted_granule.filter(|_| refused));
         poll
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        owner.assert_usable(&self.real.registry);
-        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+        owner.assert_usable(&self.real.owners);
+        let Some(at) = owner.locks.find(name, name.hash() as u32) else {
             return self.release_remembered(worker, owner, name);
         };
-        let entry = owner.held.remove(at);
+        let entry = owner.locks.remove(at);
         let mut wakes = Wakes::new();
-        self.give_back(worker, &entry, &mut wakes);
+        self.release_lock(worker, &entry, &mut wakes);
         true
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
-        owner.assert_usable(&self.real.registry);
+        owner.assert_usable(&self.real.owners);
         let mut wakes = Wakes::new();
-        while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-            self.give_back(worker, &entry, &mut wakes);
+        while let Some(entry) = owner.locks.pop_since(savepoint.order()) {
+            self.release_lock(worker, &entry, &mut wakes);
         }
         self.release_remembered_since(worker, owner, savepoint.order(), &mut wakes);
     }
@@ -561,15 +561,15 @@ impl LockManager for Direct {
     #[inline(always)]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         // If all that was ever acquired was remembered, none is real but what was converted.
-        if owner.notes.is_open_to(self.home) && owner.held.acquired() == 0 {
-            owner.list().forget(); // D10
+        if owner.lookup.is_fast_path_open(self.address) && owner.locks.acquired() == 0 {
+            owner.list().clear(); // D10
             self.fence.light_expedited();
             match self.is_revoked(owner.list()) {
-                false => owner.forget_at_once(),
+                false => owner.clear_remembered_fast(),
                 true => self.release_real(worker, owner, true),
             }
         } else {
-            self.release_otherwise(worker, owner);
+            self.release_general(worker, owner);
         }
     }
 
@@ -581,13 +581,13 @@ impl LockManager for Direct {
         snapshot
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
+    fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mut remembered = self.remembered(worker, most);
-        let mut snapshot = self.real.look(worker, most);
+        let mut snapshot = self.real.inspect_limited(worker, most);
         let size = |queue: &LockQueue| queue.holders.len() + queue.waiters.len();
         let shown: usize = snapshot.queues.iter().map(size).sum();
         remembered.truncate(most.saturating_sub(shown));
-        snapshot.left_out |= shown + remembered.len() >= most;
+        snapshot.truncated |= shown + remembered.len() >= most;
         merge(&mut snapshot, remembered);
         snapshot
     }

@@ -22,7 +22,7 @@ use foxton_sync::{shim::Ordering, worker::Worker};
 
 impl Direct {
     /// The granule that a wait is counted in, to be discounted unless it ends with the lock.
-    pub(super) fn counted(&self, owner: &Owner) -> Option<&Granule> {
+    pub(super) fn counted_granule(&self, owner: &Owner) -> Option<&Granule> {
         let PendingWait {
             name,
             hash,
@@ -30,39 +30,39 @@ impl Direct {
             converts,
             ..
         } = owner.pending?;
-        let was_strong = converts.is_some_and(|at| !owner.held.at(at).mode.is_weak(name.class()));
+        let was_strong = converts.is_some_and(|at| !owner.locks.at(at).mode.is_weak(name.class()));
         let counts = !was_strong && !mode.is_weak(name.class());
         counts.then(|| self.granule(&name, hash))
     }
 
-    pub(super) fn discount(&self, worker: &Worker, granule: Option<&Granule>) {
+    pub(super) fn uncount_granule(&self, worker: &Worker, granule: Option<&Granule>) {
         if let Some(granule) = granule {
-            self.leave(worker, granule);
+            self.leave_strong(worker, granule);
         }
     }
 
     /// Gives back a real lock that is no longer among those held.
-    pub(super) fn give_back<'m>(
+    pub(super) fn release_lock<'m>(
         &'m self,
         worker: &Worker,
         entry: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
-        self.real.give_back(worker, entry, wakes);
+        self.real.release_lock(worker, entry, wakes);
         if !entry.mode.is_weak(entry.name.class()) {
-            self.leave(worker, self.granule(&entry.name, entry.hash));
+            self.leave_strong(worker, self.granule(&entry.name, entry.hash));
         }
     }
 
     /// Gives back a lock that was remembered and has become real.
-    fn give_back_converted<'m>(
+    fn release_converted<'m>(
         &'m self,
         worker: &Worker,
         (name, slot, mode): (Name, u32, Mode),
         wakes: &mut Wakes<'m>,
     ) {
-        let entry = LockEntry::loose(name, name.hash() as u32, slot, mode);
-        self.real.give_back(worker, &entry, wakes);
+        let entry = LockEntry::detached(name, name.hash() as u32, slot, mode);
+        self.real.release_lock(worker, &entry, wakes);
     }
 
     /// Gives back a name that is remembered, if it is.
@@ -76,10 +76,10 @@ impl Direct {
         let IndexMatch::Lock(index, mode) = self.find_remembered(owner, name, hash) else {
             return false;
         };
-        owner.count_in_time();
+        owner.count_before_overflow();
         if let Some(slot) = self.take_back(worker, owner, (index, hash), name) {
             let mut wakes = Wakes::new();
-            self.give_back_converted(worker, (name, slot, mode), &mut wakes);
+            self.release_converted(worker, (name, slot, mode), &mut wakes);
         }
         true
     }
@@ -92,25 +92,25 @@ impl Direct {
         since: u32,
         wakes: &mut Wakes<'m>,
     ) {
-        let (list, notes) = owner.list_and_notes();
+        let (list, lookup) = owner.list_and_lookup();
         while let Some(last) = list.len().checked_sub(1)
-            && notes.order_of(last) >= since
+            && lookup.order_of(last) >= since
         {
             worker.account().passed(&LIST);
             let hash = list.hash_of(last);
-            for converted in list.take_all(last) {
-                self.give_back_converted(worker, converted, wakes);
+            for converted in list.remove_entry(last) {
+                self.release_converted(worker, converted, wakes);
             }
-            notes.drop_dead(list, last, hash);
+            lookup.drop_dead(list, last, hash);
         }
     }
 
     /// D10 where the shortest way is closed, or something is real.
     #[inline(never)]
-    pub(super) fn release_otherwise(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(&self.real.registry);
+    pub(super) fn release_general(&self, worker: &Worker, owner: &mut Owner) {
+        owner.assert_usable(&self.real.owners);
         let revoked = owner.remembered().is_some_and(|list| {
-            list.forget();
+            list.clear();
             self.fence.light();
             self.is_revoked(list)
         }); // Who stands in for another has no list.
@@ -120,7 +120,7 @@ impl Direct {
     /// Whether something in `list`, of which all was forgotten, may have been converted.
     #[inline(always)]
     pub(super) fn is_revoked(&self, list: &RememberedLocks) -> bool {
-        self.mark.load(Ordering::Acquire) != 0 || list.is_touched() // O1
+        self.revoking.load(Ordering::Acquire) != 0 || list.may_have_converted() // O1
     }
 
     /// D11, and everything that is real.
@@ -129,15 +129,15 @@ impl Direct {
         let mut wakes = Wakes::new();
         if revoked {
             worker.account().passed(&LIST);
-            let converted: ConvertedLocks = owner.list().collect();
+            let converted: ConvertedLocks = owner.list().take_converted();
             for (name, (slot, mode)) in converted {
-                self.give_back_converted(worker, (name, slot, mode), &mut wakes);
+                self.release_converted(worker, (name, slot, mode), &mut wakes);
             }
         }
-        for entry in owner.held.iter().rev() {
-            self.give_back(worker, entry, &mut wakes);
+        for entry in owner.locks.iter().rev() {
+            self.release_lock(worker, entry, &mut wakes);
         }
-        owner.forget_held();
+        owner.clear_locks();
     }
 }
 

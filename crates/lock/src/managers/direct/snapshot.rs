@@ -24,10 +24,10 @@ impl Direct {
     /// What is held by being remembered, at least `most` if there is so much: who holds what.
     pub(super) fn remembered(&self, worker: &Worker, most: usize) -> Vec<(Name, QueueEntry)> {
         let mut all = Vec::new();
-        let registry = &self.real.registry;
-        self.mark.fetch_add(1, Ordering::Relaxed);
+        let owners = &self.real.owners;
+        self.revoking.fetch_add(1, Ordering::Relaxed);
         self.fence.heavy();
-        for record in registry.records() {
+        for record in owners.records() {
             if all.len() >= most {
                 break;
             }
@@ -38,12 +38,12 @@ impl Direct {
             let (owner, entries) = list.entries(|| record.id());
             for (name, mode) in entries {
                 // In a real granule it is on its way back (I2).
-                if !self.granule(&name, name.hash() as u32).is_settled() {
-                    all.push((name, QueueEntry::new(registry, owner, mode, Duration::ZERO)));
+                if !self.granule(&name, name.hash() as u32).is_real() {
+                    all.push((name, QueueEntry::new(owners, owner, mode, Duration::ZERO)));
                 }
             }
         }
-        self.mark.fetch_sub(1, Ordering::Release); // O1
+        self.revoking.fetch_sub(1, Ordering::Release); // O1
         all
     }
 
@@ -73,7 +73,7 @@ impl Direct {
                 "I1: a strong lock is not counted"
             );
             assert!(
-                granule.is_settled(),
+                granule.is_real(),
                 "I1: a strong lock in a granule that is not real"
             );
         }

@@ -20,50 +20,46 @@ use std::time::Duration;
 impl<B: Buckets> LatchedQueues<B> {
     /// The same, but what is granted to somebody who waits is lent until it is seen, and who sleeps is passed for so
     /// long.
-    pub(in crate::managers) fn lending(self, at_most: Duration) -> Self {
-        let at_most = Millis::try_from(at_most.as_millis()).unwrap_or(Millis::MAX);
+    pub(in crate::managers) fn with_barging(self, window: Duration) -> Self {
+        let window = Millis::try_from(window.as_millis()).unwrap_or(Millis::MAX);
         Self {
-            lends: Some(at_most),
+            barging_window: Some(window),
             ..self
         }
     }
 
     #[cfg(feature = "planted")]
-    pub(in crate::managers) fn lending_twice(self) -> Self {
+    pub(in crate::managers) fn with_barging_after_seen(self) -> Self {
         Self {
-            lends_twice: true,
+            barge_after_seen: true,
             ..self
         }
     }
 
-    pub(in crate::managers) fn lends(&self) -> bool {
-        self.lends.is_some()
+    pub(in crate::managers) fn allows_barging(&self) -> bool {
+        self.barging_window.is_some()
     }
 
     /// Grants what is asked for in the place of somebody asleep, if that may be, and says in which slot.
-    pub(super) fn pass_asleep(
-        &self,
-        head: &mut LockHead,
-        asked: &BucketRequest<'_>,
-    ) -> Option<u32> {
-        let at_most = self.lends?;
+    pub(super) fn barge(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> Option<u32> {
+        let window = self.barging_window?;
         // A number may be held for hours, so whoever is next has its turn.
-        let passes = asked.patience == WaitMode::Wait
-            && asked.converts.is_none()
-            && asked.name.class() != Class::Advisory;
+        let passes = request.wait_mode == WaitMode::Wait
+            && request.converts.is_none()
+            && request.name.class() != Class::Advisory;
         if !passes {
             return None;
         }
-        let place = asked.owner.id().place();
-        let now = self.registry.now().as_millis() as Millis;
-        let passing = BargingAttempt { now, at_most };
-        let slot = head.grant_instead(place, asked.mode, passing, |asleep| {
-            let parker = &self.registry.record(asleep.place).parker;
-            parker.revoke(asleep.ticket, GRANTED)
+        let owner_index = request.owner.id().index();
+        let now = self.owners.now().as_millis() as Millis;
+        let passing = BargingAttempt { now, window };
+        let slot = head.grant_ahead(owner_index, request.mode, passing, |sleeper| {
+            let parker = &self.owners.record(sleeper.owner_index).parker;
+            parker.revoke(sleeper.ticket, GRANTED)
         });
         #[cfg(feature = "planted")]
-        if slot.is_none() && self.lends_twice {
-            return head.grant_beside(place, asked.mode);
+        if slot.is_none() && self.barge_after_seen {
+            return head.grant_despite_seen(owner_index, request.mode);
         }
         slot
     }

@@ -63,7 +63,7 @@ impl<L: AsRef<Latched<BucketEntries>> + Send + Sync> Buckets for Latches<L> {
     }
 
     #[inline]
-    fn expect(&self, _name: &Name, hash: u32) {
+    fn prefetch(&self, _name: &Name, hash: u32) {
         let bucket = &self.0[hash as usize & (self.0.len() - 1)];
         prefetch_to_write(ptr::from_ref(bucket).cast());
     }

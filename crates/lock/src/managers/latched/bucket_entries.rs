@@ -20,7 +20,7 @@
 //! * I1  A name has one place: it is `first`, or it has one of the first `live` heads, or one note.
 //! * I2  The first `live` of the heads are held or awaited by somebody; those after them are vacant and
 //!   wait to be used again, a few of them at most.
-//! * I3  `others` counts what is held or awaited beside `first`. So where it is zero, whatever is held
+//! * I3  `overflow_count` counts what is held or awaited beside `first`. So where it is zero, whatever is held
 //!   in this bucket is `first`.
 //! * I4  The one request of a name without a head has slot 0, as it has in the head that it gets.
 //! * I5  What has no head is awaited by nobody.
@@ -33,15 +33,15 @@ use crate::{
 use std::ops::Deref;
 
 /// Vacant heads that are kept for the next names.
-const KEPT_HEADS: usize = 4;
+const SPARE_HEADS: usize = 4;
 /// Notes for which a bucket has room that is to allocate nothing in ordinary use.
-const ROOM: usize = 4;
+const SOLE_CAPACITY: usize = 4;
 
 /// A name that one owner holds and nobody awaits; or nothing, if no mode is granted.
 #[derive(Debug, Clone, Copy)]
 struct SoleHolder {
     name: Name,
-    place: u32,
+    owner_index: u32,
     granted: Set,
 }
 
@@ -55,8 +55,8 @@ impl SoleHolder {
 
     fn fill(self, head: &mut LockHead) {
         let mode = Mode::of(self.granted);
-        head.forget_slots();
-        let slot = head.acquire(self.place, mode);
+        head.clear_slots();
+        let slot = head.acquire(self.owner_index, mode);
         debug_assert_eq!(slot, Some(0), "I4");
     }
 
@@ -89,9 +89,9 @@ impl Deref for HeadRef<'_> {
 struct OverflowEntries {
     heads: Vec<LockHead>,
     live: usize,
-    lone: Vec<SoleHolder>,
+    sole: Vec<SoleHolder>,
     /// Room that is kept, for so many heads and notes.
-    floor: usize,
+    min_capacity: usize,
 }
 
 impl OverflowEntries {
@@ -103,39 +103,39 @@ impl OverflowEntries {
         self.live().iter().position(|head| head.name() == *name)
     }
 
-    fn lone(&self, name: &Name) -> Option<usize> {
-        self.lone.iter().position(|lone| lone.name == *name)
+    fn find_sole(&self, name: &Name) -> Option<usize> {
+        self.sole.iter().position(|sole| sole.name == *name)
     }
 
     /// Gives a name a head, and says which.
-    fn promote(&mut self, lone: SoleHolder) -> usize {
+    fn promote(&mut self, sole: SoleHolder) -> usize {
         let at = self.live;
         self.live += 1;
         match self.heads.get_mut(at) {
             Some(vacant) => {
-                vacant.rename(lone.name);
-                lone.fill(vacant);
+                vacant.rename(sole.name);
+                sole.fill(vacant);
             }
-            None => self.heads.push(lone.head()),
+            None => self.heads.push(sole.head()),
         }
         at
     }
 
     /// Notes in short. Grows by a quarter: there may be very many, and buckets of one size grow at
     /// the same time.
-    fn note(&mut self, lone: SoleHolder) {
-        if self.lone.len() == self.lone.capacity() {
-            self.lone.reserve_exact((self.lone.len() / 4).max(4));
+    fn push_sole(&mut self, sole: SoleHolder) {
+        if self.sole.len() == self.sole.capacity() {
+            self.sole.reserve_exact((self.sole.len() / 4).max(4));
         }
-        self.lone.push(lone);
+        self.sole.push(sole);
     }
 
-    fn take(&mut self, at: usize) -> SoleHolder {
-        let lone = self.lone.swap_remove(at);
-        if self.lone.len() < self.lone.capacity() / 4 {
-            self.lone.shrink_to(self.floor);
+    fn remove_sole(&mut self, at: usize) -> SoleHolder {
+        let sole = self.sole.swap_remove(at);
+        if self.sole.len() < self.sole.capacity() / 4 {
+            self.sole.shrink_to(self.min_capacity);
         }
-        lone
+        sole
     }
 
     /// Restores I2 after the head at `at` has become vacant.
@@ -144,10 +144,10 @@ impl OverflowEntries {
         self.live -= 1;
         let last = self.live;
         self.heads.swap(at, last);
-        self.heads.truncate(last + KEPT_HEADS);
+        self.heads.truncate(last + SPARE_HEADS);
         // A quarter: a bucket that grows and shrinks around one size does not move each time.
         if self.heads.len() < self.heads.capacity() / 4 {
-            self.heads.shrink_to(self.floor);
+            self.heads.shrink_to(self.min_capacity);
         }
     }
 }
@@ -156,8 +156,8 @@ impl OverflowEntries {
 #[derive(Debug)]
 pub struct BucketEntries {
     first: SoleHolder,
-    others: u32,
-    beside: Option<Box<OverflowEntries>>,
+    overflow_count: u32,
+    overflow: Option<Box<OverflowEntries>>,
 }
 
 impl Default for BucketEntries {
@@ -165,13 +165,13 @@ impl Default for BucketEntries {
         let first = SoleHolder {
             // Any name will do: it is vacant.
             name: Name::table(0),
-            place: 0,
+            owner_index: 0,
             granted: Set::NONE,
         };
         Self {
             first,
-            others: 0,
-            beside: None,
+            overflow_count: 0,
+            overflow: None,
         }
     }
 }
@@ -187,21 +187,21 @@ impl AsMut<BucketEntries> for BucketEntries {
 impl BucketEntries {
     /// With room for a few names from the start, which it keeps: so that nothing is allocated under the latch in
     /// ordinary use.
-    pub(crate) fn with_room() -> Self {
-        let others = OverflowEntries {
-            heads: Vec::with_capacity(KEPT_HEADS),
+    pub(crate) fn with_capacity() -> Self {
+        let overflow = OverflowEntries {
+            heads: Vec::with_capacity(SPARE_HEADS),
             live: 0,
-            lone: Vec::with_capacity(ROOM),
-            floor: ROOM,
+            sole: Vec::with_capacity(SOLE_CAPACITY),
+            min_capacity: SOLE_CAPACITY,
         };
         Self {
-            beside: Some(Box::new(others)),
+            overflow: Some(Box::new(overflow)),
             ..Self::default()
         }
     }
 
-    fn beside(&mut self) -> &mut OverflowEntries {
-        self.beside.get_or_insert_default()
+    fn overflow(&mut self) -> &mut OverflowEntries {
+        self.overflow.get_or_insert_default()
     }
 
     #[inline]
@@ -209,48 +209,48 @@ impl BucketEntries {
         !self.first.is_vacant() && self.first.name == *name
     }
 
-    /// Grants `name` to the owner at `place`, which does not hold it, and says in which slot; or the
+    /// Grants `name` to the owner at `owner_index`, which does not hold it, and says in which slot; or the
     /// head in which somebody stands in the way.
     // Always: two managers and two calls are four places, and none of them worth a call.
     #[inline(always)]
     pub(crate) fn acquire(
         &mut self,
         name: &Name,
-        place: u32,
+        owner_index: u32,
         mode: Mode,
     ) -> Result<u32, &mut LockHead> {
-        if self.others == 0 && self.first.is_vacant() {
+        if self.overflow_count == 0 && self.first.is_vacant() {
             self.first = SoleHolder {
                 name: *name,
-                place,
+                owner_index,
                 granted: mode.set(),
             };
             return Ok(0); // I4
         }
-        self.acquire_beside(name, place, mode)
+        self.acquire_overflow(name, owner_index, mode)
     }
 
     #[inline(never)]
-    fn acquire_beside(
+    fn acquire_overflow(
         &mut self,
         name: &Name,
-        place: u32,
+        owner_index: u32,
         mode: Mode,
     ) -> Result<u32, &mut LockHead> {
         if let Some(at) = self.head(name) {
-            let head = &mut self.beside().heads[at];
-            return head.acquire(place, mode).ok_or(head);
+            let head = &mut self.overflow().heads[at];
+            return head.acquire(owner_index, mode).ok_or(head);
         }
-        let lone = SoleHolder {
+        let sole = SoleHolder {
             name: *name,
-            place,
+            owner_index,
             granted: mode.set(),
         };
         if self.first.is_vacant() {
-            self.first = lone;
+            self.first = sole;
         } else {
-            self.others += 1;
-            self.beside().note(lone);
+            self.overflow_count += 1;
+            self.overflow().push_sole(sole);
         }
         Ok(0)
     }
@@ -260,14 +260,14 @@ impl BucketEntries {
         if self.is_first(name) {
             let first = self.first;
             self.first.granted = Set::NONE;
-            self.others += 1;
-            return Some(self.beside().promote(first));
+            self.overflow_count += 1;
+            return Some(self.overflow().promote(first));
         }
-        let beside = self.beside.as_mut()?;
-        beside.position(name).or_else(|| {
-            let lone = beside.lone(name)?;
-            let lone = beside.take(lone);
-            Some(beside.promote(lone))
+        let overflow = self.overflow.as_mut()?;
+        overflow.position(name).or_else(|| {
+            let sole = overflow.find_sole(name)?;
+            let sole = overflow.remove_sole(sole);
+            Some(overflow.promote(sole))
         })
     }
 
@@ -283,127 +283,145 @@ impl BucketEntries {
             self.first.granted = target.set(); // I5
             return Ok(());
         }
-        let beside = self.beside();
-        if let Some(at) = beside.position(name) {
-            let head = &mut beside.heads[at];
+        let overflow = self.overflow();
+        if let Some(at) = overflow.position(name) {
+            let head = &mut overflow.heads[at];
             return if head.convert(slot, target) {
                 Ok(())
             } else {
                 Err(head)
             };
         }
-        let at = beside.lone(name).expect("a name that is held has a place");
-        beside.lone[at].granted = target.set(); // I5
+        let at = overflow
+            .find_sole(name)
+            .expect("a name that is held has a place");
+        overflow.sole[at].granted = target.set(); // I5
         Ok(())
     }
 
     /// Ends the request of `name` that is granted in `slot`. If others go on to have to do with the name,
-    /// `regrant` says who of them is granted now.
+    /// `grant_waiters` says who of them is granted now.
     #[inline(always)]
-    pub(crate) fn release(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut LockHead)) {
-        if self.others == 0 || self.is_first(name) {
+    pub(crate) fn release(
+        &mut self,
+        name: &Name,
+        slot: u32,
+        grant_waiters: impl FnOnce(&mut LockHead),
+    ) {
+        if self.overflow_count == 0 || self.is_first(name) {
             debug_assert!(self.is_first(name), "I3");
             self.first.granted = Set::NONE; // I5
             return;
         }
-        self.release_beside(name, slot, regrant);
+        self.release_overflow(name, slot, grant_waiters);
     }
 
     #[inline(never)]
-    fn release_beside(&mut self, name: &Name, slot: u32, regrant: impl FnOnce(&mut LockHead)) {
-        let beside = self.beside();
-        let gone = match beside.position(name) {
+    fn release_overflow(
+        &mut self,
+        name: &Name,
+        slot: u32,
+        grant_waiters: impl FnOnce(&mut LockHead),
+    ) {
+        let overflow = self.overflow();
+        let gone = match overflow.position(name) {
             Some(at) => {
-                let head = &mut beside.heads[at];
+                let head = &mut overflow.heads[at];
                 head.release(slot);
-                regrant(head);
+                grant_waiters(head);
                 let gone = head.is_vacant();
                 if gone {
-                    beside.vacate(at);
+                    overflow.vacate(at);
                 }
                 gone
             }
             None => {
-                let at = beside.lone(name).expect("a name that is held has a place");
-                beside.take(at); // I5
+                let at = overflow
+                    .find_sole(name)
+                    .expect("a name that is held has a place");
+                overflow.remove_sole(at); // I5
                 true
             }
         };
-        self.others -= u32::from(gone);
+        self.overflow_count -= u32::from(gone);
     }
 
-    /// Whether somebody is in the way of a new request of the owner at `place`, which does not hold `name`.
-    pub(crate) fn obstructs(&self, name: &Name, place: u32, mode: Mode) -> bool {
-        let by = |lone: &SoleHolder| lone.granted.meets(mode.conflicts());
+    /// Whether somebody is in the way of a new request of the owner at `owner_index`, which does not hold `name`.
+    pub(crate) fn blocks(&self, name: &Name, owner_index: u32, mode: Mode) -> bool {
+        let by = |sole: &SoleHolder| sole.granted.intersects(mode.conflicts());
         if self.is_first(name) {
             return by(&self.first);
         }
-        let Some(beside) = &self.beside else {
+        let Some(overflow) = &self.overflow else {
             return false;
         };
-        match beside.position(name) {
+        match overflow.position(name) {
             Some(at) => {
-                let head = &beside.heads[at];
+                let head = &overflow.heads[at];
                 let position = head.position_of_next(false);
-                head.obstacles(place, mode, position).next().is_some()
+                head.conflicting(owner_index, mode, position)
+                    .next()
+                    .is_some()
             }
-            None => beside.lone(name).is_some_and(|at| by(&beside.lone[at])),
+            None => overflow
+                .find_sole(name)
+                .is_some_and(|at| by(&overflow.sole[at])),
         }
     }
 
     /// The head of `name`, if it has one. Without, nobody awaits it (I5).
     pub(crate) fn get(&mut self, name: &Name) -> Option<&mut LockHead> {
-        let beside = self.beside.as_mut()?;
-        let at = beside.position(name)?;
-        Some(&mut beside.heads[at])
+        let overflow = self.overflow.as_mut()?;
+        let at = overflow.position(name)?;
+        Some(&mut overflow.heads[at])
     }
 
     /// Changes the head of `name`, which is held or awaited, and removes it if it is vacant then.
     pub(crate) fn change<R>(&mut self, name: &Name, change: impl FnOnce(&mut LockHead) -> R) -> R {
         let at = self.head(name);
         let at = at.expect("a name that is held or awaited can have a head");
-        let beside = self.beside();
-        let head = &mut beside.heads[at];
+        let overflow = self.overflow();
+        let head = &mut overflow.heads[at];
         let result = change(head);
         if head.is_vacant() {
-            beside.vacate(at);
-            self.others -= 1;
+            overflow.vacate(at);
+            self.overflow_count -= 1;
         }
         result
     }
 
     /// What there is of `name`, to look at.
-    pub(crate) fn show(&self, name: &Name) -> Option<HeadRef<'_>> {
+    pub(crate) fn head_ref(&self, name: &Name) -> Option<HeadRef<'_>> {
         self.iter().find(|head| head.name() == *name)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = HeadRef<'_>> {
         let first = Some(&self.first).filter(|first| !first.is_vacant());
-        let lone = self.beside.iter().flat_map(|beside| &beside.lone);
-        let lone = first.into_iter().chain(lone);
-        let live = self.beside.iter().flat_map(|beside| beside.live());
-        let there = live.map(HeadRef::Existing);
-        there.chain(lone.map(|lone| HeadRef::Built(lone.head())))
+        let sole = self.overflow.iter().flat_map(|overflow| &overflow.sole);
+        let sole = first.into_iter().chain(sole);
+        let live = self.overflow.iter().flat_map(|overflow| overflow.live());
+        let existing = live.map(HeadRef::Existing);
+        existing.chain(sole.map(|sole| HeadRef::Built(sole.head())))
     }
 
     /// Memory beyond the bucket itself.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.beside.as_ref().map_or(0, |beside| {
-            let heads: usize = beside.heads.iter().map(LockHead::memory_bytes).sum();
-            let vectors = beside.heads.capacity() * size_of::<LockHead>()
-                + beside.lone.capacity() * size_of::<SoleHolder>();
+        self.overflow.as_ref().map_or(0, |overflow| {
+            let heads: usize = overflow.heads.iter().map(LockHead::memory_bytes).sum();
+            let vectors = overflow.heads.capacity() * size_of::<LockHead>()
+                + overflow.sole.capacity() * size_of::<SoleHolder>();
             size_of::<OverflowEntries>() + vectors + heads
         })
     }
 
     pub(crate) fn verify(&self) {
-        if let Some(beside) = &self.beside {
-            for (at, head) in beside.heads.iter().enumerate() {
-                assert_eq!(at < beside.live, !head.is_vacant(), "I2: {}", head.name());
+        if let Some(overflow) = &self.overflow {
+            for (at, head) in overflow.heads.iter().enumerate() {
+                assert_eq!(at < overflow.live, !head.is_vacant(), "I2: {}", head.name());
             }
         }
         let count = self.iter().count() - usize::from(!self.first.is_vacant());
-        assert_eq!(count, self.others as usize, "I3");
+        assert_eq!(count, self.overflow_count as usize, "I3");
         let mut names = Vec::new();
         for head in self.iter() {
             head.verify();

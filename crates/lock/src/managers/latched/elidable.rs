@@ -41,7 +41,8 @@ pub type ElidableGlobal = LatchedQueues<OneLatch<CachePadded<BucketEntries>, 8>>
 impl ElidableBucket {
     /// A manager of `buckets` buckets, a power of two, behind latches of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let bucket = || CachePadded::new(Latched::new(kind, &BUCKET, BucketEntries::with_room()));
+        let bucket =
+            || CachePadded::new(Latched::new(kind, &BUCKET, BucketEntries::with_capacity()));
         Self::over(Latches::new(buckets, bucket), policy)
     }
 }
@@ -49,7 +50,7 @@ impl ElidableBucket {
 impl ElidableGlobal {
     /// A manager of `buckets` buckets, a power of two, behind one latch of `kind`.
     pub fn new(kind: Kind, buckets: usize, policy: VictimPolicy) -> Self {
-        let bucket = || CachePadded::new(BucketEntries::with_room());
+        let bucket = || CachePadded::new(BucketEntries::with_capacity());
         Self::over(OneLatch::new(kind, &TABLE, buckets, bucket), policy)
     }
 }

@@ -20,13 +20,13 @@ impl<B: Buckets> LatchedQueues<B> {
         cycle: Vec<CycleMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
-        let Some(waiting) = self.registry.waiting(wait) else {
+        let Some(waiting) = self.owners.waiting(wait) else {
             return false;
         };
         let mut wakes = Wakes::new();
         let (name, hash) = (waiting.name, waiting.name.hash() as u32);
-        self.with(worker, &name, hash, |heads| {
-            self.refuse_in(worker, heads, &waiting, reason, cycle, &mut wakes)
+        self.with(worker, &name, hash, |entries| {
+            self.refuse_in(worker, entries, &waiting, reason, cycle, &mut wakes)
         })
     }
 
@@ -34,73 +34,86 @@ impl<B: Buckets> LatchedQueues<B> {
     pub(in crate::managers) fn refuse_in<'m>(
         &'m self,
         worker: &Worker,
-        heads: &mut BucketEntries,
+        entries: &mut BucketEntries,
         waiting: &WaitInfo,
         reason: RefusalReason,
         cycle: Vec<CycleMember>,
         wakes: &mut Wakes<'m>,
     ) -> bool {
         let wait = waiting.wait_ticket();
-        let Some(head) = heads.get(&waiting.name) else {
+        let Some(head) = entries.get(&waiting.name) else {
             return false;
         };
         let Some(position) = head.position(wait) else {
             // Granted. Were that taken back, the wait would go on, and who meant to end it has been here.
-            head.keep_given(wait);
+            head.make_final(wait);
             return false;
         };
-        heads.change(&waiting.name, |head| {
-            let obstacles = head.obstacles(wait.place, waiting.mode, position);
-            let obstacles: Vec<OwnedConflict> = self.identify(obstacles);
+        entries.change(&waiting.name, |head| {
+            let conflicting = head.conflicting(wait.owner_index, waiting.mode, position);
+            let conflicting: Vec<OwnedConflict> = self.identify(conflicting);
             head.withdraw(wait);
-            let refusal = waiting.refusal(reason, self.blockers(obstacles), cycle);
-            let record = self.registry.record(wait.place);
+            let refusal = waiting.refusal(reason, self.blockers(conflicting), cycle);
+            let record = self.owners.record(wait.owner_index);
             wakes.extend(record.refuse(wait.ticket, refusal));
-            self.regrant(worker, head, wakes);
+            self.grant_waiters(worker, head, wakes);
         });
         true
     }
 }
 
 impl<B: Buckets> Graph for LatchedQueues<B> {
-    fn registry(&self) -> &OwnerTable {
-        &self.registry
+    fn owners(&self) -> &OwnerTable {
+        &self.owners
     }
 
-    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
-        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
-            let head = heads.get(&waiting.name)?;
-            let position = head.position(waiting.wait_ticket())?;
-            Some(head.reach(position, target))
-        })
+    fn wait_edges(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
+        self.with(
+            worker,
+            &waiting.name,
+            waiting.name.hash() as u32,
+            |entries| {
+                let head = entries.get(&waiting.name)?;
+                let position = head.position(waiting.wait_ticket())?;
+                Some(head.wait_edges(position, target))
+            },
+        )
     }
 
-    fn in_the_way(
+    fn blocking_mode(
         &self,
         worker: &Worker,
         waiting: &WaitInfo,
         blocker: u32,
     ) -> Option<BlockingMode> {
-        self.with(worker, &waiting.name, waiting.name.hash() as u32, |heads| {
-            heads
-                .get(&waiting.name)?
-                .in_the_way(waiting.wait_ticket(), blocker)
-        })
+        self.with(
+            worker,
+            &waiting.name,
+            waiting.name.hash() as u32,
+            |entries| {
+                entries
+                    .get(&waiting.name)?
+                    .blocking_mode(waiting.wait_ticket(), blocker)
+            },
+        )
     }
 
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
         self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 
-    fn let_none_pass(&self, worker: &Worker, waiting: &WaitInfo) {
-        if !self.lends() {
+    fn forbid_barging(&self, worker: &Worker, waiting: &WaitInfo) {
+        if !self.allows_barging() {
             return;
         }
         let (name, hash) = (&waiting.name, waiting.name.hash() as u32);
-        self.with(worker, name, hash, |heads| {
-            let is_there = heads.get(name).as_deref().is_some_and(LockHead::is_awaited);
+        self.with(worker, name, hash, |entries| {
+            let is_there = entries
+                .get(name)
+                .as_deref()
+                .is_some_and(LockHead::has_waiters);
             if is_there {
-                heads.change(name, |head| head.let_none_pass(waiting.wait_ticket()));
+                entries.change(name, |head| head.forbid_barging(waiting.wait_ticket()));
             }
         });
     }

@@ -9,7 +9,7 @@
 //!
 //! * I1  A wait ends under the latch of the name it waits for, by whoever takes the waiter out of the
 //!   line: so once. Who finds the waiter gone finds the verdict given.
-//! * I2  `Owner::held` has exactly the granted requests of the owner, but for a grant that was not
+//! * I2  `Owner::locks` has exactly the granted requests of the owner, but for a grant that was not
 //!   collected yet.
 //! * I3  Where grants are *lent*, one that its owner has not seen can be taken back, under the latch of its
 //!   name, by who is granted in its place. Then the waiter is in the line again, with the same ticket, and
@@ -75,7 +75,7 @@ pub(crate) trait Buckets: Send + Sync {
     ) -> R;
 
     /// Has the processor fetch the bucket of `name`, whose hash this is, before it is needed.
-    fn expect(&self, _name: &Name, _hash: u32) {}
+    fn prefetch(&self, _name: &Name, _hash: u32) {}
 
     /// Calls `body` with the bucket of `name`, whose hash this is, under its latch.
     #[inline]
@@ -98,7 +98,7 @@ pub(crate) trait Buckets: Send + Sync {
         mut body: impl FnMut(&'l LockEntry, &mut BucketEntries),
     ) {
         for lock in locks {
-            self.with_name(worker, &lock.name, lock.hash, |heads| body(lock, heads));
+            self.with_name(worker, &lock.name, lock.hash, |entries| body(lock, entries));
         }
     }
 
@@ -120,14 +120,14 @@ static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 /// A manager over some arrangement of buckets.
 pub struct LatchedQueues<B> {
     pub(super) buckets: B,
-    pub(super) registry: Arc<OwnerTable>,
+    pub(super) owners: Arc<OwnerTable>,
     pub(super) detector: Detector,
     /// For how long who sleeps may be passed, if grants are lent.
-    lends: Option<Millis>,
+    barging_window: Option<Millis>,
     /// Whether who begins to wait goes before those for whom fewer wait.
-    weighs: bool,
+    uses_weights: bool,
     #[cfg(feature = "planted")]
-    lends_twice: bool,
+    barge_after_seen: bool,
 }
 
 impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
@@ -135,7 +135,7 @@ impl<B: Buckets> fmt::Debug for LatchedQueues<B> {
         f.debug_struct("Queued")
             .field("buckets", &self.buckets.count())
             .field("policy", &self.detector.policy())
-            .field("lends", &self.lends)
+            .field("barging_window", &self.barging_window)
             .finish_non_exhaustive()
     }
 }
@@ -146,7 +146,7 @@ type OwnedConflict = (OwnerId, ConflictingRequest);
 /// What became of a request that could not be granted at once.
 enum BlockedOutcome {
     /// Only by somebody asleep, in whose place it was granted, in this slot.
-    Asleep(u32),
+    Barged(u32),
     /// With those in the way, if that is to be told.
     Busy(Option<Box<SmallVec<[OwnedConflict; 4]>>>),
     Waiting(Box<(WaitInfo, PendingWait, WaitEdges)>),
@@ -161,7 +161,7 @@ struct BucketRequest<'o> {
     mode: Mode,
     /// For a conversion, where the lock stands in the list of held ones.
     converts: Option<usize>,
-    patience: WaitMode,
+    wait_mode: WaitMode,
 }
 
 #[expect(
@@ -172,17 +172,17 @@ impl<B: Buckets> LatchedQueues<B> {
     pub(crate) fn over(buckets: B, policy: VictimPolicy) -> Self {
         Self {
             buckets,
-            registry: Arc::new(OwnerTable::new()),
+            owners: Arc::new(OwnerTable::new()),
             detector: Detector::new(policy),
-            lends: None,
-            weighs: false,
+            barging_window: None,
+            uses_weights: false,
             #[cfg(feature = "planted")]
-            lends_twice: false,
+            barge_after_seen: false,
         }
     }
 
-    pub(crate) fn registry(&self) -> &OwnerTable {
-        &self.registry
+    pub(crate) fn owners(&self) -> &OwnerTable {
+        &self.owners
     }
 
     #[inline]
@@ -198,25 +198,25 @@ impl<B: Buckets> LatchedQueues<B> {
 
     /// A request. If it begins to wait, `wait_began` looks after deadlocks.
     #[inline(always)]
-    pub(super) fn ask(
+    pub(super) fn acquire(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         mode.assert_suits(&name);
-        if !owner.has_room() {
-            return owner.refuse_for_order(name, mode);
+        if !owner.has_free_order() {
+            return owner.refuse_out_of_orders(name, mode);
         }
         let hash = name.hash() as u32;
-        if let Some(at) = owner.held.find(name, hash) {
-            return self.request_again(worker, owner, at, mode, patience, wait_began);
+        if let Some(at) = owner.locks.find(name, hash) {
+            return self.request_held(worker, owner, at, mode, wait_mode, wait_began);
         }
-        self.request_new(worker, owner, (name, hash), mode, patience, wait_began)
+        self.request_new(worker, owner, (name, hash), mode, wait_mode, wait_began)
     }
 
     /// A request for a name that `owner` does not hold.
@@ -227,114 +227,116 @@ impl<B: Buckets> LatchedQueues<B> {
         owner: &mut Owner,
         (name, hash): (Name, u32),
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
         // The result is two words: what a request that is granted does not need is in a box.
-        let answer = self.with(worker, &name, hash, |heads| {
-            let place = owner.id().place();
+        let outcome = self.with(worker, &name, hash, |entries| {
+            let owner_index = owner.id().index();
             // Without a head: who is passed over is not noticed.
-            if patience == WaitMode::Skip && heads.obstructs(&name, place, mode) {
+            if wait_mode == WaitMode::Skip && entries.blocks(&name, owner_index, mode) {
                 return Err(BlockedOutcome::Busy(None));
             }
-            let granted = heads.acquire(&name, place, mode);
+            let granted = entries.acquire(&name, owner_index, mode);
             granted.map_err(|head| {
-                let asked = BucketRequest {
+                let request = BucketRequest {
                     owner,
                     name,
                     hash,
                     mode,
                     converts: None,
-                    patience,
+                    wait_mode,
                 };
-                self.obstructed(head, &asked)
+                self.handle_blocked(head, &request)
             })
         });
-        match answer {
-            Err(BlockedOutcome::Asleep(slot)) => {
+        match outcome {
+            Err(BlockedOutcome::Barged(slot)) => {
                 worker.account().passed(&WAIT);
-                owner.held.push(name, hash, slot, mode);
+                owner.locks.push(name, hash, slot, mode);
                 Reply::Granted
             }
             Ok(slot) => {
-                owner.held.push(name, hash, slot, mode);
+                owner.locks.push(name, hash, slot, mode);
                 Reply::Granted
             }
-            Err(obstructed) => self.answer(worker, owner, obstructed, name, mode, wait_began),
+            Err(blocked) => self.reply_blocked(worker, owner, blocked, name, mode, wait_began),
         }
     }
 
     /// Whether somebody is in the way of a request for `name`, which `owner` does not hold.
-    pub(super) fn is_obstructed(
+    pub(super) fn is_blocked(
         &self,
         worker: &Worker,
         owner: &Owner,
         (name, hash): (&Name, u32),
         mode: Mode,
     ) -> bool {
-        let place = owner.id().place();
-        self.with(worker, name, hash, |heads| {
-            heads.obstructs(name, place, mode)
+        let owner_index = owner.id().index();
+        self.with(worker, name, hash, |entries| {
+            entries.blocks(name, owner_index, mode)
         })
     }
 
-    /// Grants `name` to the owner at `place`, which does not hold it, if nobody is in its way. Who
+    /// Grants `name` to the owner at `owner_index`, which does not hold it, if nobody is in its way. Who
     /// has the place need not know.
     pub(super) fn grant_to(
         &self,
         worker: &Worker,
-        place: u32,
+        owner_index: u32,
         name: Name,
         hash: u32,
         mode: Mode,
     ) -> Option<u32> {
-        self.with(worker, &name, hash, |heads| {
-            heads.acquire(&name, place, mode).ok()
+        self.with(worker, &name, hash, |entries| {
+            entries.acquire(&name, owner_index, mode).ok()
         })
     }
 
     /// A request for the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
-    pub(super) fn request_again(
+    pub(super) fn request_held(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
-        let held = *owner.held.at(at);
+        let held = *owner.locks.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
             return Reply::Held;
         }
-        let asked = BucketRequest {
+        let request = BucketRequest {
             owner,
             name: held.name,
             hash: held.hash,
             mode: held.mode.supremum(mode),
             converts: Some(at),
-            patience,
+            wait_mode,
         };
-        let BucketRequest { name, mode, .. } = asked;
-        let obstructed = self.with(worker, &name, held.hash, |heads| {
-            let converted = heads.convert(&name, held.slot, mode);
-            converted.err().map(|head| self.obstructed(head, &asked))
+        let BucketRequest { name, mode, .. } = request;
+        let blocked = self.with(worker, &name, held.hash, |entries| {
+            let converted = entries.convert(&name, held.slot, mode);
+            converted
+                .err()
+                .map(|head| self.handle_blocked(head, &request))
         });
-        match obstructed {
+        match blocked {
             None => {
-                owner.held.set_mode(at, mode);
+                owner.locks.set_mode(at, mode);
                 Reply::Granted
             }
-            Some(obstructed) => self.answer(worker, owner, obstructed, name, mode, wait_began),
+            Some(blocked) => self.reply_blocked(worker, owner, blocked, name, mode, wait_began),
         }
     }
 
     /// A request that could not be granted: what becomes of it. Under the latch.
     #[cold]
     #[inline(never)]
-    fn obstructed(&self, head: &mut LockHead, asked: &BucketRequest<'_>) -> BlockedOutcome {
+    fn handle_blocked(&self, head: &mut LockHead, request: &BucketRequest<'_>) -> BlockedOutcome {
         let BucketRequest {
             owner,
             name,
@@ -342,30 +344,30 @@ impl<B: Buckets> LatchedQueues<B> {
             mode,
             converts,
             ..
-        } = *asked;
-        let place = owner.id().place();
-        if let Some(slot) = self.pass_asleep(head, asked) {
-            return BlockedOutcome::Asleep(slot);
+        } = *request;
+        let owner_index = owner.id().index();
+        if let Some(slot) = self.barge(head, request) {
+            return BlockedOutcome::Barged(slot);
         }
-        match asked.patience {
+        match request.wait_mode {
             WaitMode::Wait => {}
             WaitMode::Skip => return BlockedOutcome::Busy(None),
             WaitMode::Refuse => {
                 let position = head.position_of_next(converts.is_some());
-                let obstacles = self.identify(head.obstacles(place, mode, position));
-                return BlockedOutcome::Busy(Some(Box::new(obstacles)));
+                let conflicting = self.identify(head.conflicting(owner_index, mode, position));
+                return BlockedOutcome::Busy(Some(Box::new(conflicting)));
             }
         }
         let waiting = owner.prepare_wait(name, mode);
-        let held_slot = converts.map(|at| owner.held.at(at).slot);
-        let waiter = head.enqueue(place, waiting.ticket, mode, held_slot);
-        if self.weighs {
-            self.weigh(head, asked);
+        let held_slot = converts.map(|at| owner.locks.at(at).slot);
+        let waiter = head.enqueue(owner_index, waiting.ticket, mode, held_slot);
+        if self.uses_weights {
+            self.add_weight(head, request);
         }
         let position = head
             .position(waiting.wait_ticket())
             .expect("it has just been put there");
-        let reach = head.reach(position, place);
+        let wait_edges = head.wait_edges(position, owner_index);
         let WaitInfo { ticket, since, .. } = waiting;
         let pending = PendingWait {
             name,
@@ -376,32 +378,32 @@ impl<B: Buckets> LatchedQueues<B> {
             converts,
             since,
         };
-        BlockedOutcome::Waiting(Box::new((waiting, pending, reach)))
+        BlockedOutcome::Waiting(Box::new((waiting, pending, wait_edges)))
     }
 
     /// The rest of it, after the latch.
     #[cold]
     #[inline(never)]
-    fn answer(
+    fn reply_blocked(
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        obstructed: BlockedOutcome,
+        blocked: BlockedOutcome,
         name: Name,
         mode: Mode,
         wait_began: impl FnOnce(&WaitInfo, WaitEdges),
     ) -> Reply {
-        match obstructed {
-            BlockedOutcome::Asleep(_) => unreachable!("that is for new requests, and granted"),
-            BlockedOutcome::Busy(None) => owner.pass_over(),
-            BlockedOutcome::Busy(Some(obstacles)) => {
-                owner.refuse_at_once(name, mode, self.blockers(*obstacles))
+        match blocked {
+            BlockedOutcome::Barged(_) => unreachable!("that is for new requests, and granted"),
+            BlockedOutcome::Busy(None) => owner.skip(),
+            BlockedOutcome::Busy(Some(conflicting)) => {
+                owner.refuse_busy(name, mode, self.blockers(*conflicting))
             }
             BlockedOutcome::Waiting(wait) => {
-                let (waiting, pending, reach) = *wait;
+                let (waiting, pending, wait_edges) = *wait;
                 owner.pending = Some(pending);
                 worker.account().passed(&WAIT);
-                wait_began(&waiting, reach);
+                wait_began(&waiting, wait_edges);
                 Reply::Waiting
             }
         }
@@ -410,83 +412,94 @@ impl<B: Buckets> LatchedQueues<B> {
     /// Who they are, as long as the latch says that they are there.
     fn identify<C: FromIterator<OwnedConflict>>(
         &self,
-        obstacles: impl Iterator<Item = ConflictingRequest>,
+        conflicting: impl Iterator<Item = ConflictingRequest>,
     ) -> C {
-        obstacles
-            .map(|obstacle| (self.registry.record(obstacle.0).id(), obstacle))
+        conflicting
+            .map(|conflict| (self.owners.record(conflict.0).id(), conflict))
             .collect()
     }
 
     fn blockers(&self, found: impl IntoIterator<Item = OwnedConflict>) -> Vec<Blocker> {
-        let blocker = |(owner, (_, mode, waiting))| self.registry.blocker(owner, mode, waiting);
+        let blocker = |(owner, (_, mode, waiting))| self.owners.blocker(owner, mode, waiting);
         found.into_iter().map(blocker).collect()
     }
 
     /// Grants all that can be granted now. Under the latch; the wakes are for after it.
     #[inline]
-    pub(super) fn regrant<'m>(
+    pub(super) fn grant_waiters<'m>(
         &'m self,
         worker: &Worker,
         head: &mut LockHead,
         wakes: &mut Wakes<'m>,
     ) {
-        if head.is_awaited() {
-            self.regrant_line(worker, head, wakes);
+        if head.has_waiters() {
+            self.grant_waiters_slow(worker, head, wakes);
         }
     }
 
     #[inline(never)]
-    fn regrant_line<'m>(&'m self, worker: &Worker, head: &mut LockHead, wakes: &mut Wakes<'m>) {
+    fn grant_waiters_slow<'m>(
+        &'m self,
+        worker: &Worker,
+        head: &mut LockHead,
+        wakes: &mut Wakes<'m>,
+    ) {
         let mut granted: SmallVec<[u32; 4]> = SmallVec::new();
-        head.regrant(|HeadWaiter { place, ticket, .. }| {
-            if self.weighs {
-                granted.push(place);
-            }
-            worker.account().passed(&WAIT);
-            let parker = &self.registry.record(place).parker;
-            let wake = match self.lends() {
-                true => parker.grant_revocable(ticket, GRANTED),
-                false => parker.resolve(ticket, GRANTED),
-            };
-            debug_assert!(wake.is_some(), "I1: the wait had ended before");
-            wakes.extend(wake);
-        });
-        for place in granted {
-            self.registry
-                .record(place)
-                .is_awaited_by(head.line_length());
+        head.grant_waiters(
+            |HeadWaiter {
+                 owner_index,
+                 ticket,
+                 ..
+             }| {
+                if self.uses_weights {
+                    granted.push(owner_index);
+                }
+                worker.account().passed(&WAIT);
+                let parker = &self.owners.record(owner_index).parker;
+                let wake = match self.allows_barging() {
+                    true => parker.grant_revocable(ticket, GRANTED),
+                    false => parker.resolve(ticket, GRANTED),
+                };
+                debug_assert!(wake.is_some(), "I1: the wait had ended before");
+                wakes.extend(wake);
+            },
+        );
+        for owner_index in granted {
+            self.owners
+                .record(owner_index)
+                .add_waiters(head.queue_length());
         }
     }
 
     #[inline]
-    pub(super) fn give_back<'m>(
+    pub(super) fn release_lock<'m>(
         &'m self,
         worker: &Worker,
         lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
-        self.with(worker, &lock.name, lock.hash, |heads| {
-            self.give_back_in(worker, heads, lock, wakes);
+        self.with(worker, &lock.name, lock.hash, |entries| {
+            self.release_lock_in(worker, entries, lock, wakes);
         });
     }
 
     #[inline]
-    fn give_back_in<'m>(
+    fn release_lock_in<'m>(
         &'m self,
         worker: &Worker,
-        heads: &mut BucketEntries,
+        entries: &mut BucketEntries,
         lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
-        heads.release(&lock.name, lock.slot, |head| {
-            self.regrant(worker, head, wakes);
+        entries.release(&lock.name, lock.slot, |head| {
+            self.grant_waiters(worker, head, wakes);
         });
     }
 }
 
 impl<B: Buckets> LockManager for LatchedQueues<B> {
     fn owner(&self) -> Owner {
-        Owner::new(&self.registry)
+        Owner::new(&self.owners)
     }
 
     // A call of its own: its registers are better used for one manager than shared by all.
@@ -497,16 +510,23 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        self.ask(worker, owner, name, mode, patience, |waiting, reach| {
-            self.detector.check(self, worker, waiting, reach);
-        })
+        self.acquire(
+            worker,
+            owner,
+            name,
+            mode,
+            wait_mode,
+            |waiting, wait_edges| {
+                self.detector.check(self, worker, waiting, wait_edges);
+            },
+        )
     }
 
     #[inline]
-    fn expect(&self, name: Name) {
-        self.buckets.expect(&name, name.hash() as u32);
+    fn prefetch(&self, name: Name) {
+        self.buckets.prefetch(&name, name.hash() as u32);
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
@@ -515,25 +535,25 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
         };
         worker.account().passed(&WAIT);
         let wait = WaitTicket {
-            place: owner.id().place(),
+            owner_index: owner.id().index(),
             ticket: pending.ticket,
         };
-        let former = pending.converts.map(|at| owner.held.at(at).mode);
+        let former = pending.converts.map(|at| owner.locks.at(at).mode);
         let parker = &owner.record().parker;
         let mut wakes = Wakes::new();
-        self.with(worker, &pending.name, pending.hash, |heads| {
+        self.with(worker, &pending.name, pending.hash, |entries| {
             let verdict = parker.disarm(pending.ticket);
             // Refused: the request left its queue when it was (I1), and the name may be gone.
             if verdict.is_some_and(|verdict| verdict != GRANTED) {
                 return;
             }
-            heads.change(&pending.name, |head| {
+            entries.change(&pending.name, |head| {
                 match (verdict, former) {
                     (None, _) => assert!(head.withdraw(wait), "I1: an open wait is in the line"),
                     (Some(_), None) => head.release(pending.slot),
                     (Some(_), Some(former)) => head.revert(pending.slot, former),
                 }
-                self.regrant(worker, head, &mut wakes);
+                self.grant_waiters(worker, head, &mut wakes);
             });
         });
         drop(wakes);
@@ -545,57 +565,57 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        owner.assert_usable(&self.registry);
-        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+        owner.assert_usable(&self.owners);
+        let Some(at) = owner.locks.find(name, name.hash() as u32) else {
             return false;
         };
-        let entry = owner.held.remove(at);
+        let entry = owner.locks.remove(at);
         let mut wakes = Wakes::new();
-        let mut awaited_by = 0;
-        self.with(worker, &entry.name, entry.hash, |heads| {
-            heads.release(&entry.name, entry.slot, |head| {
-                awaited_by = self.waiting_for(head, entry.mode);
-                self.regrant(worker, head, &mut wakes);
+        let mut blocked_count = 0;
+        self.with(worker, &entry.name, entry.hash, |entries| {
+            entries.release(&entry.name, entry.slot, |head| {
+                blocked_count = self.blocked_waiters(head, entry.mode);
+                self.grant_waiters(worker, head, &mut wakes);
             });
         });
-        if awaited_by > 0 {
+        if blocked_count > 0 {
             worker.account().passed(&WAIT);
-            owner.record().is_awaited_by_fewer(awaited_by);
+            owner.record().remove_waiters(blocked_count);
         }
         true
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         let mut wakes = Wakes::new();
-        while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-            self.give_back(worker, &entry, &mut wakes);
+        while let Some(entry) = owner.locks.pop_since(savepoint.order()) {
+            self.release_lock(worker, &entry, &mut wakes);
         }
     }
 
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         // Woken together at the end: waking costs a system call each, and as long as it lasts the
         // rest would be held for nothing.
         let mut wakes = Wakes::new();
-        let locks = owner.held.iter().rev();
-        self.buckets.with_each(worker, locks, |lock, heads| {
-            self.give_back_in(worker, heads, lock, &mut wakes);
+        let locks = owner.locks.iter().rev();
+        self.buckets.with_each(worker, locks, |lock, entries| {
+            self.release_lock_in(worker, entries, lock, &mut wakes);
         });
-        owner.forget_held();
+        owner.clear_locks();
     }
 
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
         LockSnapshot::new(self.queues(worker))
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
-        self.look_at(worker, most)
+    fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
+        self.snapshot_limited(worker, most)
     }
 
     fn longest_wait(&self, _worker: &Worker) -> Option<Duration> {
-        self.registry.longest_wait()
+        self.owners.longest_wait()
     }
 
     fn deadlocks(&self) -> Vec<DeadlockCycle> {
@@ -605,15 +625,15 @@ impl<B: Buckets> LockManager for LatchedQueues<B> {
     fn stats(&self, worker: &Worker) -> LockStats {
         let bytes_in = |index| {
             self.buckets
-                .with(worker, index, |heads| heads.memory_bytes())
+                .with(worker, index, |entries| entries.memory_bytes())
         };
-        let heads: usize = (0..self.buckets.count()).map(bytes_in).sum();
-        LockStats::sum(&self.registry, self.buckets.memory_bytes() + heads)
+        let entries: usize = (0..self.buckets.count()).map(bytes_in).sum();
+        LockStats::sum(&self.owners, self.buckets.memory_bytes() + entries)
     }
 
     fn verify(&self, worker: &Worker) {
         for index in 0..self.buckets.count() {
-            self.buckets.with(worker, index, |heads| heads.verify());
+            self.buckets.with(worker, index, |entries| entries.verify());
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{collections::HashSet, time::Duration};
 struct RawQueue {
     name: Name,
     holders: Vec<(OwnerId, ConflictingRequest)>,
-    line: Vec<(OwnerId, ConflictingRequest)>,
+    queue: Vec<(OwnerId, ConflictingRequest)>,
 }
 
 #[expect(private_bounds, reason = "as for the rest of it")]
@@ -23,26 +23,22 @@ impl<B: Buckets> LatchedQueues<B> {
     pub(in crate::managers) fn queues(&self, worker: &Worker) -> Vec<LockQueue> {
         let mut queues = Vec::new();
         for index in 0..self.buckets.count() {
-            self.show_bucket(worker, index, usize::MAX, &mut queues);
+            self.snapshot_bucket(worker, index, usize::MAX, &mut queues);
         }
         queues
     }
 
-    /// What [`look`](crate::manager::LockManager::look) shows.
-    pub(super) fn look_at(&self, worker: &Worker, most: usize) -> LockSnapshot {
+    /// What [`look`](crate::manager::LockManager::inspect_limited) shows.
+    pub(super) fn snapshot_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mut queues: Vec<LockQueue> = Vec::new();
         let mut entries = 0;
-        let awaited = self
-            .registry
-            .waits()
-            .into_iter()
-            .map(|waiting| waiting.name);
+        let waited_for = self.owners.waits().into_iter().map(|waiting| waiting.name);
         let mut seen = HashSet::new();
-        for name in awaited.filter(|name| seen.insert(*name)) {
+        for name in waited_for.filter(|name| seen.insert(*name)) {
             if entries >= most {
                 break;
             }
-            queues.extend(self.show(worker, name));
+            queues.extend(self.snapshot_name(worker, name));
             let shown = queues
                 .last()
                 .map(|queue| queue.holders.len() + queue.waiters.len());
@@ -51,7 +47,7 @@ impl<B: Buckets> LatchedQueues<B> {
         let mut bucket = 0;
         while entries < most && bucket < self.buckets.count() {
             let first = queues.len();
-            self.show_bucket(worker, bucket, most - entries, &mut queues);
+            self.snapshot_bucket(worker, bucket, most - entries, &mut queues);
             let fresh = queues.split_off(first);
             let fresh = fresh
                 .into_iter()
@@ -64,54 +60,64 @@ impl<B: Buckets> LatchedQueues<B> {
             bucket += 1;
         }
         let mut snapshot = LockSnapshot::new(queues);
-        snapshot.left_out = entries >= most;
+        snapshot.truncated = entries >= most;
         snapshot
     }
 
     /// The queues of one bucket, until they have so many holders and waiters. Plain numbers under
     /// the latch, words after it.
-    fn show_bucket(&self, worker: &Worker, index: usize, most: usize, into: &mut Vec<LockQueue>) {
-        let seen: Vec<RawQueue> = self.buckets.with(worker, index, |heads| {
+    fn snapshot_bucket(
+        &self,
+        worker: &Worker,
+        index: usize,
+        most: usize,
+        into: &mut Vec<LockQueue>,
+    ) {
+        let raw: Vec<RawQueue> = self.buckets.with(worker, index, |entries| {
             let mut room = most;
-            let heads = heads.iter().take_while(|head| {
+            let entries = entries.iter().take_while(|head| {
                 let goes_on = room > 0;
                 room = room.saturating_sub(head.holders().count());
                 goes_on
             });
-            heads.map(|head| self.see(&head)).collect()
+            entries.map(|head| self.copy_queue(&head)).collect()
         });
-        into.extend(seen.into_iter().map(|seen| self.told(seen)));
+        into.extend(raw.into_iter().map(|raw| self.describe_queue(raw)));
     }
 
     /// The queue of one name.
-    fn show(&self, worker: &Worker, name: Name) -> Option<LockQueue> {
-        let seen = self.with(worker, &name, name.hash() as u32, |heads| {
-            heads.show(&name).map(|head| self.see(&head))
+    fn snapshot_name(&self, worker: &Worker, name: Name) -> Option<LockQueue> {
+        let raw = self.with(worker, &name, name.hash() as u32, |entries| {
+            entries.head_ref(&name).map(|head| self.copy_queue(&head))
         });
-        seen.map(|seen| self.told(seen))
+        raw.map(|raw| self.describe_queue(raw))
     }
 
-    fn see(&self, head: &LockHead) -> RawQueue {
-        let holders = head.holders().map(|(place, mode)| (place, mode, false));
-        let line = head.line().map(|waiter| (waiter.place, waiter.mode, true));
+    fn copy_queue(&self, head: &LockHead) -> RawQueue {
+        let holders = head
+            .holders()
+            .map(|(owner_index, mode)| (owner_index, mode, false));
+        let queue = head
+            .queue()
+            .map(|waiter| (waiter.owner_index, waiter.mode, true));
         RawQueue {
             name: head.name(),
             holders: self.identify(holders),
-            line: self.identify(line),
+            queue: self.identify(queue),
         }
     }
 
-    fn told(&self, seen: RawQueue) -> LockQueue {
-        let entry = |(owner, (place, mode, waits)): (OwnerId, ConflictingRequest)| {
-            let waiting = self.registry.record(place).waiting().filter(|_| waits);
+    fn describe_queue(&self, raw: RawQueue) -> LockQueue {
+        let entry = |(owner, (owner_index, mode, waits)): (OwnerId, ConflictingRequest)| {
+            let waiting = self.owners.record(owner_index).waiting().filter(|_| waits);
             let waited = waiting.filter(|waiting| waiting.id == owner);
             let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-            QueueEntry::new(&self.registry, owner, mode, waited)
+            QueueEntry::new(&self.owners, owner, mode, waited)
         };
         LockQueue {
-            name: seen.name,
-            holders: seen.holders.into_iter().map(entry).collect(),
-            waiters: seen.line.into_iter().map(entry).collect(),
+            name: raw.name,
+            holders: raw.holders.into_iter().map(entry).collect(),
+            waiters: raw.queue.into_iter().map(entry).collect(),
         }
     }
 }

@@ -19,41 +19,41 @@ use foxton_sync::worker::Worker;
 #[expect(private_bounds, reason = "as for the rest of it")]
 impl<B: Buckets> LatchedQueues<B> {
     /// The same, but who begins to wait goes before those for whom fewer wait.
-    pub(in crate::managers) fn weighing(self) -> Self {
+    pub(in crate::managers) fn with_weights(self) -> Self {
         Self {
-            weighs: true,
+            uses_weights: true,
             ..self
         }
     }
 
     /// Who has just been put into the line is counted with those for whom it waits.
-    pub(super) fn weigh(&self, head: &LockHead, asked: &BucketRequest<'_>) {
-        let place = asked.owner.id().place();
+    pub(super) fn add_weight(&self, head: &LockHead, request: &BucketRequest<'_>) {
+        let owner_index = request.owner.id().index();
         let holders = head
             .holders()
-            .filter(|&(other, mode)| other != place && !mode.compatible(asked.mode));
-        holders.for_each(|(other, _)| self.registry.record(other).is_awaited_by(1));
+            .filter(|&(other, mode)| other != owner_index && !mode.compatible(request.mode));
+        holders.for_each(|(other, _)| self.owners.record(other).add_waiters(1));
     }
 
     /// Puts a waiter as far to the front as its own weight brings it, and says whether that was anywhere. Then it has to
     /// be searched from, if it waits yet: others wait for it who did not.
-    pub(in crate::managers) fn put_forward(&self, worker: &Worker, waiting: &WaitInfo) -> bool {
+    pub(in crate::managers) fn move_forward(&self, worker: &Worker, waiting: &WaitInfo) -> bool {
         let wait = waiting.wait_ticket();
-        let weight = self.registry.record(wait.place).awaited_by();
-        if !self.weighs || weight == 0 {
+        let weight = self.owners.record(wait.owner_index).waiter_count();
+        if !self.uses_weights || weight == 0 {
             return false;
         }
         let mut wakes = Wakes::new();
         let (name, hash) = (&waiting.name, waiting.name.hash() as u32);
-        self.with(worker, name, hash, |heads| {
-            let is_there = heads
+        self.with(worker, name, hash, |entries| {
+            let is_there = entries
                 .get(name)
                 .is_some_and(|head| head.position(wait).is_some());
             is_there
-                && heads.change(name, |head| {
-                    let moved = head.put_forward(wait, weight);
+                && entries.change(name, |head| {
+                    let moved = head.move_forward(wait, weight);
                     if moved {
-                        self.regrant(worker, head, &mut wakes);
+                        self.grant_waiters(worker, head, &mut wakes);
                     }
                     moved
                 })
@@ -61,10 +61,10 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     /// How many of those who wait there do so for what is held in `mode`.
-    pub(super) fn waiting_for(&self, head: &LockHead, mode: Mode) -> usize {
-        match self.weighs {
+    pub(super) fn blocked_waiters(&self, head: &LockHead, mode: Mode) -> usize {
+        match self.uses_weights {
             true => head
-                .line()
+                .queue()
                 .filter(|waiter| !waiter.mode.compatible(mode))
                 .count(),
             false => 0,
@@ -72,9 +72,9 @@ impl<B: Buckets> LatchedQueues<B> {
     }
 
     /// A transaction has ended, or given back all since a savepoint.
-    pub(in crate::managers) fn forget_weight(&self, owner: &Owner) {
-        if self.weighs {
-            owner.record().is_awaited_no_more();
+    pub(in crate::managers) fn clear_weight(&self, owner: &Owner) {
+        if self.uses_weights {
+            owner.record().clear_waiters();
         }
     }
 }

@@ -16,7 +16,9 @@ use super::{
     wait_graph::WaitGraphCopy,
 };
 use crate::{
-    deadlock::{BlockingMode, Graph, WaitEdges, describe, each_cycle, edges, is_kept},
+    deadlock::{
+        BlockingMode, Graph, WaitEdges, describe_cycle, edges, for_each_cycle, waits_for_inherited,
+    },
     managers::latched::LatchedQueues,
     name::Name,
     owner::owner_table::{WaitInfo, Wakes},
@@ -34,52 +36,52 @@ use foxton_sync::{
 use std::time::Duration;
 
 /// After a copy the thread rests for so many times as long as that took: an order is worth an eighth of a processor.
-const RESTS: u32 = 7;
+const REST_FACTOR: u32 = 7;
 /// And no longer than this, for a manager that goes waits for it.
-const LONGEST_REST: Duration = Duration::from_millis(10);
+const MAX_REST: Duration = Duration::from_millis(10);
 
 /// Several shards, latched together.
 static CYCLE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock cycle");
 
 /// The bell: who begins to wait rings it.
-pub(super) static BELL: Site = Site::new(Component::Message, Pattern::Unbounded, "lock detector");
+pub(super) static SIGNAL: Site = Site::new(Component::Message, Pattern::Unbounded, "lock detector");
 
 /// Between those who begin to wait and the thread that looks after them.
 #[derive(Debug, Default)]
 pub(super) struct DetectorSignal {
     state: Mutex<SignalState>,
-    heard: Condvar,
+    condition: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct SignalState {
-    rung: bool,
+    notified: bool,
     stopped: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DetectorSignal {
     /// Has the thread look; the first time, `start`s it.
-    pub(super) fn ring(&self, start: impl FnOnce() -> JoinHandle<()>) {
+    pub(super) fn notify(&self, start: impl FnOnce() -> JoinHandle<()>) {
         let mut state = lock(&self.state);
         if state.thread.is_none() {
             state.thread = Some(start());
         }
-        let first = !std::mem::replace(&mut state.rung, true);
+        let first = !std::mem::replace(&mut state.notified, true);
         drop(state);
         if first {
-            self.heard.notify_one();
+            self.condition.notify_one();
         }
     }
 
     /// Sleeps until somebody rings. `false`: it is over.
     pub(super) fn wait(&self) -> bool {
         let mut state = lock(&self.state);
-        while !state.rung && !state.stopped {
-            let slept = self.heard.wait(state);
+        while !state.notified && !state.stopped {
+            let slept = self.condition.wait(state);
             state = slept.unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        state.rung = false;
+        state.notified = false;
         !state.stopped
     }
 
@@ -87,7 +89,7 @@ impl DetectorSignal {
     pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
         let mut state = lock(&self.state);
         state.stopped = true;
-        self.heard.notify_one();
+        self.condition.notify_one();
         state.thread.take()
     }
 }
@@ -96,20 +98,20 @@ impl<W: GlobalLatch> ShardedInner<W> {
     /// Ends every deadlock that `start`, who stands in its queue and found `first` there, is part of.
     #[cold]
     pub(super) fn search(&self, worker: &Worker, start: &WaitInfo, first: WaitEdges) {
-        each_cycle(&self.locks, worker, start, first, |cycle| {
-            self.end(worker, cycle);
+        for_each_cycle(&self.locks, worker, start, first, |cycle| {
+            self.end_cycle(worker, cycle);
         });
     }
 
     /// What the thread does: looks when somebody has rung, and rests after it.
-    pub(super) fn attend(&self, worker: &Worker) {
-        while self.bell.wait() {
+    pub(super) fn run_detector(&self, worker: &Worker) {
+        while self.signal.wait() {
             loop {
                 let began = now();
-                let more = self.look_once(worker);
-                if !W::STOPS {
-                    let rest = began.elapsed() * RESTS;
-                    thread::park_timeout(rest.min(LONGEST_REST));
+                let more = self.check_once(worker);
+                if !W::CAN_STOP {
+                    let rest = began.elapsed() * REST_FACTOR;
+                    thread::park_timeout(rest.min(MAX_REST));
                 }
                 if !more {
                     break;
@@ -119,80 +121,82 @@ impl<W: GlobalLatch> ShardedInner<W> {
     }
 
     /// Looks after everybody who waits.
-    pub(super) fn look(&self, worker: &Worker) {
-        while self.look_once(worker) {}
+    pub(super) fn check(&self, worker: &Worker) {
+        while self.check_once(worker) {}
     }
 
     /// Whether anything was found to do.
-    pub(super) fn look_once(&self, worker: &Worker) -> bool {
+    pub(super) fn check_once(&self, worker: &Worker) -> bool {
         let locks = &self.locks;
         let snapshot = WaitGraphCopy::take(locks, worker);
-        if W::STOPS {
+        if W::CAN_STOP {
             let cycles = snapshot.cycles(locks.detector.policy());
-            cycles.iter().for_each(|cycle| self.end(worker, cycle));
+            cycles
+                .iter()
+                .for_each(|cycle| self.end_cycle(worker, cycle));
             if !cycles.is_empty() {
                 return true;
             }
         }
-        let lines = match self.order {
-            GrantOrder::Contention => snapshot.lines_out_of_order(),
+        let queues = match self.order {
+            GrantOrder::Contention => snapshot.queues_out_of_order(),
             GrantOrder::Fifo => Vec::new(),
         };
-        for name in &lines {
-            self.rearrange(worker, &snapshot, name);
+        for name in &queues {
+            self.reorder(worker, &snapshot, name);
         }
-        !lines.is_empty()
+        !queues.is_empty()
     }
 
     /// Ends the wait of one of `cycle`, if the cycle is there.
-    fn end(&self, worker: &Worker, cycle: &[WaitInfo]) {
+    fn end_cycle(&self, worker: &Worker, cycle: &[WaitInfo]) {
         let locks = &self.locks;
-        if is_kept(&locks.registry, cycle) {
+        if waits_for_inherited(&locks.owners, cycle) {
             return;
         }
         worker.account().passed(&CYCLE);
         let mut wakes = Wakes::new();
         let names = cycle.iter().map(|waiting| &waiting.name);
-        locks.buckets.still(worker, names, |still| {
-            end_deadlock(locks, worker, still, cycle, &mut wakes);
+        locks.buckets.with_latched(worker, names, |latched| {
+            end_deadlock(locks, worker, latched, cycle, &mut wakes);
         });
     }
 
     /// Puts the line of `name` in the order that `snapshot` asks for, and grants who can be then.
-    fn rearrange(&self, worker: &Worker, snapshot: &WaitGraphCopy, name: &Name) {
+    fn reorder(&self, worker: &Worker, snapshot: &WaitGraphCopy, name: &Name) {
         let locks = &self.locks;
         let mut wakes = Wakes::new();
         let moved = locks.with(worker, name, name.hash() as u32, |heads| {
             heads.get(name)?;
             heads.change(name, |head| {
-                let moved = head.rearrange(|waiter| snapshot.weight(waiter));
+                let moved = head.reorder(|waiter| snapshot.weight(waiter));
                 if !moved.is_empty() {
-                    locks.regrant(worker, head, &mut wakes);
+                    locks.grant_waiters(worker, head, &mut wakes);
                 }
                 Some(moved)
             })
         });
         drop(wakes);
-        if W::STOPS {
+        if W::CAN_STOP {
             return; // The next copy shows it.
         }
         for wait in moved.into_iter().flatten() {
-            if let Some(waiting) = locks.registry.waiting(wait) {
-                self.search_anew(worker, &waiting);
+            if let Some(waiting) = locks.owners.waiting(wait) {
+                self.search_again(worker, &waiting);
             }
         }
     }
 
     /// Puts who has begun to wait where its weight belongs.
-    pub(super) fn put_forward(&self, worker: &Worker, waiting: &WaitInfo) {
-        if self.locks.put_forward(worker, waiting) {
-            self.search_anew(worker, waiting);
+    pub(super) fn move_forward(&self, worker: &Worker, waiting: &WaitInfo) {
+        if self.locks.move_forward(worker, waiting) {
+            self.search_again(worker, waiting);
         }
     }
 
-    fn search_anew(&self, worker: &Worker, waiting: &WaitInfo) {
-        if let Some(reach) = self.locks.reach(worker, waiting, waiting.id.place()) {
-            self.search(worker, waiting, reach);
+    fn search_again(&self, worker: &Worker, waiting: &WaitInfo) {
+        if let Some(wait_edges) = self.locks.wait_edges(worker, waiting, waiting.id.index()) {
+            self.search(worker, waiting, wait_edges);
         }
     }
 }
@@ -201,24 +205,24 @@ impl<W: GlobalLatch> ShardedInner<W> {
 fn end_deadlock<'m, W: GlobalLatch>(
     locks: &'m LatchedQueues<Shards<W>>,
     worker: &Worker,
-    still: &mut LatchedShards<'_>,
+    latched: &mut LatchedShards<'_>,
     cycle: &[WaitInfo],
     wakes: &mut Wakes<'m>,
 ) {
-    let ways: Option<Vec<BlockingMode>> = edges(cycle)
+    let blocking_modes: Option<Vec<BlockingMode>> = edges(cycle)
         .map(|(waiting, blocker)| {
-            let heads = still.bucket(&waiting.name);
+            let heads = latched.bucket(&waiting.name);
             let head = heads.get(&waiting.name)?;
-            head.in_the_way(waiting.wait_ticket(), blocker.id.place())
+            head.blocking_mode(waiting.wait_ticket(), blocker.id.index())
         })
         .collect();
-    let Some(ways) = ways else {
+    let Some(blocking_modes) = blocking_modes else {
         return;
     };
     let victim = locks.detector.policy().choose(cycle);
-    let members = describe(&locks.registry, cycle, &ways, victim);
+    let members = describe_cycle(&locks.owners, cycle, &blocking_modes, victim);
     let waiting = &cycle[victim];
-    let heads = still.bucket(&waiting.name);
+    let heads = latched.bucket(&waiting.name);
     let ended = locks.refuse_in(
         worker,
         heads,
@@ -228,7 +232,7 @@ fn end_deadlock<'m, W: GlobalLatch>(
         wakes,
     );
     debug_assert!(ended, "it was in the line a moment ago");
-    locks.detector.remember(members);
+    locks.detector.record(members);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -253,8 +257,8 @@ mod tests {
         let (mut heir, mut writer) = (locks.owner(), locks.owner());
         let (kept, other) = (Name::table(1), Name::table(2));
         assert!(locks.try_lock(&worker, &mut heir, kept, Mode::IS).is_held());
-        let entry = heir.held.remove(0);
-        lock(&heir.record().estate).keep(entry);
+        let entry = heir.locks.remove(0);
+        lock(&heir.record().inherited).insert(entry);
         assert!(
             locks
                 .try_lock(&worker, &mut writer, other, Mode::X)
@@ -263,12 +267,16 @@ mod tests {
         let _ = locks.request(&worker, &mut heir, other, Mode::X, WaitMode::Wait);
         let _ = locks.request(&worker, &mut writer, kept, Mode::X, WaitMode::Wait);
         let waits = |owner: &crate::owner::Owner| owner.record().waiting().expect("it waits");
-        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        locks
+            .inner
+            .end_cycle(&worker, &[waits(&heir), waits(&writer)]);
         assert!(locks.deadlocks().is_empty());
         // As soon as it is the transaction's, it does.
-        let taken = lock(&heir.record().estate).take(kept);
+        let taken = lock(&heir.record().inherited).remove(kept);
         assert!(taken.is_some());
-        locks.inner.end(&worker, &[waits(&heir), waits(&writer)]);
+        locks
+            .inner
+            .end_cycle(&worker, &[waits(&heir), waits(&writer)]);
         assert_eq!(locks.deadlocks().len(), 1);
     }
 }

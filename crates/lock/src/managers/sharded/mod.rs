@@ -7,7 +7,7 @@
 //! A wait that may have closed a cycle is followed by whoever begins it, before it goes to sleep, from one queue to the
 //! next. A thread of the manager's own copies the queues that somebody waits in (`snapshot`). The copy says how many
 //! others each waiter keeps waiting, and the thread puts those with many before those with few
-//! (`LockHead::rearrange`); then it rests for several times as long as it took.
+//! (`LockHead::reorder`); then it rests for several times as long as it took.
 //!
 //! ```text
 //! (world      [ 64 shared/exclusive latches ]      only in the document's form)
@@ -113,7 +113,7 @@ pub struct Sharded<W: GlobalLatch> {
 struct ShardedInner<W: GlobalLatch> {
     locks: LatchedQueues<Shards<W>>,
     order: GrantOrder,
-    bell: DetectorSignal,
+    signal: DetectorSignal,
 }
 
 impl<W: GlobalLatch> fmt::Debug for Sharded<W> {
@@ -138,11 +138,15 @@ impl<W: GlobalLatch + 'static> Sharded<W> {
         own_thread: bool,
     ) -> Self {
         let locks = LatchedQueues::over(Shards::new(kind, buckets), policy);
-        let weighs = !W::STOPS && order == GrantOrder::Contention;
+        let uses_weights = !W::CAN_STOP && order == GrantOrder::Contention;
         let inner = ShardedInner {
-            locks: if weighs { locks.weighing() } else { locks },
+            locks: if uses_weights {
+                locks.with_weights()
+            } else {
+                locks
+            },
             order,
-            bell: DetectorSignal::default(),
+            signal: DetectorSignal::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -150,8 +154,8 @@ impl<W: GlobalLatch + 'static> Sharded<W> {
         }
     }
 
-    pub(crate) fn registry(&self) -> &OwnerTable {
-        self.inner.locks.registry()
+    pub(crate) fn owners(&self) -> &OwnerTable {
+        self.inner.locks.owners()
     }
 
     /// Who of a line goes first.
@@ -161,32 +165,32 @@ impl<W: GlobalLatch + 'static> Sharded<W> {
 
     /// A wait has begun: looks whether it closed a cycle, and has somebody look whether those ahead of
     /// it should now go earlier.
-    fn look_after(&self, worker: &Worker, waiting: &WaitInfo, reach: WaitEdges) {
-        let may_lead_back = reach.may_lead_back(&self.inner.locks.registry);
-        if !W::STOPS {
-            if may_lead_back {
-                self.inner.search(worker, waiting, reach);
+    fn wait_began(&self, worker: &Worker, waiting: &WaitInfo, wait_edges: WaitEdges) {
+        let may_close_cycle = wait_edges.may_close_cycle(&self.inner.locks.owners);
+        if !W::CAN_STOP {
+            if may_close_cycle {
+                self.inner.search(worker, waiting, wait_edges);
             }
-            self.inner.put_forward(worker, waiting);
+            self.inner.move_forward(worker, waiting);
         }
-        if !may_lead_back || (!W::STOPS && self.inner.order == GrantOrder::Fifo) {
+        if !may_close_cycle || (!W::CAN_STOP && self.inner.order == GrantOrder::Fifo) {
             return;
         }
         if self.own_thread {
-            worker.account().passed(&detector::BELL);
-            self.inner.bell.ring(|| {
+            worker.account().passed(&detector::SIGNAL);
+            self.inner.signal.notify(|| {
                 let (inner, worker) = (self.inner.clone(), worker.workers().background_worker());
-                thread::spawn(move || inner.attend(&worker))
+                thread::spawn(move || inner.run_detector(&worker))
             });
         } else {
-            self.inner.look(worker);
+            self.inner.check(worker);
         }
     }
 }
 
 impl<W: GlobalLatch> Drop for Sharded<W> {
     fn drop(&mut self) {
-        if let Some(detector) = self.inner.bell.stop() {
+        if let Some(detector) = self.inner.signal.stop() {
             // A panic in there was reported when it happened; here it would only hide another.
             let _ = detector.join();
         }
@@ -201,31 +205,38 @@ impl<W: GlobalLatch + 'static> LockManager for Sharded<W> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let locks = &self.inner.locks;
-        locks.ask(worker, owner, name, mode, patience, |waiting, reach| {
-            self.look_after(worker, waiting, reach);
-        })
+        locks.acquire(
+            worker,
+            owner,
+            name,
+            mode,
+            wait_mode,
+            |waiting, wait_edges| {
+                self.wait_began(worker, waiting, wait_edges);
+            },
+        )
     }
 
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
         let locks = &self.inner.locks;
         locks.release_all(worker, owner);
-        locks.forget_weight(owner);
+        locks.clear_weight(owner);
     }
 
     /// What the owner keeps is counted anew, by who comes from now on.
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
         let locks = &self.inner.locks;
         locks.release_since(worker, owner, savepoint);
-        locks.forget_weight(owner);
+        locks.clear_weight(owner);
     }
 
     forward! {
         (inner.locks)
-        owner expect cancel end_wait release inspect look longest_wait
+        owner prefetch cancel end_wait release inspect inspect_limited longest_wait
         deadlocks stats verify
     }
 }

@@ -25,18 +25,18 @@ use std::{fmt, ptr};
 const SHARDS: usize = 512;
 /// Locks given back under one shared hold of the world, so that who wants to stop it need not wait
 /// for a transaction with a million of them.
-const TOGETHER: usize = 64;
+const BATCH: usize = 64;
 
-static WORLD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock world");
+static GLOBAL: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock world");
 static SHARD: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock shard");
 
 /// What one latch is over.
 pub(crate) trait Shard: Send + Sync + fmt::Debug {
     /// Latches of the table of keys, at most.
-    const MOST: usize;
+    const MAX_LATCHES: usize;
 
     /// Memory of a bucket that is not in here, in bytes.
-    const APART: usize;
+    const SEPARATE_BYTES: usize;
 
     /// So many buckets, behind one latch.
     fn new(kind: Kind, buckets: usize) -> Self;
@@ -63,8 +63,8 @@ pub(crate) struct BucketShard(Latched<BucketEntries>);
 const _: () = assert!(size_of::<BucketShard>() == 64);
 
 impl Shard for BucketShard {
-    const MOST: usize = usize::MAX;
-    const APART: usize = 0;
+    const MAX_LATCHES: usize = usize::MAX;
+    const SEPARATE_BYTES: usize = 0;
 
     fn new(kind: Kind, buckets: usize) -> Self {
         debug_assert_eq!(buckets, 1);
@@ -102,8 +102,8 @@ pub(crate) struct MultiBucketShard(CachePadded<Latched<Box<[PaddedBucket]>>>);
 struct PaddedBucket(BucketEntries);
 
 impl Shard for MultiBucketShard {
-    const MOST: usize = SHARDS;
-    const APART: usize = size_of::<PaddedBucket>();
+    const MAX_LATCHES: usize = SHARDS;
+    const SEPARATE_BYTES: usize = size_of::<PaddedBucket>();
 
     fn new(kind: Kind, buckets: usize) -> Self {
         let heads = (0..buckets).map(|_| PaddedBucket::default()).collect();
@@ -129,7 +129,7 @@ impl LatchedBuckets for Box<[PaddedBucket]> {
 /// What is above all shards.
 pub(crate) trait GlobalLatch: Send + Sync + fmt::Debug {
     /// Whether it can be stopped.
-    const STOPS: bool;
+    const CAN_STOP: bool;
 
     /// What is below it.
     type Shard: Shard;
@@ -137,10 +137,10 @@ pub(crate) trait GlobalLatch: Send + Sync + fmt::Debug {
     fn new() -> Self;
 
     /// What a call does in here.
-    fn inside<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R;
+    fn shared<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R;
 
     /// What is done while no call is in here, if the world can be stopped.
-    fn stopped(&self, worker: &Worker, body: impl FnOnce());
+    fn exclusive(&self, worker: &Worker, body: impl FnOnce());
 }
 
 /// Nothing is above the shards.
@@ -148,7 +148,7 @@ pub(crate) trait GlobalLatch: Send + Sync + fmt::Debug {
 pub struct NoGlobalLatch;
 
 impl GlobalLatch for NoGlobalLatch {
-    const STOPS: bool = false;
+    const CAN_STOP: bool = false;
     type Shard = BucketShard;
 
     fn new() -> Self {
@@ -156,11 +156,11 @@ impl GlobalLatch for NoGlobalLatch {
     }
 
     #[inline(always)]
-    fn inside<R>(&self, _worker: &Worker, body: impl FnOnce() -> R) -> R {
+    fn shared<R>(&self, _worker: &Worker, body: impl FnOnce() -> R) -> R {
         body()
     }
 
-    fn stopped(&self, _worker: &Worker, body: impl FnOnce()) {
+    fn exclusive(&self, _worker: &Worker, body: impl FnOnce()) {
         body();
     }
 }
@@ -170,19 +170,19 @@ impl GlobalLatch for NoGlobalLatch {
 pub struct PartitionedLatch(ShardedLatched<()>);
 
 impl GlobalLatch for PartitionedLatch {
-    const STOPS: bool = true;
+    const CAN_STOP: bool = true;
     type Shard = MultiBucketShard;
 
     fn new() -> Self {
-        Self(ShardedLatched::new(&WORLD, ()))
+        Self(ShardedLatched::new(&GLOBAL, ()))
     }
 
     #[inline]
-    fn inside<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R {
+    fn shared<R>(&self, worker: &Worker, body: impl FnOnce() -> R) -> R {
         self.0.read(worker, |()| body())
     }
 
-    fn stopped(&self, worker: &Worker, body: impl FnOnce()) {
+    fn exclusive(&self, worker: &Worker, body: impl FnOnce()) {
         self.0.write(worker, |()| body());
     }
 }
@@ -208,15 +208,15 @@ struct ShardLayout {
 impl ShardLayout {
     /// The shard of a name, and the place in it of its bucket.
     #[inline(always)]
-    fn place(self, name: &Name, hash: u32) -> (usize, usize) {
+    fn locate(self, name: &Name, hash: u32) -> (usize, usize) {
         match name.class() {
             Class::Table => (self.key_shards() + (hash & self.table_mask) as usize, 0),
-            _ => self.place_of_key(hash),
+            _ => self.locate_key(hash),
         }
     }
 
     #[inline(always)]
-    fn place_of_key(self, hash: u32) -> (usize, usize) {
+    fn locate_key(self, hash: u32) -> (usize, usize) {
         let at = hash >> self.shard_bits & self.bucket_mask;
         ((hash & self.shard_mask) as usize, at as usize)
     }
@@ -235,7 +235,7 @@ impl ShardLayout {
 impl LatchedShards<'_> {
     /// The bucket of `name`, one of those names.
     pub(super) fn bucket(&mut self, name: &Name) -> &mut BucketEntries {
-        let (shard, at) = self.layout.place(name, name.hash() as u32);
+        let (shard, at) = self.layout.locate(name, name.hash() as u32);
         let mut latched = self.latched.iter_mut();
         let shard = latched.find(|latched| latched.0 == shard);
         let (_, behind) = shard.expect("the shard of one of the names");
@@ -249,14 +249,14 @@ pub(super) struct Shards<W: GlobalLatch> {
     /// Those of keys, and behind them those of tables.
     shards: Box<[W::Shard]>,
     layout: ShardLayout,
-    world: W,
+    global: W,
 }
 
 impl<W: GlobalLatch> Shards<W> {
     /// `buckets` buckets of keys, and one for each shard of tables.
     pub(super) fn new(kind: Kind, buckets: usize) -> Self {
         assert_suits(buckets);
-        let (keys, tables) = (buckets.min(W::Shard::MOST), buckets.min(SHARDS));
+        let (keys, tables) = (buckets.min(W::Shard::MAX_LATCHES), buckets.min(SHARDS));
         let of_keys = (0..keys).map(|_| W::Shard::new(kind, buckets / keys));
         let of_tables = (0..tables).map(|_| W::Shard::new(kind, 1));
         Self {
@@ -267,30 +267,30 @@ impl<W: GlobalLatch> Shards<W> {
                 bucket_mask: (buckets / keys) as u32 - 1,
                 table_mask: tables as u32 - 1,
             },
-            world: W::new(),
+            global: W::new(),
         }
     }
 
     /// Calls `body` while nobody else is anywhere in the shards of `names`; or, where there is a world,
     /// anywhere at all.
-    pub(super) fn still<'n>(
+    pub(super) fn with_latched<'n>(
         &self,
         worker: &Worker,
         names: impl Iterator<Item = &'n Name>,
         mut body: impl FnMut(&mut LatchedShards<'_>),
     ) {
-        let shard = |name: &Name| self.layout.place(name, name.hash() as u32).0;
+        let shard = |name: &Name| self.layout.locate(name, name.hash() as u32).0;
         let mut shards: Vec<usize> = names.map(shard).collect();
         shards.sort_unstable(); // I1
         shards.dedup();
         let latched = Vec::with_capacity(shards.len());
-        self.world.stopped(worker, || {
-            self.latch(worker, &shards, latched, &mut body);
+        self.global.exclusive(worker, || {
+            self.latch_all(worker, &shards, latched, &mut body);
         });
     }
 
     /// Latches these shards, too, beside those that are `latched`.
-    fn latch(
+    fn latch_all(
         &self,
         worker: &Worker,
         shards: &[usize],
@@ -306,7 +306,7 @@ impl<W: GlobalLatch> Shards<W> {
         self.shards[shard].with_all(worker, |behind| {
             let mut latched = latched;
             latched.push((shard, behind));
-            self.latch(worker, rest, latched, body);
+            self.latch_all(worker, rest, latched, body);
         });
     }
 }
@@ -326,15 +326,15 @@ impl<W: GlobalLatch> Buckets for Shards<W> {
         let keys = self.layout.keys();
         let (shard, at) = match index.checked_sub(keys) {
             Some(table) => (self.layout.key_shards() + table, 0),
-            None => self.layout.place_of_key(index as u32),
+            None => self.layout.locate_key(index as u32),
         };
-        let inside = || self.shards[shard].with(worker, at, body);
-        self.world.inside(worker, inside)
+        let access = || self.shards[shard].with(worker, at, body);
+        self.global.shared(worker, access)
     }
 
     #[inline]
-    fn expect(&self, name: &Name, hash: u32) {
-        let (shard, _) = self.layout.place(name, hash);
+    fn prefetch(&self, name: &Name, hash: u32) {
+        let (shard, _) = self.layout.locate(name, hash);
         prefetch_to_write(ptr::from_ref(&self.shards[shard]).cast());
     }
 
@@ -346,9 +346,9 @@ impl<W: GlobalLatch> Buckets for Shards<W> {
         hash: u32,
         body: impl FnOnce(&mut BucketEntries) -> R,
     ) -> R {
-        let (shard, at) = self.layout.place(name, hash);
-        let inside = || self.shards[shard].with(worker, at, body);
-        self.world.inside(worker, inside)
+        let (shard, at) = self.layout.locate(name, hash);
+        let access = || self.shards[shard].with(worker, at, body);
+        self.global.shared(worker, access)
     }
 
     #[inline(always)]
@@ -360,12 +360,12 @@ impl<W: GlobalLatch> Buckets for Shards<W> {
     ) {
         let mut next = locks.next();
         while next.is_some() {
-            self.world.inside(worker, || {
-                let mut left = TOGETHER;
-                while let Some(lock) = next.take_if(|_| !W::STOPS || left > 0) {
-                    let (shard, at) = self.layout.place(&lock.name, lock.hash);
+            self.global.shared(worker, || {
+                let mut left = BATCH;
+                while let Some(lock) = next.take_if(|_| !W::CAN_STOP || left > 0) {
+                    let (shard, at) = self.layout.locate(&lock.name, lock.hash);
                     self.shards[shard].with(worker, at, |heads| body(lock, heads));
-                    left -= usize::from(W::STOPS);
+                    left -= usize::from(W::CAN_STOP);
                     next = locks.next();
                 }
             });
@@ -373,6 +373,6 @@ impl<W: GlobalLatch> Buckets for Shards<W> {
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of_val(&self.shards[..]) + self.count() * W::Shard::APART
+        size_of_val(&self.shards[..]) + self.count() * W::Shard::SEPARATE_BYTES
     }
 }

@@ -11,7 +11,7 @@
 //! * what has been refused or released leaves the head as it would have been without.
 
 use crate::{
-    managers::latched::head::{HeadWaiter, LockHead, OVERTAKEN_AT_MOST},
+    managers::latched::head::{HeadWaiter, LockHead, MAX_OVERTAKEN},
     mode::Mode,
     name::Name,
     owner::owner_table::WaitTicket,
@@ -27,7 +27,7 @@ enum OwnerState {
     /// Neither holds nor awaits.
     Away,
     /// In the line; if it converts, holding the first.
-    WaiterKey {
+    Waits {
         held: Option<Mode>,
         wanted: Mode,
         slot: u32,
@@ -52,8 +52,8 @@ type StateKey = (Vec<WaiterKey>, Vec<Mode>);
 
 const NAME: Name = Name::table(1);
 
-fn ticket(place: u32) -> Ticket {
-    Ticket::from_sequence(u64::from(place) + 1)
+fn ticket(owner_index: u32) -> Ticket {
+    Ticket::from_sequence(u64::from(owner_index) + 1)
 }
 
 impl HeadState {
@@ -65,49 +65,51 @@ impl HeadState {
     }
 
     fn key(&self) -> StateKey {
-        let waits = |waiter: HeadWaiter| match self.owners[waiter.place as usize] {
-            OwnerState::WaiterKey { held, wanted, .. } => {
+        let waits = |waiter: HeadWaiter| match self.owners[waiter.owner_index as usize] {
+            OwnerState::Waits { held, wanted, .. } => {
                 (held, wanted, waiter.overtaken, waiter.weight)
             }
             other => panic!("who does not wait is in the line: {other:?}"),
         };
-        let holds = |stands: &OwnerState| match stands {
+        let holds = |state: &OwnerState| match state {
             OwnerState::Holds { mode, .. } => Some(*mode),
             _ => None,
         };
         let mut holders: Vec<Mode> = self.owners.iter().filter_map(holds).collect();
         holders.sort();
-        (self.head.line().map(waits).collect(), holders)
+        (self.head.queue().map(waits).collect(), holders)
     }
 
     /// Takes over what the head granted.
     fn grant(&mut self) {
         let owners = &mut self.owners;
-        self.head.regrant(|waiter: HeadWaiter| {
-            let stands = &mut owners[waiter.place as usize];
+        self.head.grant_waiters(|waiter: HeadWaiter| {
+            let state = &mut owners[waiter.owner_index as usize];
             assert!(
-                matches!(stands, OwnerState::WaiterKey { wanted, .. } if *wanted == waiter.mode),
-                "only who waits is granted, and what it waits for: {stands:?}"
+                matches!(state, OwnerState::Waits { wanted, .. } if *wanted == waiter.mode),
+                "only who waits is granted, and what it waits for: {state:?}"
             );
-            *stands = OwnerState::Holds {
+            *state = OwnerState::Holds {
                 mode: waiter.mode,
                 slot: waiter.slot,
             };
         });
     }
 
-    fn wait(&mut self, place: u32, held: Option<(Mode, u32)>, wanted: Mode, weight: u32) {
+    fn wait(&mut self, owner_index: u32, held: Option<(Mode, u32)>, wanted: Mode, weight: u32) {
         let slot = held.map(|held| held.1);
-        let waiter = self.head.enqueue(place, ticket(place), wanted, slot);
-        self.owners[place as usize] = OwnerState::WaiterKey {
+        let waiter = self
+            .head
+            .enqueue(owner_index, ticket(owner_index), wanted, slot);
+        self.owners[owner_index as usize] = OwnerState::Waits {
             held: held.map(|held| held.0),
             wanted,
             slot: waiter.slot,
             overtaken: 0,
         };
         if held.is_none() {
-            let before = self.line();
-            let moved = self.head.put_forward(waiter.wait(), weight);
+            let before = self.queue();
+            let moved = self.head.move_forward(waiter.wait(), weight);
             self.count_overtaken(&before);
             if moved {
                 self.grant();
@@ -115,19 +117,21 @@ impl HeadState {
         }
     }
 
-    fn line(&self) -> Vec<u32> {
-        self.head.line().map(|waiter| waiter.place).collect()
+    fn queue(&self) -> Vec<u32> {
+        self.head.queue().map(|waiter| waiter.owner_index).collect()
     }
 
     /// Notes who was overtaken since the line was as it was `before`, and that each was counted.
     fn count_overtaken(&mut self, before: &[u32]) {
-        let after: Vec<HeadWaiter> = self.head.line().collect();
+        let after: Vec<HeadWaiter> = self.head.queue().collect();
         for (is, waiter) in after.into_iter().enumerate() {
-            let stands = &mut self.owners[waiter.place as usize];
-            let OwnerState::WaiterKey { overtaken, .. } = stands else {
+            let state = &mut self.owners[waiter.owner_index as usize];
+            let OwnerState::Waits { overtaken, .. } = state else {
                 panic!("who does not wait is not in the line");
             };
-            let was = before.iter().position(|&place| place == waiter.place);
+            let was = before
+                .iter()
+                .position(|&owner_index| owner_index == waiter.owner_index);
             let put_back = u8::from(Some(is) > was);
             assert_eq!(put_back, waiter.overtaken - *overtaken, "each is counted");
             *overtaken = waiter.overtaken;
@@ -135,12 +139,12 @@ impl HeadState {
     }
 
     /// Asks for `mode`, with so much weight if it is to wait.
-    fn request(&self, place: u32, mode: Mode, weight: u32) -> Option<Self> {
+    fn request(&self, owner_index: u32, mode: Mode, weight: u32) -> Option<Self> {
         let mut next = self.clone();
-        match self.owners[place as usize] {
-            OwnerState::Away => match next.head.acquire(place, mode) {
-                Some(slot) => next.owners[place as usize] = OwnerState::Holds { mode, slot },
-                None => next.wait(place, None, mode, weight),
+        match self.owners[owner_index as usize] {
+            OwnerState::Away => match next.head.acquire(owner_index, mode) {
+                Some(slot) => next.owners[owner_index as usize] = OwnerState::Holds { mode, slot },
+                None => next.wait(owner_index, None, mode, weight),
             },
             OwnerState::Holds { mode: held, slot } => {
                 let wanted = held.supremum(mode);
@@ -148,29 +152,32 @@ impl HeadState {
                     return None;
                 }
                 if next.head.convert(slot, wanted) {
-                    next.owners[place as usize] = OwnerState::Holds { mode: wanted, slot };
+                    next.owners[owner_index as usize] = OwnerState::Holds { mode: wanted, slot };
                 } else {
-                    next.wait(place, Some((held, slot)), wanted, weight);
+                    next.wait(owner_index, Some((held, slot)), wanted, weight);
                 }
             }
-            OwnerState::WaiterKey { .. } => return None,
+            OwnerState::Waits { .. } => return None,
         }
         Some(next)
     }
 
     /// Ends a hold, or a wait as a deadline, a cancellation or a detector does.
-    fn end(&self, place: u32) -> Option<Self> {
+    fn end(&self, owner_index: u32) -> Option<Self> {
         let mut next = self.clone();
-        match self.owners[place as usize] {
+        match self.owners[owner_index as usize] {
             OwnerState::Away => return None,
             OwnerState::Holds { slot, .. } => {
                 next.head.release(slot);
-                next.owners[place as usize] = OwnerState::Away;
+                next.owners[owner_index as usize] = OwnerState::Away;
             }
-            OwnerState::WaiterKey { held, slot, .. } => {
-                let ticket = ticket(place);
-                assert!(next.head.withdraw(WaitTicket { place, ticket }));
-                next.owners[place as usize] = match held {
+            OwnerState::Waits { held, slot, .. } => {
+                let ticket = ticket(owner_index);
+                assert!(next.head.withdraw(WaitTicket {
+                    owner_index,
+                    ticket
+                }));
+                next.owners[owner_index as usize] = match held {
                     Some(mode) => OwnerState::Holds { mode, slot },
                     None => OwnerState::Away,
                 };
@@ -186,13 +193,13 @@ impl HeadState {
     /// Gives `heavy` more weight than everybody else.
     fn weigh(&self, heavy: u32) -> Self {
         let mut next = self.clone();
-        let before = self.line();
+        let before = self.queue();
         let moved = next
             .head
-            .rearrange(|waiter| u32::from(waiter.place == heavy));
-        assert!(moved.iter().all(|wait| wait.place == heavy));
+            .reorder(|waiter| u32::from(waiter.owner_index == heavy));
+        assert!(moved.iter().all(|wait| wait.owner_index == heavy));
         if moved.is_empty() {
-            assert_eq!(before, next.line());
+            assert_eq!(before, next.queue());
         }
         next.count_overtaken(&before);
         next.grant();
@@ -201,23 +208,23 @@ impl HeadState {
 
     fn check(&self) {
         self.head.verify();
-        let line: Vec<HeadWaiter> = self.head.line().collect();
-        for waiter in &line {
-            let OwnerState::WaiterKey {
+        let queue: Vec<HeadWaiter> = self.head.queue().collect();
+        for waiter in &queue {
+            let OwnerState::Waits {
                 overtaken, held, ..
-            } = self.owners[waiter.place as usize]
+            } = self.owners[waiter.owner_index as usize]
             else {
                 panic!("who does not wait is not in the line");
             };
             assert_eq!(overtaken, waiter.overtaken);
-            assert!(overtaken <= OVERTAKEN_AT_MOST);
+            assert!(overtaken <= MAX_OVERTAKEN);
             assert!(held.is_none() || overtaken == 0, "a conversion was passed");
         }
         let waiting = self
             .owners
             .iter()
-            .filter(|stands| matches!(stands, OwnerState::WaiterKey { .. }));
-        assert_eq!(waiting.count(), line.len());
+            .filter(|state| matches!(state, OwnerState::Waits { .. }));
+        assert_eq!(waiting.count(), queue.len());
     }
 }
 
@@ -227,15 +234,19 @@ fn explore(modes: &[Mode], most_states: usize) -> usize {
     let mut open = vec![HeadState::new()];
     seen.insert(open[0].key());
     while let Some(state) = open.pop() {
-        let places = 0..OWNERS as u32;
-        let requests = places
+        let indexes = 0..OWNERS as u32;
+        let requests = indexes
             .clone()
-            .flat_map(|place| modes.iter().map(move |&mode| (place, mode)))
-            .flat_map(|(place, mode)| [0, 1].map(|weight| (place, mode, weight)));
+            .flat_map(|owner_index| modes.iter().map(move |&mode| (owner_index, mode)))
+            .flat_map(|(owner_index, mode)| [0, 1].map(|weight| (owner_index, mode, weight)));
         let nexts = requests
-            .filter_map(|(place, mode, weight)| state.request(place, mode, weight))
-            .chain(places.clone().filter_map(|place| state.end(place)))
-            .chain(places.map(|place| state.weigh(place)));
+            .filter_map(|(owner_index, mode, weight)| state.request(owner_index, mode, weight))
+            .chain(
+                indexes
+                    .clone()
+                    .filter_map(|owner_index| state.end(owner_index)),
+            )
+            .chain(indexes.map(|owner_index| state.weigh(owner_index)));
         for next in nexts {
             next.check();
             if seen.insert(next.key()) {
@@ -267,16 +278,16 @@ fn who_waits_is_overtaken_so_often_and_then_no_more() {
     let mut head = LockHead::new(NAME);
     let mut holder = head.acquire(0, Mode::X).expect("nobody is there");
     head.enqueue(1, ticket(1), Mode::X, None);
-    for (overtaken, place) in (2..100).enumerate() {
-        head.enqueue(place, ticket(place), Mode::X, None);
-        head.rearrange(|waiter| waiter.place);
+    for (overtaken, owner_index) in (2..100).enumerate() {
+        head.enqueue(owner_index, ticket(owner_index), Mode::X, None);
+        head.reorder(|waiter| waiter.owner_index);
         head.release(holder);
         let mut granted = None;
-        head.regrant(|waiter| granted = Some(waiter));
+        head.grant_waiters(|waiter| granted = Some(waiter));
         head.verify();
         let granted = granted.expect("somebody waits");
-        if granted.place == 1 {
-            assert_eq!(overtaken, usize::from(OVERTAKEN_AT_MOST));
+        if granted.owner_index == 1 {
+            assert_eq!(overtaken, usize::from(MAX_OVERTAKEN));
             return;
         }
         holder = granted.slot;
@@ -291,15 +302,21 @@ fn who_came_behind_a_long_line_is_overtaken_as_often_as_that_was_long() {
         let mut head = LockHead::new(NAME);
         head.acquire(0, Mode::X).expect("nobody is there");
         let last = ahead + 1;
-        for place in 1..=last {
-            head.enqueue(place, ticket(place), Mode::X, None);
+        for owner_index in 1..=last {
+            head.enqueue(owner_index, ticket(owner_index), Mode::X, None);
         }
-        for place in last + 1..last + 320 {
-            head.enqueue(place, ticket(place), Mode::X, None);
-            head.rearrange(|waiter| if waiter.place > last { waiter.place } else { 0 });
+        for owner_index in last + 1..last + 320 {
+            head.enqueue(owner_index, ticket(owner_index), Mode::X, None);
+            head.reorder(|waiter| {
+                if waiter.owner_index > last {
+                    waiter.owner_index
+                } else {
+                    0
+                }
+            });
         }
         head.verify();
-        let waiter = head.line().find(|waiter| waiter.place == last);
+        let waiter = head.queue().find(|waiter| waiter.owner_index == last);
         assert_eq!(waiter.expect("it waits").overtaken, bears, "behind {ahead}");
     }
 }

@@ -30,7 +30,7 @@ const NONE: usize = usize::MAX;
 struct GraphQueue {
     /// Holders who wait for something, here or elsewhere: nodes and modes.
     holders: Vec<(usize, Mode)>,
-    line: Vec<HeadWaiter>,
+    waiters: Vec<HeadWaiter>,
     conversions: usize,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct WaitGraphCopy {
 
 impl WaitGraphCopy {
     pub(super) fn take<W: GlobalLatch>(locks: &LatchedQueues<Shards<W>>, worker: &Worker) -> Self {
-        let registry = &locks.registry;
-        let mut waits = registry.waits_unsorted();
+        let owners = &locks.owners;
+        let mut waits = owners.waits_unsorted();
         waits.sort_unstable_by_key(|waiting| waiting.name);
         let mut snapshot = Self {
-            node_at: vec![NONE; registry.place_count() as usize],
+            node_at: vec![NONE; owners.owner_count() as usize],
             ..Self::default()
         };
         for waiting in waits {
@@ -73,24 +73,24 @@ impl WaitGraphCopy {
             let hash = name.hash() as u32;
             let queue = locks.with(worker, name, hash, |heads| {
                 let head = heads.get(name)?;
-                let waits = |(place, mode): (u32, Mode)| {
-                    let node = snapshot.node_at.get(place as usize).copied()?;
+                let waits = |(owner_index, mode): (u32, Mode)| {
+                    let node = snapshot.node_at.get(owner_index as usize).copied()?;
                     (node != NONE).then_some((node, mode))
                 };
                 Some(GraphQueue {
                     holders: head.holders().filter_map(waits).collect(),
-                    line: head.line().collect(),
+                    waiters: head.queue().collect(),
                     conversions: head.conversions(),
                 })
             });
             let mut queue = queue.unwrap_or_default();
-            // What a place keeps for its next transaction is in nobody's way for long. After the latch (I3 of `registry`).
+            // What a place keeps for its next transaction is in nobody's way for long. After the latch (I3 of `owners`).
             queue.holders.retain(|&(node, _)| {
-                let place = snapshot.nodes[node].waiting.id.place();
-                !registry.record(place).keeps(*name)
+                let owner_index = snapshot.nodes[node].waiting.id.index();
+                !owners.record(owner_index).has_inherited(*name)
             });
-            for (position, waiter) in queue.line.iter().enumerate() {
-                let node = snapshot.node_at.get(waiter.place as usize).copied();
+            for (position, waiter) in queue.waiters.iter().enumerate() {
+                let node = snapshot.node_at.get(waiter.owner_index as usize).copied();
                 let node = node.and_then(|node| snapshot.nodes.get_mut(node));
                 if let Some(node) = node.filter(|node| node.waiting.ticket == waiter.ticket) {
                     (node.queue, node.position) = (at, position);
@@ -98,16 +98,16 @@ impl WaitGraphCopy {
             }
             snapshot.queues.push(queue);
         }
-        snapshot.weigh();
+        snapshot.assign_weights();
         snapshot
     }
 
     fn add(&mut self, waiting: WaitInfo) {
-        let place = waiting.id.place() as usize;
-        if place >= self.node_at.len() {
-            self.node_at.resize(place + 1, NONE);
+        let owner_index = waiting.id.index() as usize;
+        if owner_index >= self.node_at.len() {
+            self.node_at.resize(owner_index + 1, NONE);
         }
-        self.node_at[place] = self.nodes.len();
+        self.node_at[owner_index] = self.nodes.len();
         self.nodes.push(GraphNode {
             waiting,
             queue: NONE,
@@ -117,7 +117,7 @@ impl WaitGraphCopy {
     }
 
     fn node_of(&self, wait: WaitTicket) -> Option<usize> {
-        let node = *self.node_at.get(wait.place as usize)?;
+        let node = *self.node_at.get(wait.owner_index as usize)?;
         let found = self.nodes.get(node)?;
         (found.waiting.ticket == wait.ticket).then_some(node)
     }
@@ -129,13 +129,13 @@ impl WaitGraphCopy {
         let holders = &self.queues.get(*queue)?.holders;
         (from..holders.len()).find_map(|at| {
             let (other, mode) = holders[at];
-            let in_the_way = other != node && !mode.compatible(waiting.mode);
-            in_the_way.then_some((other, at + 1))
+            let blocks = other != node && !mode.compatible(waiting.mode);
+            blocks.then_some((other, at + 1))
         })
     }
 
     /// The same for holders and for those ahead in the line, but for so many of these.
-    fn edge(&self, node: usize, from: usize, passed: usize) -> Option<(usize, usize)> {
+    fn edge(&self, node: usize, from: usize, done_count: usize) -> Option<(usize, usize)> {
         let GraphNode {
             waiting,
             queue,
@@ -147,11 +147,11 @@ impl WaitGraphCopy {
             return Some(found);
         }
         let holders = queue.holders.len();
-        (from.max(holders + passed)..holders + position).find_map(|at| {
-            let ahead = &queue.line[at - holders];
-            let in_the_way =
-                ahead.place != waiting.id.place() && !ahead.mode.compatible(waiting.mode);
-            match in_the_way {
+        (from.max(holders + done_count)..holders + position).find_map(|at| {
+            let ahead = &queue.waiters[at - holders];
+            let blocks =
+                ahead.owner_index != waiting.id.index() && !ahead.mode.compatible(waiting.mode);
+            match blocks {
                 true => Some((self.node_of(ahead.wait())?, at + 1)),
                 false => None,
             }
@@ -163,14 +163,14 @@ impl WaitGraphCopy {
         let mut cycles = Vec::new();
         let mut search = CycleSearch {
             snapshot: self,
-            seen: vec![NodeState::Not; self.nodes.len()],
-            passed: vec![0; self.queues.len()],
+            seen: vec![NodeState::Unvisited; self.nodes.len()],
+            done_count: vec![0; self.queues.len()],
         };
         for start in 0..self.nodes.len() {
             while let Some(cycle) = search.cycle(start) {
                 let waits = cycle.iter().map(|&node| self.nodes[node].waiting.clone());
                 let mut waits: Vec<WaitInfo> = waits.collect();
-                search.is_done(cycle[policy.choose(&waits)]);
+                search.mark_done(cycle[policy.choose(&waits)]);
                 // Told from the wait that closed it.
                 let closed_it = VictimPolicy::Requester.choose(&waits);
                 waits.rotate_left(closed_it);
@@ -187,9 +187,9 @@ impl WaitGraphCopy {
     }
 
     /// Lines in which somebody stands behind a lighter waiter that may be overtaken.
-    pub(super) fn lines_out_of_order(&self) -> Vec<Name> {
+    pub(super) fn queues_out_of_order(&self) -> Vec<Name> {
         let out_of_order = |queue: &GraphQueue| {
-            let pairs = queue.line[queue.conversions..].windows(2);
+            let pairs = queue.waiters[queue.conversions..].windows(2);
             pairs.into_iter().any(|pair| {
                 pair[0].may_be_overtaken() && self.weight(&pair[0]) < self.weight(&pair[1])
             })
@@ -200,18 +200,18 @@ impl WaitGraphCopy {
     }
 
     /// Counts for each node who waits for it.
-    fn weigh(&mut self) {
-        let several = |queue: &GraphQueue| queue.line.len() > queue.conversions + 1;
+    fn assign_weights(&mut self) {
+        let several = |queue: &GraphQueue| queue.waiters.len() > queue.conversions + 1;
         if !self.queues.iter().any(several) {
             return; // No line to put in order.
         }
-        let order = self.waiters_before_awaited();
+        let order = self.topological_order();
         let weights = match self.is_forest() {
             true => self.weights_of_trees(&order),
             false => self.weights(&order),
         };
         for (node, weight) in weights.into_iter().enumerate() {
-            self.nodes[node].weight = if self.could_go_on(node) { weight } else { 0 };
+            self.nodes[node].weight = if self.can_proceed(node) { weight } else { 0 };
         }
     }
 
@@ -254,7 +254,7 @@ impl WaitGraphCopy {
     }
 
     /// Whether all holders in the way of `node` run, or will once they have looked.
-    fn could_go_on(&self, node: usize) -> bool {
+    fn can_proceed(&self, node: usize) -> bool {
         let edges = std::iter::successors(self.hard_edge(node, 0), |&(_, next)| {
             self.hard_edge(node, next)
         });
@@ -264,7 +264,7 @@ impl WaitGraphCopy {
     }
 
     /// All nodes, each before those whom it waits for, as far as there is no cycle.
-    fn waiters_before_awaited(&self) -> Vec<usize> {
+    fn topological_order(&self) -> Vec<usize> {
         let mut seen = vec![false; self.nodes.len()];
         let mut order = Vec::with_capacity(self.nodes.len());
         let mut path: Vec<(usize, usize)> = Vec::new();
@@ -294,13 +294,13 @@ struct CycleSearch<'s> {
     snapshot: &'s WaitGraphCopy,
     seen: Vec<NodeState>,
     /// How many at the head of each line are done: each line is gone through about once, and not by each who is in it.
-    passed: Vec<usize>,
+    done_count: Vec<usize>,
 }
 
 /// How far the search has come with a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeState {
-    Not,
+    Unvisited,
     OnPath,
     Done,
 }
@@ -315,14 +315,14 @@ impl CycleSearch<'_> {
         let mut path: Vec<(usize, usize)> = vec![(start, 0)];
         while let Some((node, from)) = path.last_mut() {
             let Some((other, next)) = self.edge(*node, *from) else {
-                self.is_done(*node);
+                self.mark_done(*node);
                 path.pop();
                 continue;
             };
             *from = next;
             match self.seen[other] {
                 NodeState::Done => {}
-                NodeState::Not => {
+                NodeState::Unvisited => {
                     self.seen[other] = NodeState::OnPath;
                     path.push((other, 0));
                 }
@@ -330,7 +330,7 @@ impl CycleSearch<'_> {
                     let nodes = path.iter().map(|&(node, _)| node);
                     nodes
                         .clone()
-                        .for_each(|node| self.seen[node] = NodeState::Not);
+                        .for_each(|node| self.seen[node] = NodeState::Unvisited);
                     return Some(nodes.skip_while(|&node| node != other).collect());
                 }
             }
@@ -340,23 +340,23 @@ impl CycleSearch<'_> {
 
     fn edge(&self, node: usize, from: usize) -> Option<(usize, usize)> {
         let queue = self.snapshot.nodes[node].queue;
-        let passed = self.passed.get(queue).copied().unwrap_or_default();
-        self.snapshot.edge(node, from, passed)
+        let done_count = self.done_count.get(queue).copied().unwrap_or_default();
+        self.snapshot.edge(node, from, done_count)
     }
 
-    fn is_done(&mut self, node: usize) {
+    fn mark_done(&mut self, node: usize) {
         self.seen[node] = NodeState::Done;
         let queue = self.snapshot.nodes[node].queue;
-        let Some(passed) = self.passed.get_mut(queue) else {
+        let Some(done_count) = self.done_count.get_mut(queue) else {
             return;
         };
         // Who came after the copy is in no cycle of it.
-        let line = &self.snapshot.queues[queue].line[*passed..];
-        let is_done = |waiter: &&HeadWaiter| {
+        let waiters = &self.snapshot.queues[queue].waiters[*done_count..];
+        let mark_done = |waiter: &&HeadWaiter| {
             let node = self.snapshot.node_of(waiter.wait());
             node.is_none_or(|node| self.seen[node] == NodeState::Done)
         };
-        *passed += line.iter().take_while(is_done).count();
+        *done_count += waiters.iter().take_while(mark_done).count();
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
             let holders: Vec<Vec<usize>> = (0..200).map(awaited).collect();
             let snapshot = snapshot(&holders);
             assert!(snapshot.is_forest());
-            let order = snapshot.waiters_before_awaited();
+            let order = snapshot.topological_order();
             let weights = snapshot.weights_of_trees(&order);
             assert_eq!(weights, snapshot.weights(&order));
             assert!(weights.iter().any(|&weight| weight > 1), "{weights:?}");
@@ -420,8 +420,8 @@ mod tests {
         let snapshot = snapshot(&[vec![]]);
         let mut head = LockHead::new(Name::advisory(3));
         let later = head.enqueue(7, Ticket::from_sequence(1), Mode::X, None);
-        head.put_forward(later.wait(), 5);
-        let later = head.line().next().expect("it waits");
+        head.move_forward(later.wait(), 5);
+        let later = head.queue().next().expect("it waits");
         assert_eq!(snapshot.weight(&later), 5);
     }
 
@@ -433,11 +433,11 @@ mod tests {
         // A line to put in order: without one nobody is weighed.
         let mut head = LockHead::new(Name::advisory(3));
         let mut waiter = |node| head.enqueue(node, Ticket::from_sequence(1), Mode::X, None);
-        snapshot.queues[3].line = vec![waiter(3), waiter(4)];
-        snapshot.weigh();
+        snapshot.queues[3].waiters = vec![waiter(3), waiter(4)];
+        snapshot.assign_weights();
         let weights: Vec<u32> = snapshot.nodes.iter().map(|node| node.weight).collect();
         assert_eq!(
-            snapshot.weights(&snapshot.waiters_before_awaited()),
+            snapshot.weights(&snapshot.topological_order()),
             [3, 1, 1, 0]
         );
         // All but the first are behind somebody who waits.

@@ -6,8 +6,8 @@
 
 use super::{
     chain::{Chains, NewRequest, NotGranted},
-    manager::{Staged, WAIT, are_in_the_way},
-    wait_queue::{ChainConflict, WaitQueues, obstacles},
+    manager::{Staged, WAIT, any_conflict},
+    wait_queue::{ChainConflict, WaitQueues, conflicting},
 };
 use crate::{
     deadlock::WaitEdges,
@@ -34,22 +34,22 @@ enum Decision {
 impl<C: Chains> Staged<C> {
     /// A request for the name held at `at`: nothing to do, or a conversion.
     #[inline(never)]
-    pub(super) fn request_again(
+    pub(super) fn request_held(
         &self,
         worker: &Worker,
         owner: &mut Owner,
         at: usize,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        let held = *owner.held.at(at);
+        let held = *owner.locks.at(at);
         if held.mode.covers(mode) {
             owner.re_asks += 1;
             return Reply::Held;
         }
         // A transaction that has asked for nothing else may go up with what is kept from those before it.
-        self.note_running(owner);
-        let asked = NewRequest {
+        self.mark_active(owner);
+        let new = NewRequest {
             name: held.name,
             hash: held.hash,
             owner: owner.id(),
@@ -57,30 +57,30 @@ impl<C: Chains> Staged<C> {
             replaces: Some(held.slot),
         };
         // Two: whoever cancels after the grant goes back to the weaker mode, and cannot be refused then.
-        if self.index.reserve(worker, &mut owner.spare, 2).is_none() {
-            return self.refuse_for_room(worker, owner, asked.name, asked.mode);
+        if self.index.reserve(worker, &mut owner.reserved, 2).is_none() {
+            return self.refuse_full(worker, owner, new.name, new.mode);
         }
         match self
             .chains
-            .acquire(&self.index, worker, &asked, &mut owner.spare)
+            .acquire(&self.index, worker, &new, &mut owner.reserved)
         {
             Ok(request) => {
-                owner.held.set_mode(at, asked.mode);
-                owner.held.set_slot(at, request);
+                owner.locks.set_mode(at, new.mode);
+                owner.locks.set_slot(at, request);
                 Reply::Granted
             }
             Err(NotGranted::Blocked(request)) => {
-                self.contend(worker, owner, asked, Some(at), request, patience)
+                self.contend(worker, owner, new, Some(at), request, wait_mode)
             }
-            Err(NotGranted::Full) => self.refuse_for_room(worker, owner, asked.name, asked.mode),
+            Err(NotGranted::Full) => self.refuse_full(worker, owner, new.name, new.mode),
         }
     }
 
     /// Notes that a transaction runs, where somebody wants to know.
     #[inline]
-    pub(super) fn note_running(&self, owner: &Owner) {
-        if self.index.asks_who_runs() {
-            owner.record().run_since(|| self.index.moment());
+    pub(super) fn mark_active(&self, owner: &Owner) {
+        if self.index.tracks_active() {
+            owner.record().mark_active(|| self.index.moment());
         }
     }
 
@@ -91,36 +91,36 @@ impl<C: Chains> Staged<C> {
         &self,
         worker: &Worker,
         owner: &mut Owner,
-        asked: NewRequest,
+        new: NewRequest,
         converts: Option<usize>,
         request: u32,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
         let mut wakes = Wakes::new();
-        let decided = self.with(worker, asked.hash, |lines| {
-            self.decide(worker, owner, lines, &asked, request, patience, &mut wakes)
+        let decided = self.with(worker, new.hash, |queues| {
+            self.decide(worker, owner, queues, &new, request, wait_mode, &mut wakes)
         });
         drop(wakes);
         match decided {
             Decision::Granted => {
                 match converts {
                     Some(at) => {
-                        owner.held.set_mode(at, asked.mode);
-                        owner.held.set_slot(at, request);
+                        owner.locks.set_mode(at, new.mode);
+                        owner.locks.set_slot(at, request);
                     }
-                    None => owner.held.push(asked.name, asked.hash, request, asked.mode),
+                    None => owner.locks.push(new.name, new.hash, request, new.mode),
                 }
                 Reply::Granted
             }
-            Decision::Busy(_) if patience == WaitMode::Skip => owner.pass_over(),
-            Decision::Busy(obstacles) => {
-                owner.refuse_at_once(asked.name, asked.mode, self.blockers(obstacles))
+            Decision::Busy(_) if wait_mode == WaitMode::Skip => owner.skip(),
+            Decision::Busy(conflicting) => {
+                owner.refuse_busy(new.name, new.mode, self.blockers(conflicting))
             }
             Decision::Waiting(wait) => {
-                let (waiting, reach) = *wait;
+                let (waiting, wait_edges) = *wait;
                 let NewRequest {
                     name, hash, mode, ..
-                } = asked;
+                } = new;
                 owner.pending = Some(PendingWait {
                     name,
                     hash,
@@ -131,7 +131,7 @@ impl<C: Chains> Staged<C> {
                     since: waiting.since,
                 });
                 worker.account().passed(&WAIT);
-                self.detector.check(self, worker, &waiting, reach);
+                self.detector.check(self, worker, &waiting, wait_edges);
                 Reply::Waiting
             }
         }
@@ -143,48 +143,48 @@ impl<C: Chains> Staged<C> {
         &'m self,
         worker: &Worker,
         owner: &Owner,
-        lines: &mut WaitQueues,
-        asked: &NewRequest,
+        queues: &mut WaitQueues,
+        new: &NewRequest,
         request: u32,
-        patience: WaitMode,
+        wait_mode: WaitMode,
         wakes: &mut Wakes<'m>,
     ) -> Decision {
         let NewRequest {
             name, hash, mode, ..
-        } = *asked;
-        let converts = asked.replaces.is_some();
+        } = *new;
+        let converts = new.replaces.is_some();
         self.chains.announce(hash, mode.set());
         let holders = self.chains.holders(&self.index, hash, &name);
-        let line = lines.get(&name);
-        let ahead = line.map_or(Set::NONE, |line| line.ahead_of_next(converts));
-        if !ahead.meets(mode.conflicts()) && !are_in_the_way(&holders, asked.owner, mode) {
-            let awaited = self.awaited(lines, hash);
-            self.chains.grant(&self.index, asked, request, awaited);
+        let queue = queues.get(&name);
+        let ahead = queue.map_or(Set::NONE, |queue| queue.ahead_of_next(converts));
+        if !ahead.intersects(mode.conflicts()) && !any_conflict(&holders, new.owner, mode) {
+            let waiting_modes = self.waiting_modes(queues, hash);
+            self.chains.grant(&self.index, new, request, waiting_modes);
             return Decision::Granted;
         }
-        if patience != WaitMode::Wait {
-            let obstacles = match line {
-                _ if patience == WaitMode::Skip => Default::default(),
-                Some(line) => {
-                    let position = line.position_of_next(converts);
-                    line.obstacles(&holders, asked.owner, mode, position)
+        if wait_mode != WaitMode::Wait {
+            let conflicting = match queue {
+                _ if wait_mode == WaitMode::Skip => Default::default(),
+                Some(queue) => {
+                    let position = queue.position_of_next(converts);
+                    queue.conflicting(&holders, new.owner, mode, position)
                 }
-                None => obstacles(&holders, asked.owner, mode),
+                None => conflicting(&holders, new.owner, mode),
             };
             let mut retired = self.index.retire(worker);
             self.chains
                 .withdraw(&self.index, hash, request, &mut retired);
-            self.set_awaited(lines, hash);
-            self.regrant(worker, lines, &name, wakes);
-            return Decision::Busy(obstacles);
+            self.set_waiting_modes(queues, hash);
+            self.grant_waiters(worker, queues, &name, wakes);
+            return Decision::Busy(conflicting);
         }
         let waiting = owner.prepare_wait(name, mode);
-        let line = lines.enqueue(asked, request, waiting.ticket);
-        let position = line.position(waiting.wait_ticket());
+        let queue = queues.enqueue(new, request, waiting.ticket);
+        let position = queue.position(waiting.wait_ticket());
         let position = position.expect("it has just been put there");
-        let reach = line.reach(&holders, position, asked.owner.place());
+        let wait_edges = queue.wait_edges(&holders, position, new.owner.index());
         // Whoever saw this request and not yet that it would wait may be in the line for it.
-        self.regrant(worker, lines, &name, wakes);
-        Decision::Waiting(Box::new((waiting, reach)))
+        self.grant_waiters(worker, queues, &name, wakes);
+        Decision::Waiting(Box::new((waiting, wait_edges)))
     }
 }

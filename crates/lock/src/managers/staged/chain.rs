@@ -61,22 +61,22 @@ pub(crate) type Holders = SmallVec<[Holder; 8]>;
 /// * C1  `acquire` and `release` take no latch and wait for nobody.
 /// * C2  The other methods are called under the latch of the chain's line.
 /// * C3  Who has called `announce` for a mode, and then finds no holder in its way, may `grant` it:
-///   nobody in its way was, or will be, granted by `acquire` before `set_awaited` takes it back.
+///   nobody in its way was, or will be, granted by `acquire` before `set_waiting_modes` takes it back.
 /// * C4  Whoever was found in the way after `announce` learns from its `release` that somebody waits.
 pub(crate) trait Chains: Send + Sync + Debug {
     /// Empty chains, at most `count`, a power of two.
     fn new(count: usize) -> Self;
 
     /// Has the processor fetch the chain of this hash, before it is needed.
-    fn expect(&self, hash: u32);
+    fn prefetch(&self, hash: u32);
 
     /// Grants what is asked, if nobody who holds or awaits it is in its way.
     fn acquire(
         &self,
         index: &LockIndex,
         worker: &Worker,
-        asked: &NewRequest,
-        spare: &mut ReservedRequests,
+        new: &NewRequest,
+        reserved: &mut ReservedRequests,
     ) -> Result<u32, NotGranted>;
 
     /// Ends a granted request, and tells whether somebody waits in front of this chain.
@@ -84,7 +84,7 @@ pub(crate) trait Chains: Send + Sync + Debug {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        ended: ReleasedRequest,
+        released: ReleasedRequest,
         retired: &mut RetiredRequests<'_>,
     ) -> bool;
 
@@ -92,16 +92,16 @@ pub(crate) trait Chains: Send + Sync + Debug {
     fn announce(&self, hash: u32, mode: Set);
 
     /// Says what is awaited in front of this chain.
-    fn set_awaited(&self, hash: u32, awaited: Set);
+    fn set_waiting_modes(&self, hash: u32, waiting_modes: Set);
 
     /// Who holds `name`. The caller is pinned.
     fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders;
 
     /// Grants a written request, in the place of one it replaces, and says what is awaited now.
-    fn grant(&self, index: &LockIndex, asked: &NewRequest, request: u32, awaited: Set);
+    fn grant(&self, index: &LockIndex, new: &NewRequest, request: u32, waiting_modes: Set);
 
     /// Writes a request that is weaker than the one it replaces, to be granted.
-    fn write(&self, index: &LockIndex, asked: &NewRequest, request: u32);
+    fn write(&self, index: &LockIndex, new: &NewRequest, request: u32);
 
     /// Takes back a request that was to wait.
     fn withdraw(
@@ -122,7 +122,7 @@ pub(crate) trait Chains: Send + Sync + Debug {
     fn all(&self, index: &LockIndex, at: usize, each: &mut dyn FnMut(&Name, Holder));
 
     /// Panics if what the chain says of itself is not what is in it.
-    fn verify(&self, index: &LockIndex, at: usize, awaited: Set);
+    fn verify(&self, index: &LockIndex, at: usize, waiting_modes: Set);
 
     /// Memory of the chains themselves, in bytes.
     fn memory_bytes(&self) -> usize;
@@ -139,9 +139,9 @@ pub(crate) fn holder(number: u32, request: &ChainRequest) -> Holder {
 
 /// Panics if two of `held` conflict (L1).
 pub(crate) fn assert_compatible(held: &[(Name, Holder)]) {
-    for (place, (name, holder)) in held.iter().enumerate() {
-        for (other, earlier) in &held[..place] {
-            let apart = other != name || holder.owner.place() == earlier.owner.place();
+    for (at, (name, holder)) in held.iter().enumerate() {
+        for (other, earlier) in &held[..at] {
+            let apart = other != name || holder.owner.index() == earlier.owner.index();
             let compatible = apart || holder.mode.compatible(earlier.mode);
             assert!(compatible, "L1: {holder:?} and {earlier:?} on {name}");
         }

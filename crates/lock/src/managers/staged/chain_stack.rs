@@ -62,7 +62,7 @@
 //!   the word is a read-modify-write, so all that were put in before come along.
 //! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
 //!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `swing` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
+//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
 //!   everything that those did who held it before.
 //! * O5  marking obsolete, and linking past what is (Release), to walking, and to taking it out with the
 //!   newest (Acquire): who goes past a request that is obsolete, or does not meet it any more, comes after
@@ -80,10 +80,10 @@ use super::{
     chain::{
         Chains, Holder, Holders, NewRequest, NotGranted, ReleasedRequest, assert_compatible, holder,
     },
-    chain_word::{AWAITED, ChainWord, MANY, change},
+    chain_word::{ChainWord, MANY, WAITING, change},
     lock_index::{LockIndex, RetiredRequests},
     request::{ChainRequest, RequestState},
-    unlink::{release_among, retire_newest, swing},
+    unlink::{release_among, retire_newest, unlink_exchange},
 };
 use crate::{mode::Set, name::Name, owner::owner_table::ReservedRequests};
 use foxton_sync::{
@@ -115,15 +115,15 @@ impl StackChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        asked: &NewRequest,
+        new: &NewRequest,
         number: u32,
         mut seen: ChainWord,
     ) -> Result<u32, NotGranted> {
-        let (word, request) = (self.word(asked.hash), index.request(number));
-        while !is_obstructed(seen, asked) {
-            match put(word, seen, request, number, asked) {
+        let (word, request) = (self.word(new.hash), index.request(number));
+        while !is_blocked(seen, new) {
+            match put(word, seen, request, number, new) {
                 Ok(()) => {
-                    self.finish(index, asked);
+                    self.finish(index, new);
                     return Ok(number);
                 }
                 Err(now) => {
@@ -132,8 +132,8 @@ impl StackChains {
                 }
             }
         }
-        if self.acquire_among(index, worker, asked, number) {
-            self.finish(index, asked);
+        if self.acquire_among(index, worker, new, number) {
+            self.finish(index, new);
             return Ok(number);
         }
         Err(NotGranted::Blocked(number))
@@ -147,25 +147,25 @@ impl StackChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        asked: &NewRequest,
+        new: &NewRequest,
         request: u32,
     ) -> bool {
-        let word = self.word(asked.hash);
+        let word = self.word(new.hash);
         let _pinned = index.pin(worker);
         for _ in 0..TRIES {
             worker.account().passed(&CHAIN);
             let seen = look(word);
-            let in_the_way = |holder: &ChainRequest| {
-                holder.mode().set().meets(asked.mode.conflicts())
-                    && holder.is_for(&asked.name)
-                    && holder.owner().place() != asked.owner.place()
+            let blocks = |holder: &ChainRequest| {
+                holder.mode().set().intersects(new.mode.conflicts())
+                    && holder.is_for(&new.name)
+                    && holder.owner().index() != new.owner.index()
             };
-            if seen.awaited().meets(asked.mode.conflicts())
-                || live(index, seen.top()).any(|(_, holder)| in_the_way(holder))
+            if seen.waiting_modes().intersects(new.mode.conflicts())
+                || live(index, seen.top()).any(|(_, holder)| blocks(holder))
             {
                 return false;
             }
-            if put(word, seen, index.request(request), request, asked).is_ok() {
+            if put(word, seen, index.request(request), request, new).is_ok() {
                 return true; // I2, I4
             }
         }
@@ -179,7 +179,7 @@ impl Chains for StackChains {
     }
 
     #[inline]
-    fn expect(&self, hash: u32) {
+    fn prefetch(&self, hash: u32) {
         prefetch_to_write(ptr::from_ref(self.word(hash)).cast());
     }
 
@@ -190,25 +190,25 @@ impl Chains for StackChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        asked: &NewRequest,
-        spare: &mut ReservedRequests,
+        new: &NewRequest,
+        reserved: &mut ReservedRequests,
     ) -> Result<u32, NotGranted> {
         worker.account().passed(&CHAIN);
-        let number = index.take(worker, spare).ok_or(NotGranted::Full)?;
+        let number = index.take(worker, reserved).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
-        let word = self.word(asked.hash);
+        request.write(&new.name, new.owner, new.mode, RequestState::Active);
+        let word = self.word(new.hash);
         // Relaxed: nothing is looked at but the word itself, and the exchange fails if it is outdated.
         let mut seen = ChainWord(word.load(Ordering::Relaxed));
-        if seen == ChainWord::EMPTY && asked.replaces.is_none() {
-            let alone = ChainWord::alone(number, asked.mode.set());
+        if seen == ChainWord::EMPTY && new.replaces.is_none() {
+            let alone = ChainWord::alone(number, new.mode.set());
             match exchange(word, ChainWord::EMPTY, request, alone) {
                 Ok(()) => return Ok(number),
                 Err(now) => seen = now,
             }
         }
-        let asked = *asked;
-        self.acquire_onto(index, worker, &asked, number, seen)
+        let new = *new;
+        self.acquire_onto(index, worker, &new, number, seen)
     }
 
     // Always: what is here is the way out of a chain that is empty then.
@@ -217,15 +217,15 @@ impl Chains for StackChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        ended: ReleasedRequest,
+        released: ReleasedRequest,
         retired: &mut RetiredRequests<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
-        let (word, number) = (self.word(ended.hash), ended.request);
+        let (word, number) = (self.word(released.hash), released.request);
         // Relaxed: as on the way in.
         let seen = ChainWord(word.load(Ordering::Relaxed));
-        let alone = ChainWord::alone(number, ended.mode.set());
-        if seen == alone && swing(word, alone, ChainWord::EMPTY).is_ok() {
+        let alone = ChainWord::alone(number, released.mode.set());
+        if seen == alone && unlink_exchange(word, alone, ChainWord::EMPTY).is_ok() {
             retire_newest(index, number, 0, retired);
             return false;
         }
@@ -233,14 +233,14 @@ impl Chains for StackChains {
     }
 
     fn announce(&self, hash: u32, mode: Set) {
-        let all = u64::from(mode.bits()) << AWAITED;
+        let all = u64::from(mode.bits()) << WAITING;
         self.word(hash).fetch_or(all, Ordering::Acquire); // O2
     }
 
-    fn set_awaited(&self, hash: u32, awaited: Set) {
+    fn set_waiting_modes(&self, hash: u32, waiting_modes: Set) {
         // Relaxed: who is to find somebody waiting was told by `announce`.
         let told = change(self.word(hash), Ordering::Relaxed, |word| {
-            Some(word.with_awaited(awaited))
+            Some(word.with_waiting(waiting_modes))
         });
         debug_assert!(told.is_some());
     }
@@ -253,21 +253,21 @@ impl Chains for StackChains {
             .collect()
     }
 
-    fn grant(&self, index: &LockIndex, asked: &NewRequest, number: u32, awaited: Set) {
+    fn grant(&self, index: &LockIndex, new: &NewRequest, number: u32, waiting_modes: Set) {
         let request = index.request(number);
-        let word = self.word(asked.hash);
+        let word = self.word(new.hash);
         let mut seen = ChainWord(word.load(Ordering::Relaxed));
         // Nobody who comes meanwhile is in the way: the mode is announced.
-        let with = |seen| with(seen, number, asked).with_awaited(awaited);
+        let with = |seen| with(seen, number, new).with_waiting(waiting_modes);
         while let Err(now) = exchange(word, seen, request, with(seen)) {
             seen = now;
         }
-        self.finish(index, asked);
+        self.finish(index, new);
     }
 
-    fn write(&self, index: &LockIndex, asked: &NewRequest, number: u32) {
+    fn write(&self, index: &LockIndex, new: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
+        request.write(&new.name, new.owner, new.mode, RequestState::Active);
     }
 
     fn is_empty(&self, at: usize) -> bool {
@@ -291,7 +291,7 @@ impl Chains for StackChains {
         }
     }
 
-    fn verify(&self, index: &LockIndex, at: usize, awaited: Set) {
+    fn verify(&self, index: &LockIndex, at: usize, waiting_modes: Set) {
         let seen = look(&self.0[at]);
         let found: Vec<(Name, Holder)> = live(index, seen.top())
             .map(|(number, request)| (request.name(), holder(number, request)))
@@ -300,7 +300,7 @@ impl Chains for StackChains {
         if now != seen {
             return; // Others are at work; what was found may belong to two moments.
         }
-        assert_eq!(seen.awaited(), awaited, "chain {at}");
+        assert_eq!(seen.waiting_modes(), waiting_modes, "chain {at}");
         let granted = found
             .iter()
             .fold(Set::NONE, |all, (_, holder)| all.union(holder.mode.set()));
@@ -319,8 +319,8 @@ impl Chains for StackChains {
 impl StackChains {
     /// What a conversion has replaced is obsolete now (I1).
     #[inline]
-    fn finish(&self, index: &LockIndex, asked: &NewRequest) {
-        if let Some(former) = asked.replaces {
+    fn finish(&self, index: &LockIndex, new: &NewRequest) {
+        if let Some(former) = new.replaces {
             index
                 .request(former)
                 .set_state(RequestState::Obsolete, Ordering::Relaxed);
@@ -335,13 +335,14 @@ fn look(word: &AtomicU64) -> ChainWord {
 
 /// Whether what is asked cannot be granted without a walk, if at all.
 #[inline]
-fn is_obstructed(word: ChainWord, asked: &NewRequest) -> bool {
-    let conflicts = asked.mode.conflicts();
-    match asked.replaces {
-        None => word.obstructs(conflicts),
+fn is_blocked(word: ChainWord, new: &NewRequest) -> bool {
+    let conflicts = new.mode.conflicts();
+    match new.replaces {
+        None => word.conflicts_with(conflicts),
         // Alone in its chain, a conversion has nobody in its way.
         Some(_) => {
-            word.awaited().meets(conflicts) || word.live() != 1 && word.granted().meets(conflicts)
+            word.waiting_modes().intersects(conflicts)
+                || word.live() != 1 && word.granted().intersects(conflicts)
         }
     }
 }
@@ -353,16 +354,16 @@ fn put(
     seen: ChainWord,
     request: &ChainRequest,
     number: u32,
-    asked: &NewRequest,
+    new: &NewRequest,
 ) -> Result<(), ChainWord> {
-    exchange(word, seen, request, with(seen, number, asked))
+    exchange(word, seen, request, with(seen, number, new))
 }
 
 /// The word with what is asked on top.
 #[inline]
-fn with(seen: ChainWord, number: u32, asked: &NewRequest) -> ChainWord {
-    let mode = asked.mode.set();
-    match asked.replaces {
+fn with(seen: ChainWord, number: u32, new: &NewRequest) -> ChainWord {
+    let mode = new.mode.set();
+    match new.replaces {
         None => seen.pushed(number, mode),
         Some(_) => seen.replaced(number, mode),
     }

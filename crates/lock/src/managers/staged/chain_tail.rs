@@ -82,7 +82,7 @@ const TOLERATED: u64 = if cfg!(loom) { 1 } else { 8 };
 
 /// In a chain's word, where the set of what is awaited stands; below it the count of requests ended, which
 /// only grows: subtracted from by one who comes early, it would borrow from the set.
-const AWAITED: u32 = 56;
+const WAITING: u32 = 56;
 
 #[derive(Debug, Default)]
 struct TailChain {
@@ -114,7 +114,7 @@ impl TailChain {
 
     /// The first request; of a chain that is not empty, or about not to be.
     fn first(&self) -> u32 {
-        mended(|| self.head.load(Ordering::Acquire)) // O1
+        wait_for_link(|| self.head.load(Ordering::Acquire)) // O1
     }
 
     /// The requests that can be reached now. The caller is pinned.
@@ -160,9 +160,9 @@ impl TailChain {
         self.cleaning.store(false, Ordering::Release); // O5
     }
 
-    fn awaited(&self) -> Set {
+    fn waiting_modes(&self) -> Set {
         // Relaxed: changed under the latch only.
-        Set::from_bits((self.word.load(Ordering::Relaxed) >> AWAITED) as u8)
+        Set::from_bits((self.word.load(Ordering::Relaxed) >> WAITING) as u8)
     }
 
     /// Marks a request obsolete and counts it. What the word was.
@@ -179,7 +179,7 @@ fn count_ended(word: u64) -> u64 {
 }
 
 /// Waits until a link is there that somebody is about to store.
-fn mended(link: impl Fn() -> u32) -> u32 {
+fn wait_for_link(link: impl Fn() -> u32) -> u32 {
     let mut backoff = Backoff::new();
     loop {
         let found = link();
@@ -203,7 +203,7 @@ impl Chains for TailChains {
     }
 
     #[inline]
-    fn expect(&self, hash: u32) {
+    fn prefetch(&self, hash: u32) {
         prefetch_to_write(ptr::from_ref(self.chain(hash)).cast());
     }
 
@@ -211,40 +211,40 @@ impl Chains for TailChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        asked: &NewRequest,
+        new: &NewRequest,
         _: &mut ReservedRequests,
     ) -> Result<u32, NotGranted> {
         worker.account().passed(&CHAIN);
         let number = index.take_shared(worker).ok_or(NotGranted::Full)?;
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, RequestState::Asking);
-        let chain = self.chain(asked.hash);
+        request.write(&new.name, new.owner, new.mode, RequestState::Asking);
+        let chain = self.chain(new.hash);
         let _pinned = index.pin(worker);
         chain.insert(index, number);
-        let conflicts = asked.mode.conflicts();
-        let (mut at, mut is_obstructed) = (chain.first(), false);
+        let conflicts = new.mode.conflicts();
+        let (mut at, mut is_blocked) = (chain.first(), false);
         let mut meets_somebody = false;
         // All the way, even when somebody in the way has been found (I4).
         while at != number {
             let earlier = index.request(at);
-            is_obstructed |= earlier.mode().set().meets(conflicts)
-                && earlier.is_for(&asked.name)
+            is_blocked |= earlier.mode().set().intersects(conflicts)
+                && earlier.is_for(&new.name)
                 && earlier.state(Ordering::Acquire) != RequestState::Obsolete // O3
-                && earlier.owner().place() != asked.owner.place();
+                && earlier.owner().index() != new.owner.index();
             // Relaxed: counted for whoever wants to know what is hot.
             meets_somebody |= earlier.state(Ordering::Relaxed) == RequestState::Asking;
-            at = mended(|| earlier.next(Ordering::Acquire)); // O1
+            at = wait_for_link(|| earlier.next(Ordering::Acquire)); // O1
         }
         if meets_somebody {
             worker.record_contention();
         }
-        if is_obstructed {
+        if is_blocked {
             // Relaxed: the announcement follows (O4), and until then it is in the way for nothing.
             request.set_state(RequestState::Waiting, Ordering::Relaxed);
             return Err(NotGranted::Blocked(number));
         }
         request.set_state(RequestState::Active, Ordering::Relaxed);
-        if let Some(former) = asked.replaces {
+        if let Some(former) = new.replaces {
             chain.end(index, former);
         }
         Ok(number)
@@ -254,59 +254,59 @@ impl Chains for TailChains {
         &self,
         index: &LockIndex,
         worker: &Worker,
-        ended: ReleasedRequest,
+        released: ReleasedRequest,
         retired: &mut RetiredRequests<'_>,
     ) -> bool {
         worker.account().passed(&CHAIN);
-        let chain = self.chain(ended.hash);
-        let word = chain.end(index, ended.request);
+        let chain = self.chain(released.hash);
+        let word = chain.end(index, released.request);
         let dead = count_ended(word).saturating_sub(chain.cleaned.load(Ordering::Relaxed));
         if dead >= TOLERATED {
             chain.clean(index, retired);
         }
-        word >> AWAITED != 0
+        word >> WAITING != 0
     }
 
     fn announce(&self, hash: u32, mode: Set) {
-        let mode = u64::from(mode.bits()) << AWAITED;
+        let mode = u64::from(mode.bits()) << WAITING;
         self.chain(hash).word.fetch_or(mode, Ordering::Acquire); // O4
     }
 
-    fn set_awaited(&self, hash: u32, awaited: Set) {
+    fn set_waiting_modes(&self, hash: u32, waiting_modes: Set) {
         let chain = self.chain(hash);
-        let changed = chain.awaited().bits() ^ awaited.bits();
+        let changed = chain.waiting_modes().bits() ^ waiting_modes.bits();
         // Relaxed: who is to find somebody waiting was told by `announce`.
         chain
             .word
-            .fetch_xor(u64::from(changed) << AWAITED, Ordering::Relaxed);
+            .fetch_xor(u64::from(changed) << WAITING, Ordering::Relaxed);
     }
 
     fn holders(&self, index: &LockIndex, hash: u32, name: &Name) -> Holders {
-        let in_the_way = |request: &ChainRequest| {
+        let holds = |request: &ChainRequest| {
             let state = request.state(Ordering::Acquire); // O3
             matches!(state, RequestState::Asking | RequestState::Active) && request.is_for(name)
         };
         let linked = self.chain(hash).linked(index);
         linked
-            .filter(|(_, request)| in_the_way(request))
+            .filter(|(_, request)| holds(request))
             .map(|(number, request)| holder(number, request))
             .collect()
     }
 
-    fn grant(&self, index: &LockIndex, asked: &NewRequest, number: u32, awaited: Set) {
+    fn grant(&self, index: &LockIndex, new: &NewRequest, number: u32, waiting_modes: Set) {
         index
             .request(number)
             .set_state(RequestState::Active, Ordering::Relaxed);
-        if let Some(former) = asked.replaces {
-            self.chain(asked.hash).end(index, former);
+        if let Some(former) = new.replaces {
+            self.chain(new.hash).end(index, former);
         }
-        self.set_awaited(asked.hash, awaited);
+        self.set_waiting_modes(new.hash, waiting_modes);
     }
 
-    fn write(&self, index: &LockIndex, asked: &NewRequest, number: u32) {
+    fn write(&self, index: &LockIndex, new: &NewRequest, number: u32) {
         let request = index.request(number);
-        request.write(&asked.name, asked.owner, asked.mode, RequestState::Active);
-        self.chain(asked.hash).insert(index, number);
+        request.write(&new.name, new.owner, new.mode, RequestState::Active);
+        self.chain(new.hash).insert(index, number);
     }
 
     fn withdraw(&self, index: &LockIndex, hash: u32, number: u32, _: &mut RetiredRequests<'_>) {
@@ -337,8 +337,8 @@ impl Chains for TailChains {
         }
     }
 
-    fn verify(&self, index: &LockIndex, at: usize, awaited: Set) {
-        assert_eq!(self.0[at].awaited(), awaited, "chain {at}");
+    fn verify(&self, index: &LockIndex, at: usize, waiting_modes: Set) {
+        assert_eq!(self.0[at].waiting_modes(), waiting_modes, "chain {at}");
         let mut found: Vec<(Name, Holder)> = Vec::new();
         self.all(index, at, &mut |name, holder| found.push((*name, holder)));
         assert_compatible(&found);

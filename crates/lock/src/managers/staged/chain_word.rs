@@ -19,7 +19,7 @@ const LIVE: u32 = NUMBER_BITS;
 const DEAD: u32 = LIVE + 13;
 const CLEANING: u64 = 1 << 47;
 const GRANTED: u32 = 48;
-pub(crate) const AWAITED: u32 = 56;
+pub(crate) const WAITING: u32 = 56;
 
 /// Live requests that are not counted any further.
 pub(crate) const MANY: u32 = (1 << 13) - 1;
@@ -76,14 +76,16 @@ impl ChainWord {
     }
 
     #[inline]
-    pub(crate) const fn awaited(self) -> Set {
-        Set::from_bits((self.0 >> AWAITED) as u8)
+    pub(crate) const fn waiting_modes(self) -> Set {
+        Set::from_bits((self.0 >> WAITING) as u8)
     }
 
     /// Whether a new request of a mode with these conflicts passes for free.
     #[inline]
-    pub(crate) const fn obstructs(self, conflicts: Set) -> bool {
-        self.granted().union(self.awaited()).meets(conflicts)
+    pub(crate) const fn conflicts_with(self, conflicts: Set) -> bool {
+        self.granted()
+            .union(self.waiting_modes())
+            .intersects(conflicts)
     }
 
     /// With one request more, on top.
@@ -136,11 +138,11 @@ impl ChainWord {
 
     /// Without requests. Who waits goes on waiting.
     pub(crate) const fn emptied(self) -> Self {
-        Self(self.0 >> AWAITED << AWAITED)
+        Self(self.0 >> WAITING << WAITING)
     }
 
-    pub(crate) const fn with_awaited(self, awaited: Set) -> Self {
-        Self(self.0 << 8 >> 8 | (awaited.bits() as u64) << AWAITED)
+    pub(crate) const fn with_waiting(self, waiting_modes: Set) -> Self {
+        Self(self.0 << 8 >> 8 | (waiting_modes.bits() as u64) << WAITING)
     }
 
     /// With *granted* as somebody has found it.
@@ -194,10 +196,10 @@ mod tests {
             .pushed(7, Mode::S.set())
             .pushed(9, Mode::IS.set());
         assert_eq!((word.top(), word.live(), word.dead()), (9, 2, 0));
-        let word = word.with_awaited(Mode::X.set()).released();
+        let word = word.with_waiting(Mode::X.set()).released();
         assert_eq!((word.top(), word.live(), word.dead()), (9, 1, 1));
         assert_eq!(word.granted(), Mode::S.set().union(Mode::IS.set()));
-        assert_eq!(word.released(), ChainWord(0).with_awaited(Mode::X.set()));
+        assert_eq!(word.released(), ChainWord(0).with_waiting(Mode::X.set()));
         assert!(word.cleaning().released().is_cleaning());
     }
 

@@ -22,7 +22,7 @@ use std::{collections::HashSet, time::Duration};
 
 impl<C: Chains> LockManager for Staged<C> {
     fn owner(&self) -> Owner {
-        Owner::new(&self.registry)
+        Owner::new(&self.owners)
     }
 
     #[inline(never)]
@@ -32,45 +32,45 @@ impl<C: Chains> LockManager for Staged<C> {
         owner: &mut Owner,
         name: Name,
         mode: Mode,
-        patience: WaitMode,
+        wait_mode: WaitMode,
     ) -> Reply {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         mode.assert_suits(&name);
-        if !owner.has_room() {
-            return owner.refuse_for_order(name, mode);
+        if !owner.has_free_order() {
+            return owner.refuse_out_of_orders(name, mode);
         }
         let hash = name.hash() as u32;
-        if let Some(at) = owner.held.find(name, hash) {
-            return self.request_again(worker, owner, at, mode, patience);
+        if let Some(at) = owner.locks.find(name, hash) {
+            return self.request_held(worker, owner, at, mode, wait_mode);
         }
         // Made twice, so that it need not be in memory where it is granted at once.
-        let asked = |id| NewRequest {
+        let new = |id| NewRequest {
             name,
             hash,
             owner: id,
             mode,
             replaces: None,
         };
-        self.note_running(owner);
+        self.mark_active(owner);
         let id = owner.id();
         match self
             .chains
-            .acquire(&self.index, worker, &asked(id), &mut owner.spare)
+            .acquire(&self.index, worker, &new(id), &mut owner.reserved)
         {
             Ok(request) => {
-                owner.held.push(name, hash, request, mode);
+                owner.locks.push(name, hash, request, mode);
                 Reply::Granted
             }
             Err(NotGranted::Blocked(request)) => {
-                self.contend(worker, owner, asked(id), None, request, patience)
+                self.contend(worker, owner, new(id), None, request, wait_mode)
             }
-            Err(NotGranted::Full) => self.refuse_for_room(worker, owner, name, mode),
+            Err(NotGranted::Full) => self.refuse_full(worker, owner, name, mode),
         }
     }
 
     #[inline]
-    fn expect(&self, name: Name) {
-        self.chains.expect(name.hash() as u32);
+    fn prefetch(&self, name: Name) {
+        self.chains.prefetch(name.hash() as u32);
     }
 
     fn cancel(&self, worker: &Worker, owner: &mut Owner) {
@@ -79,20 +79,20 @@ impl<C: Chains> LockManager for Staged<C> {
         };
         worker.account().passed(&WAIT);
         let wait = WaitTicket {
-            place: owner.id().place(),
+            owner_index: owner.id().index(),
             ticket: pending.ticket,
         };
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
-        let verdict = self.with(worker, pending.hash, |lines| {
+        let verdict = self.with(worker, pending.hash, |queues| {
             let verdict = owner.record().parker.disarm(pending.ticket);
             if verdict.is_none() {
-                let line = lines.get_mut(&pending.name);
-                let found = line.and_then(|line| Some(line.leave(line.position(wait)?)));
+                let queue = queues.get_mut(&pending.name);
+                let found = queue.and_then(|queue| Some(queue.dequeue(queue.position(wait)?)));
                 let waiter = found.expect("I1: an open wait is in the line");
-                self.leave_line(
+                self.clean_up_waiter(
                     worker,
-                    lines,
+                    queues,
                     &waiter,
                     &pending.name,
                     &mut retired,
@@ -106,25 +106,25 @@ impl<C: Chains> LockManager for Staged<C> {
             match pending.converts {
                 Some(at) => self.revert(worker, owner, &pending, at),
                 None => {
-                    let ended = ReleasedRequest {
+                    let released = ReleasedRequest {
                         hash: pending.hash,
                         request: pending.slot,
                         mode: pending.mode,
                     };
                     if self
                         .chains
-                        .release(&self.index, worker, ended, &mut retired)
+                        .release(&self.index, worker, released, &mut retired)
                     {
                         let mut wakes = Wakes::new();
-                        self.with(worker, pending.hash, |lines| {
-                            self.regrant(worker, lines, &pending.name, &mut wakes);
+                        self.with(worker, pending.hash, |queues| {
+                            self.grant_waiters(worker, queues, &pending.name, &mut wakes);
                         });
                     }
                 }
             }
         }
         owner.record().end_wait();
-        owner.rest();
+        owner.mark_idle();
     }
 
     fn end_wait(&self, worker: &Worker, ticket: WaitTicket, reason: RefusalReason) -> bool {
@@ -132,58 +132,58 @@ impl<C: Chains> LockManager for Staged<C> {
     }
 
     fn release(&self, worker: &Worker, owner: &mut Owner, name: Name) -> bool {
-        owner.assert_usable(&self.registry);
-        let Some(at) = owner.held.find(name, name.hash() as u32) else {
+        owner.assert_usable(&self.owners);
+        let Some(at) = owner.locks.find(name, name.hash() as u32) else {
             return false;
         };
-        let entry = owner.held.remove(at);
+        let entry = owner.locks.remove(at);
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
-        self.give_back(worker, &entry, &mut retired, &mut wakes);
-        owner.rest();
+        self.release_lock(worker, &entry, &mut retired, &mut wakes);
+        owner.mark_idle();
         true
     }
 
     fn release_since(&self, worker: &Worker, owner: &mut Owner, savepoint: LockSavepoint) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
-        while let Some(entry) = owner.held.pop_since(savepoint.order()) {
-            self.give_back(worker, &entry, &mut retired, &mut wakes);
+        while let Some(entry) = owner.locks.pop_since(savepoint.order()) {
+            self.release_lock(worker, &entry, &mut retired, &mut wakes);
         }
-        owner.rest();
+        owner.mark_idle();
     }
 
     #[inline]
     fn release_all(&self, worker: &Worker, owner: &mut Owner) {
-        owner.assert_usable(&self.registry);
+        owner.assert_usable(&self.owners);
         // Woken together at the end, and given back in bulk.
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
-        for entry in owner.held.iter().rev() {
-            self.give_back(worker, entry, &mut retired, &mut wakes);
+        for entry in owner.locks.iter().rev() {
+            self.release_lock(worker, entry, &mut retired, &mut wakes);
         }
-        if self.index.asks_who_runs() {
-            owner.record().run_no_more();
+        if self.index.tracks_active() {
+            owner.record().mark_idle();
         }
-        owner.forget_held();
+        owner.clear_locks();
     }
 
     fn inspect(&self, worker: &Worker) -> LockSnapshot {
-        self.see(worker, 0..self.chains.count(), usize::MAX)
+        self.snapshot_chains(worker, 0..self.chains.count(), usize::MAX)
     }
 
-    fn look(&self, worker: &Worker, most: usize) -> LockSnapshot {
+    fn inspect_limited(&self, worker: &Worker, most: usize) -> LockSnapshot {
         let mask = self.chains.count() - 1;
-        let awaited = self.registry.waits().into_iter();
-        let awaited = awaited.map(|waiting| waiting.name.hash() as usize & mask);
+        let waited_for = self.owners.waits().into_iter();
+        let waited_for = waited_for.map(|waiting| waiting.name.hash() as usize & mask);
         let mut seen = HashSet::new();
-        let order = awaited.chain(0..=mask).filter(|&at| seen.insert(at));
-        self.see(worker, order, most).shortened(most)
+        let order = waited_for.chain(0..=mask).filter(|&at| seen.insert(at));
+        self.snapshot_chains(worker, order, most).shortened(most)
     }
 
     fn longest_wait(&self, _worker: &Worker) -> Option<Duration> {
-        self.registry.longest_wait()
+        self.owners.longest_wait()
     }
 
     fn deadlocks(&self) -> Vec<DeadlockCycle> {
@@ -191,56 +191,56 @@ impl<C: Chains> LockManager for Staged<C> {
     }
 
     fn stats(&self, worker: &Worker) -> LockStats {
-        let lines = self.lines.iter();
-        let lines = lines.map(|lines| lines.with(worker, |lines| lines.memory_bytes()));
-        let bytes = lines.sum::<usize>()
-            + size_of_val(&self.lines[..])
+        let queues = self.queues.iter();
+        let queues = queues.map(|queues| queues.with(worker, |queues| queues.memory_bytes()));
+        let bytes = queues.sum::<usize>()
+            + size_of_val(&self.queues[..])
             + self.chains.memory_bytes()
             + self.index.memory_bytes();
-        LockStats::sum(&self.registry, bytes)
+        LockStats::sum(&self.owners, bytes)
     }
 
     fn verify(&self, worker: &Worker) {
         for at in 0..self.chains.count() {
-            self.with(worker, at as u32, |lines| {
-                let awaited = self.awaited(lines, at as u32);
-                self.chains.verify(&self.index, at, awaited);
-                lines.iter().for_each(WaitQueue::verify);
+            self.with(worker, at as u32, |queues| {
+                let waiting_modes = self.waiting_modes(queues, at as u32);
+                self.chains.verify(&self.index, at, waiting_modes);
+                queues.iter().for_each(WaitQueue::verify);
             });
         }
     }
 }
 
 impl<C: Chains> Graph for Staged<C> {
-    fn registry(&self) -> &OwnerTable {
-        &self.registry
+    fn owners(&self) -> &OwnerTable {
+        &self.owners
     }
 
-    fn reach(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
+    fn wait_edges(&self, worker: &Worker, waiting: &WaitInfo, target: u32) -> Option<WaitEdges> {
         let hash = waiting.name.hash() as u32;
-        self.with(worker, hash, |lines| {
-            let line = lines.get(&waiting.name)?;
-            let position = line.position(waiting.wait_ticket())?;
+        self.with(worker, hash, |queues| {
+            let queue = queues.get(&waiting.name)?;
+            let position = queue.position(waiting.wait_ticket())?;
             let holders = self.chains.holders(&self.index, hash, &waiting.name);
-            Some(line.reach(&holders, position, target))
+            Some(queue.wait_edges(&holders, position, target))
         })
     }
 
-    fn in_the_way(
+    fn blocking_mode(
         &self,
         worker: &Worker,
         waiting: &WaitInfo,
         blocker: u32,
     ) -> Option<BlockingMode> {
         let hash = waiting.name.hash() as u32;
-        self.with(worker, hash, |lines| {
-            let line = lines.get(&waiting.name)?;
+        self.with(worker, hash, |queues| {
+            let queue = queues.get(&waiting.name)?;
             let holders = self.chains.holders(&self.index, hash, &waiting.name);
-            line.in_the_way(&holders, waiting.wait_ticket(), blocker)
+            queue.blocking_mode(&holders, waiting.wait_ticket(), blocker)
         })
     }
 
-    fn condemn(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
+    fn abort_victim(&self, worker: &Worker, victim: WaitTicket, cycle: Vec<CycleMember>) -> bool {
         self.refuse(worker, victim, RefusalReason::Deadlock, cycle)
     }
 }

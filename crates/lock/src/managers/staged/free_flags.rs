@@ -20,7 +20,7 @@
 //!
 //! # Orderings
 //!
-//! * O1  `flip` (AcqRel, on both levels): who finds a word all clear comes after everything that was
+//! * O1  `clear` (AcqRel, on both levels): who finds a word all clear comes after everything that was
 //!   done before any of its bytes was cleared.
 //!
 //! # Differences from the paper
@@ -89,9 +89,9 @@ impl FreeFlags {
     /// Clears the flags of `done` in word `leaf`, and tells whether the whole segment is clear now.
     /// One caller is told so.
     #[inline]
-    pub(crate) fn flip(&self, leaf: u32, done: DoneFlags) -> bool {
-        flip_and_test(&self.leaves[leaf as usize], done.0)
-            && flip_and_test(&self.branch, 1 << (leaf * 8)) // I1
+    pub(crate) fn clear(&self, leaf: u32, done: DoneFlags) -> bool {
+        clear_and_test(&self.leaves[leaf as usize], done.0)
+            && clear_and_test(&self.branch, 1 << (leaf * 8)) // I1
     }
 
     /// Whether no request is in use.
@@ -112,7 +112,7 @@ impl FreeFlags {
 }
 
 #[inline]
-fn flip_and_test(word: &AtomicU64, bytes: u64) -> bool {
+fn clear_and_test(word: &AtomicU64, bytes: u64) -> bool {
     let before = word.fetch_and(!bytes, Ordering::AcqRel); // O1
     assert_eq!(before & bytes, bytes, "I2: cleared twice");
     before == bytes
@@ -127,14 +127,14 @@ mod tests {
         let flags = FreeFlags::new();
         flags.fill();
         assert!(flags.is_full());
-        let mut told = 0;
+        let mut reported = 0;
         for request in (0..WIDTH * WIDTH).rev() {
             let mut done = DoneFlags::default();
             done.add(request % WIDTH);
-            told += u32::from(flags.flip(request / WIDTH, done));
-            assert_eq!(flags.is_clear(), told == 1);
+            reported += u32::from(flags.clear(request / WIDTH, done));
+            assert_eq!(flags.is_clear(), reported == 1);
             assert!(!flags.is_full());
         }
-        assert_eq!(told, 1);
+        assert_eq!(reported, 1);
     }
 }

@@ -11,7 +11,7 @@
 //!   +---------------- made new
 //! ```
 //!
-//! The *ready ring* is an array of words, each a segment or 0; `head` and `newest` say where the next
+//! The *ready ring* is an array of words, each a segment or 0; `put_at` and `take_at` say where the next
 //! goes in and where the next comes out. A *dead stack* is pushed by whoever clears a segment's last
 //! flag. A *cellar* keeps the dead in order until their epoch has passed. There is a stack and a cellar
 //! for each of [`LANES`] lanes; the number of a segment says which is its.
@@ -31,12 +31,12 @@
 //! * The epochs are those of short walks (`foxton_sync::worker::Worker::walker`), so that nobody is pinned
 //!   there for as long as it reads rows; and who finds nobody in its way looks at no chain.
 //! * The epoch is tried as soon as a [`BATCH`] of segments is dead.
-//! * Where more than [`PLENTY`] are dead and none can be had, somebody sleeps in a walk. Whoever needs a
+//! * Where more than [`DEAD_LIMIT`] are dead and none can be had, somebody sleeps in a walk. Whoever needs a
 //!   segment then yields its processor, a few times, before it makes one: all who run come by here every
 //!   64 locks, so that the sleeper's turn comes soon. Nobody waits for it for good.
 //!
 //! Beyond that there is room for so many requests, and who finds none left is refused
-//! ([`RefusalReason::Full`](crate::request::Reason::Full)).
+//! ([`RefusalReason::Full`](crate::request::RefusalReason::Full)).
 //!
 //! # Invariants
 //!
@@ -63,7 +63,7 @@
 //! The older rule (*oldest*) lets a segment go only when every transaction that runs has begun after the
 //! segment died. Epochs are kept as well, so it is only more patient, never less safe. A transaction runs
 //! from its first request until it neither awaits nor holds anything of its own: who was refused all that it
-//! asked for runs no more, and what a session keeps between its transactions (`Owner::keep`) is nobody's who
+//! asked for runs no more, and what a session keeps between its transactions (`Owner::retain`) is nobody's who
 //! runs. A lock that is held needs no transaction to keep its request from being used again: its flag is
 //! set, so its segment has not died.
 
@@ -97,9 +97,9 @@ const HIGH_WATER: u64 = if cfg!(loom) { 2 } else { 12 };
 /// Dead segments that are worth trying the epoch, which looks at every worker.
 const BATCH: u32 = 64;
 /// How many times the ring is filled before the epoch is tried again that would not advance.
-const PATIENCE: u32 = 8;
+const RETRY_AFTER: u32 = 8;
 /// With more dead segments than this that nobody may use yet, somebody is given time to leave a walk.
-const PLENTY: u32 = 256;
+const DEAD_LIMIT: u32 = 256;
 /// How often, for one segment.
 const YIELDS: u32 = 32;
 /// Places where the dead lie. More than there are threads that lose their processor in one at a time.
@@ -117,8 +117,8 @@ pub(crate) enum ReuseRule {
 /// Dead segments: those whose numbers leave the same remainder.
 #[derive(Debug, Default)]
 struct Lane {
-    stack: AtomicU32,
-    cellar: Mutex<VecDeque<u32>>,
+    dead_stack: AtomicU32,
+    dead_queue: Mutex<VecDeque<u32>>,
 }
 
 /// All requests of one manager.
@@ -126,40 +126,40 @@ struct Lane {
 pub(crate) struct LockIndex {
     slab: RequestSlab,
     ring: [AtomicU32; RING],
-    head: CachePadded<AtomicU64>,
-    newest: CachePadded<AtomicU64>,
+    put_at: CachePadded<AtomicU64>,
+    take_at: CachePadded<AtomicU64>,
     lanes: [CachePadded<Lane>; LANES],
     /// How many segments are on the stacks and in the cellars.
-    buried: CachePadded<AtomicU32>,
+    dead_count: CachePadded<AtomicU32>,
     /// How many times the ring is filled before the epoch is tried again.
-    patience: AtomicU32,
+    retry_countdown: AtomicU32,
     /// Nothing in the cellars died in an earlier epoch: until this one has passed, nothing there can be used.
-    died_first: AtomicU64,
+    oldest_epoch: AtomicU64,
     /// Segment and requests used of it, where all take from one.
     shared: CachePadded<AtomicU64>,
     rule: ReuseRule,
     /// Counts dead segments: the clock of the older rule.
     moment: AtomicU64,
-    registry: Arc<OwnerTable>,
+    owners: Arc<OwnerTable>,
     domain: OnceLock<Domain>,
 }
 
 impl LockIndex {
     /// No requests yet, and room for `limit`.
-    pub(crate) fn new(rule: ReuseRule, limit: u32, registry: Arc<OwnerTable>) -> Self {
+    pub(crate) fn new(rule: ReuseRule, limit: u32, owners: Arc<OwnerTable>) -> Self {
         Self {
             slab: RequestSlab::new(limit),
             ring: std::array::from_fn(|_| AtomicU32::new(0)),
-            head: CachePadded::new(AtomicU64::new(0)),
-            newest: CachePadded::new(AtomicU64::new(0)),
+            put_at: CachePadded::new(AtomicU64::new(0)),
+            take_at: CachePadded::new(AtomicU64::new(0)),
             lanes: std::array::from_fn(|_| CachePadded::default()),
-            buried: CachePadded::new(AtomicU32::new(0)),
-            patience: AtomicU32::new(0),
-            died_first: AtomicU64::new(0),
+            dead_count: CachePadded::new(AtomicU32::new(0)),
+            retry_countdown: AtomicU32::new(0),
+            oldest_epoch: AtomicU64::new(0),
             shared: CachePadded::new(AtomicU64::new(0)),
             rule,
             moment: AtomicU64::new(0),
-            registry,
+            owners,
             domain: OnceLock::new(),
         }
     }
@@ -171,7 +171,7 @@ impl LockIndex {
 
     /// Whether the older rule holds, which wants to know since when transactions run.
     #[inline]
-    pub(crate) fn asks_who_runs(&self) -> bool {
+    pub(crate) fn tracks_active(&self) -> bool {
         self.rule == ReuseRule::Oldest
     }
 
@@ -206,12 +206,12 @@ impl LockIndex {
 
     /// A request out of those set aside for an owner; a segment more for it if there is none left.
     #[inline]
-    pub(crate) fn take(&self, worker: &Worker, spare: &mut ReservedRequests) -> Option<u32> {
-        if spare.next == spare.end {
-            self.set_aside(worker, spare)?;
+    pub(crate) fn take(&self, worker: &Worker, reserved: &mut ReservedRequests) -> Option<u32> {
+        if reserved.next == reserved.end {
+            self.reserve_segment(worker, reserved)?;
         }
-        let request = spare.next;
-        spare.next += 1;
+        let request = reserved.next;
+        reserved.next += 1;
         Some(request)
     }
 
@@ -219,12 +219,12 @@ impl LockIndex {
     pub(crate) fn reserve(
         &self,
         worker: &Worker,
-        spare: &mut ReservedRequests,
+        reserved: &mut ReservedRequests,
         count: u32,
     ) -> Option<()> {
-        if spare.end - spare.next < count {
-            let left = *spare;
-            self.set_aside(worker, spare)?;
+        if reserved.end - reserved.next < count {
+            let left = *reserved;
+            self.reserve_segment(worker, reserved)?;
             let mut retired = self.retire(worker);
             (left.next..left.end).for_each(|request| retired.add(request));
         }
@@ -233,9 +233,9 @@ impl LockIndex {
 
     #[cold]
     #[inline(never)]
-    fn set_aside(&self, worker: &Worker, spare: &mut ReservedRequests) -> Option<()> {
+    fn reserve_segment(&self, worker: &Worker, reserved: &mut ReservedRequests) -> Option<()> {
         let first = first_of(self.take_segment(worker)?);
-        *spare = ReservedRequests {
+        *reserved = ReservedRequests {
             next: first,
             end: first + SEGMENT,
         };
@@ -304,13 +304,13 @@ impl LockIndex {
             if let Some(segment) = self.take_ready() {
                 return Some(segment);
             }
-            let is_patient = yields < YIELDS;
-            if (!is_patient || !self.is_held_up())
+            let may_yield = yields < YIELDS;
+            if (!may_yield || !self.is_held_up())
                 && let Some(segment) = self.make()
             {
                 return Some(segment);
             }
-            if !is_patient {
+            if !may_yield {
                 return None;
             }
             thread::yield_now();
@@ -328,26 +328,28 @@ impl LockIndex {
     fn is_held_up(&self) -> bool {
         // Relaxed: see `is_worth_advancing`. By the older rule it is a transaction, which no yielding ends; and a
         // model has no plenty.
-        !cfg!(loom) && self.rule == ReuseRule::Epoch && self.buried.load(Ordering::Relaxed) > PLENTY
+        !cfg!(loom)
+            && self.rule == ReuseRule::Epoch
+            && self.dead_count.load(Ordering::Relaxed) > DEAD_LIMIT
     }
 
     /// About how many segments are ready.
     fn ready(&self) -> u64 {
         // Relaxed, here and in the ring: where to look first, and when to fill. The words decide.
-        let newest = self.newest.load(Ordering::Relaxed);
-        self.head.load(Ordering::Relaxed).saturating_sub(newest)
+        let take_at = self.take_at.load(Ordering::Relaxed);
+        self.put_at.load(Ordering::Relaxed).saturating_sub(take_at)
     }
 
     fn take_ready(&self) -> Option<u32> {
-        let newest = self.newest.load(Ordering::Relaxed) as usize;
-        let places = (newest..newest + RING).map(|at| &self.ring[at % RING]);
+        let take_at = self.take_at.load(Ordering::Relaxed) as usize;
+        let places = (take_at..take_at + RING).map(|at| &self.ring[at % RING]);
         for place in places {
             if place.load(Ordering::Relaxed) == 0 {
                 continue;
             }
             let segment = place.swap(0, Ordering::Acquire); // O1
             if segment != 0 {
-                self.newest.fetch_add(1, Ordering::Relaxed);
+                self.take_at.fetch_add(1, Ordering::Relaxed);
                 return Some(segment);
             }
         }
@@ -356,36 +358,36 @@ impl LockIndex {
 
     /// Puts a segment into the ring. `false` if there is no place.
     fn put(&self, segment: u32) -> bool {
-        let head = self.head.load(Ordering::Relaxed) as usize;
-        let mut places = (head..head + RING).map(|at| &self.ring[at % RING]);
+        let put_at = self.put_at.load(Ordering::Relaxed) as usize;
+        let mut places = (put_at..put_at + RING).map(|at| &self.ring[at % RING]);
         let found = places.any(|place| {
             let put = place.compare_exchange(0, segment, Ordering::Release, Ordering::Relaxed); // O1
             put.is_ok()
         });
         if found {
-            self.head.fetch_add(1, Ordering::Relaxed);
+            self.put_at.fetch_add(1, Ordering::Relaxed);
         }
         found
     }
 
     /// Fills the ring from the cellars that nobody else is in.
     fn fill_ring(&self, worker: &Worker) {
-        self.fill_from_cellars(worker);
+        self.fill_from_dead_queues(worker);
         if self.ready() < LOW_WATER && self.is_worth_advancing() {
             // Twice: what is unlinked in one epoch is free two epochs later.
             worker.short_participant().advance();
             worker.short_participant().advance();
-            self.fill_from_cellars(worker);
+            self.fill_from_dead_queues(worker);
             let failed = self.ready() < LOW_WATER;
-            self.patience
-                .store(if failed { PATIENCE } else { 0 }, Ordering::Relaxed);
+            self.retry_countdown
+                .store(if failed { RETRY_AFTER } else { 0 }, Ordering::Relaxed);
         }
         while self.ready() < LOW_WATER && !self.is_held_up() {
             match self.make() {
                 Some(segment) if self.put(segment) => {}
                 Some(segment) => {
                     self.slab.segment(segment).flags.empty();
-                    return self.bury(worker, segment);
+                    return self.retire_segment(worker, segment);
                 }
                 None => return,
             }
@@ -398,28 +400,32 @@ impl LockIndex {
             return true;
         }
         // Relaxed: when to try, and no more. Two who come at once may lose a step.
-        let patience = self.patience.load(Ordering::Relaxed).saturating_sub(1);
-        self.patience.store(patience, Ordering::Relaxed);
-        let dead = self.buried.load(Ordering::Relaxed);
+        let retry_countdown = self
+            .retry_countdown
+            .load(Ordering::Relaxed)
+            .saturating_sub(1);
+        self.retry_countdown
+            .store(retry_countdown, Ordering::Relaxed);
+        let dead = self.dead_count.load(Ordering::Relaxed);
         let is_much = dead >= BATCH || dead >= self.slab.used() / 4;
-        patience == 0 && is_much && u64::from(dead) >= LOW_WATER
+        retry_countdown == 0 && is_much && u64::from(dead) >= LOW_WATER
     }
 
-    fn fill_from_cellars(&self, worker: &Worker) {
+    fn fill_from_dead_queues(&self, worker: &Worker) {
         let oldest = match self.rule {
             ReuseRule::Epoch => u64::MAX,
             ReuseRule::Oldest => self.oldest_running(),
         };
         let walker = worker.short_participant();
         // Relaxed: whether it is worth looking. An outdated one is smaller, and a look too many.
-        let died_first = Stamp::from_epoch(self.died_first.load(Ordering::Relaxed));
-        if !walker.has_passed(died_first) {
+        let oldest_epoch = Stamp::from_epoch(self.oldest_epoch.load(Ordering::Relaxed));
+        if !walker.has_passed(oldest_epoch) {
             return;
         }
         // What dies from here on dies in this epoch or later.
-        let mut died_first = walker.stamp().epoch();
+        let mut oldest_epoch = walker.stamp().epoch();
         // Relaxed: where to look first.
-        let first = self.head.load(Ordering::Relaxed);
+        let first = self.put_at.load(Ordering::Relaxed);
         // Few segments lie in few lanes: they are numbered as they are made.
         let lanes = LANES.min(self.slab.used() as usize);
         for at in 0..lanes {
@@ -428,20 +434,21 @@ impl LockIndex {
             }
             let number = FIRST as usize + (first as usize + at) % lanes;
             let lane = &self.lanes[number % LANES];
-            match try_lock(&lane.cellar) {
-                Some(mut cellar) => {
-                    self.take_dead(lane, &mut cellar);
-                    died_first = died_first.min(self.fill_from(worker, &mut cellar, oldest));
+            match try_lock(&lane.dead_queue) {
+                Some(mut dead_queue) => {
+                    self.take_dead(lane, &mut dead_queue);
+                    oldest_epoch =
+                        oldest_epoch.min(self.fill_from(worker, &mut dead_queue, oldest));
                 }
-                None => died_first = 0,
+                None => oldest_epoch = 0,
             }
         }
-        self.died_first.store(died_first, Ordering::Relaxed);
+        self.oldest_epoch.store(oldest_epoch, Ordering::Relaxed);
     }
 
     /// Puts into the ring what can be used of a cellar. The epoch in which the first of the rest died.
-    fn fill_from(&self, worker: &Worker, cellar: &mut VecDeque<u32>, oldest: u64) -> u64 {
-        while let Some(&number) = cellar.front() {
+    fn fill_from(&self, worker: &Worker, dead_queue: &mut VecDeque<u32>, oldest: u64) -> u64 {
+        while let Some(&number) = dead_queue.front() {
             let segment = self.slab.segment(number);
             // Relaxed: they came with the segment (O2).
             let epoch = segment.epoch.load(Ordering::Relaxed);
@@ -452,23 +459,23 @@ impl LockIndex {
             if self.ready() >= HIGH_WATER || !has_passed || moment >= oldest {
                 return epoch; // I2
             }
-            cellar.pop_front();
+            dead_queue.pop_front();
             segment.flags.fill();
             if !self.put(number) {
                 // Others put one back meanwhile. The cellar takes no filled ones.
                 segment.flags.empty();
-                cellar.push_front(number);
+                dead_queue.push_front(number);
                 return epoch;
             }
             // Relaxed: see `is_worth_advancing`.
-            self.buried.fetch_sub(1, Ordering::Relaxed);
+            self.dead_count.fetch_sub(1, Ordering::Relaxed);
         }
         u64::MAX
     }
 
     /// When the oldest transaction that runs began.
     fn oldest_running(&self) -> u64 {
-        let since = self.registry.records().map(|record| record.active_since());
+        let since = self.owners.records().map(|record| record.active_since());
         since.min().unwrap_or(u64::MAX)
     }
 
@@ -484,14 +491,14 @@ impl LockIndex {
 
     #[cold]
     #[inline(never)]
-    fn bury(&self, worker: &Worker, number: u32) {
+    fn retire_segment(&self, worker: &Worker, number: u32) {
         self.assert_domain(worker);
         worker.account().passed(&SEGMENTS);
         let segment = self.slab.segment(number);
         // All requests were unlinked before their flags were cleared, and all flags are (I2).
         let stamp = worker.short_participant().stamp();
         segment.epoch.store(stamp.epoch(), Ordering::Relaxed);
-        if self.asks_who_runs() {
+        if self.tracks_active() {
             let moment = self.moment.fetch_add(1, Ordering::Relaxed);
             segment.moment.store(moment, Ordering::Relaxed);
         }
@@ -500,12 +507,12 @@ impl LockIndex {
 
     fn push_dead(&self, number: u32, segment: &RequestSegment) {
         // Relaxed: see `is_worth_advancing`. Before it can be taken, so that it never falls below 0.
-        self.buried.fetch_add(1, Ordering::Relaxed);
-        let stack = &self.lanes[number as usize % LANES].stack;
-        let mut top = stack.load(Ordering::Relaxed);
+        self.dead_count.fetch_add(1, Ordering::Relaxed);
+        let dead_stack = &self.lanes[number as usize % LANES].dead_stack;
+        let mut top = dead_stack.load(Ordering::Relaxed);
         loop {
             segment.below.store(top, Ordering::Relaxed);
-            let pushed = stack.compare_exchange(
+            let pushed = dead_stack.compare_exchange(
                 top,
                 number,
                 Ordering::Release, // O2
@@ -519,20 +526,20 @@ impl LockIndex {
     }
 
     /// Moves all of a dead stack into its cellar, those that died first in front.
-    fn take_dead(&self, lane: &Lane, cellar: &mut VecDeque<u32>) {
+    fn take_dead(&self, lane: &Lane, dead_queue: &mut VecDeque<u32>) {
         // Relaxed: who finds it empty has nothing to take.
-        if lane.stack.load(Ordering::Relaxed) == 0 {
+        if lane.dead_stack.load(Ordering::Relaxed) == 0 {
             return;
         }
         // All at once, so that no number can come back between looking and taking.
-        let mut number = lane.stack.swap(0, Ordering::Acquire); // O2
-        let first = cellar.len();
+        let mut number = lane.dead_stack.swap(0, Ordering::Acquire); // O2
+        let first = dead_queue.len();
         while number != 0 {
-            cellar.push_back(number);
+            dead_queue.push_back(number);
             assert!(self.slab.segment(number).flags.is_clear(), "O2");
             number = self.slab.segment(number).below.load(Ordering::Relaxed);
         }
-        cellar.make_contiguous()[first..].reverse();
+        dead_queue.make_contiguous()[first..].reverse();
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -557,21 +564,21 @@ impl RetiredRequests<'_> {
         let (_, _, byte) = flag_of(request);
         let word = request - byte;
         if word != self.word {
-            self.flip();
+            self.clear();
             self.word = word;
         }
         self.done.add(byte);
     }
 
     #[inline]
-    fn flip(&mut self) {
+    fn clear(&mut self) {
         if self.word == 0 {
             return;
         }
         let (number, leaf, _) = flag_of(self.word);
         let done = std::mem::take(&mut self.done);
-        if self.index.slab.segment(number).flags.flip(leaf, done) {
-            self.index.bury(self.worker, number);
+        if self.index.slab.segment(number).flags.clear(leaf, done) {
+            self.index.retire_segment(self.worker, number);
         }
     }
 }
@@ -579,6 +586,6 @@ impl RetiredRequests<'_> {
 impl Drop for RetiredRequests<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.flip();
+        self.clear();
     }
 }

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! * I1  A wait ends under the latch of its line, by whoever takes the waiter out of it: so once.
-//! * I2  `Owner::held` has exactly the granted requests of the owner, but for a grant that was not
+//! * I2  `Owner::locks` has exactly the granted requests of the owner, but for a grant that was not
 //!   collected yet.
 //! * I3  What is awaited in front of a chain is announced there (C3, C4), under the latch, before
 //!   anybody in it is left waiting.
@@ -50,7 +50,7 @@ use foxton_sync::{
 use std::fmt;
 
 /// The lines: for those who must wait, and those who release what is awaited.
-static LINE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock line");
+static QUEUE: Site = Site::new(Component::Lock, Pattern::Unbounded, "lock line");
 /// A waiter and whoever ends its wait: the record and the parker between them.
 pub(super) static WAIT: Site = Site::new(Component::Lock, Pattern::Fixed, "lock wait");
 
@@ -60,9 +60,9 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 256 };
 /// A manager over chains of either form.
 pub struct Staged<C> {
     pub(super) chains: C,
-    pub(super) lines: Box<[CachePadded<Latched<WaitQueues>>]>,
+    pub(super) queues: Box<[CachePadded<Latched<WaitQueues>>]>,
     pub(super) index: LockIndex,
-    pub(super) registry: Arc<OwnerTable>,
+    pub(super) owners: Arc<OwnerTable>,
     pub(super) detector: Detector,
 }
 
@@ -92,19 +92,19 @@ impl<C: Chains> Staged<C> {
             count.is_power_of_two() && count <= 1 << 31,
             "2^n chains, at most 2^31"
         );
-        let registry = Arc::new(OwnerTable::new());
-        let line = |_| CachePadded::new(Latched::new(kind, &LINE, WaitQueues::default()));
+        let owners = Arc::new(OwnerTable::new());
+        let queue = |_| CachePadded::new(Latched::new(kind, &QUEUE, WaitQueues::default()));
         Self {
             chains: C::new(count),
-            lines: (0..count.min(STRIPES)).map(line).collect(),
-            index: LockIndex::new(rule, limit, registry.clone()),
-            registry,
+            queues: (0..count.min(STRIPES)).map(queue).collect(),
+            index: LockIndex::new(rule, limit, owners.clone()),
+            owners,
             detector: Detector::new(policy),
         }
     }
 
-    pub(crate) fn registry(&self) -> &OwnerTable {
-        &self.registry
+    pub(crate) fn owners(&self) -> &OwnerTable {
+        &self.owners
     }
 
     /// Calls `body` with the lines in front of a chain, under their latch and pinned.
@@ -114,54 +114,55 @@ impl<C: Chains> Staged<C> {
         hash: u32,
         body: impl FnOnce(&mut WaitQueues) -> R,
     ) -> R {
-        let stripe = hash as usize & (self.lines.len() - 1);
-        self.lines[stripe].with(worker, |lines| {
+        let stripe = hash as usize & (self.queues.len() - 1);
+        self.queues[stripe].with(worker, |queues| {
             let _pinned = self.index.pin(worker);
-            body(lines)
+            body(queues)
         })
     }
 
     /// What is awaited in front of one chain.
-    pub(super) fn awaited(&self, lines: &WaitQueues, hash: u32) -> Set {
+    pub(super) fn waiting_modes(&self, queues: &WaitQueues, hash: u32) -> Set {
         let mask = self.chains.count() as u32 - 1;
-        lines.awaited(|other| (other ^ hash) & mask == 0)
+        queues.waiting_modes(|other| (other ^ hash) & mask == 0)
     }
 
-    pub(super) fn set_awaited(&self, lines: &WaitQueues, hash: u32) {
-        self.chains.set_awaited(hash, self.awaited(lines, hash));
+    pub(super) fn set_waiting_modes(&self, queues: &WaitQueues, hash: u32) {
+        self.chains
+            .set_waiting_modes(hash, self.waiting_modes(queues, hash));
     }
 
     /// Answers a request for which there is no segment left.
     #[cold]
     #[inline(never)]
-    pub(super) fn refuse_for_room(
+    pub(super) fn refuse_full(
         &self,
         worker: &Worker,
         owner: &Owner,
         name: Name,
         mode: Mode,
     ) -> Reply {
-        owner.refuse_for_room(name, mode, escalation::holders_of_most(self, worker))
+        owner.refuse_full(name, mode, escalation::largest_holders(self, worker))
     }
 
     /// Who has the place of `owner` now. A lock that is inherited outlives the transaction that took it.
-    pub(super) fn present(&self, owner: OwnerId) -> OwnerId {
-        self.registry.record(owner.place()).id()
+    pub(super) fn current_owner(&self, owner: OwnerId) -> OwnerId {
+        self.owners.record(owner.index()).id()
     }
 
     pub(super) fn blockers(&self, found: Vec<ChainConflict>) -> Vec<Blocker> {
         let blocker = |(owner, mode, waiting)| {
-            let owner = self.present(owner);
-            self.registry.blocker(owner, mode, waiting)
+            let owner = self.current_owner(owner);
+            self.owners.blocker(owner, mode, waiting)
         };
         found.into_iter().map(blocker).collect()
     }
 }
 
 /// Whether one of `holders` keeps `owner` from `mode`.
-pub(super) fn are_in_the_way(holders: &[Holder], owner: OwnerId, mode: Mode) -> bool {
+pub(super) fn any_conflict(holders: &[Holder], owner: OwnerId, mode: Mode) -> bool {
     let conflicts = mode.conflicts();
-    holders
-        .iter()
-        .any(|holder| holder.mode.set().meets(conflicts) && holder.owner.place() != owner.place())
+    holders.iter().any(|holder| {
+        holder.mode.set().intersects(conflicts) && holder.owner.index() != owner.index()
+    })
 }

@@ -14,28 +14,28 @@ use std::{collections::BTreeMap, time::Duration};
 )]
 impl<C: Chains> Staged<C> {
     /// The queues of these chains, one after the other, until they have so many holders and waiters.
-    pub(super) fn see(
+    pub(super) fn snapshot_chains(
         &self,
         worker: &Worker,
         chains: impl Iterator<Item = usize>,
         most: usize,
     ) -> LockSnapshot {
-        let (mut queues, mut entries, mut left_out): (Vec<LockQueue>, _, _) =
+        let (mut queues, mut entries, mut truncated): (Vec<LockQueue>, _, _) =
             (Vec::new(), 0, false);
         for at in chains.filter(|&at| !self.chains.is_empty(at)) {
-            left_out = entries >= most;
-            if left_out {
+            truncated = entries >= most;
+            if truncated {
                 break;
             }
             let found = self.queues(worker, at);
             queues.extend(found.into_iter().map(|(name, holders, waiters)| {
                 let entry = |(owner, mode, waits): ChainConflict| {
-                    let owner = self.present(owner);
-                    let record = self.registry.record(owner.place());
+                    let owner = self.current_owner(owner);
+                    let record = self.owners.record(owner.index());
                     let waiting = record.waiting().filter(|_| waits);
                     let waited = waiting.filter(|waiting| waiting.id == owner);
                     let waited = waited.map_or(Duration::ZERO, |waiting| waiting.since.elapsed());
-                    QueueEntry::new(&self.registry, owner, mode, waited)
+                    QueueEntry::new(&self.owners, owner, mode, waited)
                 };
                 let (holders, waiters) = (holders.into_iter(), waiters.into_iter());
                 let queue = LockQueue {
@@ -48,7 +48,7 @@ impl<C: Chains> Staged<C> {
             }));
         }
         let mut snapshot = LockSnapshot::new(queues);
-        snapshot.left_out = left_out;
+        snapshot.truncated = truncated;
         snapshot
     }
 
@@ -58,7 +58,7 @@ impl<C: Chains> Staged<C> {
         at: usize,
     ) -> Vec<(Name, Vec<ChainConflict>, Vec<ChainConflict>)> {
         let mut queues: BTreeMap<Name, (Vec<ChainConflict>, Vec<ChainConflict>)> = BTreeMap::new();
-        self.with(worker, at as u32, |lines| {
+        self.with(worker, at as u32, |wait_queues| {
             self.chains.all(&self.index, at, &mut |name, holder| {
                 let holders = &mut queues.entry(*name).or_default().0;
                 if holders.iter().all(|(owner, ..)| *owner != holder.owner) {
@@ -66,12 +66,12 @@ impl<C: Chains> Staged<C> {
                 }
             });
             let mask = self.chains.count() - 1;
-            for line in lines
+            for queue in wait_queues
                 .iter()
-                .filter(|line| line.hash() as usize & mask == at)
+                .filter(|queue| queue.hash() as usize & mask == at)
             {
-                let waiters = line.iter().map(|waiter| (waiter.owner, waiter.mode, true));
-                queues.entry(line.name()).or_default().1.extend(waiters);
+                let waiters = queue.iter().map(|waiter| (waiter.owner, waiter.mode, true));
+                queues.entry(queue.name()).or_default().1.extend(waiters);
             }
         });
         let queues = queues.into_iter();

@@ -40,7 +40,7 @@
 //!
 //! * O2  `mark_and_count` (Release) to `announce`, and to the release or the end of cleaning that empties
 //!   (Acquire): who finds that a request is not counted as live any more finds it obsolete.
-//! * O3  `swing` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
+//! * O3  `unlink_exchange` and `mark_and_count` (Release) to `put` (Acquire): who is granted a lock comes after
 //!   everything that those did who held it before.
 //! * O4  the end of cleaning (Release) to the next beginning of it, and to the release that empties or
 //!   takes out (Acquire): what was unlinked once is not met again by who unlinks.
@@ -72,8 +72,8 @@ pub(crate) fn release_among(
 ) -> bool {
     let mut seen = ChainWord(word.load(Ordering::Relaxed));
     while seen.top() == number && !seen.is_cleaning() {
-        match take_out(index, word, seen, number, retired) {
-            Ok(after) => return !after.awaited().is_empty(),
+        match remove_newest(index, word, seen, number, retired) {
+            Ok(after) => return !after.waiting_modes().is_empty(),
             Err(now) => seen = now,
         }
     }
@@ -110,12 +110,12 @@ fn mark_and_count(
     } else if is_cluttered(after) {
         clean(index, word, retired);
     }
-    !after.awaited().is_empty()
+    !after.waiting_modes().is_empty()
 }
 
 /// Takes the newest request out, which nobody has marked, and what is obsolete below it. What the word is
 /// then; or what it was instead of `seen`.
-fn take_out(
+fn remove_newest(
     index: &LockIndex,
     word: &AtomicU64,
     seen: ChainWord,
@@ -128,14 +128,18 @@ fn take_out(
     } else {
         below(index, seen, number)
     };
-    swing(word, seen, after)?;
+    unlink_exchange(word, seen, after)?;
     retire_newest(index, number, rest, retired);
     Ok(after)
 }
 
 /// The exchange that takes the newest out.
 #[inline(always)]
-pub(crate) fn swing(word: &AtomicU64, seen: ChainWord, after: ChainWord) -> Result<(), ChainWord> {
+pub(crate) fn unlink_exchange(
+    word: &AtomicU64,
+    seen: ChainWord,
+    after: ChainWord,
+) -> Result<(), ChainWord> {
     let exchanged = word.compare_exchange(
         seen.0,
         after.0,
@@ -216,7 +220,7 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
         at = next;
     }
     // O2, O4
-    let ended = change(word, Ordering::AcqRel, |word| {
+    let released = change(word, Ordering::AcqRel, |word| {
         let mut end = word.cleaned();
         if word == start {
             // Nobody came. Who is live is not counted anew: a request may be marked and not yet
@@ -225,7 +229,7 @@ fn clean(index: &LockIndex, word: &AtomicU64, retired: &mut RetiredRequests<'_>)
         }
         Some(if end.live() == 0 { end.emptied() } else { end })
     });
-    let (before, after) = ended.expect("a word can always be cleaned");
+    let (before, after) = released.expect("a word can always be cleaned");
     if after.top() == 0 {
         retire_until(index, before.top(), 0, retired);
     }

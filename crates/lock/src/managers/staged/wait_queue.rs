@@ -37,7 +37,7 @@ pub(crate) struct ChainWaiter {
 impl ChainWaiter {
     pub(crate) fn wait_ticket(&self) -> WaitTicket {
         WaitTicket {
-            place: self.owner.place(),
+            owner_index: self.owner.index(),
             ticket: self.ticket,
         }
     }
@@ -54,7 +54,7 @@ pub(crate) struct WaitQueue {
     waiters: VecDeque<ChainWaiter>,
     conversions: usize,
     counts: [u32; COMPONENTS],
-    awaited: Set,
+    waiting_modes: Set,
 }
 
 /// The lines of all chains that share a latch.
@@ -63,46 +63,41 @@ pub(crate) struct WaitQueues(Vec<WaitQueue>);
 
 impl WaitQueues {
     pub(crate) fn get(&self, name: &Name) -> Option<&WaitQueue> {
-        self.0.iter().find(|line| line.name == *name)
+        self.0.iter().find(|queue| queue.name == *name)
     }
 
     pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut WaitQueue> {
-        self.0.iter_mut().find(|line| line.name == *name)
+        self.0.iter_mut().find(|queue| queue.name == *name)
     }
 
     /// Puts a waiter at the end of its line, or behind the last conversion if it is one.
-    pub(crate) fn enqueue(
-        &mut self,
-        asked: &NewRequest,
-        request: u32,
-        ticket: Ticket,
-    ) -> &WaitQueue {
-        let at = self.0.iter().position(|line| line.name == asked.name);
+    pub(crate) fn enqueue(&mut self, new: &NewRequest, request: u32, ticket: Ticket) -> &WaitQueue {
+        let at = self.0.iter().position(|queue| queue.name == new.name);
         let at = at.unwrap_or_else(|| {
-            self.0.push(WaitQueue::new(asked.name, asked.hash));
+            self.0.push(WaitQueue::new(new.name, new.hash));
             self.0.len() - 1
         });
-        let line = &mut self.0[at];
-        line.enqueue(ChainWaiter {
-            owner: asked.owner,
+        let queue = &mut self.0[at];
+        queue.enqueue(ChainWaiter {
+            owner: new.owner,
             ticket,
-            mode: asked.mode,
+            mode: new.mode,
             request,
-            replaces: asked.replaces,
+            replaces: new.replaces,
         });
-        line
+        queue
     }
 
     /// Forgets the line of `name` if nobody is in it (I1).
-    pub(crate) fn tidy(&mut self, name: &Name) {
+    pub(crate) fn remove_empty(&mut self, name: &Name) {
         self.0
-            .retain(|line| line.name != *name || !line.waiters.is_empty());
+            .retain(|queue| queue.name != *name || !queue.waiters.is_empty());
     }
 
     /// What is awaited in front of the chains for which `is_chain` holds.
-    pub(crate) fn awaited(&self, is_chain: impl Fn(u32) -> bool) -> Set {
-        let lines = self.0.iter().filter(|line| is_chain(line.hash));
-        lines.fold(Set::NONE, |all, line| all.union(line.awaited))
+    pub(crate) fn waiting_modes(&self, is_chain: impl Fn(u32) -> bool) -> Set {
+        let queues = self.0.iter().filter(|queue| is_chain(queue.hash));
+        queues.fold(Set::NONE, |all, queue| all.union(queue.waiting_modes))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &WaitQueue> {
@@ -110,7 +105,7 @@ impl WaitQueues {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let waiters: usize = self.0.iter().map(|line| line.waiters.capacity()).sum();
+        let waiters: usize = self.0.iter().map(|queue| queue.waiters.capacity()).sum();
         self.0.capacity() * size_of::<WaitQueue>() + waiters * size_of::<ChainWaiter>()
     }
 }
@@ -123,7 +118,7 @@ impl WaitQueue {
             waiters: VecDeque::new(),
             conversions: 0,
             counts: [0; COMPONENTS],
-            awaited: Set::NONE,
+            waiting_modes: Set::NONE,
         }
     }
 
@@ -145,10 +140,10 @@ impl WaitQueue {
         for component in waiter.mode.set().indices() {
             self.counts[component] += 1;
         }
-        self.awaited = self.awaited.union(waiter.mode.set());
+        self.waiting_modes = self.waiting_modes.union(waiter.mode.set());
     }
 
-    pub(crate) fn leave(&mut self, position: usize) -> ChainWaiter {
+    pub(crate) fn dequeue(&mut self, position: usize) -> ChainWaiter {
         let waiter = self
             .waiters
             .remove(position)
@@ -159,7 +154,7 @@ impl WaitQueue {
         for component in waiter.mode.set().indices() {
             self.counts[component] -= 1;
             if self.counts[component] == 0 {
-                self.awaited = self.awaited.minus(Set::one(component));
+                self.waiting_modes = self.waiting_modes.minus(Set::one(component));
             }
         }
         waiter
@@ -198,7 +193,7 @@ impl WaitQueue {
         if is_conversion {
             ahead.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
         } else {
-            self.awaited
+            self.waiting_modes
         }
     }
 
@@ -206,18 +201,18 @@ impl WaitQueue {
     /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
     pub(crate) fn rest_is_blocked(&self, position: usize, granted: Set, ahead: Set) -> bool {
         let blocked = granted.union(ahead).conflicts();
-        position >= self.conversions && self.awaited.minus(blocked).is_empty()
+        position >= self.conversions && self.waiting_modes.minus(blocked).is_empty()
     }
 
-    /// Who stands in the way of a request of `owner` for `mode` at `position`: see [`obstacles`].
-    pub(crate) fn obstacles(
+    /// Who stands in the way of a request of `owner` for `mode` at `position`: see [`conflicting`].
+    pub(crate) fn conflicting(
         &self,
         holders: &[Holder],
         owner: OwnerId,
         mode: Mode,
         position: usize,
     ) -> Vec<ChainConflict> {
-        let mut found = obstacles(holders, owner, mode);
+        let mut found = conflicting(holders, owner, mode);
         let ahead = self.waiters.iter().take(position);
         let conflicting = ahead
             .filter(|waiter| waiter.owner != owner && !waiter.mode.compatible(mode))
@@ -227,7 +222,7 @@ impl WaitQueue {
     }
 
     /// How `blocker` stands in the way of `wait`, if it still waits.
-    pub(crate) fn in_the_way(
+    pub(crate) fn blocking_mode(
         &self,
         holders: &[Holder],
         wait: WaitTicket,
@@ -235,10 +230,10 @@ impl WaitQueue {
     ) -> Option<BlockingMode> {
         let position = self.position(wait)?;
         let waiter = self.waiters[position];
-        let obstacles = self.obstacles(holders, waiter.owner, waiter.mode, position);
-        let found = obstacles
+        let conflicting = self.conflicting(holders, waiter.owner, waiter.mode, position);
+        let found = conflicting
             .into_iter()
-            .find(|(owner, ..)| owner.place() == blocker);
+            .find(|(owner, ..)| owner.index() == blocker);
         found.map(|(_, mode, waits)| BlockingMode {
             mode,
             holds: !waits,
@@ -246,19 +241,19 @@ impl WaitQueue {
     }
 
     /// For whom the waiter at `position` waits, directly or through others of this line.
-    pub(crate) fn reach(&self, holders: &[Holder], position: usize, target: u32) -> WaitEdges {
+    pub(crate) fn wait_edges(&self, holders: &[Holder], position: usize, target: u32) -> WaitEdges {
         let start = self.waiters[position];
         let ahead = self.waiters.iter().take(position).rev();
         let granted = holders
             .iter()
             .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
-        WaitEdges::walk(
-            (start.owner.place(), start.mode),
+        WaitEdges::collect(
+            (start.owner.index(), start.mode),
             ahead.map(|waiter| (waiter.wait_ticket(), waiter.mode)),
             granted,
             holders
                 .iter()
-                .map(|holder| (holder.owner.place(), holder.mode)),
+                .map(|holder| (holder.owner.index(), holder.mode)),
             target,
         )
     }
@@ -276,7 +271,7 @@ impl WaitQueue {
         }
         assert_eq!(counts, self.counts, "I3 of {}", self.name);
         for (component, &count) in counts.iter().enumerate() {
-            let set = self.awaited.meets(Set::one(component));
+            let set = self.waiting_modes.intersects(Set::one(component));
             assert_eq!(set, count > 0, "I3 of {}", self.name);
         }
         for (position, waiter) in self.waiters.iter().enumerate() {
@@ -287,12 +282,12 @@ impl WaitQueue {
 }
 
 /// The holders that stand in the way of a request of `owner` for `mode`, each owner once.
-pub(crate) fn obstacles(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<ChainConflict> {
+pub(crate) fn conflicting(holders: &[Holder], owner: OwnerId, mode: Mode) -> Vec<ChainConflict> {
     let mut found: Vec<ChainConflict> = Vec::new();
     for holder in holders {
-        let place = holder.owner.place();
-        let conflicts = place != owner.place() && !holder.mode.compatible(mode);
-        if conflicts && found.iter().all(|(other, ..)| other.place() != place) {
+        let owner_index = holder.owner.index();
+        let conflicts = owner_index != owner.index() && !holder.mode.compatible(mode);
+        if conflicts && found.iter().all(|(other, ..)| other.index() != owner_index) {
             found.push((holder.owner, holder.mode, false));
         }
     }

@@ -6,7 +6,7 @@
 use super::{
     chain::{Chains, Holder, Holders, NewRequest, ReleasedRequest},
     lock_index::RetiredRequests,
-    manager::{Staged, WAIT, are_in_the_way},
+    manager::{Staged, WAIT, any_conflict},
     wait_queue::{ChainWaiter, WaitQueues},
 };
 use crate::{
@@ -28,60 +28,62 @@ use foxton_sync::worker::Worker;
 impl<C: Chains> Staged<C> {
     /// Grants all in the line of `name` who now can be, first come first. Under the latch; the wakes
     /// are for after it.
-    pub(super) fn regrant<'m>(
+    pub(super) fn grant_waiters<'m>(
         &'m self,
         worker: &Worker,
-        lines: &mut WaitQueues,
+        queues: &mut WaitQueues,
         name: &Name,
         wakes: &mut Wakes<'m>,
     ) {
-        let Some(line) = lines.get(name) else { return };
-        let hash = line.hash();
+        let Some(queue) = queues.get(name) else {
+            return;
+        };
+        let hash = queue.hash();
         let mut holders = self.chains.holders(&self.index, hash, name);
         let mut ahead = Set::NONE;
         let mut position = 0;
-        while let Some(waiter) = lines.get(name).and_then(|line| line.at(position)) {
-            let line = lines.get_mut(name).expect("somebody is in it");
-            if ahead.meets(waiter.mode.conflicts())
-                || are_in_the_way(&holders, waiter.owner, waiter.mode)
+        while let Some(waiter) = queues.get(name).and_then(|queue| queue.at(position)) {
+            let queue = queues.get_mut(name).expect("somebody is in it");
+            if ahead.intersects(waiter.mode.conflicts())
+                || any_conflict(&holders, waiter.owner, waiter.mode)
             {
                 ahead = ahead.union(waiter.mode.set());
                 position += 1;
                 let granted = holders
                     .iter()
                     .fold(Set::NONE, |all, holder| all.union(holder.mode.set()));
-                if line.rest_is_blocked(position, granted, ahead) {
+                if queue.rest_is_blocked(position, granted, ahead) {
                     break;
                 }
             } else {
-                line.leave(position);
-                self.grant(worker, lines, name, hash, &waiter, &mut holders, wakes);
+                queue.dequeue(position);
+                self.grant(worker, queues, name, hash, &waiter, &mut holders, wakes);
             }
         }
-        lines.tidy(name);
+        queues.remove_empty(name);
     }
 
     #[expect(clippy::too_many_arguments, reason = "one step of one story")]
     pub(super) fn grant<'m>(
         &'m self,
         worker: &Worker,
-        lines: &WaitQueues,
+        queues: &WaitQueues,
         name: &Name,
         hash: u32,
         waiter: &ChainWaiter,
         holders: &mut Holders,
         wakes: &mut Wakes<'m>,
     ) {
-        let asked = NewRequest {
+        let new = NewRequest {
             name: *name,
             hash,
             owner: waiter.owner,
             mode: waiter.mode,
             replaces: waiter.replaces,
         };
-        let awaited = self.awaited(lines, hash);
+        let waiting_modes = self.waiting_modes(queues, hash);
         self.chains
-            .grant(&self.index, &asked, waiter.request, awaited);
+            .grant(&self.index, &new, waiter.request, waiting_modes);
         holders.retain(|holder| Some(holder.request) != waiter.replaces);
         holders.push(Holder {
             owner: waiter.owner,
@@ -89,40 +91,40 @@ impl<C: Chains> Staged<C> {
             request: waiter.request,
         });
         worker.account().passed(&WAIT);
-        let record = self.registry.record(waiter.owner.place());
+        let record = self.owners.record(waiter.owner.index());
         let wake = record.parker.resolve(waiter.ticket, GRANTED);
         debug_assert!(wake.is_some(), "I1: the wait had ended before");
         wakes.extend(wake);
     }
 
     #[inline]
-    pub(super) fn give_back<'m>(
+    pub(super) fn release_lock<'m>(
         &'m self,
         worker: &Worker,
         lock: &LockEntry,
         retired: &mut RetiredRequests<'_>,
         wakes: &mut Wakes<'m>,
     ) {
-        let ended = ReleasedRequest {
+        let released = ReleasedRequest {
             hash: lock.hash,
             request: lock.slot,
             mode: lock.mode,
         };
-        if self.chains.release(&self.index, worker, ended, retired) {
-            self.regrant_after(worker, lock, wakes);
+        if self.chains.release(&self.index, worker, released, retired) {
+            self.grant_waiters_after(worker, lock, wakes);
         }
     }
 
     #[cold]
     #[inline(never)]
-    pub(super) fn regrant_after<'m>(
+    pub(super) fn grant_waiters_after<'m>(
         &'m self,
         worker: &Worker,
         lock: &LockEntry,
         wakes: &mut Wakes<'m>,
     ) {
-        self.with(worker, lock.hash, |lines| {
-            self.regrant(worker, lines, &lock.name, wakes);
+        self.with(worker, lock.hash, |queues| {
+            self.grant_waiters(worker, queues, &lock.name, wakes);
         });
     }
 
@@ -135,53 +137,53 @@ impl<C: Chains> Staged<C> {
         cycle: Vec<CycleMember>,
     ) -> bool {
         worker.account().passed(&WAIT);
-        let Some(waiting) = self.registry.waiting(wait) else {
+        let Some(waiting) = self.owners.waiting(wait) else {
             return false;
         };
         let hash = waiting.name.hash() as u32;
         let mut wakes = Wakes::new();
         let mut retired = self.index.retire(worker);
-        self.with(worker, hash, |lines| {
-            let Some(line) = lines.get_mut(&waiting.name) else {
+        self.with(worker, hash, |queues| {
+            let Some(queue) = queues.get_mut(&waiting.name) else {
                 return false;
             };
-            let Some(position) = line.position(wait) else {
+            let Some(position) = queue.position(wait) else {
                 return false;
             };
             let holders = self.chains.holders(&self.index, hash, &waiting.name);
-            let obstacles = line.obstacles(&holders, waiting.id, waiting.mode, position);
-            let waiter = line.leave(position);
-            self.leave_line(
+            let conflicting = queue.conflicting(&holders, waiting.id, waiting.mode, position);
+            let waiter = queue.dequeue(position);
+            self.clean_up_waiter(
                 worker,
-                lines,
+                queues,
                 &waiter,
                 &waiting.name,
                 &mut retired,
                 &mut wakes,
             );
-            let refusal = waiting.refusal(reason, self.blockers(obstacles), cycle);
-            let record = self.registry.record(wait.place);
+            let refusal = waiting.refusal(reason, self.blockers(conflicting), cycle);
+            let record = self.owners.record(wait.owner_index);
             wakes.extend(record.refuse(wait.ticket, refusal));
             true
         })
     }
 
     /// What is to be done when somebody has left the line ungranted.
-    pub(super) fn leave_line<'m>(
+    pub(super) fn clean_up_waiter<'m>(
         &'m self,
         worker: &Worker,
-        lines: &mut WaitQueues,
+        queues: &mut WaitQueues,
         waiter: &ChainWaiter,
         name: &Name,
         retired: &mut RetiredRequests<'_>,
         wakes: &mut Wakes<'m>,
     ) {
         let hash = name.hash() as u32;
-        lines.tidy(name);
+        queues.remove_empty(name);
         self.chains
             .withdraw(&self.index, hash, waiter.request, retired);
-        self.set_awaited(lines, hash);
-        self.regrant(worker, lines, name, wakes);
+        self.set_waiting_modes(queues, hash);
+        self.grant_waiters(worker, queues, name, wakes);
     }
 
     /// Gives a conversion back that was granted after its owner had lost interest.
@@ -192,23 +194,23 @@ impl<C: Chains> Staged<C> {
         pending: &PendingWait,
         at: usize,
     ) {
-        let former = owner.held.at(at).mode;
-        let asked = NewRequest {
+        let former = owner.locks.at(at).mode;
+        let new = NewRequest {
             name: pending.name,
             hash: pending.hash,
             owner: owner.id(),
             mode: former,
             replaces: Some(pending.slot),
         };
-        let request = self.index.take(worker, &mut owner.spare);
+        let request = self.index.take(worker, &mut owner.reserved);
         let request = request.expect("reserved when the conversion was asked for");
-        self.chains.write(&self.index, &asked, request);
+        self.chains.write(&self.index, &new, request);
         let mut wakes = Wakes::new();
-        self.with(worker, pending.hash, |lines| {
-            let awaited = self.awaited(lines, pending.hash);
-            self.chains.grant(&self.index, &asked, request, awaited);
-            self.regrant(worker, lines, &pending.name, &mut wakes);
+        self.with(worker, pending.hash, |queues| {
+            let waiting_modes = self.waiting_modes(queues, pending.hash);
+            self.chains.grant(&self.index, &new, request, waiting_modes);
+            self.grant_waiters(worker, queues, &pending.name, &mut wakes);
         });
-        owner.held.set_slot(at, request);
+        owner.locks.set_slot(at, request);
     }
 }

@@ -77,7 +77,7 @@ impl RememberedEntry {
     #[inline(always)]
     pub(super) fn write_lock(&self, name: Name, hash: u32, mode: Mode) {
         let [head, tail, origin] = name.words();
-        self.write([head, tail, third(origin, mode_bits(mode), hash), 0]);
+        self.write([head, tail, pack_meta(origin, mode_bits(mode), hash), 0]);
     }
 
     #[inline(always)]
@@ -94,51 +94,52 @@ impl RememberedEntry {
     }
 
     #[inline(always)]
-    pub(super) fn third(&self) -> u64 {
+    pub(super) fn meta(&self) -> u64 {
         self.0[2].load(Ordering::Relaxed)
     }
 
     /// Gives a lock another mode, or ends it.
-    pub(super) fn set_third(&self, third: u64) {
+    pub(super) fn set_meta(&self, meta: u64) {
         // Relaxed: under the latch.
-        self.0[2].store(third, Ordering::Relaxed);
+        self.0[2].store(meta, Ordering::Relaxed);
     }
 
     fn mode_bits(&self) -> u64 {
-        self.third() >> MODE_SHIFT & 0xff
+        self.meta() >> MODE_SHIFT & 0xff
     }
 
     /// The lock that stands here, unless it is dead or a block.
     pub(super) fn lock(&self) -> Option<(Name, Mode)> {
-        let third = self.third();
+        let meta = self.meta();
         let mode = self.mode_bits();
         let [head, tail] = [0, 1].map(|at: usize| self.0[at].load(Ordering::Relaxed));
-        let name = Name::from_words([head, tail, third & ORIGIN]);
+        let name = Name::from_words([head, tail, meta & ORIGIN]);
         (mode != 0).then(|| (name, Mode::of(Set::from_bits(mode as u8))))
     }
 
-    /// The block that stands here, if one does: a block has no mode, and what is dead not even an origin.
+    /// The block that stands here, if one does: a block has no mode, and what is dead not even an
+    /// origin.
     #[inline(always)]
     pub(super) fn block(&self) -> Option<(KeyBlock, BlockBits)> {
-        let third = self.third();
+        let meta = self.meta();
         let block = KeyBlock {
             base: self.0[0].load(Ordering::Relaxed),
-            origin: third,
+            origin: meta,
         };
-        (third != 0 && third & !ORIGIN == 0).then(|| (block, self.bits()))
+        (meta != 0 && meta & !ORIGIN == 0).then(|| (block, self.bits()))
     }
 
     /// Whether this is the entry of `block`.
     #[inline(always)]
     pub(super) fn is_block(&self, block: KeyBlock) -> bool {
-        self.0[0].load(Ordering::Relaxed) == block.base && self.third() == block.origin
+        self.0[0].load(Ordering::Relaxed) == block.base && self.meta() == block.origin
     }
 
     /// The mode of the lock that stands here, if it is one on `name`.
     #[inline(always)]
     pub(super) fn mode_of(&self, name: Name) -> Option<Mode> {
         let origin = name.words()[2];
-        let other = (self.third() ^ origin) & ORIGIN != 0;
+        let other = (self.meta() ^ origin) & ORIGIN != 0;
         let found = if other { None } else { self.lock() };
         found.filter(|lock| lock.0 == name).map(|lock| lock.1)
     }
@@ -158,11 +159,12 @@ impl RememberedEntry {
         self.0[3].store(bits.gaps, Ordering::Relaxed);
     }
 
-    /// Sets `fresh`, bits of the key at `at`, if this is the block of `mark` and none of the key is set.
+    /// Sets `fresh`, bits of the key at `at`, if this is the block of `position` and none of the
+    /// key is set.
     #[inline(always)]
-    pub(super) fn extend(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
+    pub(super) fn extend(&self, position: BlockPosition, at: u32, fresh: BlockBits) -> bool {
         let bits = self.bits();
-        let extends = self.is_block(mark.block) && bits.all() >> at & 1 == 0;
+        let extends = self.is_block(position.block) && bits.all() >> at & 1 == 0;
         if extends {
             self.set_bits(bits.union(fresh));
         }
@@ -193,10 +195,10 @@ impl RememberedEntry {
     }
 }
 
-/// The third word of a lock. The tag is the low bits of the hash, so that a revoker passes over most
-/// entries that are not its own without working their hashes out.
+/// The third word of a lock. The tag is the low bits of the hash, so that a revoker passes over
+/// most entries that are not its own without working their hashes out.
 #[inline(always)]
-pub(super) fn third(origin: u64, mode: u64, hash: u32) -> u64 {
+pub(super) fn pack_meta(origin: u64, mode: u64, hash: u32) -> u64 {
     u64::from(hash as u8) << TAG_SHIFT | mode << MODE_SHIFT | origin
 }
 

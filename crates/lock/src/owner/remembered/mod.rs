@@ -7,10 +7,10 @@
 //!
 //! # State
 //!
-//! Entries of four words in chunks that never move; a count; and behind a latch, for everything that
-//! somebody else has turned into a real lock, the slot of that lock. An entry is one lock, its name
-//! with the mode and a tag in the bits that a name leaves free; or it is a *block*, up to sixty-four
-//! neighbouring keys, each shared, or its gap, or both, by a bit.
+//! Entries of four words in chunks that never move; a count; and behind a latch, for everything
+//! that somebody else has turned into a real lock, the slot of that lock. An entry is one lock, its
+//! name with the mode and a tag in the bits that a name leaves free; or it is a *block*, up to
+//! sixty-four neighbouring keys, each shared, or its gap, or both, by a bit.
 //!
 //! ```text
 //!            0        1              2: 63   56 55     48 47       0   3
@@ -21,20 +21,21 @@
 //!
 //! # Invariants
 //!
-//! * I1  Entries below the count are whole. A dead entry was taken back while others stood behind it.
+//! * I1  Entries below the count are whole. A dead entry was taken back while others stood behind
+//!   it.
 //! * I2  Appending, and forgetting all, is the owner's and takes no latch. Everything else happens
 //!   under the latch, by the owner or by a revoker.
 //! * I3  A name has a slot exactly from being converted until it is taken back, or until all is
-//!   collected; and `touched` is set if any has one.
+//!   collected; and `any_converted` is set if any has one.
 //! * I4  While a revoker has the latch, the entries it counted stay: the owner does not forget them
 //!   without the latch then. That is kept by the protocol, not here.
-//! * I5  The bits of a block are written by its owner alone: set without the latch where neither bit of
-//!   the key was set, and otherwise under it.
+//! * I5  The bits of a block are written by its owner alone: set without the latch where neither
+//!   bit of the key was set, and otherwise under it.
 //!
 //! # Orderings
 //!
-//! * O1  `append` and `forget` (Release) to `count` of a revoker (Acquire): who counts an entry reads
-//!   it whole; and who finds it forgotten comes after everything its owner did under it.
+//! * O1  `append` and `clear` (Release) to `count` of a revoker (Acquire): who counts an entry
+//!   reads it whole; and who finds it forgotten comes after everything its owner did under it.
 
 mod entry;
 
@@ -42,7 +43,7 @@ use crate::{
     mode::Mode,
     name::{KeyBlock, Name},
 };
-use entry::{ORIGIN, RememberedEntry, TAG_SHIFT, mode_bits, third};
+use entry::{ORIGIN, RememberedEntry, TAG_SHIFT, mode_bits, pack_meta};
 use foxton_sync::{
     cache_line::CachePadded,
     shim::{AtomicBool, AtomicU32, Mutex, Ordering, lock},
@@ -51,8 +52,8 @@ use std::{collections::HashMap, fmt, sync::OnceLock};
 
 pub(crate) use entry::{BlockBits, BlockPosition, ShareResult};
 
-/// Entries of the first chunk, which is always there; each further chunk has twice as many as the one
-/// before.
+/// Entries of the first chunk, which is always there; each further chunk has twice as many as the
+/// one before.
 pub(crate) const FIRST: usize = match () {
     _ if cfg!(loom) => 2,
     // So that histories come to further chunks, and a model's large atomics fit its small stacks.
@@ -70,7 +71,7 @@ pub(crate) struct RememberedLocks {
     first: [RememberedEntry; FIRST],
     count: AtomicU32,
     /// Whether an entry may have been converted.
-    touched: AtomicBool,
+    any_converted: AtomicBool,
     more: [OnceLock<Box<[RememberedEntry]>>; CHUNKS],
     converted: CachePadded<Mutex<ConvertedLocks>>,
 }
@@ -80,7 +81,7 @@ impl Default for RememberedLocks {
         Self {
             first: std::array::from_fn(|_| RememberedEntry::default()),
             count: AtomicU32::new(0),
-            touched: AtomicBool::new(false),
+            any_converted: AtomicBool::new(false),
             more: std::array::from_fn(|_| OnceLock::new()),
             converted: CachePadded::new(Mutex::default()),
         }
@@ -110,7 +111,7 @@ impl RememberedLocks {
 
     /// Adds a block, if it comes to stand among the [`FIRST`] entries.
     #[inline(always)]
-    pub(crate) fn append_at_once(&self, block: KeyBlock, bits: BlockBits) -> bool {
+    pub(crate) fn try_append_block(&self, block: KeyBlock, bits: BlockBits) -> bool {
         let index = self.len();
         let entry = self.first.get(index as usize);
         if let Some(entry) = entry {
@@ -120,9 +121,9 @@ impl RememberedLocks {
         entry.is_some()
     }
 
-    /// As [`append_at_once`](Self::append_at_once), for a lock.
+    /// As [`try_append_block`](Self::try_append_block), for a lock.
     #[inline(always)]
-    pub(crate) fn append_lock_at_once(&self, name: Name, hash: u32, mode: Mode) -> bool {
+    pub(crate) fn try_append_lock(&self, name: Name, hash: u32, mode: Mode) -> bool {
         let index = self.len();
         let entry = self.first.get(index as usize);
         if let Some(entry) = entry {
@@ -132,10 +133,10 @@ impl RememberedLocks {
         entry.is_some()
     }
 
-    /// Shares the key whose bit is `bit` in the latest entry, if that is the one of `block`, among the
-    /// [`FIRST`], and the key's gap is not held.
+    /// Shares the key whose bit is `bit` in the latest entry, if that is the one of `block`, among
+    /// the [`FIRST`], and the key's gap is not held.
     #[inline(always)]
-    pub(crate) fn share_in_latest(&self, block: KeyBlock, bit: u64) -> Option<ShareResult> {
+    pub(crate) fn share_in_last(&self, block: KeyBlock, bit: u64) -> Option<ShareResult> {
         let index = self.len().wrapping_sub(1);
         let entry = self.first.get(index as usize)?;
         let found = entry.is_block(block);
@@ -160,23 +161,23 @@ impl RememberedLocks {
         index
     }
 
-    /// Sets bits of the key at `at`, none of which was set, in a block that is still there. `false`:
-    /// nothing was done.
+    /// Sets bits of the key at `at`, none of which was set, in a block that is still there.
+    /// `false`: nothing was done.
     #[inline(always)]
-    pub(crate) fn extend(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
-        let Some(entry) = self.first.get(mark.index as usize) else {
-            return self.extend_further(mark, at, fresh);
+    pub(crate) fn extend(&self, position: BlockPosition, at: u32, fresh: BlockBits) -> bool {
+        let Some(entry) = self.first.get(position.index as usize) else {
+            return self.extend_further(position, at, fresh);
         };
-        mark.index < self.len() && entry.extend(mark, at, fresh)
+        position.index < self.len() && entry.extend(position, at, fresh)
     }
 
     #[inline(never)]
-    fn extend_further(&self, mark: BlockPosition, at: u32, fresh: BlockBits) -> bool {
-        mark.index < self.len() && self.entry(mark.index).extend(mark, at, fresh)
+    fn extend_further(&self, position: BlockPosition, at: u32, fresh: BlockBits) -> bool {
+        position.index < self.len() && self.entry(position.index).extend(position, at, fresh)
     }
 
-    /// Sets those of `bits` that are not set in the block at `index`, if for none of its keys only one
-    /// was set that would not do. Returns what was set.
+    /// Sets those of `bits` that are not set in the block at `index`, if for none of its keys only
+    /// one was set that would not do. Returns what was set.
     pub(crate) fn extend_all(&self, index: u32, bits: BlockBits) -> Option<BlockBits> {
         let entry = self.entry(index);
         let former = entry.bits();
@@ -219,7 +220,7 @@ impl RememberedLocks {
 
     /// Whether the entry at `index` is no more.
     pub(crate) fn is_dead(&self, index: u32) -> bool {
-        index >= self.len() || self.entry(index).third() == 0
+        index >= self.len() || self.entry(index).meta() == 0
     }
 
     /// What stands at `index`.
@@ -229,15 +230,15 @@ impl RememberedLocks {
 
     /// Drops all entries. Those that were converted have to be collected then.
     #[inline(always)]
-    pub(crate) fn forget(&self) {
+    pub(crate) fn clear(&self) {
         self.count.store(0, Ordering::Release); // O1
     }
 
     /// Whether something was converted; exact for whoever knows that no revoker is about.
     #[inline(always)]
-    pub(crate) fn is_touched(&self) -> bool {
+    pub(crate) fn may_have_converted(&self) -> bool {
         // Relaxed: the end of a revocation orders it.
-        self.touched.load(Ordering::Relaxed)
+        self.any_converted.load(Ordering::Relaxed)
     }
 
     #[inline(never)]
@@ -259,14 +260,14 @@ impl RememberedLocks {
 
 /// What happens under the latch.
 impl RememberedLocks {
-    /// Takes `name`, which stands at `index`, out of the list. If it was converted, it is a real lock in
-    /// the slot returned.
-    pub(crate) fn take(&self, index: u32, name: Name) -> Option<u32> {
+    /// Takes `name`, which stands at `index`, out of the list. If it was converted, it is a real
+    /// lock in the slot returned.
+    pub(crate) fn remove(&self, index: u32, name: Name) -> Option<u32> {
         let mut converted = lock(&self.converted);
         let entry = self.entry(index);
         match (entry.block(), name.block()) {
             (Some((_, bits)), Some((_, at))) => self.set_bits(index, bits.without(at)),
-            _ => self.kill(index),
+            _ => self.mark_dead(index),
         }
         converted.remove(&name).map(|(slot, _)| slot)
     }
@@ -275,23 +276,24 @@ impl RememberedLocks {
     fn set_bits(&self, index: u32, bits: BlockBits) {
         self.entry(index).set_bits(bits);
         if bits.all() == 0 {
-            self.kill(index);
+            self.mark_dead(index);
         }
     }
 
-    /// Under the latch: the entry at `index` is no more, nor those at the end that are no more either.
-    fn kill(&self, index: u32) {
+    /// Under the latch: the entry at `index` is no more, nor those at the end that are no more
+    /// either.
+    fn mark_dead(&self, index: u32) {
         let mut count = self.len();
-        self.entry(index).set_third(0);
-        while count > 0 && self.entry(count - 1).third() == 0 {
+        self.entry(index).set_meta(0);
+        while count > 0 && self.entry(count - 1).meta() == 0 {
             count -= 1;
         }
         // Relaxed: a revoker counts under the latch.
         self.count.store(count, Ordering::Relaxed);
     }
 
-    /// Gives `name`, which stands at `index`, a stronger mode, if it was not converted and `allowed` says
-    /// so afterwards. Otherwise it is as before.
+    /// Gives `name`, which stands at `index`, a stronger mode, if it was not converted and
+    /// `allowed` says so afterwards. Otherwise it is as before.
     pub(crate) fn strengthen(
         &self,
         index: u32,
@@ -314,25 +316,25 @@ impl RememberedLocks {
                 allowed
             }
             _ => {
-                let former = entry.third();
-                let word = third(
+                let former = entry.meta();
+                let word = pack_meta(
                     former & ORIGIN,
                     mode_bits(mode),
                     (former >> TAG_SHIFT) as u32,
                 );
-                entry.set_third(word);
+                entry.set_meta(word);
                 let allowed = allowed();
                 if !allowed {
-                    entry.set_third(former);
+                    entry.set_meta(former);
                 }
                 allowed
             }
         }
     }
 
-    /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither bit of
-    /// the key was set before, was converted. What was not is cleared.
-    pub(crate) fn keep(&self, index: u32, fresh: BlockBits) -> bool {
+    /// Whether all of `fresh`, bits of the block at `index` that were set just now where neither
+    /// bit of the key was set before, was converted. What was not is cleared.
+    pub(crate) fn retain_converted(&self, index: u32, fresh: BlockBits) -> bool {
         let converted = lock(&self.converted);
         let Some((block, mut bits)) = self.entry(index).block() else {
             return false;
@@ -352,10 +354,10 @@ impl RememberedLocks {
     }
 
     /// Takes the entry at `index` out of the list, and returns what of it is real.
-    pub(crate) fn take_all(&self, index: u32) -> Vec<(Name, u32, Mode)> {
+    pub(crate) fn remove_entry(&self, index: u32) -> Vec<(Name, u32, Mode)> {
         let mut converted = lock(&self.converted);
         let names: Vec<_> = self.entry(index).locks().collect();
-        self.kill(index);
+        self.mark_dead(index);
         let real = names.into_iter().filter_map(|(name, _)| {
             let (slot, mode) = converted.remove(&name)?;
             Some((name, slot, mode))
@@ -363,16 +365,16 @@ impl RememberedLocks {
         real.collect()
     }
 
-    /// All that was converted; after [`forget`](Self::forget). From now on nothing is touched.
-    pub(crate) fn collect(&self) -> ConvertedLocks {
+    /// All that was converted; after [`clear`](Self::clear). From now on nothing is touched.
+    pub(crate) fn take_converted(&self) -> ConvertedLocks {
         let mut converted = lock(&self.converted);
-        self.touched.store(false, Ordering::Relaxed);
+        self.any_converted.store(false, Ordering::Relaxed);
         std::mem::take(&mut *converted)
     }
 
     /// Shows `convert` what is not converted; where it returns a slot, the lock is converted. Only
-    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as that is seen
-    /// at once, is shown.
+    /// what stands in entries whose hash agrees with `hash` in the bits of `mask`, as far as that
+    /// is seen at once, is shown.
     pub(crate) fn revoke(
         &self,
         hash: u32,
@@ -384,7 +386,7 @@ impl RememberedLocks {
             let entry = self.entry(index);
             let other = match entry.block() {
                 Some((block, _)) => (block.hash() ^ hash) & mask,
-                None => u32::from((entry.third() >> TAG_SHIFT) as u8 ^ hash as u8) & mask,
+                None => u32::from((entry.meta() >> TAG_SHIFT) as u8 ^ hash as u8) & mask,
             };
             if other != 0 {
                 continue;
@@ -394,20 +396,20 @@ impl RememberedLocks {
                     && let Some(slot) = convert(name, mode)
                 {
                     converted.insert(name, (slot, mode));
-                    self.touched.store(true, Ordering::Relaxed);
+                    self.any_converted.store(true, Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// All that is not converted, and what `whose` says while it stays.
-    pub(crate) fn entries<R>(&self, whose: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
+    /// All that is not converted, and what `owner_of` says while it stays.
+    pub(crate) fn entries<R>(&self, owner_of: impl FnOnce() -> R) -> (R, Vec<(Name, Mode)>) {
         let converted = lock(&self.converted);
         let entries = (0..self.count())
             .flat_map(|index| self.entry(index).locks())
             .filter(|(name, _)| !converted.contains_key(name))
             .collect();
-        (whose(), entries)
+        (owner_of(), entries)
     }
 
     /// Entries, for somebody else than the owner.
@@ -452,7 +454,7 @@ mod tests {
         }
         let expected: Vec<_> = (0..1000).map(|number| (name(number), Mode::S)).collect();
         assert_eq!(list.entries(|| ()).1, expected);
-        list.forget();
+        list.clear();
         assert!(list.entries(|| ()).1.is_empty());
     }
 
@@ -462,7 +464,7 @@ mod tests {
         for number in 0..3 {
             append(&list, number);
         }
-        assert_eq!(list.take(1, name(1)), None);
+        assert_eq!(list.remove(1, name(1)), None);
         assert_eq!(
             (list.len(), list.is_dead(1), list.is_dead(2)),
             (3, true, false)
@@ -471,7 +473,7 @@ mod tests {
             list.entries(|| ()).1,
             [(name(0), Mode::S), (name(2), Mode::S)]
         );
-        assert_eq!(list.take(2, name(2)), None);
+        assert_eq!(list.remove(2, name(2)), None);
         assert_eq!(list.len(), 1);
     }
 
@@ -486,9 +488,9 @@ mod tests {
             list.entries(|| ()).1,
             [(key(70), Mode::S), (key(71), Mode::S)]
         );
-        assert_eq!(list.take(index, key(70)), None);
+        assert_eq!(list.remove(index, key(70)), None);
         assert_eq!((list.len(), list.hash_of(index)), (1, block.hash()));
-        assert_eq!(list.take(index, key(71)), None);
+        assert_eq!(list.remove(index, key(71)), None);
         assert_eq!(list.len(), 0);
     }
 
@@ -509,12 +511,12 @@ mod tests {
         };
         assert_eq!(convert(&list, 5), 1);
         assert_eq!(convert(&list, 6), 0);
-        assert!(list.is_touched());
+        assert!(list.may_have_converted());
         assert!(!list.strengthen(70, name(70), Mode::S, || true));
         assert_eq!(list.entries(|| ()).1.len(), 99);
-        list.forget();
-        let converted: Vec<_> = list.collect().into_iter().collect();
+        list.clear();
+        let converted: Vec<_> = list.take_converted().into_iter().collect();
         assert_eq!(converted, [(name(70), (5, Mode::S))]);
-        assert!(!list.is_touched());
+        assert!(!list.may_have_converted());
     }
 }

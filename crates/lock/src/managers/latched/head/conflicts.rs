@@ -8,42 +8,44 @@ use crate::{
 };
 
 impl LockHead {
-    /// Who stands in the way of a request of `place` for `mode` that stands, or would stand, at
+    /// Who stands in the way of a request of `owner_index` for `mode` that stands, or would stand, at
     /// `position` in the line.
-    pub(crate) fn obstacles(
+    pub(crate) fn conflicting(
         &self,
-        place: u32,
+        owner_index: u32,
         mode: Mode,
         position: usize,
     ) -> impl Iterator<Item = ConflictingRequest> {
-        let holders = self.holders().map(|(place, mode)| (place, mode, false));
+        let holders = self
+            .holders()
+            .map(|(owner_index, mode)| (owner_index, mode, false));
         let ahead = self
             .waiters()
             .take(position)
-            .map(|waiter| (waiter.place, waiter.mode, true));
+            .map(|waiter| (waiter.owner_index, waiter.mode, true));
         holders
             .chain(ahead)
-            .filter(move |&(other, held, _)| other != place && !held.compatible(mode))
+            .filter(move |&(other, held, _)| other != owner_index && !held.compatible(mode))
     }
 
     /// Where a request that cannot be granted now would stand in the line.
     pub(crate) fn position_of_next(&self, is_conversion: bool) -> usize {
-        let Some(line) = self.line.as_ref() else {
+        let Some(queue) = self.queue.as_ref() else {
             return 0;
         };
         if is_conversion {
-            line.conversions
+            queue.conversions
         } else {
-            line.waiters.len()
+            queue.waiters.len()
         }
     }
 
     /// How `blocker` stands in the way of `wait`, if it still waits.
-    pub(crate) fn in_the_way(&self, wait: WaitTicket, blocker: u32) -> Option<BlockingMode> {
+    pub(crate) fn blocking_mode(&self, wait: WaitTicket, blocker: u32) -> Option<BlockingMode> {
         let position = self.position(wait)?;
         let waiter = self.waiter_at(position)?;
-        let mut obstacles = self.obstacles(waiter.place, waiter.mode, position);
-        let (_, mode, waits) = obstacles.find(|&(place, ..)| place == blocker)?;
+        let mut conflicting = self.conflicting(waiter.owner_index, waiter.mode, position);
+        let (_, mode, waits) = conflicting.find(|&(owner_index, ..)| owner_index == blocker)?;
         Some(BlockingMode {
             mode,
             holds: !waits,
@@ -51,11 +53,11 @@ impl LockHead {
     }
 
     /// For whom the waiter at `position` waits, directly or through others of this line.
-    pub(crate) fn reach(&self, position: usize, target: u32) -> WaitEdges {
+    pub(crate) fn wait_edges(&self, position: usize, target: u32) -> WaitEdges {
         let start = self.waiter_at(position).expect("the position of a waiter");
         let ahead = self.waiters().take(position).rev();
-        WaitEdges::walk(
-            (start.place, start.mode),
+        WaitEdges::collect(
+            (start.owner_index, start.mode),
             ahead.map(|waiter| (waiter.wait(), waiter.mode)),
             self.granted,
             self.holders(),

@@ -18,19 +18,19 @@
 //!
 //! * I1  `counts` says for each component how many granted requests have it, and `granted` is the
 //!   set of those with a count above zero.
-//! * I2  `awaited` is the union of the modes in the line; empty exactly if nobody waits.
+//! * I2  `waiting_modes` is the union of the modes in the line; empty exactly if nobody waits.
 //! * I3  The first `conversions` in the line are conversions, in the order they came; the others are
-//!   new requests, in the order they came but for what `rearrange` did.
+//!   new requests, in the order they came but for what `reorder` did.
 //! * I4  Between two calls nobody in the line can be granted: each conflicts with somebody who
 //!   stands before it in the line, or with somebody else's granted mode.
 //! * I5  Free slots are chained from `free`.
-//! * I6  `given` is a waiter that `regrant` granted a new request; none was granted after it, and nobody has tried
+//! * I6  `last_grant` is a waiter that `grant_waiters` granted a new request; none was granted after it, and nobody has tried
 //!   to end its wait since. If that grant can still be taken back, its request is in its slot and holds what it waited for.
 
 mod barging;
 mod conflicts;
 
-pub(crate) use barging::{BargingAttempt, Millis, PASSED_ASLEEP};
+pub(crate) use barging::{BargingAttempt, MAX_BARGES, Millis};
 
 use crate::{
     mode::{COMPONENTS, Mode, Set},
@@ -45,14 +45,14 @@ use std::collections::VecDeque;
 const NO_SLOT: u32 = u32::MAX;
 /// How often one waiter is put behind others who came later, at most; or as often as others stood before it when it came,
 /// up to 255, if these were more: so a wait is twice as many turns as in the order of arrival, or eight more.
-pub(crate) const OVERTAKEN_AT_MOST: u8 = 8;
+pub(crate) const MAX_OVERTAKEN: u8 = 8;
 /// Slots above this many are given back when a name is vacated.
-const KEPT_SLOTS: usize = 1024;
+const MAX_KEPT_SLOTS: usize = 1024;
 
 #[derive(Debug, Clone, Copy)]
 struct RequestSlot {
     /// Whose; for a free slot, the next free one.
-    place: u32,
+    owner_index: u32,
     /// What it holds; empty for a new request and for a free slot.
     granted: Set,
     used: bool,
@@ -61,7 +61,7 @@ struct RequestSlot {
 impl RequestSlot {
     fn free(next: u32) -> Self {
         Self {
-            place: next,
+            owner_index: next,
             granted: Set::NONE,
             used: false,
         }
@@ -74,7 +74,7 @@ const _: () = assert!(size_of::<RequestSlot>() == 8);
 /// Somebody in the line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadWaiter {
-    pub(crate) place: u32,
+    pub(crate) owner_index: u32,
     pub(crate) slot: u32,
     pub(crate) ticket: Ticket,
     /// What it would hold if granted.
@@ -82,22 +82,29 @@ pub(crate) struct HeadWaiter {
     /// How many who came later have been put before it, or have passed it in its sleep.
     pub(crate) overtaken: u8,
     /// How many may be put before it.
-    patience: u8,
+    max_overtaken: u8,
     /// How many others waited for it, when it came or was last counted.
     pub(crate) weight: u32,
     /// When it was passed in its sleep for the first time, if it was.
-    passed_since: Millis,
+    barged_since: Millis,
 }
 
 impl HeadWaiter {
     pub(crate) fn wait(&self) -> WaitTicket {
-        let Self { place, ticket, .. } = *self;
-        WaitTicket { place, ticket }
+        let Self {
+            owner_index,
+            ticket,
+            ..
+        } = *self;
+        WaitTicket {
+            owner_index,
+            ticket,
+        }
     }
 
     /// Whether somebody who came later may be put before it.
     pub(crate) fn may_be_overtaken(&self) -> bool {
-        self.overtaken < self.patience
+        self.overtaken < self.max_overtaken
     }
 }
 
@@ -109,12 +116,12 @@ struct HeadQueue {
     conversions: usize,
     counts: [u32; COMPONENTS],
     /// Who was granted last, and may not know it yet (I6).
-    given: Option<HeadWaiter>,
+    last_grant: Option<HeadWaiter>,
 }
 
 impl HeadQueue {
     /// Puts the new request at `from` before those of less weight that may be overtaken, and says whether it moved.
-    fn put_forward(&mut self, from: usize) -> bool {
+    fn move_forward(&mut self, from: usize) -> bool {
         let waiter = self.waiters[from];
         let ahead = self.waiters.range(self.conversions..from).rev();
         let passed = ahead
@@ -138,10 +145,10 @@ pub(crate) struct LockHead {
     name: Name,
     counts: [u32; COMPONENTS],
     requests: SmallVec<[RequestSlot; 2]>,
-    line: Option<Box<HeadQueue>>,
+    queue: Option<Box<HeadQueue>>,
     free: u32,
     granted: Set,
-    awaited: Set,
+    waiting_modes: Set,
 }
 
 // A bucket with one head and its latch fit the pair of cache lines that the processor fetches.
@@ -156,10 +163,10 @@ impl LockHead {
             name,
             counts: [0; COMPONENTS],
             requests: SmallVec::new(),
-            line: None,
+            queue: None,
             free: NO_SLOT,
             granted: Set::NONE,
-            awaited: Set::NONE,
+            waiting_modes: Set::NONE,
         }
     }
 
@@ -171,7 +178,7 @@ impl LockHead {
     /// Whether nobody holds or awaits the name.
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
-        self.granted.union(self.awaited).is_empty()
+        self.granted.union(self.waiting_modes).is_empty()
     }
 
     /// Gives a vacant head to another name, with all its storage.
@@ -187,13 +194,13 @@ impl LockHead {
     pub(crate) fn reset(&mut self) {
         debug_assert!(self.is_vacant());
         if self.requests.spilled() {
-            self.forget_slots();
+            self.clear_slots();
         }
     }
 
     #[inline(never)]
-    pub(super) fn forget_slots(&mut self) {
-        if self.requests.len() > KEPT_SLOTS {
+    pub(super) fn clear_slots(&mut self) {
+        if self.requests.len() > MAX_KEPT_SLOTS {
             self.requests = SmallVec::new();
         }
         self.requests.clear();
@@ -202,12 +209,15 @@ impl LockHead {
 
     /// Grants a new request, if nobody who came earlier is in its way.
     #[inline]
-    pub(crate) fn acquire(&mut self, place: u32, mode: Mode) -> Option<u32> {
-        if mode.conflicts().meets(self.granted.union(self.awaited)) {
+    pub(crate) fn acquire(&mut self, owner_index: u32, mode: Mode) -> Option<u32> {
+        if mode
+            .conflicts()
+            .intersects(self.granted.union(self.waiting_modes))
+        {
             return None;
         }
         self.count_granted(mode.set());
-        Some(self.take_slot(place, mode.set()))
+        Some(self.take_slot(owner_index, mode.set()))
     }
 
     /// Gives the request in `slot` the mode `target`, which covers what it has, if nobody else's
@@ -215,10 +225,10 @@ impl LockHead {
     #[inline]
     pub(crate) fn convert(&mut self, slot: u32, target: Mode) -> bool {
         let own = self.requests[slot as usize].granted;
-        let ahead = self.converting();
+        let ahead = self.conversion_modes();
         if target
             .conflicts()
-            .meets(self.granted_besides(own).union(ahead))
+            .intersects(self.granted_by_others(own).union(ahead))
         {
             return false;
         }
@@ -229,36 +239,36 @@ impl LockHead {
     /// Puts a request at the end of the line, or behind the last conversion if it is one.
     pub(crate) fn enqueue(
         &mut self,
-        place: u32,
+        owner_index: u32,
         ticket: Ticket,
         mode: Mode,
         converts: Option<u32>,
     ) -> HeadWaiter {
-        let slot = converts.unwrap_or_else(|| self.take_slot(place, Set::NONE));
-        let ahead = u8::try_from(self.line_length()).unwrap_or(u8::MAX);
-        let patience = OVERTAKEN_AT_MOST.max(ahead);
+        let slot = converts.unwrap_or_else(|| self.take_slot(owner_index, Set::NONE));
+        let ahead = u8::try_from(self.queue_length()).unwrap_or(u8::MAX);
+        let max_overtaken = MAX_OVERTAKEN.max(ahead);
         let waiter = HeadWaiter {
-            place,
+            owner_index,
             slot,
             ticket,
             mode,
             overtaken: 0,
-            patience,
+            max_overtaken,
             weight: 0,
-            passed_since: 0,
+            barged_since: 0,
         };
-        let line = self.line.get_or_insert_default();
+        let queue = self.queue.get_or_insert_default();
         if converts.is_some() {
-            line.waiters.insert(line.conversions, waiter);
-            line.conversions += 1;
+            queue.waiters.insert(queue.conversions, waiter);
+            queue.conversions += 1;
         } else {
-            line.waiters.push_back(waiter);
+            queue.waiters.push_back(waiter);
         }
-        self.count_awaited(mode.set());
+        self.count_waiting(mode.set());
         waiter
     }
 
-    /// Ends the granted request in `slot`. Those it kept waiting are granted by `regrant`.
+    /// Ends the granted request in `slot`. Those it kept waiting are granted by `grant_waiters`.
     #[inline]
     pub(crate) fn release(&mut self, slot: u32) {
         let free = RequestSlot::free(self.free);
@@ -273,13 +283,13 @@ impl LockHead {
     }
 
     /// Takes a waiter out of the line. `false` if it is not there: its wait has ended. Those behind
-    /// it are granted by `regrant`.
+    /// it are granted by `grant_waiters`.
     pub(crate) fn withdraw(&mut self, wait: WaitTicket) -> bool {
         let Some(position) = self.position(wait) else {
             return false;
         };
         let waiter = self.waiter_at(position).expect("it is in the line");
-        self.leave(position);
+        self.dequeue(position);
         if self.requests[waiter.slot as usize].granted.is_empty() {
             self.free_slot(waiter.slot);
         }
@@ -288,12 +298,12 @@ impl LockHead {
 
     /// Whether anybody waits, so that something may have to be granted after a release.
     #[inline]
-    pub(crate) fn is_awaited(&self) -> bool {
-        !self.awaited.is_empty()
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiting_modes.is_empty()
     }
 
     /// Grants all in the line who now can be, first come first (I4).
-    pub(crate) fn regrant(&mut self, mut granted: impl FnMut(HeadWaiter)) {
+    pub(crate) fn grant_waiters(&mut self, mut granted: impl FnMut(HeadWaiter)) {
         let mut ahead = Set::NONE;
         let mut position = 0;
         while let Some(waiter) = self.waiter_at(position) {
@@ -301,7 +311,7 @@ impl LockHead {
             if waiter
                 .mode
                 .conflicts()
-                .meets(self.granted_besides(own).union(ahead))
+                .intersects(self.granted_by_others(own).union(ahead))
             {
                 ahead = ahead.union(waiter.mode.set());
                 position += 1;
@@ -309,7 +319,7 @@ impl LockHead {
                     break;
                 }
             } else {
-                self.leave(position).given = own.is_empty().then_some(waiter);
+                self.dequeue(position).last_grant = own.is_empty().then_some(waiter);
                 self.set_granted(waiter.slot, waiter.mode.set());
                 granted(waiter);
             }
@@ -317,25 +327,25 @@ impl LockHead {
     }
 
     /// Puts new requests of more weight before those of less, and says who moved to the front: if anybody did,
-    /// `regrant`. Nobody is overtaken more often than it bears, and those of equal
+    /// `grant_waiters`. Nobody is overtaken more often than it bears, and those of equal
     /// weight stay as they are. Without a call of this the line is in the order of arrival (I3).
     ///
     /// Grants look at whoever stands ahead in the line and ask nothing of how it got there, so no
     /// order can let two in that should be apart.
-    pub(crate) fn rearrange(
+    pub(crate) fn reorder(
         &mut self,
         weight: impl Fn(&HeadWaiter) -> u32,
     ) -> SmallVec<[WaitTicket; 4]> {
         let mut moved = SmallVec::new();
-        let Some(line) = self.line.as_mut() else {
+        let Some(queue) = self.queue.as_mut() else {
             return moved;
         };
-        for waiter in line.waiters.range_mut(line.conversions..) {
+        for waiter in queue.waiters.range_mut(queue.conversions..) {
             waiter.weight = weight(waiter);
         }
-        for from in line.conversions + 1..line.waiters.len() {
-            let waiter = line.waiters[from];
-            if line.put_forward(from) {
+        for from in queue.conversions + 1..queue.waiters.len() {
+            let waiter = queue.waiters[from];
+            if queue.move_forward(from) {
                 moved.push(waiter.wait());
             }
         }
@@ -343,78 +353,81 @@ impl LockHead {
     }
 
     /// Gives a waiter so much weight, and puts it before those of less, in the same way, unless it converts. If it
-    /// moved, `regrant`.
-    pub(crate) fn put_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
+    /// moved, `grant_waiters`.
+    pub(crate) fn move_forward(&mut self, wait: WaitTicket, weight: u32) -> bool {
         let Some(position) = self.position(wait) else {
             return false;
         };
-        let line = self.line.as_mut().expect("somebody is in the line");
-        line.waiters[position].weight = weight;
-        position >= line.conversions && line.put_forward(position)
+        let queue = self.queue.as_mut().expect("somebody is in the line");
+        queue.waiters[position].weight = weight;
+        position >= queue.conversions && queue.move_forward(position)
     }
 
     /// Whether everybody from `position` on is a new request and conflicts with what is granted or
     /// waits ahead, whatever its mode is: hundreds who wait to write need not be looked at.
     fn rest_is_blocked(&self, position: usize, ahead: Set) -> bool {
         let past_conversions = self
-            .line
+            .queue
             .as_ref()
-            .is_none_or(|line| position >= line.conversions);
+            .is_none_or(|queue| position >= queue.conversions);
         let blocked = self.granted.union(ahead).conflicts();
-        past_conversions && self.awaited.minus(blocked).is_empty()
+        past_conversions && self.waiting_modes.minus(blocked).is_empty()
     }
 
     fn waiter_at(&self, position: usize) -> Option<HeadWaiter> {
-        self.line.as_ref()?.waiters.get(position).copied()
+        self.queue.as_ref()?.waiters.get(position).copied()
     }
 
     fn waiters(&self) -> impl DoubleEndedIterator<Item = &HeadWaiter> + ExactSizeIterator {
         const NONE: &VecDeque<HeadWaiter> = &VecDeque::new();
-        self.line.as_ref().map_or(NONE, |line| &line.waiters).iter()
+        self.queue
+            .as_ref()
+            .map_or(NONE, |queue| &queue.waiters)
+            .iter()
     }
 
     pub(crate) fn position(&self, wait: WaitTicket) -> Option<usize> {
         self.waiters().position(|waiter| waiter.wait() == wait)
     }
 
-    fn leave(&mut self, position: usize) -> &mut HeadQueue {
-        let line = self.line.as_mut().expect("somebody is in the line");
-        let waiter = line
+    fn dequeue(&mut self, position: usize) -> &mut HeadQueue {
+        let queue = self.queue.as_mut().expect("somebody is in the line");
+        let waiter = queue
             .waiters
             .remove(position)
             .expect("somebody is at the position");
-        if position < line.conversions {
-            line.conversions -= 1;
+        if position < queue.conversions {
+            queue.conversions -= 1;
         }
         for component in waiter.mode.set().indices() {
-            line.counts[component] -= 1;
-            if line.counts[component] == 0 {
-                self.awaited = self.awaited.minus(Set::one(component));
+            queue.counts[component] -= 1;
+            if queue.counts[component] == 0 {
+                self.waiting_modes = self.waiting_modes.minus(Set::one(component));
             }
         }
-        line
+        queue
     }
 
     /// Counts a new request in the line that has just been put there.
-    fn count_awaited(&mut self, mode: Set) {
-        let line = self.line.as_mut().expect("somebody is in the line");
+    fn count_waiting(&mut self, mode: Set) {
+        let queue = self.queue.as_mut().expect("somebody is in the line");
         mode.indices()
-            .for_each(|component| line.counts[component] += 1);
-        self.awaited = self.awaited.union(mode);
+            .for_each(|component| queue.counts[component] += 1);
+        self.waiting_modes = self.waiting_modes.union(mode);
     }
 
     /// The modes that waiting conversions are to have.
-    fn converting(&self) -> Set {
-        let Some(line) = self.line.as_ref().filter(|_| self.is_awaited()) else {
+    fn conversion_modes(&self) -> Set {
+        let Some(queue) = self.queue.as_ref().filter(|_| self.has_waiters()) else {
             return Set::NONE;
         };
-        let conversions = line.waiters.iter().take(line.conversions);
+        let conversions = queue.waiters.iter().take(queue.conversions);
         conversions.fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()))
     }
 
     /// What others than a holder of `own` hold.
     #[inline]
-    fn granted_besides(&self, own: Set) -> Set {
+    fn granted_by_others(&self, own: Set) -> Set {
         let alone = own
             .indices()
             .filter(|&component| self.counts[component] == 1);
@@ -448,9 +461,9 @@ impl LockHead {
     }
 
     #[inline]
-    fn take_slot(&mut self, place: u32, granted: Set) -> u32 {
+    fn take_slot(&mut self, owner_index: u32, granted: Set) -> u32 {
         let request = RequestSlot {
-            place,
+            owner_index,
             granted,
             used: true,
         };
@@ -459,7 +472,7 @@ impl LockHead {
             return self.add_slot(request);
         }
         let free = std::mem::replace(&mut self.requests[slot as usize], request);
-        self.free = free.place;
+        self.free = free.owner_index;
         slot
     }
 
@@ -480,22 +493,22 @@ impl LockHead {
             .requests
             .iter()
             .filter(|request| !request.granted.is_empty());
-        granted.map(|request| (request.place, Mode::of(request.granted)))
+        granted.map(|request| (request.owner_index, Mode::of(request.granted)))
     }
 
     /// Waiters, first come first.
-    pub(crate) fn line(&self) -> impl Iterator<Item = HeadWaiter> {
+    pub(crate) fn queue(&self) -> impl Iterator<Item = HeadWaiter> {
         self.waiters().copied()
     }
 
     /// How many wait.
-    pub(crate) fn line_length(&self) -> usize {
+    pub(crate) fn queue_length(&self) -> usize {
         self.waiters().len()
     }
 
     /// How many of the line are conversions.
     pub(crate) fn conversions(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.conversions)
+        self.queue.as_ref().map_or(0, |queue| queue.conversions)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -504,10 +517,10 @@ impl LockHead {
         } else {
             0
         };
-        let line = self.line.as_ref().map_or(0, |line| {
-            size_of::<HeadQueue>() + line.waiters.capacity() * size_of::<HeadWaiter>()
+        let queue = self.queue.as_ref().map_or(0, |queue| {
+            size_of::<HeadQueue>() + queue.waiters.capacity() * size_of::<HeadWaiter>()
         });
-        slots * size_of::<RequestSlot>() + line
+        slots * size_of::<RequestSlot>() + queue
     }
 
     /// Panics if an invariant is broken.
@@ -520,41 +533,45 @@ impl LockHead {
         }
         assert_eq!(counts, self.counts, "I1 of {}", self.name);
         for (component, &count) in counts.iter().enumerate() {
-            let set = self.granted.meets(Set::one(component));
+            let set = self.granted.intersects(Set::one(component));
             assert_eq!(set, count > 0, "I1 of {}", self.name);
         }
-        let awaited = self
+        let waiting_modes = self
             .waiters()
             .fold(Set::NONE, |all, waiter| all.union(waiter.mode.set()));
-        assert_eq!(awaited, self.awaited, "I2 of {}", self.name);
-        let conversions = self.line.as_ref().map_or(0, |line| line.conversions);
+        assert_eq!(waiting_modes, self.waiting_modes, "I2 of {}", self.name);
+        let conversions = self.queue.as_ref().map_or(0, |queue| queue.conversions);
         for (position, waiter) in self.waiters().enumerate() {
             let request = self.requests[waiter.slot as usize];
-            assert_eq!(request.place, waiter.place, "{}", self.name);
+            assert_eq!(request.owner_index, waiter.owner_index, "{}", self.name);
             let converts = !request.granted.is_empty();
             assert_eq!(converts, position < conversions, "I3 of {}", self.name);
-            let obstacles = self.obstacles(waiter.place, waiter.mode, position);
+            let conflicting = self.conflicting(waiter.owner_index, waiter.mode, position);
             assert!(
-                obstacles.count() > 0,
+                conflicting.count() > 0,
                 "I4: somebody could be granted {}",
                 self.name
             );
         }
         let free = std::iter::successors(Some(self.free), |&slot| {
-            Some(self.requests.get(slot as usize)?.place)
+            Some(self.requests.get(slot as usize)?.owner_index)
         });
         let free = free.take_while(|&slot| slot != NO_SLOT).count();
         let used = self.requests.iter().filter(|request| request.used).count();
         assert_eq!(free + used, self.requests.len(), "I5 of {}", self.name);
         let holders: Vec<(u32, Mode)> = self.holders().collect();
-        for (at, &(place, mode)) in holders.iter().enumerate() {
+        for (at, &(owner_index, mode)) in holders.iter().enumerate() {
             for &(other, held) in &holders[..at] {
                 assert!(
                     mode.compatible(held),
                     "L1: {mode} and {held} on {}",
                     self.name
                 );
-                assert_ne!(place, other, "two requests of one owner on {}", self.name);
+                assert_ne!(
+                    owner_index, other,
+                    "two requests of one owner on {}",
+                    self.name
+                );
             }
         }
     }
