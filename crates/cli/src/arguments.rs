@@ -45,20 +45,21 @@ pub(crate) enum Command {
     Bench(Box<Bench>),
     /// Repeat a figure of the documents the engine is built after, theirs beside ours.
     ///
-    /// Without a name, lists the figures. Each has a quick form of a minute or a few; --full has the
-    /// windows and repetitions of the document, which can be days.
+    /// Without a name, lists the figures. Each has a quick form of a minute or a few; --full has
+    /// the windows and repetitions of the document, which can be days.
     Figure(Box<Figure>),
     /// Repeat all figures in a brief form, and write one report.
     ///
-    /// For each figure the report says in a sentence whether the document's shape was found. A figure that
-    /// cannot be made here or that fails says so and holds up no other. What is done is kept: after an
-    /// interruption, the same command with the same --out goes on where it stopped.
+    /// For each figure the report says in a sentence whether the document's shape was found. A
+    /// figure that cannot be made here or that fails says so and holds up no other. What is done is
+    /// kept: after an interruption, the same command with the same --out goes on where it stopped.
     Reproduce(Reproduce),
     /// Compare two runs: medians, ratios with their intervals, and a word for each point.
     ///
-    /// Points belong together if experiment, system and number of clients are the same. Runs that were asked
-    /// differently (other rows, another durability) are refused; machines and versions may differ, and are
-    /// named. The interval of B ÷ A is a bootstrap of the repeated passes with a fixed seed.
+    /// Points belong together if experiment, system and number of clients are the same. Runs that
+    /// were asked differently (other rows, another durability) are refused; machines and versions
+    /// may differ, and are named. The interval of B ÷ A is a bootstrap of the repeated passes with
+    /// a fixed seed.
     Report(Report),
     /// Say what is in a database: tables, sizes, the state of the log.
     #[command(after_help = "\
@@ -257,11 +258,12 @@ pub(crate) struct Reproduce {
     /// Say which figures these are and how many seconds each is to take, and make none.
     #[arg(long)]
     pub(crate) list: bool,
-    /// In the smallest form there is, a second or a few for each: nothing that it finds means anything.
+    /// In the smallest form there is, a second or a few for each: nothing that it finds means
+    /// anything.
     #[arg(long)]
     pub(crate) tiny: bool,
-    /// Where the databases measured lie while they are [default: beside the report; removed at the end, and what an
-    /// interruption leaves when the command is said again].
+    /// Where the databases measured lie while they are [default: beside the report; removed at the
+    /// end, and what an interruption leaves when the command is said again].
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the report goes [default: results/reproduce-TIME].

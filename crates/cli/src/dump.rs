@@ -1,6 +1,7 @@
 //! `foxton dump`: the rows of a database as text.
 //!
-//! A file gets its name when all of it is there, durably: half a dump looks like a whole one of fewer rows.
+//! A file gets its name when all of it is there, durably: half a dump looks like a whole one of
+//! fewer rows.
 
 use std::{
     fmt::Write as _,

@@ -1,5 +1,5 @@
-//! Standard output. Whoever reads it may stop reading (`foxton ... | head`): then there is nobody to
-//! tell, and the program ends quietly, as programs in a pipe do.
+//! Standard output. Whoever reads it may stop reading (`foxton ... | head`): then there is nobody
+//! to tell, and the program ends quietly, as programs in a pipe do.
 
 use std::{
     fmt,
@@ -8,8 +8,8 @@ use std::{
     process,
 };
 
-/// A directory for results, which need not be there: whether it could be written is found before an hour is measured,
-/// and not after it.
+/// A directory for results, which need not be there: whether it could be written is found before an
+/// hour is measured, and not after it.
 pub(crate) fn results_place(words: &str) -> Result<PathBuf, String> {
     let place = PathBuf::from(words);
     let parent = place

@@ -56,7 +56,8 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     })
 }
 
-/// How the figures come into the report that this program cannot make and another can, if there are such.
+/// How the figures come into the report that this program cannot make and another can, if there are
+/// such.
 fn hint(outcomes: &[Outcome], directory: &Path) -> Option<String> {
     let left = outcomes.iter().filter(|outcome| !outcome.was_made());
     let mut left = left.map(|outcome| outcome.text("figure"));

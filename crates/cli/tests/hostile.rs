@@ -1,5 +1,6 @@
-//! Files of rows that somebody wrote to do harm, or that were cut, and dumps that fail: each line that is no row is
-//! told by its number, what is half there is noticed, and nothing that is said fills a screen.
+//! Files of rows that somebody wrote to do harm, or that were cut, and dumps that fail: each line
+//! that is no row is told by its number, what is half there is noticed, and nothing that is said
+//! fills a screen.
 
 mod support;
 
@@ -294,7 +295,8 @@ fn what_cannot_be_read_is_named() {
     assert!(text.contains("/no/such/rows: No such file"), "{text}");
     assert!(!Path::new(&db).exists(), "nothing was made");
     if cfg!(target_os = "linux") {
-        // Nothing lies at the beginning of a process' memory, so reading it is an error of the device.
+        // Nothing lies at the beginning of a process' memory, so reading it is an error of the
+        // device.
         let text = load("/proc/self/mem");
         assert!(
             text.contains("line 1: /proc/self/mem cannot be read any further"),

@@ -1,8 +1,9 @@
-//! `foxton restore`, `backup` and `load` killed at each of their calls that change a directory: what is left is whole, or
-//! refused by name, or as if nothing had been begun; and a restore or a load, given again, does it.
+//! `foxton restore`, `backup` and `load` killed at each of their calls that change a directory:
+//! what is left is whole, or refused by name, or as if nothing had been begun; and a restore or a
+//! load, given again, does it.
 //!
-//! `strace` kills, right before the k-th call of a kind is made. Where there is none, or no leave to trace, this says so
-//! and shows nothing.
+//! `strace` kills, right before the k-th call of a kind is made. Where there is none, or no leave
+//! to trace, this says so and shows nothing.
 #![cfg(target_os = "linux")]
 
 mod support;
@@ -36,8 +37,8 @@ const CALLS: [&str; 10] = [
 /// More calls of one kind are made by none of the commands.
 const MOST: u32 = 100;
 
-/// Runs the command, and kills it right before its `nth` call of a kind; of `openat`, only those below `path`. False: it
-/// makes fewer.
+/// Runs the command, and kills it right before its `nth` call of a kind; of `openat`, only those
+/// below `path`. False: it makes fewer.
 fn killed(call: &str, nth: u32, path: &Path, arguments: &[&str]) -> bool {
     let mut command = Command::new("strace");
     command.args(["--follow-forks", "--quiet=all", "--output=/dev/null"]);
@@ -60,8 +61,8 @@ fn killed(call: &str, nth: u32, path: &Path, arguments: &[&str]) -> bool {
     }
 }
 
-/// Kills the command at each of its calls, in a directory of its own each time, and has a look at what is left there. Says
-/// how often.
+/// Kills the command at each of its calls, in a directory of its own each time, and has a look at
+/// what is left there. Says how often.
 fn at_each_call(
     name: &str,
     command: impl Fn(&str) -> Vec<String>,

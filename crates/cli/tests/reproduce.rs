@@ -1,4 +1,5 @@
-//! `foxton reproduce` in its smallest form: one report of several figures, whatever becomes of each.
+//! `foxton reproduce` in its smallest form: one report of several figures, whatever becomes of
+//! each.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What is run to see what counting critical sections costs, and what it costs to leave it out: ten locks and their
-//! release, or one transaction of TATP that updates, over and over by one thread.
+//! What is run to see what counting critical sections costs, and what it costs to leave it out: ten
+//! locks and their release, or one transaction of TATP that updates, over and over by one thread.
 //!
 //! ```text
 //! cargo run --release -p foxton-lab --example passages -- direct 100000
@@ -7,8 +7,9 @@
 //! cargo run --release -p foxton-lab --features account --example passages -- tatp 100000
 //! ```
 //!
-//! The first word is a lock manager, which is asked for ten keys, or `tatp`; the second, how often. Prints nanoseconds
-//! for each time. `cargo run --release -p foxton-tidy --bin uncounted` holds several builds of it against each other.
+//! The first word is a lock manager, which is asked for ten keys, or `tatp`; the second, how often.
+//! Prints nanoseconds for each time. `cargo run --release -p foxton-tidy --bin uncounted` holds
+//! several builds of it against each other.
 
 use std::{sync::Arc, time::Instant};
 

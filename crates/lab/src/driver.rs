@@ -2,15 +2,16 @@
 //!
 //! The window is fixed by the clock before the first transaction runs: every client is told when
 //! the measured window begins and ends, and compares its own clock with that. All clients share one
-//! flag, which is written once, if whoever watches ends the run before its time, and is only read else:
-//! so nothing of what is measured is the driver's own communication. A transaction counts if its end
-//! lies in the window.
+//! flag, which is written once, if whoever watches ends the run before its time, and is only read
+//! else: so nothing of what is measured is the driver's own communication. A transaction counts if
+//! its end lies in the window.
 //!
 //! # Invariants
 //!
 //! * I1  No client runs a transaction before every client is ready.
 //! * I2  `run` returns: when the last client has reported, or `grace` after the window's end with
-//!   [`DriverError::Stuck`](crate::driver::DriverError::Stuck). Threads that never came back are left behind, never waited for.
+//!   [`DriverError::Stuck`](crate::driver::DriverError::Stuck). Threads that never came back are
+//!   left behind, never waited for.
 
 use std::{
     any::Any,
@@ -120,7 +121,8 @@ struct Gate {
     /// `None`: not yet. `Some(None)`: there will be no run.
     schedule: Mutex<Option<Option<Schedule>>>,
     opened: Condvar,
-    /// Whether the run was ended before its time. Relaxed: it says when to stop, and nothing is handed over by it.
+    /// Whether the run was ended before its time. Relaxed: it says when to stop, and nothing is
+    /// handed over by it.
     over: AtomicBool,
 }
 
@@ -154,8 +156,9 @@ const ERRORS_UNTIL_A_CLIENT_GIVES_UP: u64 = 100;
 /// Runs `clients` by `plan` and adds up what they measured.
 ///
 /// `watch` is called about twenty times a second with the time since the clients were let go, and
-/// once at the end of the window. It may end the run: what was measured until then is returned, with the
-/// window that it was measured in and the reason. `kinds` names the types of transaction the clients run.
+/// once at the end of the window. It may end the run: what was measured until then is returned,
+/// with the window that it was measured in and the reason. `kinds` names the types of transaction
+/// the clients run.
 ///
 /// # Errors
 ///
@@ -325,8 +328,8 @@ fn closed_loop(
     }
 }
 
-/// Transactions committed in each slice of the window. A slice costs a division nowhere: its end is compared with
-/// the time that was looked at anyway.
+/// Transactions committed in each slice of the window. A slice costs a division nowhere: its end is
+/// compared with the time that was looked at anyway.
 struct Slices {
     length: Duration,
     /// When the last one counted ends.

@@ -56,7 +56,8 @@ impl Audience {
         self.begin(what, total.as_millis() as u64, &template)
     }
 
-    /// Begins a phase of which it is only guessed that it takes `total`: how much is left, who advances it says.
+    /// Begins a phase of which it is only guessed that it takes `total`: how much is left, who
+    /// advances it says.
     pub fn share(self, what: &str, total: Duration) -> Progress {
         let template = format!("{{msg}}  {BAR}  {{percent}} %");
         self.begin(what, total.as_millis() as u64, &template)

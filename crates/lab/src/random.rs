@@ -87,8 +87,8 @@ impl Random {
         }
     }
 
-    /// NU(a, low, high, c): a choice of low..=high that favours numbers with many bits of `a` set, so
-    /// that some are far hotter than others without lying side by side.
+    /// NU(a, low, high, c): a choice of low..=high that favours numbers with many bits of `a` set,
+    /// so that some are far hotter than others without lying side by side.
     ///
     /// # Panics
     ///
@@ -129,7 +129,8 @@ impl Random {
         place.expect("the weights add up to what was drawn from")
     }
 
-    /// So many of `all`, each subset of that size as likely as another, put first and in random order.
+    /// So many of `all`, each subset of that size as likely as another, put first and in random
+    /// order.
     ///
     /// # Panics
     ///

@@ -14,7 +14,8 @@ use foxton::{
 pub enum Locks {
     /// This lock manager.
     Manager(LockManagerKind),
-    /// This lock manager, and hot locks on tables go from one transaction to the next: `bucket+inherit`.
+    /// This lock manager, and hot locks on tables go from one transaction to the next:
+    /// `bucket+inherit`.
     Inheriting(LockManagerKind),
     /// The engine's default lock manager.
     Default,
@@ -63,9 +64,9 @@ fn managers() -> String {
     LockManagerKind::ALL.map(|kind| kind.to_string()).join(", ")
 }
 
-/// How long a lock is waited for. Nothing measured here is to end by time: a wait of seconds behind a thousand
-/// clients is slow, and is to be seen as slow and not as an error. A client that nobody wakes is told of
-/// as one that did not come back, long before, with who waits for whom.
+/// How long a lock is waited for. Nothing measured here is to end by time: a wait of seconds behind
+/// a thousand clients is slow, and is to be seen as slow and not as an error. A client that nobody
+/// wakes is told of as one that did not come back, long before, with who waits for whom.
 pub const LOCK_WAIT: Duration = Duration::from_secs(3_600);
 
 /// One configuration of the engine, compared with others.
@@ -109,8 +110,8 @@ impl System {
         System { victim, ..self }
     }
 
-    /// The same, but every lock on a table goes from one transaction to the next, hot or not: with one
-    /// client none is.
+    /// The same, but every lock on a table goes from one transaction to the next, hot or not: with
+    /// one client none is.
     pub(crate) fn always_inheriting(self) -> System {
         System {
             inherit: LockInheritance::Always,
@@ -118,8 +119,8 @@ impl System {
         }
     }
 
-    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where they are not the
-    /// usual ones, and the admission, where there is one.
+    /// What sets this apart beyond manager and latch: the victim policy and the log buffer, where
+    /// they are not the usual ones, and the admission, where there is one.
     pub fn note(&self) -> String {
         let usual = Options::default();
         let victim = (self.victim != usual.victim).then(|| format!("victim {}", self.victim));
@@ -183,8 +184,8 @@ impl System {
         systems.into_iter().flat_map(over).collect()
     }
 
-    /// Each of `systems` with each of these durabilities, and named after it; all with that of the run if there
-    /// are fewer than two.
+    /// Each of `systems` with each of these durabilities, and named after it; all with that of the
+    /// run if there are fewer than two.
     pub fn with_durabilities(systems: Vec<System>, durabilities: &[Durability]) -> Vec<System> {
         if durabilities.len() < 2 {
             return systems;

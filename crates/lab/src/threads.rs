@@ -1,5 +1,5 @@
-//! Threads that begin together, or not at all: a system that has no more threads to give is an answer, and
-//! not the end of the program.
+//! Threads that begin together, or not at all: a system that has no more threads to give is an
+//! answer, and not the end of the program.
 
 use std::{
     fmt, io,
@@ -54,8 +54,8 @@ impl Gate {
     }
 }
 
-/// Runs each of `bodies` in a thread of its own, all at once, and `meanwhile` in this one. Returns what
-/// they return, in their order.
+/// Runs each of `bodies` in a thread of its own, all at once, and `meanwhile` in this one. Returns
+/// what they return, in their order.
 ///
 /// # Errors
 ///

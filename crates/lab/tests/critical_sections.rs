@@ -1,4 +1,5 @@
-//! Critical sections, counted and told: a run that is tiny, and what a program says that does not count.
+//! Critical sections, counted and told: a run that is tiny, and what a program says that does not
+//! count.
 
 use foxton::Durability;
 use foxton_lab::{
@@ -27,9 +28,10 @@ fn settings(designs: &[&str]) -> Settings {
     }
 }
 
-/// The unbounded places that an update of a location passes at least, over a design and at a durability: of locks, of
-/// latches, of the log, and all others. What the load has made real takes its time to be remembered again, which is the machine's
-/// affair: so the fewest of some runs, of which one that found so many as are `expected` is the last.
+/// The unbounded places that an update of a location passes at least, over a design and at a
+/// durability: of locks, of latches, of the log, and all others. What the load has made real takes
+/// its time to be remembered again, which is the machine's affair: so the fewest of some runs, of
+/// which one that found so many as are `expected` is the last.
 #[cfg(feature = "account")]
 fn fewest(design: &str, durability: Durability, expected: [f64; 3]) -> ([f64; 3], f64) {
     let settings = Settings {
@@ -58,8 +60,8 @@ fn fewest(design: &str, durability: Durability, expected: [f64; 3]) -> ([f64; 3]
     fewest
 }
 
-/// The target: six with the default at most, where the baseline has eight; it has five. What a commit waits for changes neither, since those who
-/// wait for the device are served together.
+/// The target: six with the default at most, where the baseline has eight; it has five. What a
+/// commit waits for changes neither, since those who wait for the device are served together.
 #[cfg(feature = "account")]
 #[test]
 fn an_update_of_a_location_meets_others_at_five_places_whatever_its_commit_waits_for() {

@@ -1,6 +1,6 @@
-//! The figures of document 001, tiny: that each says what it has no number of where nothing elides, and that whatever
-//! is made where software stands in for the processor says so. Built with the feature `emulated`, latches elide on any
-//! machine; with `FOXTON_HTM=off` on none.
+//! The figures of document 001, tiny: that each says what it has no number of where nothing elides,
+//! and that whatever is made where software stands in for the processor says so. Built with the
+//! feature `emulated`, latches elide on any machine; with `FOXTON_HTM=off` on none.
 
 use std::{fs, time::Duration};
 
@@ -59,8 +59,9 @@ fn each_figure_says_what_it_has_no_number_of_and_what_was_not_the_processors() {
     }
 }
 
-/// What is behind a latch that elides nothing is not told as if it had: its line says why there is no number, or
-/// that the latch was taken. Figures of the processor's own transactions say it wherever those are missing.
+/// What is behind a latch that elides nothing is not told as if it had: its line says why there is
+/// no number, or that the latch was taken. Figures of the processor's own transactions say it
+/// wherever those are missing.
 fn what_has_no_transactions_says_so_and_has_no_number(sheet: &Sheet) {
     let own = htm::rtm().is_ok();
     let text = terminal::sheet(sheet);
@@ -82,7 +83,8 @@ fn what_has_no_transactions_says_so_and_has_no_number(sheet: &Sheet) {
     }
 }
 
-/// Claims of latches are worked out there too, and held against nothing; each page and each record names it.
+/// Claims of latches are worked out there too, and held against nothing; each page and each record
+/// names it.
 fn what_software_stood_in_for_is_never_told_as_the_processors(sheet: &Sheet) {
     let software = Means::here() == Ok(Means::Software);
     let directory = tempfile::tempdir().expect("a directory");

@@ -39,8 +39,8 @@ const LOADS: [&str; 8] = [
     "004-sysbench",
 ];
 
-/// The same for one figure: with one number of clients where its own form has one, and fewer rows where they are
-/// loaded often.
+/// The same for one figure: with one number of clients where its own form has one, and fewer rows
+/// where they are loaded often.
 fn tiny_for(id: &str) -> Request {
     let mut request = tiny();
     if id == "002-fig13" {
@@ -59,8 +59,8 @@ fn make(id: &str, request: &Request) -> Sheet {
         .expect("the settings are sound")
 }
 
-/// What figures of whole workloads run: for each panel the beginning of its workload and variant, the managers, and
-/// whether its points are sampled.
+/// What figures of whole workloads run: for each panel the beginning of its workload and variant,
+/// the managers, and whether its points are sampled.
 fn runs(id: &str) -> Option<(&'static [&'static str], &'static [&'static str], bool)> {
     Some(match id {
         "000-fig17" => (&["tatp read-300", "tatp read-update-300"], &FEW, false),

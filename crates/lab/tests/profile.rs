@@ -1,5 +1,6 @@
-//! Loads that spend all their time in one part are told so, whatever else the machine does. One test in a process of
-//! its own: what is sampled is the whole process, and samples come by the processor time it uses.
+//! Loads that spend all their time in one part are told so, whatever else the machine does. One
+//! test in a process of its own: what is sampled is the whole process, and samples come by the
+//! processor time it uses.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::hint::black_box;
@@ -35,8 +36,8 @@ fn only_the_client() -> Profile {
     profiler.stop()
 }
 
-/// A latch taken and given back, again and again. Whoever waits for one would give its processor away, and so
-/// use it as rarely as the machine is busy.
+/// A latch taken and given back, again and again. Whoever waits for one would give its processor
+/// away, and so use it as rarely as the machine is busy.
 fn only_latches(kind: Kind) -> Profile {
     let workers = Workers::new();
     let (worker, latch) = (workers.worker(), Latched::new(kind, &SITE, 0u64));

@@ -36,8 +36,8 @@ fn managers() -> Vec<Locks> {
         .collect()
 }
 
-/// Every manager with everybody at work; and the database as it is opened unless somebody says otherwise, with the seats
-/// that it then has, and with two.
+/// Every manager with everybody at work; and the database as it is opened unless somebody says
+/// otherwise, with the seats that it then has, and with two.
 fn systems() -> Vec<System> {
     let usual = System::all(&[Locks::Default], &[]);
     let two: Admission = "2".parse().expect("a number of seats");
@@ -258,8 +258,8 @@ fn two_transactions_deadlock_when_rows_are_updated_in_any_order_and_both_commit_
         unordered: true,
         ..Shape::usual()
     });
-    // Twenty rows of a hundred each: however threads are run, two meet before long. A machine that runs one
-    // after the other gets so many rounds that it cannot have done so in all of them.
+    // Twenty rows of a hundred each: however threads are run, two meet before long. A machine that
+    // runs one after the other gets so many rounds that it cannot have done so in all of them.
     let (mut deadlocks, mut rounds) = (0, 0);
     while deadlocks == 0 && rounds < 10_000 {
         let tally = round(&mut loaded, 4, 25);

@@ -1,5 +1,6 @@
-//! Of each workload one row is spoilt behind the back of its clients, after they have run: the experiment fails, and
-//! what it shows and writes says which row. What the checks of each workload can find is tried beside them.
+//! Of each workload one row is spoilt behind the back of its clients, after they have run: the
+//! experiment fails, and what it shows and writes says which row. What the checks of each workload
+//! can find is tried beside them.
 
 use std::time::Duration;
 

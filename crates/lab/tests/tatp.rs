@@ -1,5 +1,5 @@
-//! What is wrong in the tables of tatp is found, and the row is named: one fault at a time, planted in a
-//! database that was loaded and has been used.
+//! What is wrong in the tables of tatp is found, and the row is named: one fault at a time, planted
+//! in a database that was loaded and has been used.
 
 use foxton::{Database, Options, Transaction};
 use foxton_lab::{

@@ -1,5 +1,5 @@
-//! tpcc, tiny: over every lock manager with 1, 8 and 64 clients all conditions hold; and each of the
-//! conditions is seen to fail by one wrong row, which it names.
+//! tpcc, tiny: over every lock manager with 1, 8 and 64 clients all conditions hold; and each of
+//! the conditions is seen to fail by one wrong row, which it names.
 //!
 //! Clients run a fixed number of transactions, so that nothing here depends on time.
 
@@ -165,8 +165,8 @@ impl Planted {
         faults(&self.db, self.scale, SEED, Some(&self.sums)).unwrap()
     }
 
-    /// Has the row of `key` be `wrong`, or not be there, looks whether the condition fails and names
-    /// `place`, and puts the row back.
+    /// Has the row of `key` be `wrong`, or not be there, looks whether the condition fails and
+    /// names `place`, and puts the row back.
     fn expect<K: Key>(
         &self,
         condition: u8,

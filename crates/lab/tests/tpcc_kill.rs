@@ -1,14 +1,14 @@
-//! A process that runs tpcc is killed in the middle, again and again: what it was told is there, and
-//! all conditions hold, whatever was half done.
+//! A process that runs tpcc is killed in the middle, again and again: what it was told is there,
+//! and all conditions hold, whatever was half done.
 //!
-//! The process is this program once more. It writes what was acknowledged to its output, which this one
-//! reads: what was written before the kill is read after it.
+//! The process is this program once more. It writes what was acknowledged to its output, which this
+//! one reads: what was written before the kill is read after it.
 //!
-//! The quick form is tiny, and each victim is killed after a hundred acknowledgements. The full one has the benchmark's
-//! own size and kills after seconds of work, of the database as it is opened unless somebody says otherwise and then over
-//! each manager in turn: `cargo test --release -p foxton-lab --test tpcc_kill -- --ignored --nocapture`, with two
-//! warehouses, ten seconds and three kills unless `TPCC_KILL_WAREHOUSES`, `TPCC_KILL_SECONDS` or `TPCC_KILLS` say
-//! otherwise.
+//! The quick form is tiny, and each victim is killed after a hundred acknowledgements. The full one
+//! has the benchmark's own size and kills after seconds of work, of the database as it is opened
+//! unless somebody says otherwise and then over each manager in turn: `cargo test --release -p
+//! foxton-lab --test tpcc_kill -- --ignored --nocapture`, with two warehouses, ten seconds and
+//! three kills unless `TPCC_KILL_WAREHOUSES`, `TPCC_KILL_SECONDS` or `TPCC_KILLS` say otherwise.
 
 use std::{
     env, fs,
@@ -44,8 +44,8 @@ const KILLS: u32 = LockManagerKind::ALL.len() as u32;
 /// What must have been acknowledged before a kill comes.
 const EVENTS: usize = 100;
 
-/// What tells the victim where the database is, which of its clients it is to run, and on how many warehouses of full
-/// size, if it is not tiny.
+/// What tells the victim where the database is, which of its clients it is to run, and on how many
+/// warehouses of full size, if it is not tiny.
 const FOLDER: &str = "TPCC_VICTIM_FOLDER";
 const ROUND: &str = "TPCC_VICTIM_ROUND";
 const WAREHOUSES_OF: &str = "TPCC_VICTIM_WAREHOUSES";

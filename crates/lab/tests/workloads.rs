@@ -1,7 +1,7 @@
-//! Each workload, tiny, over every lock manager with everybody at work, and over the database as it is opened unless
-//! somebody says otherwise, there also with two seats for all; with 1, 8 and 64 clients: everything it runs ends, and its
-//! checks hold afterwards. Each client runs a number of transactions, so that nothing here depends on
-//! how fast the machine is.
+//! Each workload, tiny, over every lock manager with everybody at work, and over the database as it
+//! is opened unless somebody says otherwise, there also with two seats for all; with 1, 8 and 64
+//! clients: everything it runs ends, and its checks hold afterwards. Each client runs a number of
+//! transactions, so that nothing here depends on how fast the machine is.
 
 use std::{thread, time::Duration};
 
@@ -41,8 +41,8 @@ fn systems() -> Vec<System> {
     systems
 }
 
-/// Loads `workload`, has `mpl` clients run some transactions each, and checks; twice, so that clients come
-/// to what others have left. Says what became of the transactions.
+/// Loads `workload`, has `mpl` clients run some transactions each, and checks; twice, so that
+/// clients come to what others have left. Says what became of the transactions.
 fn run(workload: &dyn Workload, system: &System, mpl: u32) -> Tally {
     let what = format!("{}, {system}, {mpl} clients", workload.about().title);
     let mut options = system.options(Durability::Buffered);
@@ -81,7 +81,8 @@ fn run(workload: &dyn Workload, system: &System, mpl: u32) -> Tally {
     all
 }
 
-/// The same, for workloads that run a victim of a deadlock again: every transaction ends as it should.
+/// The same, for workloads that run a victim of a deadlock again: every transaction ends as it
+/// should.
 fn run_to_the_end(workload: &dyn Workload, system: &System, mpl: u32) {
     let all = run(workload, system, mpl);
     let ended = all.committed() + all.of(Outcome::Rule);

@@ -76,8 +76,8 @@ pub(crate) struct Load {
     pub(crate) directory: PathBuf,
     /// The file of rows; `-` for standard input.
     pub(crate) file: PathBuf,
-    /// The table for rows that come without a table's line before them. Rows of other tables are passed
-    /// over.
+    /// The table for rows that come without a table's line before them. Rows of other tables are
+    /// passed over.
     #[arg(long)]
     pub(crate) table: Option<String>,
     /// How rows are written [default: csv for a file whose name ends in .csv, else jsonl].
@@ -146,8 +146,8 @@ Examples:
 pub(crate) struct Restore {
     /// The directory of the backup.
     pub(crate) backup: PathBuf,
-    /// The directory of the database; it is made, or is empty, or was left by a restore that was interrupted. Without
-    /// it, only says what is in the backup.
+    /// The directory of the database; it is made, or is empty, or was left by a restore that was
+    /// interrupted. Without it, only says what is in the backup.
     pub(crate) target: Option<PathBuf>,
     /// The position of the log to go back to.
     #[arg(long, value_name = "POSITION", requires = "target", value_parser = position)]

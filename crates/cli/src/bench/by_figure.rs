@@ -1,4 +1,5 @@
-//! `foxton bench latch-cost` and `overlap`: experiments that are tables of document 003, by their names.
+//! `foxton bench latch-cost` and `overlap`: experiments that are tables of document 003, by their
+//! names.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -49,8 +50,8 @@ pub(crate) struct Overlap {
 /// What both take.
 #[derive(Debug, Args)]
 struct Measured {
-    /// Lock managers, separated by commas; a wrong name lists all [default: the experiment's]. `overlap` takes the
-    /// first.
+    /// Lock managers, separated by commas; a wrong name lists all [default: the experiment's].
+    /// `overlap` takes the first.
     #[arg(long, value_delimiter = ',')]
     locks: Vec<Locks>,
     /// Latches under each lock manager named by --locks.

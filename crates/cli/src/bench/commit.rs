@@ -24,8 +24,8 @@ Examples:
   foxton bench commit --dir . --durability sync --mpl 1,64,512 --seconds 5
       group commit: how many share a sync, and what that does to latency")]
 pub(crate) struct Commit {
-    /// What commits wait for, separated by commas to compare: sync, buffered, none. With sync, commits
-    /// to one row are measured, too, with locks that go early and locks that are held.
+    /// What commits wait for, separated by commas to compare: sync, buffered, none. With sync,
+    /// commits to one row are measured, too, with locks that go early and locks that are held.
     #[arg(long, value_delimiter = ',', default_value = "sync,buffered,none")]
     pub(crate) durability: Vec<Durability>,
     /// Numbers of clients, separated by commas.

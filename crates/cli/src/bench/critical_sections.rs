@@ -25,8 +25,8 @@ Examples:
   cargo run --release --features account -- bench critical-sections --designs baseline,default --mpl 1,2
       two designs, and what a second client gives more")]
 pub(crate) struct CriticalSections {
-    /// Designs to compare, separated by commas: global, baseline, inheritance, consolidated, staged,
-    /// sharded, direct, default. Without this: all of them.
+    /// Designs to compare, separated by commas: global, baseline, inheritance, consolidated,
+    /// staged, sharded, direct, default. Without this: all of them.
     #[arg(long, value_delimiter = ',', value_parser = Design::find)]
     designs: Vec<Design>,
     /// Workloads, separated by commas; a wrong name lists them. Without this: all of them.
@@ -47,8 +47,8 @@ pub(crate) struct CriticalSections {
     /// Seed of loads and clients.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the databases lie while transactions run; by default the system's directory for temporary
-    /// files. They are removed afterwards.
+    /// Where the databases lie while transactions run; by default the system's directory for
+    /// temporary files. They are removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Where the results go [default: results/critical-sections-TIME].

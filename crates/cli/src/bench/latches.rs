@@ -136,8 +136,8 @@ pub(crate) struct List {
     /// Values that the list begins with.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     values: u32,
-    /// Operations in a hundred that look for a value, separated by commas; of the others, half insert and
-    /// half remove.
+    /// Operations in a hundred that look for a value, separated by commas; of the others, half
+    /// insert and half remove.
     #[arg(long, value_delimiter = ',', default_value = "0,50,100", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Vec<u32>,
     /// Items side by side, and not on a line each.

@@ -30,8 +30,8 @@ Examples:
   foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5
       what the latch under one of them is to it")]
 pub(crate) struct LockCost {
-    /// Lock managers to compare, separated by commas [default: every one in its usual form, and global
-    /// and bucket over each latch].
+    /// Lock managers to compare, separated by commas [default: every one in its usual form, and
+    /// global and bucket over each latch].
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager [default: all under those named by --locks].

@@ -39,8 +39,8 @@ pub(crate) struct LogInsert {
     /// Numbers of threads, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "1,2,8,64,512", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) threads: Vec<u32>,
-    /// Bytes of the records, separated by commas: numbers up to 1048576, or `mixed`, nine of fourteen with 40
-    /// and five with 264, which are 120 on average.
+    /// Bytes of the records, separated by commas: numbers up to 1048576, or `mixed`, nine of
+    /// fourteen with 40 and five with 264, which are 120 on average.
     #[arg(long, value_delimiter = ',', default_value = "120,65536")]
     pub(crate) bytes: Vec<Length>,
     /// Seconds measured for each point and repetition.

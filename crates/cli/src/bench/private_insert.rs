@@ -7,9 +7,9 @@ use super::sweep::Sweep;
 
 /// Every client fills tables of its own: nobody shares anything but the engine.
 ///
-/// A client inserts ROWS rows of 100 bytes into a table, BATCH in a transaction, and then begins another
-/// table. Rows a second for each client should not depend on how many others there are; the files
-/// have both numbers. Afterwards each table must have the rows that were acknowledged.
+/// A client inserts ROWS rows of 100 bytes into a table, BATCH in a transaction, and then begins
+/// another table. Rows a second for each client should not depend on how many others there are; the
+/// files have both numbers. Afterwards each table must have the rows that were acknowledged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The database is made anew for each measurement, and takes about 350 bytes of memory for each row

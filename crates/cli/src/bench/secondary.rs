@@ -7,8 +7,8 @@ use super::sweep::Sweep;
 
 /// Scans through a secondary index, whose rows lie side by side in the table or anywhere.
 ///
-/// A transaction reads SIZE rows that are neighbours in an index, each by its own key under a shared
-/// lock. Each scan is compared with the rows that it must find.
+/// A transaction reads SIZE rows that are neighbours in an index, each by its own key under a
+/// shared lock. Each scan is compared with the rows that it must find.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

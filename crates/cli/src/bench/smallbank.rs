@@ -7,9 +7,10 @@ use super::sweep::Sweep;
 
 /// Customers with two accounts each, and six short transactions that read and move money.
 ///
-/// A transaction finds one or two customers by name, through a unique index, and reads or changes their
-/// balances. A payment that is not covered is rolled back and counted as `rule`. Afterwards each balance must
-/// be what its transactions made of it, and all money what was loaded, paid in and paid out, to the cent.
+/// A transaction finds one or two customers by name, through a unique index, and reads or changes
+/// their balances. A payment that is not covered is rolled back and counted as `rule`. Afterwards
+/// each balance must be what its transactions made of it, and all money what was loaded, paid in
+/// and paid out, to the cent.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,10 +15,10 @@ use crate::{output::results_place, seconds::seconds};
 /// What is compared, at which points, for how long, and where everything goes.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
-    /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the others
-    /// (a wrong name lists all), default, or none (no locking, one client); with `+inherit` behind,
-    /// hot locks on tables go from one transaction to the next.
-    /// Without this: every manager in its usual form; with --stalled the engine's default.
+    /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the
+    /// others (a wrong name lists all), default, or none (no locking, one client); with `+inherit`
+    /// behind, hot locks on tables go from one transaction to the next. Without this: every manager
+    /// in its usual form; with --stalled the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
     /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and those that
@@ -26,23 +26,24 @@ pub(crate) struct Sweep {
     /// elided:retry100, elided:cooldown, elided:adaptive. Without this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
-    /// Who of a deadlock gives way, separated by commas to compare: least-work, youngest, requester.
-    /// Without this, least-work.
+    /// Who of a deadlock gives way, separated by commas to compare: least-work, youngest,
+    /// requester. Without this, least-work.
     #[arg(long, value_delimiter = ',')]
     pub(crate) victim: Vec<VictimPolicy>,
-    /// Log buffers to compare, separated by commas: baseline, consolidated, decoupled, hybrid. Without
-    /// this, the engine's default.
+    /// Log buffers to compare, separated by commas: baseline, consolidated, decoupled, hybrid.
+    /// Without this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
-    /// How many transactions are at work at once, separated by commas to compare: all, adaptive, or a
-    /// number. Without this, all for the managers that are named, and what the engine does for default.
+    /// How many transactions are at work at once, separated by commas to compare: all, adaptive, or
+    /// a number. Without this, all for the managers that are named, and what the engine does for
+    /// default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) admission: Vec<Admission>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
-    /// Seconds measured for each point and repetition [default: so that all points together take about
-    /// two and a half minutes, but at most 1.9].
+    /// Seconds measured for each point and repetition [default: so that all points together take
+    /// about two and a half minutes, but at most 1.9].
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
     /// Seconds clients run before each measurement.
@@ -51,8 +52,8 @@ pub(crate) struct Sweep {
     /// Times each point is measured [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: Option<u32>,
-    /// What a commit waits for: none, buffered (written), or sync (on the device); several, separated by commas,
-    /// are compared.
+    /// What a commit waits for: none, buffered (written), or sync (on the device); several,
+    /// separated by commas, are compared.
     #[arg(long, value_delimiter = ',', default_value = "buffered")]
     pub(crate) durability: Vec<Durability>,
     /// Seed of everything drawn.
@@ -66,12 +67,12 @@ pub(crate) struct Sweep {
     /// Transactions are labelled then, which costs them a little.
     #[arg(long, value_name = "DIR")]
     pub(crate) observe: Option<PathBuf>,
-    /// Run each point once more, sampled, and show where the time went: idle, kernel, lock manager, log,
-    /// tables, latches and the rest. Needs no tool of the system; what it costs is shown.
+    /// Run each point once more, sampled, and show where the time went: idle, kernel, lock manager,
+    /// log, tables, latches and the rest. Needs no tool of the system; what it costs is shown.
     #[arg(long)]
     pub(crate) split: bool,
-    /// Go on with what earlier points have left, even where a workload's data grow. Without this, such
-    /// data are loaded anew for each measurement.
+    /// Go on with what earlier points have left, even where a workload's data grow. Without this,
+    /// such data are loaded anew for each measurement.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Where the results go [default: results/WORKLOAD-VARIANT-TIME].

@@ -8,9 +8,9 @@ use super::sweep::Sweep;
 
 /// Eight tables with an index each, and transactions of eighteen statements.
 ///
-/// A transaction reads ten rows and four ranges of a hundred, adds one to an indexed number, writes a
-/// string, and deletes a row and inserts it again. After a deadlock another one is drawn. Afterwards each
-/// table must have its rows, in their form, and its index each of them once.
+/// A transaction reads ten rows and four ranges of a hundred, adds one to an indexed number, writes
+/// a string, and deletes a row and inserts it again. After a deadlock another one is drawn.
+/// Afterwards each table must have its rows, in their form, and its index each of them once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Reads lock nothing by default (read-uncommitted), which is what document 004 measures: its engine reads old
@@ -31,12 +31,12 @@ pub(crate) struct Arguments {
     /// Which rows are chosen: uniform, or pareto (a fifth of them takes four fifths of the draws).
     #[arg(long, default_value_t = Choice::Uniform)]
     pub(crate) rand: Choice,
-    /// How far reads are kept apart from writes: read-uncommitted, read-committed, repeatable-read or
-    /// serializable. Writes always lock.
+    /// How far reads are kept apart from writes: read-uncommitted, read-committed, repeatable-read
+    /// or serializable. Writes always lock.
     #[arg(long, default_value_t = Isolation::ReadUncommitted)]
     pub(crate) isolation: Isolation,
-    /// Note what was added to each k, and compare every row with it afterwards. Takes eight bytes of memory for
-    /// each row.
+    /// Note what was added to each k, and compare every row with it afterwards. Takes eight bytes
+    /// of memory for each row.
     #[arg(long)]
     pub(crate) log_k: bool,
     #[command(flatten)]

@@ -7,12 +7,12 @@ use super::sweep::Sweep;
 
 /// A telephone network's register: seven short transactions, four fifths of them reads of one row.
 ///
-/// Four tables and a unique index on the number of a subscriber. Of a hundred transactions 35 read a
-/// subscriber, 35 what it may use, 10 where its calls go, 14 set its location by its number, 2 set two
-/// of its fields, 2 insert a call forwarding and 2 delete one. What is asked for is often not there, and
-/// such a transaction counts as ended (a miss); a refused insert and a deadlock do not, and neither is
-/// run again. Afterwards every row must be that of the load but for what was changed, and each
-/// transaction must have found what it looked for as often as the load says.
+/// Four tables and a unique index on the number of a subscriber. Of a hundred transactions 35 read
+/// a subscriber, 35 what it may use, 10 where its calls go, 14 set its location by its number, 2
+/// set two of its fields, 2 insert a call forwarding and 2 delete one. What is asked for is often
+/// not there, and such a transaction counts as ended (a miss); a refused insert and a deadlock do
+/// not, and neither is run again. Afterwards every row must be that of the load but for what was
+/// changed, and each transaction must have found what it looked for as often as the load says.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Mixes: full; read (the three that only read, 35 : 10 : 35); read-update (with the two updates,
@@ -32,7 +32,8 @@ Examples:
   foxton bench tatp --subscribers 10000 --mpl 1,4 --seconds 0.3 --reps 1
       a quick look")]
 pub(crate) struct Arguments {
-    /// Subscribers. The benchmark's scale factor counts them in 100,000s; a subscriber has 9.75 rows.
+    /// Subscribers. The benchmark's scale factor counts them in 100,000s; a subscriber has 9.75
+    /// rows.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=50_000_000))]
     pub(crate) subscribers: u32,
     /// Which transactions: full, read, read-update, or the name of one.

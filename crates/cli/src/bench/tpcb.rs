@@ -57,19 +57,19 @@ Examples:
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
-    /// Branches, each with ten tellers: a number, or `clients` for as many as the most clients there are
-    /// (100 at least) [default: 100; 10 where 100 have no room in memory].
+    /// Branches, each with ten tellers: a number, or `clients` for as many as the most clients
+    /// there are (100 at least) [default: 100; 10 where 100 have no room in memory].
     #[arg(long)]
     pub(crate) branches: Option<Branches>,
-    /// Accounts of each branch. The benchmark has 100,000; a tenth of that is loaded in a tenth of the time,
-    /// and it is loaded anew for each measurement.
+    /// Accounts of each branch. The benchmark has 100,000; a tenth of that is loaded in a tenth of
+    /// the time, and it is loaded anew for each measurement.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) accounts: u32,
     /// Book to accounts of the teller's own branch only, not 15 of a hundred to another's.
     #[arg(long, conflicts_with = "pgbench")]
     pub(crate) local: bool,
-    /// As pgbench has it: teller, branch and account are drawn each for itself, and amounts are 50.00 at
-    /// most. Branches are then not the sum of their tellers, which is not checked.
+    /// As pgbench has it: teller, branch and account are drawn each for itself, and amounts are
+    /// 50.00 at most. Branches are then not the sum of their tellers, which is not checked.
     #[arg(long)]
     pub(crate) pgbench: bool,
     #[command(flatten)]

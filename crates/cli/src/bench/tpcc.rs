@@ -12,8 +12,8 @@ use super::sweep::Sweep;
 /// TPC-C: a wholesale supplier with warehouses, districts, customers, orders and stock.
 ///
 /// All five transactions without pauses: of a hundred, 45 NewOrders, 43 Payments, and four each
-/// Order-Statuses, Deliveries and Stock-Levels. After each run the twelve conditions of consistency of
-/// the benchmark are evaluated and seven stronger ones; a failed one is said with its row.
+/// Order-Statuses, Deliveries and Stock-Levels. After each run the twelve conditions of consistency
+/// of the benchmark are evaluated and seven stronger ones; a failed one is said with its row.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A warehouse is 500,000 rows. The data are loaded anew for each measurement, since they grow; --keep goes
@@ -32,12 +32,12 @@ pub(crate) struct Arguments {
     /// Warehouses. Clients are dealt out over them in turn.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) warehouses: u32,
-    /// Which transactions: full; no-payment for NewOrder and Payment; or one alone: new-order, payment,
-    /// order-status, delivery, stock-level.
+    /// Which transactions: full; no-payment for NewOrder and Payment; or one alone: new-order,
+    /// payment, order-status, delivery, stock-level.
     #[arg(long, default_value_t = Mix::Full)]
     pub(crate) mix: Mix,
-    /// NewOrders come to stock in the order of its keys and not as drawn, so that they do not deadlock
-    /// there.
+    /// NewOrders come to stock in the order of its keys and not as drawn, so that they do not
+    /// deadlock there.
     #[arg(long)]
     pub(crate) sorted: bool,
     /// A Delivery is one transaction for all districts, not one for each.

@@ -7,9 +7,10 @@ use super::sweep::Sweep;
 
 /// Money moved between accounts by serializable transactions, while an auditor adds it up.
 ///
-/// A transfer reads two random accounts for update, in the order they were drawn in, so that deadlocks are
-/// possible, and moves money. Every 10 ms an auditor reads all accounts in one transaction: each of its sums, and
-/// the one afterwards, must be what was loaded. `bench bank` is the same behind latches, without transactions.
+/// A transfer reads two random accounts for update, in the order they were drawn in, so that
+/// deadlocks are possible, and moves money. Every 10 ms an auditor reads all accounts in one
+/// transaction: each of its sums, and the one afterwards, must be what was loaded. `bench bank` is
+/// the same behind latches, without transactions.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

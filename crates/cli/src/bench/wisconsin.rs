@@ -5,11 +5,13 @@ use foxton_lab::workload::wisconsin::{Wisconsin, mix::Mix};
 
 use super::sweep::Sweep;
 
-/// One table with an index: scans of all of it, of a tenth, and single tuples, one operation in each transaction.
+/// One table with an index: scans of all of it, of a tenth, and single tuples, one operation in
+/// each transaction.
 ///
-/// T1 scans the table and counts, T2 scans it and returns a tenth, T3 scans the index and fetches every tuple, T4 a
-/// tenth of it, T5 fetches, inserts or deletes one tuple. Results tell each apart. Every scan must find the tuples of
-/// the load; afterwards table and index are compared with it, tuple by tuple.
+/// T1 scans the table and counts, T2 scans it and returns a tenth, T3 scans the index and fetches
+/// every tuple, T4 a tenth of it, T5 fetches, inserts or deletes one tuple. Results tell each
+/// apart. Every scan must find the tuples of the load; afterwards table and index are compared with
+/// it, tuple by tuple.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Scans are serializable: they lock the table's rows and gaps, so that inserts and deletes wait for them. The times of

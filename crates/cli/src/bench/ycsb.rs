@@ -5,12 +5,13 @@ use foxton_lab::workload::ycsb::{Ycsb, mix::Mix};
 
 use super::sweep::Sweep;
 
-/// Records of ten fields, read and written by keys of which some are far more frequent: mixes a to f.
+/// Records of ten fields, read and written by keys of which some are far more frequent: mixes a to
+/// f.
 ///
-/// a reads and updates half and half, b updates 5 %, c reads only, d inserts 5 % and reads the latest,
-/// e scans up to 100 records and inserts 5 %, f reads half and reads and writes back half. Keys are
-/// zipfian with 0.99, scattered over the table. An operation is a transaction, serializable. Afterwards
-/// the records must be those loaded and inserted.
+/// a reads and updates half and half, b updates 5 %, c reads only, d inserts 5 % and reads the
+/// latest, e scans up to 100 records and inserts 5 %, f reads half and reads and writes back half.
+/// Keys are zipfian with 0.99, scattered over the table. An operation is a transaction,
+/// serializable. Afterwards the records must be those loaded and inserted.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,8 +1,9 @@
-//! What a file of rows is read through: it counts, and refuses what no row can be before it is held in memory.
+//! What a file of rows is read through: it counts, and refuses what no row can be before it is held
+//! in memory.
 //!
-//! A row of cells goes on to the next line if a quote was opened, so one that is missing makes a row of all the
-//! rest. The `csv` library takes whatever the input ends with for a row; where in a row it ends, it does not
-//! tell. So this goes along with it, by the same rules.
+//! A row of cells goes on to the next line if a quote was opened, so one that is missing makes a
+//! row of all the rest. The `csv` library takes whatever the input ends with for a row; where in a
+//! row it ends, it does not tell. So this goes along with it, by the same rules.
 
 use std::{
     cell::Cell,
@@ -14,7 +15,8 @@ use foxton::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use crate::rows::shape::MOST_PARTS;
 
-/// No row is longer: of text, one byte can take six, such as `\u0001`; and there is something around it.
+/// No row is longer: of text, one byte can take six, such as `\u0001`; and there is something
+/// around it.
 pub(super) const LONGEST: u64 = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) as u64 + (1 << 20);
 
 /// No row has more cells: a key's and a value's.

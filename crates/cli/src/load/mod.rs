@@ -1,9 +1,9 @@
 //! `foxton load`: rows from text into a database.
 //!
-//! Rows go in by batches, a transaction each. A bad line is one that is not understood, or whose row
-//! the table does not take. It spoils its batch: the rest of the batch is still looked at, so that
-//! whoever mends the file sees more than one bad line, then the batch is rolled back and loading ends.
-//! With `--skip-bad` bad lines are passed over.
+//! Rows go in by batches, a transaction each. A bad line is one that is not understood, or whose
+//! row the table does not take. It spoils its batch: the rest of the batch is still looked at, so
+//! that whoever mends the file sees more than one bad line, then the batch is rolled back and
+//! loading ends. With `--skip-bad` bad lines are passed over.
 
 /// What a file is read through.
 mod input;
@@ -66,7 +66,8 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
     loader.finish(ended)
 }
 
-/// What is told of somebody's file: a line, not longer than one reads, that does nothing to a terminal.
+/// What is told of somebody's file: a line, not longer than one reads, that does nothing to a
+/// terminal.
 fn shown(what: &str) -> String {
     const MOST: usize = 1_000;
     match what.char_indices().nth(MOST) {
@@ -80,7 +81,8 @@ struct Loader<'a> {
     format: RowFormat,
     db: &'a Database,
     target: Option<Target>,
-    /// The tables that rows went to. A name is made a constant once, however often the file says it.
+    /// The tables that rows went to. A name is made a constant once, however often the file says
+    /// it.
     doors: HashMap<String, &'static str>,
     batch: Option<Batch>,
     /// Rows in batches that are committed.

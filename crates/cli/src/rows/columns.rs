@@ -1,7 +1,7 @@
 //! Comma-separated values: a table's columns, and what stands in a cell.
 //!
-//! A tuple has a column for each part, anything else one. Text, numbers and bytes stand in their cell
-//! as they are; options and whatever has parts stand there as JSON.
+//! A tuple has a column for each part, anything else one. Text, numbers and bytes stand in their
+//! cell as they are; options and whatever has parts stand there as JSON.
 
 use serde_json::Value;
 

@@ -9,12 +9,13 @@
 //! {"end":"ages","rows":1}                                all of them are there
 //! ```
 //!
-//! The first and the last line, and `more`, may be missing from a file that somebody wrote by hand. A type whose
-//! name is longer than what a database keeps of it has `key_hash` or `value_hash`, too.
+//! The first and the last line, and `more`, may be missing from a file that somebody wrote by hand.
+//! A type whose name is longer than what a database keeps of it has `key_hash` or `value_hash`,
+//! too.
 //!
-//! A file of comma-separated values holds one table. Its columns are called `key` and `value`, or, for
-//! a tuple, `key.1`, `key.2` and so on. Text and numbers stand as they are; whatever else has parts is
-//! JSON in its cell.
+//! A file of comma-separated values holds one table. Its columns are called `key` and `value`, or,
+//! for a tuple, `key.1`, `key.2` and so on. Text and numbers stand as they are; whatever else has
+//! parts is JSON in its cell.
 
 /// Keys and values of any type, as JSON and back.
 pub(crate) mod shape;

@@ -14,10 +14,10 @@
 //!
 //! # Invariants
 //!
-//! * I1  What comes back is, byte for byte, what was there. A stored key or value that is no encoding
-//!   of its type, or not the one this writes, becomes `{"raw": "0x.."}`.
-//! * I2  No name of a type, however long, makes this slow: names too deep or with too many parts are
-//!   taken for types of somebody's own.
+//! * I1  What comes back is, byte for byte, what was there. A stored key or value that is no
+//!   encoding of its type, or not the one this writes, becomes `{"raw": "0x.."}`.
+//! * I2  No name of a type, however long, makes this slow: names too deep or with too many parts
+//!   are taken for types of somebody's own.
 
 use foxton::codec::{Key, Value as Stored};
 use serde_json::{Map, Number, Value};
@@ -26,7 +26,8 @@ use serde_json::{Map, Number, Value};
 const DEEPEST: usize = 16;
 pub(crate) const MOST_PARTS: usize = 1 << 16;
 
-/// Longer than any name that a database keeps: what is longer was cut there, and cannot be read (I2).
+/// Longer than any name that a database keeps: what is longer was cut there, and cannot be read
+/// (I2).
 const LONGEST_NAME: usize = 256;
 
 /// Whether something is a key or a value: the same type has two encodings.

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * I1  What is taken apart needs memory by its bytes, and not many times as much: text that is long has
-//!   no more parts than rows have.
+//! * I1  What is taken apart needs memory by its bytes, and not many times as much: text that is
+//!   long has no more parts than rows have.
 //! * I2  Nothing is dropped: an object that says one thing twice is refused.
 
 use std::fmt;

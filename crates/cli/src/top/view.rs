@@ -1,4 +1,5 @@
-//! The frame of `foxton top`: a head of four lines, a page, a line of keys. Nothing here keeps state.
+//! The frame of `foxton top`: a head of four lines, a page, a line of keys. Nothing here keeps
+//! state.
 
 use std::collections::HashSet;
 

@@ -149,8 +149,9 @@ impl Alone {
         self.manager.stats(&self.worker).revocations
     }
 
-    /// Another owner takes X on these keys, which nobody else asks for here, and keeps them until it is
-    /// dismissed. Where weak locks are only remembered, those on [neighbours](every_other) of these are real.
+    /// Another owner takes X on these keys, which nobody else asks for here, and keeps them until
+    /// it is dismissed. Where weak locks are only remembered, those on [neighbours](every_other) of
+    /// these are real.
     pub fn stranger(&self, names: &[Name]) -> Stranger {
         let (worker, mut owner) = (self.workers.worker(), self.manager.owner());
         let mode = Mode::key(KeyPart::X, GapPart::None);
@@ -163,8 +164,8 @@ impl Alone {
         Stranger { worker, owner }
     }
 
-    /// Another owner asks for X on so many of the keys that are held, and is refused each; how long that
-    /// took. Where the locks held are only remembered, this makes them real.
+    /// Another owner asks for X on so many of the keys that are held, and is refused each; how long
+    /// that took. Where the locks held are only remembered, this makes them real.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! Clients that have a database each, or fewer than a database each: the engine without locks runs one
-//! transaction at a time, so two clients without locks need two databases.
+//! Clients that have a database each, or fewer than a database each: the engine without locks runs
+//! one transaction at a time, so two clients without locks need two databases.
 
 use super::{loaded::Loaded, sweep::Subject};
 use crate::driver::Client;

@@ -16,8 +16,8 @@ pub(crate) fn steps(systems: &[System], repetitions: u32) -> u64 {
     (systems.len() * HELD.len()) as u64 * u64::from(repetitions)
 }
 
-/// Nanoseconds for each system, for each of [`HELD`]. The systems take turns; each measurement takes so
-/// long.
+/// Nanoseconds for each system, for each of [`HELD`]. The systems take turns; each measurement
+/// takes so long.
 pub(crate) fn nanos(
     systems: &[System],
     repetitions: u32,

@@ -1,8 +1,9 @@
 //! What a commit costs, and how many share one sync of the device.
 //!
-//! A transaction adds one to a counter in a row of 100 bytes. Each client has a row of its own, so that
-//! they meet nowhere but at the log; or all have one, so that each waits for the one before to give its
-//! lock back: where locks are held until a commit is durable, one sync carries one commit then.
+//! A transaction adds one to a counter in a row of 100 bytes. Each client has a row of its own, so
+//! that they meet nowhere but at the log; or all have one, so that each waits for the one before to
+//! give its lock back: where locks are held until a commit is durable, one sync carries one commit
+//! then.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ use crate::{
     workload::attempt::{Failure, until_committed},
 };
 
-/// What to measure. Of the systems the first is taken; durability is [`Settings::compared`]'s affair.
+/// What to measure. Of the systems the first is taken; durability is [`Settings::compared`]'s
+/// affair.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Which commits are compared.
@@ -54,8 +56,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// What is compared if nobody says what: each durability with rows of their own, and *sync* with
-    /// one row, with locks that go early and with such that do not.
+    /// What is compared if nobody says what: each durability with rows of their own, and *sync*
+    /// with one row, with locks that go early and with such that do not.
     pub fn usual(durabilities: &[Durability]) -> Vec<Variant> {
         let own = durabilities.iter().map(|&durability| Variant {
             durability,
@@ -408,12 +410,13 @@ mod tests {
 
     #[test]
     fn commits_to_one_row_share_a_sync_where_locks_go_early_and_only_there() {
-        // Nobody has the row before the commit of whoever had it is on the device: a sync for each. The
-        // last may be counted after those who waited for it have been told.
+        // Nobody has the row before the commit of whoever had it is on the device: a sync for each.
+        // The last may be counted after those who waited for it have been told.
         let held = round(&mut counters(false));
         assert_eq!(held.commits, u64::from(CLIENTS * EACH));
         assert!(held.syncs + 1 >= held.commits, "{held:?}");
-        // Where the row goes on at once, two meet in one sync sooner or later, whatever the machine.
+        // Where the row goes on at once, two meet in one sync sooner or later, whatever the
+        // machine.
         let mut early = counters(true);
         let share = (0..1_000).any(|_| {
             let spent = round(&mut early);

@@ -1,15 +1,15 @@
 //! Readers that come and go so that there is always one, and writers who want the same name.
 //!
-//! A writer should wait for the readers before it and for no other, however many come after. That is
-//! counted by what each thread knows: a reader that has the lock, and that asked for it when a certain
-//! writer's wait had begun, has passed that writer if the same wait still goes on. This needs no clock: while
-//! the reader has the name the writer cannot have it.
+//! A writer should wait for the readers before it and for no other, however many come after. That
+//! is counted by what each thread knows: a reader that has the lock, and that asked for it when a
+//! certain writer's wait had begun, has passed that writer if the same wait still goes on. This
+//! needs no clock: while the reader has the name the writer cannot have it.
 //!
 //! Readers are *plain*, or *awaited*: then each takes one of a few other names first, alone, so
-//! that more of them wait for it there. An order that regards who is waited for puts those before the
-//! writers, and each writer may be passed eight times by that, or as often as others stood before it when it came; in
-//! the order of arrival, never. Nor over `direct`,
-//! where writers pass others in their sleep, but readers pass nobody.
+//! that more of them wait for it there. An order that regards who is waited for puts those before
+//! the writers, and each writer may be passed eight times by that, or as often as others stood
+//! before it when it came; in the order of arrival, never. Nor over `direct`, where writers pass
+//! others in their sleep, but readers pass nobody.
 
 use std::{
     thread,
@@ -220,8 +220,8 @@ struct Watched {
 }
 
 impl Watched {
-    // O1: who sees a moment (Acquire) that says that a wait goes on asks for the lock after whoever said so
-    // (Release) stood in its queue.
+    // O1: who sees a moment (Acquire) that says that a wait goes on asks for the lock after whoever
+    // said so (Release) stood in its queue.
     fn begins(&self) {
         self.passed.store(0, Ordering::Relaxed); // Nobody counts before the next store is seen (O1).
         self.moment.fetch_add(1, Ordering::Release); // O1
@@ -256,8 +256,8 @@ impl Drop for Done<'_> {
 
 /// Readers and writers around one name.
 ///
-/// The writers go on until each has waited, so that there is something to be counted; the readers until
-/// all writers have done with it, so that there is somebody to wait for.
+/// The writers go on until each has waited, so that there is something to be counted; the readers
+/// until all writers have done with it, so that there is somebody to wait for.
 struct Ring {
     /// Writers that have not done with it.
     writing: AtomicU64,

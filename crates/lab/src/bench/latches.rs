@@ -1,11 +1,13 @@
-//! Small structures behind every latch: bank, counter, list and hash map of document 001, section 3.3.
+//! Small structures behind every latch: bank, counter, list and hash map of document 001, section
+//! 3.3.
 //!
-//! Latches that are elided are run where the processor can; where it cannot they are that latch which they are
-//! over, so that there is nothing to tell of elision, and the table says `not available` and why. Asked for
-//! they are run all the same, as `taken`: that shows what an elided latch costs a machine that cannot elide.
+//! Latches that are elided are run where the processor can; where it cannot they are that latch
+//! which they are over, so that there is nothing to tell of elision, and the table says `not
+//! available` and why. Asked for they are run all the same, as `taken`: that shows what an elided
+//! latch costs a machine that cannot elide.
 //!
-//! What the driver calls a transaction is a batch of operations, so that no look at the clock is among what
-//! is measured.
+//! What the driver calls a transaction is a batch of operations, so that no look at the clock is
+//! among what is measured.
 
 use std::{
     collections::BTreeMap,
@@ -228,7 +230,8 @@ fn findings(
     }
 }
 
-/// The settings, and what latches are elided by: a record says by itself whether that was the processor.
+/// The settings, and what latches are elided by: a record says by itself whether that was the
+/// processor.
 fn listed(settings: &Settings) -> Vec<(&'static str, serde_json::Value)> {
     let mut listed = settings.pace.listed();
     listed.push(("transactions", json!(by_what())));
@@ -549,8 +552,8 @@ impl Drop for Operator {
     }
 }
 
-/// Keeps this thread, to its end, on one of the processors that it may use. Where the system refuses it goes
-/// where it likes, and the counters are right all the same.
+/// Keeps this thread, to its end, on one of the processors that it may use. Where the system
+/// refuses it goes where it likes, and the counters are right all the same.
 fn pin(number: usize) {
     let Ok(all) = sched_getaffinity(None) else {
         return;

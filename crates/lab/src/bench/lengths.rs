@@ -11,8 +11,9 @@ use crate::report::number::grouped;
 pub enum Length {
     /// All of them so long.
     Same(u32),
-    /// Nine of fourteen have 40 bytes and five have 264: 120 on average, as document 002 has it [002 §8.5]. It does
-    /// not say what its system's distribution is; this is one of small records and larger ones with that mean.
+    /// Nine of fourteen have 40 bytes and five have 264: 120 on average, as document 002 has it
+    /// [002 §8.5]. It does not say what its system's distribution is; this is one of small records
+    /// and larger ones with that mean.
     Mixed,
 }
 
@@ -51,8 +52,8 @@ impl Length {
         }
     }
 
-    /// The greatest number of records not above `most`, and 1 at least, that have this length on average from the
-    /// first to the last.
+    /// The greatest number of records not above `most`, and 1 at least, that have this length on
+    /// average from the first to the last.
     pub fn whole(self, most: u64) -> u64 {
         match self {
             Length::Same(_) => most.max(1),

@@ -8,8 +8,8 @@
 //!    client has a database of its own: such a database runs one transaction at a time.
 //! 2. How many nanoseconds are a lock and its release? An owner asks for n keys in S mode and then
 //!    releases all, over and over, for several n; warm.
-//! 3. How many instructions? callgrind counts two runs of [`bare`](crate::bench::lock_cost::bare) of different length; their
-//!    difference has nothing in it of the start of the program.
+//! 3. How many instructions? callgrind counts two runs of [`bare`](crate::bench::lock_cost::bare)
+//!    of different length; their difference has nothing in it of the start of the program.
 
 use std::{
     path::{Path, PathBuf},

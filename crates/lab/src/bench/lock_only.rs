@@ -1,11 +1,11 @@
 //! The lock manager alone, with many at it.
 //!
-//! A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back: nothing
-//! conflicts, no data is read, no log is written. What is left is what the manager costs, and what its
-//! threads cost each other by meeting.
+//! A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back:
+//! nothing conflicts, no data is read, no log is written. What is left is what the manager costs,
+//! and what its threads cost each other by meeting.
 //!
-//! Beside it stand the numbers of Berkeley DB's lock manager for the same, as orientation: they were
-//! not measured here and now.
+//! Beside it stand the numbers of Berkeley DB's lock manager for the same, as orientation: they
+//! were not measured here and now.
 
 use std::{fmt, sync::Arc};
 

@@ -1,12 +1,13 @@
 //! The log buffer alone.
 //!
-//! Threads insert records into a log, of one length or of two mixed, and do nothing else. The log lies on a device that
-//! forgets what it is given: the flusher takes the records out of the buffer and writes them nowhere.
-//! So what is measured is the insert with its checksums, the copy, and taking out; no disk.
+//! Threads insert records into a log, of one length or of two mixed, and do nothing else. The log
+//! lies on a device that forgets what it is given: the flusher takes the records out of the buffer
+//! and writes them nowhere. So what is measured is the insert with its checksums, the copy, and
+//! taking out; no disk.
 //!
-//! What a machine that is busy with other things does to the wall clock it does less to the processor
-//! time of the process, so each point also says how much of that an insert took, the flusher's share
-//! included.
+//! What a machine that is busy with other things does to the wall clock it does less to the
+//! processor time of the process, so each point also says how much of that an insert took, the
+//! flusher's share included.
 
 use std::{convert::Infallible, fmt, sync::Arc, time::Duration, time::Instant};
 

@@ -1,4 +1,5 @@
-//! What a sweep over threads is told that measures no database: with how many, how often, for how long.
+//! What a sweep over threads is told that measures no database: with how many, how often, for how
+//! long.
 
 use std::time::Duration;
 

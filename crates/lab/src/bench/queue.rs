@@ -1,15 +1,17 @@
 //! A queue of jobs in a table: many workers, each taking the first job that nobody else has.
 //!
-//! A worker claims the first job, does it, deletes it, notes it as done and puts a new one at the end, all
-//! in one transaction. The claim is a read of the first row, locked exclusively: with *skip*, locked rows
-//! are passed over; without, the worker waits for the first one. Doing a job is sleeping, as a worker does
-//! that waits for somebody else's answer; a job of no time at all measures the claims alone.
+//! A worker claims the first job, does it, deletes it, notes it as done and puts a new one at the
+//! end, all in one transaction. The claim is a read of the first row, locked exclusively: with
+//! *skip*, locked rows are passed over; without, the worker waits for the first one. Doing a job is
+//! sleeping, as a worker does that waits for somebody else's answer; a job of no time at all
+//! measures the claims alone.
 //!
 //! # What is checked
 //!
-//! Job `k` of a queue that began with `n` is followed by job `k + n`. So at any moment each remainder of
-//! `n` has one job in the queue, and those before it are done: a job that was lost, done twice or done
-//! without being noted leaves another picture. After each run every row is compared with that.
+//! Job `k` of a queue that began with `n` is followed by job `k + n`. So at any moment each
+//! remainder of `n` has one job in the queue, and those before it are done: a job that was lost,
+//! done twice or done without being noted leaves another picture. After each run every row is
+//! compared with that.
 
 use std::{
     path::PathBuf,

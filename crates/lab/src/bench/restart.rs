@@ -1,11 +1,11 @@
 //! How long a restart takes, and what the checkpoints that keep it short cost.
 //!
-//! For each size of the table and each length of log: the table is filled, a checkpoint is made, and rows are
-//! updated at random until the log behind the checkpoint is so long. The database is closed and opened some
-//! times, which loads the checkpoint and replays the log, each timed by itself: the first goes by the rows,
-//! the second by the log. Then a checkpoint is made once more, and what is left of the second is opened.
-//! Beside it: clients that update, without checkpoints and with many, each some seconds in turn, and
-//! the longest that any of their commits took.
+//! For each size of the table and each length of log: the table is filled, a checkpoint is made,
+//! and rows are updated at random until the log behind the checkpoint is so long. The database is
+//! closed and opened some times, which loads the checkpoint and replays the log, each timed by
+//! itself: the first goes by the rows, the second by the log. Then a checkpoint is made once more,
+//! and what is left of the second is opened. Beside it: clients that update, without checkpoints
+//! and with many, each some seconds in turn, and the longest that any of their commits took.
 
 use std::{
     path::Path,
@@ -91,7 +91,8 @@ pub struct Findings {
     pub windows: Vec<Window>,
 }
 
-/// Measures, in a directory inside `parent` or, if `None`, in the system's place for temporary files.
+/// Measures, in a directory inside `parent` or, if `None`, in the system's place for temporary
+/// files.
 ///
 /// # Errors
 ///

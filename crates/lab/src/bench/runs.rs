@@ -46,8 +46,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(300);
 // A row beside its bytes: header, key, its share of the index, slack in the allocator.
 const BYTES_BESIDE_A_ROW: u64 = 250;
 
-/// Whether so many databases, of so many rows of so many bytes each, fit into the memory that is `free`; where
-/// nobody knows that, they do.
+/// Whether so many databases, of so many rows of so many bytes each, fit into the memory that is
+/// `free`; where nobody knows that, they do.
 ///
 /// # Errors
 ///
@@ -69,8 +69,8 @@ pub(super) fn room(
     }
 }
 
-/// Whether databases of this size, one beside the other, fit into the memory that is free. `true` where nobody knows
-/// how much is free.
+/// Whether databases of this size, one beside the other, fit into the memory that is free. `true`
+/// where nobody knows how much is free.
 pub fn has_room(databases: usize, size: Size) -> bool {
     let free = memory::available_bytes();
     room(databases, size.rows, size.row_bytes, free).is_ok()
@@ -128,7 +128,8 @@ impl Runs {
         }
     }
 
-    /// The settings for results. Whether data that grow were kept is for those to say who have some: [`Runs::kept`].
+    /// The settings for results. Whether data that grow were kept is for those to say who have
+    /// some: [`Runs::kept`].
     pub(crate) fn listed(&self) -> Vec<(&'static str, Value)> {
         let directory = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         vec![
@@ -141,7 +142,8 @@ impl Runs {
         ]
     }
 
-    /// For results: whether a point began with what earlier ones had left, where a workload's data grow.
+    /// For results: whether a point began with what earlier ones had left, where a workload's data
+    /// grow.
     pub(crate) fn kept(&self) -> (&'static str, Value) {
         ("keep", json!(self.keep))
     }

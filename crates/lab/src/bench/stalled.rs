@@ -1,10 +1,10 @@
 //! txbench over time, while one transaction reads a row and then never ends.
 //!
 //! Two questions. *What happens over time?* One long window, sampled in slices; the transaction
-//! stalls after a tenth of it. *What does the stalled transaction cost?* Short windows by turns, with
-//! one and without, so that a machine that is faster in one minute than in the next does not answer
-//! instead: the throughput with one ÷ that of the window without right after it, the median of the
-//! pairs and both extremes.
+//! stalls after a tenth of it. *What does the stalled transaction cost?* Short windows by turns,
+//! with one and without, so that a machine that is faster in one minute than in the next does not
+//! answer instead: the throughput with one ÷ that of the window without right after it, the median
+//! of the pairs and both extremes.
 
 use std::time::Duration;
 

@@ -39,7 +39,8 @@ pub trait Subject {
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>>;
     /// The workload's checks, on a quiet database after a run; what they found wrong, in words.
     fn check(&mut self) -> Result<(), String>;
-    /// Memory that programs could still have, or `None` where nobody knows: asked while clients run.
+    /// Memory that programs could still have, or `None` where nobody knows: asked while clients
+    /// run.
     fn free(&self) -> Option<u64> {
         memory::available_bytes()
     }
@@ -79,8 +80,8 @@ impl Sweep {
     }
 
     /// Runs every point and returns a curve for each subject. After clients that never came back
-    /// nothing more is run: the database they hang in cannot be trusted, or even closed. Nor is it after a
-    /// load that failed, or when there is too little memory left to go on.
+    /// nothing more is run: the database they hang in cannot be trusted, or even closed. Nor is it
+    /// after a load that failed, or when there is too little memory left to go on.
     pub fn run<S: Subject>(&self, subjects: &mut [S], audience: Audience) -> Vec<Curve> {
         let duration = self.duration(subjects);
         let progress = audience.clock(
@@ -214,7 +215,8 @@ mod tests {
         largest: u32,
         mpl: u32,
         runs: Sender<(&'static str, u32)>,
-        /// Whether there is no memory left when it is asked for the second time, the fourth and so on.
+        /// Whether there is no memory left when it is asked for the second time, the fourth and so
+        /// on.
         fills: bool,
         asked: Cell<u32>,
     }

@@ -74,7 +74,8 @@ pub fn run(settings: &Settings, audience: Audience) -> Result<Findings, BenchErr
 }
 
 /// Loads a database for each system once, and sweeps over the clients with each of the variants,
-/// which must have the same rows. With stamps, what one variant wrote is checked with that of all before.
+/// which must have the same rows. With stamps, what one variant wrote is checked with that of all
+/// before.
 ///
 /// # Errors
 ///

@@ -74,7 +74,8 @@ pub fn run(
     })
 }
 
-/// The runs with their points in order, if they and the workload are sound and there is memory for its databases.
+/// The runs with their points in order, if they and the workload are sound and there is memory for
+/// its databases.
 ///
 /// # Errors
 ///

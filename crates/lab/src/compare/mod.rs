@@ -1,9 +1,9 @@
 //! Two runs held against each other, point by point: medians, ratio, interval, a word for the eye.
 //!
-//! What is compared is committed transactions per second. Points belong together if experiment, system and
-//! number of clients are the same; then everything they were asked must be the same too, but for how long
-//! and how often it was measured. Machine and program may differ: that is what one compares for, and the
-//! comparison says so.
+//! What is compared is committed transactions per second. Points belong together if experiment,
+//! system and number of clients are the same; then everything they were asked must be the same too,
+//! but for how long and how often it was measured. Machine and program may differ: that is what one
+//! compares for, and the comparison says so.
 
 /// Why not.
 pub mod error;

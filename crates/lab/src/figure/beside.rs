@@ -1,5 +1,5 @@
-//! The document's words beside ours: a table with a line for each thing the document shows, and what
-//! its counterpart gave here; then a line for each of ours that the document does not have.
+//! The document's words beside ours: a table with a line for each thing the document shows, and
+//! what its counterpart gave here; then a line for each of ours that the document does not have.
 
 use crate::{
     measure::curve::Curve,

@@ -271,8 +271,8 @@ fn claims_15(panels: &[Findings]) -> shape::Shape {
     shape::Shape(claims)
 }
 
-/// Each manager under each victim policy, in the hotspot. Only the hot rows are loaded: the accesses
-/// are the same, and three times as many databases fit.
+/// Each manager under each victim policy, in the hotspot. Only the hot rows are loaded: the
+/// accesses are the same, and three times as many databases fit.
 fn policies(
     request: &Request,
     systems: &[System],

@@ -168,7 +168,8 @@ mod tests {
     use super::*;
     use crate::report::synthetic;
 
-    /// Baseline, inheritance, consolidated, direct and default, each with its peak and with its last.
+    /// Baseline, inheritance, consolidated, direct and default, each with its peak and with its
+    /// last.
     fn panel(workload: &str, last: [f64; 5]) -> Findings {
         let points = last.map(|last| [(1, 100.0), (64, last)]);
         let curves: Vec<synthetic::Made<'_>> = points

@@ -1,7 +1,8 @@
 //! Memory of a lock manager: idle, and with many locks held by one transaction.
 //!
-//! Each manager is measured in a process of its own, since memory that one gave back to the allocator
-//! would be there for the next. Where the program is not at hand, as in tests, it is measured here.
+//! Each manager is measured in a process of its own, since memory that one gave back to the
+//! allocator would be there for the next. Where the program is not at hand, as in tests, it is
+//! measured here.
 
 use std::{path::Path, process::Command};
 

@@ -295,8 +295,8 @@ impl Counts {
 
 const SHARES: usize = 7;
 
-/// How many were considered; then the shares of them: cold, wanted, renewed, kept; then of those kept:
-/// used, discarded, revoked.
+/// How many were considered; then the shares of them: cold, wanted, renewed, kept; then of those
+/// kept: used, discarded, revoked.
 fn shares(before: &LockStats, after: &LockStats) -> [f64; 8] {
     let (before, after) = (&before.inheritance, &after.inheritance);
     let count = |before: u64, after: u64| after.saturating_sub(before) as f64;

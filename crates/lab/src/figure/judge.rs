@@ -7,7 +7,8 @@ use crate::{
 
 /// What a manager that does not collapse keeps of its peak at the largest number of clients.
 pub(super) const KEEPS: f64 = 0.90;
-/// With fewer processors, latches are seldom met held: what falls for them in the documents need not fall.
+/// With fewer processors, latches are seldom met held: what falls for them in the documents need
+/// not fall.
 const FEW_CORES: usize = 8;
 
 /// The curves of this manager, each in whatever else sets it apart.

@@ -1,12 +1,12 @@
 //! What latches cost: Table 1 of document 003.
 //!
-//! Two parts. A latch alone, taken and given back by the only thread there is: warm, in the cache; and
-//! cold, one of so many that none of them is. Then the operations of the document: their time in
-//! storage, the latches they take, and what these come to at the warm price, as the document computed
-//! its own.
+//! Two parts. A latch alone, taken and given back by the only thread there is: warm, in the cache;
+//! and cold, one of so many that none of them is. Then the operations of the document: their time
+//! in storage, the latches they take, and what these come to at the warm price, as the document
+//! computed its own.
 //!
-//! With the feature `account` the engine counts the latches it takes. Without it the table derives their
-//! number from the locks taken, which are counted always, and says so.
+//! With the feature `account` the engine counts the latches it takes. Without it the table derives
+//! their number from the locks taken, which are counted always, and says so.
 
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,8 @@ use foxton_sync::{
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Fixed, "a latch being measured");
 
-/// The document's operations, and what it says of each with a latch on nodes, partitions and locks, and
-/// with one on the table: storage time, latch time, calls, share.
+/// The document's operations, and what it says of each with a latch on nodes, partitions and locks,
+/// and with one on the table: storage time, latch time, calls, share.
 const DOCUMENT: [(&str, &str, &str); 5] = [
     (
         "table scan of the disk component",
@@ -70,9 +70,10 @@ const DOCUMENT: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What so many locks of a transaction take of latches over this manager, alone and without conflicts: one hold to ask
-/// for each, and to give them back one for each of `bucket` and one for every 64 of `global`. `None` of any other:
-/// some of what they pass are no latches, or depends on what is remembered.
+/// What so many locks of a transaction take of latches over this manager, alone and without
+/// conflicts: one hold to ask for each, and to give them back one for each of `bucket` and one for
+/// every 64 of `global`. `None` of any other: some of what they pass are no latches, or depends on
+/// what is remembered.
 fn derived(manager: &str, locks: f64) -> Option<f64> {
     match manager {
         "global" => Some(locks + (locks / GLOBAL_TOGETHER).ceil()),
@@ -148,7 +149,8 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
     })
 }
 
-/// How often an operation takes a latch, and how long that is at the warm price; `None` if nobody knows.
+/// How often an operation takes a latch, and how long that is at the warm price; `None` if nobody
+/// knows.
 fn in_latches(system: &System, timed: &Timed, latches: &[Latch]) -> Option<(f64, f64)> {
     let mut kinds = latches.iter();
     let kind = kinds.find(|latch| latch.kind.to_string() == system.latch_name())?;
@@ -157,8 +159,8 @@ fn in_latches(system: &System, timed: &Timed, latches: &[Latch]) -> Option<(f64,
     Some((calls, calls * kind.warm.median() / 1e9))
 }
 
-/// Cold costs more than warm, and the index scan, with a latch for each entry and each tuple, spends more of
-/// its time in latches than the scan of the table.
+/// Cold costs more than warm, and the index scan, with a latch for each entry and each tuple,
+/// spends more of its time in latches than the scan of the table.
 fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape {
     let mut claims = Vec::new();
     let times: Vec<f64> = latches
@@ -226,7 +228,8 @@ fn latches(effort: Effort, progress: &Progress) -> Vec<Latch> {
     LatchKind::PLAIN.into_iter().zip(nanos).map(latch).collect()
 }
 
-/// So many latches, each in lines of its own, that no cache has them all; fewer in the smallest form.
+/// So many latches, each in lines of its own, that no cache has them all; fewer in the smallest
+/// form.
 fn many(effort: Effort) -> usize {
     if effort.rows == ROWS {
         1 << 20

@@ -40,7 +40,8 @@ const DOCUMENT: [[&str; 4]; 7] = [
 
 /// Held at once where the document's hash table was at its best.
 const BEST: usize = 100;
-/// Locks of strangers where there are many beside: more than there are buckets with a line for each.
+/// Locks of strangers where there are many beside: more than there are buckets with a line for
+/// each.
 const STRANGERS: usize = 50_000;
 /// The manager that has locks of several kinds.
 const DIRECT: &str = "direct";
@@ -161,8 +162,8 @@ fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
     costs
 }
 
-/// Locks on keys at each of whose neighbours a stranger has an exclusive one, so that nothing is remembered; and so
-/// many more of the stranger's elsewhere in the table.
+/// Locks on keys at each of whose neighbours a stranger has an exclusive one, so that nothing is
+/// remembered; and so many more of the stranger's elsewhere in the table.
 fn real(system: &System, beside: usize, window: Duration) -> Nanos {
     let mut alone = Alone::spaced(system.manager(), BEST);
     let mut names = alone::every_other(1, BEST);
@@ -173,8 +174,8 @@ fn real(system: &System, beside: usize, window: Duration) -> Nanos {
     nanos
 }
 
-/// What a request that conflicts with a remembered lock, and so makes it real, takes longer than one
-/// that finds it real.
+/// What a request that conflicts with a remembered lock, and so makes it real, takes longer than
+/// one that finds it real.
 fn deescalated(system: &System) -> f64 {
     let mut alone = Alone::new(system.manager(), BEST);
     alone.take(BEST);
@@ -286,8 +287,8 @@ fn memory_table(systems: &[System], memory: &[Result<Memory, String>], many: usi
     }
 }
 
-/// The document's Table 5: storage time in ms, locks, then lock cost and share for the hash table, real,
-/// and remembered locks.
+/// The document's Table 5: storage time in ms, locks, then lock cost and share for the hash table,
+/// real, and remembered locks.
 const TABLE_5: [[&str; 6]; 5] = [
     [
         "T1",
@@ -394,7 +395,8 @@ fn document_5() -> Block {
     }
 }
 
-/// The third transaction, an index scan of every tuple, with a hash table and with remembered locks.
+/// The third transaction, an index scan of every tuple, with a hash table and with remembered
+/// locks.
 fn claims_5(systems: &[System], timed: &[Vec<Timed>]) -> Shape {
     const SCAN: usize = 2;
     let share = |name: &str| {

@@ -1,8 +1,8 @@
-//! The figures and tables of the documents this engine is built after, repeated here: the document's
-//! numbers beside ours.
+//! The figures and tables of the documents this engine is built after, repeated here: the
+//! document's numbers beside ours.
 //!
-//! The quick form of each takes a minute or a few; `full` has the document's windows and repetitions.
-//! Absolute numbers belong to the machine named; it is the shape that is compared.
+//! The quick form of each takes a minute or a few; `full` has the document's windows and
+//! repetitions. Absolute numbers belong to the machine named; it is the shape that is compared.
 
 /// What a figure is asked for.
 pub mod request;
@@ -84,7 +84,8 @@ use request::Request;
 pub struct Listed {
     /// How it is called: the document and the figure in it.
     pub id: &'static str,
-    /// Seconds it may take in the brief form, loading and checking included, on two cores with little else to do.
+    /// Seconds it may take in the brief form, loading and checking included, on two cores with
+    /// little else to do.
     pub brief: u32,
     /// What it shows, in a sentence.
     pub sentence: &'static str,
@@ -94,8 +95,8 @@ pub struct Listed {
 /// Seconds that all of them may take in the brief form, one after the other.
 pub const BRIEF: u32 = 27 * 60;
 
-/// Those that only a program can make that counts the critical sections it passes: one built with the feature
-/// `account`.
+/// Those that only a program can make that counts the critical sections it passes: one built with
+/// the feature `account`.
 pub const COUNTED: [&str; 2] = ["002-fig3", "002-fig11"];
 
 /// All of them, by document.

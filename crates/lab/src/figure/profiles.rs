@@ -214,8 +214,8 @@ mod tests {
         report::synthetic,
     };
 
-    /// One point with a log that takes so many of a hundred samples, and latches that take so many; all processors
-    /// are the program's.
+    /// One point with a log that takes so many of a hundred samples, and latches that take so many;
+    /// all processors are the program's.
     fn panel(cores: usize, log: u64, latches: u64) -> Findings {
         let mut panel =
             synthetic::panel("tatp", cores, &[("bucket", "", &[(1, 10.0), (64, 10.0)])]);

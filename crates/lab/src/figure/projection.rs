@@ -1,13 +1,14 @@
 //! Beyond the processors at hand: throughput measured on few, and projected to many.
 //!
-//! As many clients as processors, each with one to itself, read; the processors are the first n of the
-//! machine. Two models say what more of them would do, and both are drawn dashed and called projections:
+//! As many clients as processors, each with one to itself, read; the processors are the first n of
+//! the machine. Two models say what more of them would do, and both are drawn dashed and called
+//! projections:
 //!
 //! * the universal scalability law, fitted to each system (`project/scalability.rs`);
 //! * for `global`, where one latch guards every lock, the processor-overlap model of document 003
-//!   (`project/overlap.rs`). The time that latch is held is taken to be what a transaction takes longer than
-//!   without any locks. That is measured with one client, on any machine, and is a little too long: it has the
-//!   calls in it.
+//!   (`project/overlap.rs`). The time that latch is held is taken to be what a transaction takes
+//!   longer than without any locks. That is measured with one client, on any machine, and is a
+//!   little too long: it has the calls in it.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -44,9 +45,10 @@ use crate::{
 
 /// Where throughput is projected to.
 const TO: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
-/// What "a few" processors are at most. In figure 1 of document 000 one mutex over the lock table does more with 8
-/// cores than with 16; in Table 3 of document 003 the one latch over a hot table, with a sixth of what is asked for,
-/// has the same part of the 23 to 52 processors that all tables keep busy together: 4 to 8, where tables are scanned.
+/// What "a few" processors are at most. In figure 1 of document 000 one mutex over the lock table
+/// does more with 8 cores than with 16; in Table 3 of document 003 the one latch over a hot table,
+/// with a sixth of what is asked for, has the same part of the 23 to 52 processors that all tables
+/// keep busy together: 4 to 8, where tables are scanned.
 const FEW: f64 = 8.0;
 
 /// Measured on few processors, projected to many.

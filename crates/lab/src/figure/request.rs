@@ -16,7 +16,8 @@ use crate::{
 pub struct Request {
     /// With the windows and repetitions of the document.
     pub full: bool,
-    /// With less than the quick form: each figure keeps to its share of a budget ([`BRIEF`](super::BRIEF)).
+    /// With less than the quick form: each figure keeps to its share of a budget
+    /// ([`BRIEF`](super::BRIEF)).
     pub brief: bool,
     /// What is compared; everything that is built if empty.
     pub systems: Vec<System>,
@@ -91,7 +92,8 @@ impl Request {
         }
     }
 
-    /// The same, and the default as users have it: `direct`, of whose clients so many are at work as do best.
+    /// The same, and the default as users have it: `direct`, of whose clients so many are at work
+    /// as do best.
     pub(super) fn chosen_and_default(&self) -> Chosen {
         let mut chosen = self.chosen();
         if self.systems.is_empty() {
@@ -100,7 +102,8 @@ impl Request {
         chosen
     }
 
-    /// What is compared if nobody says what: these, and perhaps every other manager in its usual form.
+    /// What is compared if nobody says what: these, and perhaps every other manager in its usual
+    /// form.
     pub(super) fn chosen_of(&self, wanted: &[&'static str], and_others: bool) -> Chosen {
         if !self.systems.is_empty() {
             return Chosen {
@@ -166,8 +169,8 @@ impl Request {
         }
     }
 
-    /// The time of each of many measurements, one after the other: what was asked for, or so many milliseconds in
-    /// the brief form, the quick and the full one.
+    /// The time of each of many measurements, one after the other: what was asked for, or so many
+    /// milliseconds in the brief form, the quick and the full one.
     pub(super) fn each(&self, [brief, quick, full]: [u64; 3]) -> Duration {
         let usual = match (self.full, self.brief) {
             (true, _) => full,

@@ -158,7 +158,8 @@ mod tests {
     use super::*;
     use crate::report::synthetic;
 
-    /// Along the table and across it by turns, of each size; inheriting is worth so many times along it.
+    /// Along the table and across it by turns, of each size; inheriting is worth so many times
+    /// along it.
     fn panels(gains: [f64; 3]) -> Vec<Findings> {
         let mut panels = Vec::new();
         for gain in gains {

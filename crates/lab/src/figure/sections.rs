@@ -1,7 +1,7 @@
 //! Critical sections of a transaction: figures 3 and 11 of document 002.
 //!
-//! The bars of the document have no numbers but those that its text says; they stand beside ours. Only a
-//! program that counts can make these figures.
+//! The bars of the document have no numbers but those that its text says; they stand beside ours.
+//! Only a program that counts can make these figures.
 
 use foxton::Durability;
 use foxton_sync::site::{Component, Pattern};
@@ -125,8 +125,8 @@ fn unbounded(counted: &[Counted], name: &str) -> Option<[f64; 4]> {
     ])
 }
 
-/// What the document counted in its simple transaction before anything was improved: all, the unbounded of them, and
-/// of those the part that are locks.
+/// What the document counted in its simple transaction before anything was improved: all, the
+/// unbounded of them, and of those the part that are locks.
 const ALL: f64 = 70.0;
 const UNBOUNDED: f64 = 60.0;
 /// "About" is within so much of it.
@@ -148,7 +148,8 @@ fn composition(counted: &[Counted]) -> Vec<Claim> {
     )
 }
 
-/// The claims for so many critical sections, so many of them unbounded, and so many of those of locks.
+/// The claims for so many critical sections, so many of them unbounded, and so many of those of
+/// locks.
 fn composed(all: f64, unbounded: f64, locks: f64) -> Vec<Claim> {
     let about = |found: f64, said: f64| (found - said).abs() <= said * ABOUT;
     let (of_all, of_unbounded) = (unbounded / all.max(1e-9), locks / unbounded.max(1e-9));
@@ -334,8 +335,8 @@ fn steps(counted: &[Counted]) -> Block {
     }
 }
 
-/// In a sentence: unbounded critical sections of the baseline, with locks inherited, with the log combined, and of
-/// the default.
+/// In a sentence: unbounded critical sections of the baseline, with locks inherited, with the log
+/// combined, and of the default.
 fn verdict([baseline, inherited, combined, default]: [f64; 4]) -> String {
     let fewer = |from: f64, to: f64| {
         let less = (1.0 - to / from.max(1e-9)) * 100.0;

@@ -1,7 +1,7 @@
 //! Where the time goes: figure 13 of document 000 and figure 13 of document 002.
 //!
-//! Each point runs without being sampled and then sampled, so that what the sampling costs stands beside what it
-//! shows.
+//! Each point runs without being sampled and then sampled, so that what the sampling costs stands
+//! beside what it shows.
 
 use std::time::Duration;
 

@@ -18,7 +18,8 @@ use crate::{
 /// Epochs, the rule of the oldest transaction, and the engine's default.
 const WANTED: [&str; 3] = ["default", "staged", "staged:oldest"];
 const MPL: u32 = 200;
-/// "No noticeable change" in the document's curves: three parts in a hundred are not to be seen in one, ten are.
+/// "No noticeable change" in the document's curves: three parts in a hundred are not to be seen in
+/// one, ten are.
 const UNCHANGED: f64 = 0.97;
 /// Document 000 lets it stall at 100 s and draws 1,000; the quick form is a tenth of that.
 const FULL_WINDOW: Duration = Duration::from_secs(1_000);

@@ -111,7 +111,8 @@ fn times(panel: &Findings, one: &str, other: &str) -> Option<(f64, String)> {
     Some((ratio, found))
 }
 
-/// What few cores cannot show comes to about one there. What comes to far less is no matter of cores.
+/// What few cores cannot show comes to about one there. What comes to far less is no matter of
+/// cores.
 fn or_near(claim: Claim, ratio: f64, cores: usize) -> Claim {
     const NEAR: f64 = 0.8;
     match ratio >= NEAR {

@@ -30,8 +30,8 @@ pub(super) struct Timed {
     pub(super) storage: Spread,
     /// Locks it came to hold.
     pub(super) locks: f64,
-    /// Places of the lock manager that it passed and any number may meet at, counted; `None` without the
-    /// feature `account`. For `global` and `bucket` these are latches.
+    /// Places of the lock manager that it passed and any number may meet at, counted; `None`
+    /// without the feature `account`. For `global` and `bucket` these are latches.
     pub(super) passed: Option<f64>,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the brief form, the
-    /// quick and the full one.
+    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the brief
+    /// form, the quick and the full one.
     pub(super) fn asked(request: &Request, milliseconds: [u64; 3]) -> Effort {
         Effort {
             rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
@@ -140,8 +140,8 @@ impl Counts {
         }
     }
 
-    /// Of each transaction of so many between two looks, the second and the third of these. Looking passes
-    /// something, too: as much as between the first two.
+    /// Of each transaction of so many between two looks, the second and the third of these. Looking
+    /// passes something, too: as much as between the first two.
     fn of_each([first, before, after]: [Counts; 3], count: f64) -> Counts {
         let looking = before.passed - first.passed;
         Counts {

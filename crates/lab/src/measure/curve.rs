@@ -104,10 +104,10 @@ impl Point {
         }
     }
 
-    /// Notes errors the clients met: a run with an error is void. So is one in which a lock wait ended by time: no
-    /// workload here asks for that, and who waits is to be seen waiting. A run in which nothing was
-    /// committed is not: a latch that collapses can do that, and zero is then the result. Notes, too, that a run
-    /// was ended before its time.
+    /// Notes errors the clients met: a run with an error is void. So is one in which a lock wait
+    /// ended by time: no workload here asks for that, and who waits is to be seen waiting. A run in
+    /// which nothing was committed is not: a latch that collapses can do that, and zero is then the
+    /// result. Notes, too, that a run was ended before its time.
     pub fn judge(&mut self) {
         let tally = self.tally();
         let errors = tally.of(Outcome::Error);

@@ -1,7 +1,8 @@
 //! Memory that is left, and when there is too little of it to go on measuring.
 //!
-//! Where the data of a workload grow, a run can outgrow the machine, and the system ends a program that does, with
-//! all that it has measured. So whoever watches a run asks a [`Guard`](crate::measure::memory::Guard), which ends the run before that.
+//! Where the data of a workload grow, a run can outgrow the machine, and the system ends a program
+//! that does, with all that it has measured. So whoever watches a run asks a
+//! [`Guard`](crate::measure::memory::Guard), which ends the run before that.
 
 use std::{
     fmt, fs,
@@ -15,8 +16,8 @@ pub const RESERVE_BYTES: u64 = 512 << 20;
 /// How often a guard looks: each time it reads some files of the system.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Memory that programs could still have, this one among them: of the machine's, and of what the group of processes
-/// it belongs to may use. `None` where the system does not tell.
+/// Memory that programs could still have, this one among them: of the machine's, and of what the
+/// group of processes it belongs to may use. `None` where the system does not tell.
 pub fn available_bytes() -> Option<u64> {
     let machine = super::machine::memory("MemAvailable")?;
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -24,8 +25,8 @@ pub fn available_bytes() -> Option<u64> {
     Some(within.map_or(machine, |group| group.min(machine)))
 }
 
-/// What the tightest of the groups leaves that a process is in. `groups` is what the system says of these; where
-/// none has a limit, `None`.
+/// What the tightest of the groups leaves that a process is in. `groups` is what the system says of
+/// these; where none has a limit, `None`.
 fn left_in_groups(groups: &str, mounted: &Path) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -70,7 +71,8 @@ impl Files {
             text.trim().parse().ok()
         };
         let (limit, used) = (number(self.limit)?, number(self.used)?);
-        // Pages of files that nobody has used lately: the system takes them back before it ends anybody.
+        // Pages of files that nobody has used lately: the system takes them back before it ends
+        // anybody.
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let mut values = stat.lines().filter_map(|line| line.split_once(' '));
         let reclaimable = values.find(|(name, _)| *name == self.reclaimable);
@@ -115,8 +117,8 @@ pub struct Guard<F> {
 }
 
 impl<F: FnMut() -> Option<u64>> Guard<F> {
-    /// Of a run that begins now. `free` says how much memory there is, or that nobody knows. A machine that has
-    /// little to begin with is not asked to keep a reserve that it never had.
+    /// Of a run that begins now. `free` says how much memory there is, or that nobody knows. A
+    /// machine that has little to begin with is not asked to keep a reserve that it never had.
     pub fn new(mut free: F) -> Guard<F> {
         let now = free().unwrap_or(0);
         Guard {
@@ -126,7 +128,8 @@ impl<F: FnMut() -> Option<u64>> Guard<F> {
         }
     }
 
-    /// Whether the run may go on, so long after it began. Looks a few times a second, however often it is asked.
+    /// Whether the run may go on, so long after it began. Looks a few times a second, however often
+    /// it is asked.
     pub fn look(&mut self, elapsed: Duration) -> ControlFlow<Shortage> {
         if elapsed < self.next {
             return ControlFlow::Continue(());

@@ -143,7 +143,8 @@ impl Tally {
             .sum()
     }
 
-    /// Attempts of one type, by its place among the names, that ended so; 0 if nothing was ever counted.
+    /// Attempts of one type, by its place among the names, that ended so; 0 if nothing was ever
+    /// counted.
     pub fn of_kind(&self, kind: usize, outcome: Outcome) -> u64 {
         let counts = self.counts.get(kind);
         counts.map_or(0, |counts| counts[outcome as usize])

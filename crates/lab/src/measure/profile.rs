@@ -1,8 +1,8 @@
-//! Where the process's own processor time goes, by part of the engine: samples of where its threads are, taken
-//! inside the process. Nothing in the engine takes part, and nothing is timed there.
+//! Where the process's own processor time goes, by part of the engine: samples of where its threads
+//! are, taken inside the process. Nothing in the engine takes part, and nothing is timed there.
 //!
-//! A sample is a stack of addresses. Each is told by the sources it was compiled from, through everything inlined, and
-//! the innermost source that belongs to a part decides:
+//! A sample is a stack of addresses. Each is told by the sources it was compiled from, through
+//! everything inlined, and the innermost source that belongs to a part decides:
 //!
 //! | source | part |
 //! | --- | --- |
@@ -15,8 +15,9 @@
 //! | checkpoints, and all that they call | checkpoint |
 //! | the laboratory | client |
 //!
-//! What is none of these (copying, allocating, hashing) is the time of whoever called it. A thread that was on its
-//! way out of a call of the system counts as in the kernel, for the part that called.
+//! What is none of these (copying, allocating, hashing) is the time of whoever called it. A thread
+//! that was on its way out of a call of the system counts as in the kernel, for the part that
+//! called.
 
 use std::{collections::HashMap, fmt};
 
@@ -196,7 +197,8 @@ impl Profile {
         ratio(&self.kernel, part)
     }
 
-    /// How far a share may be off by chance, nineteen times in twenty: half the width of what one half would have.
+    /// How far a share may be off by chance, nineteen times in twenty: half the width of what one
+    /// half would have.
     pub fn uncertainty(&self) -> f64 {
         0.98 / (self.samples().max(1) as f64).sqrt()
     }
@@ -267,8 +269,8 @@ const PLACES: [(&str, Clue); 23] = [
     ("crates/cli/", Clue::Of(Part::Client)),
 ];
 
-/// Functions of the C library that do nothing but call the system. What is allocated may call it, too, and is not
-/// among them.
+/// Functions of the C library that do nothing but call the system. What is allocated may call it,
+/// too, and is not among them.
 const CALLS: [&str; 12] = [
     "syscall",
     "sched_yield",

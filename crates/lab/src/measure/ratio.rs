@@ -1,20 +1,21 @@
 //! How many times one repeated measurement is another, and how sure that is.
 //!
-//! The ratio is that of the medians. Its interval is the bootstrap's: as many repetitions as there were
-//! are drawn from each side with replacement, the medians of those are divided, and that is done
-//! `RESAMPLES` times; between the 2.5th and the 97.5th of a hundred such ratios lies the interval. The
-//! generator has a fixed seed, so that the same files always give the same words.
+//! The ratio is that of the medians. Its interval is the bootstrap's: as many repetitions as there
+//! were are drawn from each side with replacement, the medians of those are divided, and that is
+//! done `RESAMPLES` times; between the 2.5th and the 97.5th of a hundred such ratios lies the
+//! interval. The generator has a fixed seed, so that the same files always give the same words.
 //!
 //! # What the interval is not
 //!
-//! It knows how repetitions of one run differ from each other, and nothing of how one run differs from the
-//! next: a machine that was slow during all of one run makes a difference that is no difference of the
-//! programs. Points measured by turns in one run do not have that trouble.
+//! It knows how repetitions of one run differ from each other, and nothing of how one run differs
+//! from the next: a machine that was slow during all of one run makes a difference that is no
+//! difference of the programs. Points measured by turns in one run do not have that trouble.
 //!
-//! With few repetitions the interval is too narrow, since no drawing shows more than was measured. Of two
-//! samples of the same thing, three repetitions each, one pair in ten lies apart entirely; so under
-//! `ENOUGH` nothing is concluded. The test `of_runs_that_do_not_differ_few_are_called_different` holds what
-//! is concluded to its rate of errors.
+//! With few repetitions the interval is too narrow, since no drawing shows more than was measured.
+//! Of two samples of the same thing, three repetitions each, one pair in ten lies apart entirely;
+//! so under `ENOUGH` nothing is concluded. The test
+//! `of_runs_that_do_not_differ_few_are_called_different` holds what is concluded to its rate of
+//! errors.
 
 use super::spread::Spread;
 use crate::random::Random;
@@ -120,10 +121,10 @@ mod tests {
         (0..count).map(|_| one(random)).collect()
     }
 
-    /// Shows that the interval is about as honest as it says: of pairs of runs that do not differ, of as
-    /// many repetitions as are called enough and of more, one in twenty may be called different, and of 100
-    /// pairs by chance a few more (three standard deviations are 6.5 in a hundred). And that it is of use:
-    /// runs that differ by a fifth are told apart.
+    /// Shows that the interval is about as honest as it says: of pairs of runs that do not differ,
+    /// of as many repetitions as are called enough and of more, one in twenty may be called
+    /// different, and of 100 pairs by chance a few more (three standard deviations are 6.5 in a
+    /// hundred). And that it is of use: runs that differ by a fifth are told apart.
     #[test]
     fn of_runs_that_do_not_differ_few_are_called_different() {
         let mut random = Random::seeded(&[7]);

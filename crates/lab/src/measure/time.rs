@@ -1,5 +1,5 @@
-//! How the processors spent a window, by part of the engine: the system's own account of idle time, of the kernel
-//! and of others, and samples for what is left.
+//! How the processors spent a window, by part of the engine: the system's own account of idle time,
+//! of the kernel and of others, and samples for what is left.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub struct Times {
     pub split: Split,
     /// The samples.
     pub profile: Profile,
-    /// Committed transactions per second of this run, to be compared with those of runs that nobody sampled.
+    /// Committed transactions per second of this run, to be compared with those of runs that nobody
+    /// sampled.
     pub tps: f64,
 }
 
@@ -86,8 +87,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// To be called as the run goes on, with the time since its clients were let go, and at the end. The window
-    /// begins after `ramp`.
+    /// To be called as the run goes on, with the time since its clients were let go, and at the
+    /// end. The window begins after `ramp`.
     pub fn at(&mut self, elapsed: Duration, ramp: Duration, window: Duration) {
         let over = elapsed >= ramp + window;
         if elapsed >= ramp && !over && self.begun.is_none() {

@@ -26,8 +26,8 @@ pub struct Timeline {
     pub samples: Vec<Sample>,
 }
 
-/// How long slices are in a window of this length: twenty of them where that is neither too short to see anything in
-/// nor longer than somebody would wait.
+/// How long slices are in a window of this length: twenty of them where that is neither too short
+/// to see anything in nor longer than somebody would wait.
 pub fn slice_of(window: Duration) -> Duration {
     (window / 20).clamp(Duration::from_millis(100), Duration::from_secs(5))
 }

@@ -1,8 +1,8 @@
 //! The processor-overlap model of document 003 (Gottemukkala and Lehman 1992, section 2.2).
 //!
-//! One exclusive latch guards each table. A latch cannot be held for more than a second in a second,
-//! so the hottest table bounds the rate of all; Little's law then says how many processors that rate
-//! keeps busy, were there as many as anybody wants.
+//! One exclusive latch guards each table. A latch cannot be held for more than a second in a
+//! second, so the hottest table bounds the rate of all; Little's law then says how many processors
+//! that rate keeps busy, were there as many as anybody wants.
 //!
 //! For types of transaction with service time S and hold time H, shares m of the mix (Σ m = 1), and
 //! tables in a few groups of which the first is the hottest:
@@ -111,8 +111,8 @@ impl Overlap {
 
 /// The model for types of transaction, each with its share of the mix, over tables used so.
 ///
-/// `cool_factor` takes the place of the exact [`Spread::cool_factor`] if given: the document printed
-/// its figures with 0.31 for 20/64.
+/// `cool_factor` takes the place of the exact [`Spread::cool_factor`] if given: the document
+/// printed its figures with 0.31 for 20/64.
 ///
 /// # Panics
 ///

@@ -8,22 +8,24 @@
 //!         1 + σ (n − 1) + κ n (n − 1)
 //! ```
 //!
-//! λ is what one processor does; σ (*contention*) the share of the work that only one can do at a time; κ
-//! (*coherence*) what every pair of processors costs each other. κ = 0 is Amdahl's law, and σ = κ = 0 is
-//! throughput in proportion to processors.
+//! λ is what one processor does; σ (*contention*) the share of the work that only one can do at a
+//! time; κ (*coherence*) what every pair of processors costs each other. κ = 0 is Amdahl's law, and
+//! σ = κ = 0 is throughput in proportion to processors.
 //!
 //! # How it is fitted
 //!
-//! n / X(n) = a + b (n − 1) + c n (n − 1) with λ = 1/a, σ = b/a, κ = c/a is linear in a, b and c. Least squares
-//! of the *relative* deviations, since what disturbs a measurement of throughput is a share of it; within
-//! 0 ≤ σ ≤ 1 and 0 ≤ κ. The problem is convex and small, so each face of those bounds is solved exactly and
-//! the best solution that keeps them is the fit. Of n that occur often, each occurrence counts.
+//! n / X(n) = a + b (n − 1) + c n (n − 1) with λ = 1/a, σ = b/a, κ = c/a is linear in a, b and c.
+//! Least squares of the *relative* deviations, since what disturbs a measurement of throughput is a
+//! share of it; within 0 ≤ σ ≤ 1 and 0 ≤ κ. The problem is convex and small, so each face of those
+//! bounds is solved exactly and the best solution that keeps them is the fit. Of n that occur
+//! often, each occurrence counts.
 //!
 //! # What it cannot know
 //!
-//! Three unknowns need three different n. With two, κ is not known and taken as 0: then what is projected is
-//! the most there could be, and not what there will be. And a law fitted to few processors knows nothing of
-//! what only shows with many: a second socket, a cache that is divided, memory that is far.
+//! Three unknowns need three different n. With two, κ is not known and taken as 0: then what is
+//! projected is the most there could be, and not what there will be. And a law fitted to few
+//! processors knows nothing of what only shows with many: a second socket, a cache that is divided,
+//! memory that is far.
 
 use std::fmt;
 
@@ -115,8 +117,8 @@ impl Law {
 ///
 /// # Errors
 ///
-/// If there are fewer than two different numbers of processors, something that is no throughput, or no law
-/// that is near enough.
+/// If there are fewer than two different numbers of processors, something that is no throughput, or
+/// no law that is near enough.
 pub fn fit(samples: &[Sample]) -> Result<Fit, Unfit> {
     let sound =
         |one: &Sample| one.processors > 0 && one.throughput.is_finite() && one.throughput > 0.0;
@@ -205,7 +207,8 @@ fn on_face(rows: &[[f64; 3]], face: &[[f64; 3]]) -> Option<([f64; 3], f64)> {
     within.then_some((found, squares))
 }
 
-/// Gauss and Jordan, with the largest pivot of each column; `None` if the equations do not determine it.
+/// Gauss and Jordan, with the largest pivot of each column; `None` if the equations do not
+/// determine it.
 fn solve(mut equations: Vec<Vec<f64>>) -> Option<Vec<f64>> {
     let count = equations.len();
     for column in 0..count {
@@ -301,7 +304,8 @@ mod tests {
             assert!((contention - made.contention).abs() < 0.05, "{fit:?}");
             assert!((0.0..0.004).contains(&coherence), "{fit:?}");
         }
-        // One processor does 100; two do more than twice as much: nothing is lost, and nothing is won.
+        // One processor does 100; two do more than twice as much: nothing is lost, and nothing is
+        // won.
         let two = [1, 2].map(|n| Sample {
             processors: n,
             throughput: 105.0f64.powi(n as i32),

@@ -1,5 +1,5 @@
-//! Numbers drawn by Pareto's rule: with h = 0.2, a fifth of the numbers takes four fifths of the draws, a
-//! fifth of that fifth four fifths of those, and so on. The lowest are the most frequent.
+//! Numbers drawn by Pareto's rule: with h = 0.2, a fifth of the numbers takes four fifths of the
+//! draws, a fifth of that fifth four fifths of those, and so on. The lowest are the most frequent.
 
 use super::Random;
 

@@ -1,10 +1,12 @@
-//! Ranks drawn by Zipf's law: rank r with a probability of about `(r + 1)^-theta / zeta(count, theta)`.
+//! Ranks drawn by Zipf's law: rank r with a probability of about `(r + 1)^-theta / zeta(count,
+//! theta)`.
 //!
-//! The method is that of Gray et al. ("Quickly generating billion-record synthetic databases", 1994), as
-//! YCSB uses it: the first two ranks have exactly their shares, and the others come from one power, which
-//! follows the law closely. What it needs of a number of ranks is `zeta(count, theta)`, the sum of
-//! `i^-theta`. YCSB adds that up, and again as ranks are added; here it comes from the formula of Euler and
-//! Maclaurin, at once for any number, so that a number that grows costs nothing.
+//! The method is that of Gray et al. ("Quickly generating billion-record synthetic databases",
+//! 1994), as YCSB uses it: the first two ranks have exactly their shares, and the others come from
+//! one power, which follows the law closely. What it needs of a number of ranks is `zeta(count,
+//! theta)`, the sum of `i^-theta`. YCSB adds that up, and again as ranks are added; here it comes
+//! from the formula of Euler and Maclaurin, at once for any number, so that a number that grows
+//! costs nothing.
 //!
 //! Three choices of a record are made of it:
 //!
@@ -116,12 +118,12 @@ impl Zipfian {
 
 /// YCSB's exponent.
 const THETA: f64 = 0.99;
-/// Ranks that are drawn before they are scattered. YCSB's constant for their zeta is of so many, although
-/// its source pairs it with 10^16.
+/// Ranks that are drawn before they are scattered. YCSB's constant for their zeta is of so many,
+/// although its source pairs it with 10^16.
 const RANKS: u64 = 10_000_000_000;
 
-/// Numbers from 0, of which the frequent ones lie anywhere: a rank of 10^10, hashed. The number of numbers
-/// has no influence on how skewed the choice is.
+/// Numbers from 0, of which the frequent ones lie anywhere: a rank of 10^10, hashed. The number of
+/// numbers has no influence on how skewed the choice is.
 #[derive(Debug, Clone, Copy)]
 pub struct Scrambled(Zipfian);
 

@@ -1,6 +1,8 @@
-//! Stacked bars as SVG: one bar for each thing compared, its parts told apart by colour and by fill.
+//! Stacked bars as SVG: one bar for each thing compared, its parts told apart by colour and by
+//! fill.
 //!
-//! What is solid, light or striped is so in any colour, and a part says what it is when it is pointed at.
+//! What is solid, light or striped is so in any colour, and a part says what it is when it is
+//! pointed at.
 
 use std::fmt::Write;
 

@@ -364,7 +364,8 @@ pub(super) fn plain(value: f64) -> String {
 
 fn mark(index: usize, x: f64, y: f64) -> String {
     let colour = index % COLOURS;
-    // Eight colours and three shapes have no factor in common: no two of twenty-four lines look alike.
+    // Eight colours and three shapes have no factor in common: no two of twenty-four lines look
+    // alike.
     match index % 3 {
         0 => format!("<circle class=\"dot f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>"),
         1 => format!(

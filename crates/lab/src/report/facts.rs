@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{findings::Findings, number::grouped, table::Table};
 use crate::measure::curve::Point;
 
-/// The numbers of each point, named as in the files; what is more than one number is there only. Nothing where
-/// an experiment's own tables have them.
+/// The numbers of each point, named as in the files; what is more than one number is there only.
+/// Nothing where an experiment's own tables have them.
 pub fn table(findings: &Findings) -> Table {
     let points = || findings.curves.iter().flat_map(|curve| &curve.points);
     let mut names: Vec<&str> = Vec::new();

@@ -39,7 +39,8 @@ pub struct Findings {
     pub event: Option<(f64, String)>,
     /// Tables of their own, for experiments that are more than curves.
     pub blocks: Vec<Block>,
-    /// Whether these tables have every point, so that a terminal need not show single ones once more.
+    /// Whether these tables have every point, so that a terminal need not show single ones once
+    /// more.
     pub told_by_blocks: bool,
 }
 

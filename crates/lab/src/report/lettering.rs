@@ -1,7 +1,8 @@
 //! What pictures share: words that are safe and wrap where the room ends, and colours.
 //!
-//! A picture has no layout of its own: where a line is full is guessed by the average width of letters, a little
-//! wide, so that nothing is cut at the edge. The colours are Okabe and Ito's, darker on white, and three more.
+//! A picture has no layout of its own: where a line is full is guessed by the average width of
+//! letters, a little wide, so that nothing is cut at the edge. The colours are Okabe and Ito's,
+//! darker on white, and three more.
 
 use std::fmt::Write;
 

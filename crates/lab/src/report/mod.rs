@@ -133,8 +133,8 @@ pub fn write_sheet(sheet: &Sheet, directory: &Path) -> io::Result<Vec<PathBuf>> 
     Ok(filled.written)
 }
 
-/// As [`write_sheet`], with these objects as `results.json` and `results.csv`: for what is not measured over
-/// clients.
+/// As [`write_sheet`], with these objects as `results.json` and `results.csv`: for what is not
+/// measured over clients.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
-//! Small charts beside each other, one for each thing compared, all with the same axes: for pictures in which each has
-//! several lines, which in one chart nobody could tell apart.
+//! Small charts beside each other, one for each thing compared, all with the same axes: for
+//! pictures in which each has several lines, which in one chart nobody could tell apart.
 //!
-//! A panel has a band between its lowest and its highest line; the lines are told apart by their strokes.
+//! A panel has a band between its lowest and its highest line; the lines are told apart by their
+//! strokes.
 
 use std::fmt::Write;
 
@@ -245,7 +246,8 @@ mod tests {
     #[test]
     fn all_panels_have_the_same_axes_and_their_numbers_do_not_crowd() {
         let svg = picture(3);
-        // Two rows: the numbers of the y axis stand before each, those of the x axis under each panel.
+        // Two rows: the numbers of the y axis stand before each, those of the x axis under each
+        // panel.
         assert_eq!(svg.matches(">1 ms</text>").count(), 2);
         assert_eq!(svg.matches(">1</text>").count(), 3);
         let ticks = svg.matches("v6\"/>").count() / 3;

@@ -1,7 +1,8 @@
 //! What was sampled while clients ran: throughput, memory and the kernel by slices of the window.
 //!
-//! An experiment that watches one thing over time has lines of its own. In any other each curve has one: of its last
-//! repetition with the most clients, where whatever grows or slows down has had the most to do so with.
+//! An experiment that watches one thing over time has lines of its own. In any other each curve has
+//! one: of its last repetition with the most clients, where whatever grows or slows down has had
+//! the most to do so with.
 
 use super::{
     chart::{Chart, Dot, Line, Scale},

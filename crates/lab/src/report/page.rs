@@ -41,8 +41,8 @@ impl Page {
         self.0 += section;
     }
 
-    /// A table of contents: the first column names parts of the page, the second is in the colour of the row's
-    /// class, and the last is long.
+    /// A table of contents: the first column names parts of the page, the second is in the colour
+    /// of the row's class, and the last is long.
     pub fn contents(&mut self, heads: &[String], rows: &[(&str, Vec<String>)]) {
         self.0 += "<ul class=\"contents\">";
         for (class, row) in rows {
@@ -128,7 +128,8 @@ impl Page {
         }
     }
 
-    /// Tables with their titles and notes. A table that is wider than the page scrolls in its own box.
+    /// Tables with their titles and notes. A table that is wider than the page scrolls in its own
+    /// box.
     pub fn blocks(&mut self, blocks: &[Block]) {
         for block in blocks {
             self.heading(&block.title);
@@ -139,7 +140,8 @@ impl Page {
         }
     }
 
-    /// A table whose first column names its rows. Columns of numbers stand to the right, words to the left.
+    /// A table whose first column names its rows. Columns of numbers stand to the right, words to
+    /// the left.
     pub fn table(&mut self, heads: &[String], rows: &[Vec<String>]) {
         let words: Vec<bool> = (0..heads.len())
             .map(|column| {

@@ -1,12 +1,13 @@
 //! Whether the shape of a document's figure was found here, claim by claim.
 //!
-//! Absolute numbers belong to machines. What a figure claims is a shape: this one falls, that one does not,
-//! one is a multiple of the other. Each claim is held against what was measured, and some cannot be seen on
-//! the machine at hand, which is said and is no failure.
+//! Absolute numbers belong to machines. What a figure claims is a shape: this one falls, that one
+//! does not, one is a multiple of the other. Each claim is held against what was measured, and some
+//! cannot be seen on the machine at hand, which is said and is no failure.
 //!
-//! That sums were kept and nothing was lost is no claim of a figure. A check that fails is a failure of its panel
-//! ([`Findings::failure`](crate::report::findings::Findings::failure)), which voids the figure, whatever its shape; one that
-//! holds says nothing of the shape, so it makes no figure reproduced whose claims cannot be seen.
+//! That sums were kept and nothing was lost is no claim of a figure. A check that fails is a
+//! failure of its panel ([`Findings::failure`](crate::report::findings::Findings::failure)), which
+//! voids the figure, whatever its shape; one that holds says nothing of the shape, so it makes no
+//! figure reproduced whose claims cannot be seen.
 
 use super::{findings::Block, table::Table};
 

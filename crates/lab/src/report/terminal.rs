@@ -173,8 +173,8 @@ fn cells(curve: &Curve, point: &Point) -> [String; 14] {
     ]
 }
 
-/// The six counters of each type of transaction that was run, where there is more to say than that all
-/// of one type went well.
+/// The six counters of each type of transaction that was run, where there is more to say than that
+/// all of one type went well.
 fn outcomes(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks",
@@ -213,8 +213,8 @@ fn outcomes(findings: &Findings) -> Table {
     }
 }
 
-/// Latencies of each type of transaction at the last point of each curve, where there are several types. Those
-/// of all points are in the files.
+/// Latencies of each type of transaction at the last point of each curve, where there are several
+/// types. Those of all points are in the files.
 fn by_type(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks",

@@ -85,8 +85,8 @@ fn table(findings: &Findings) -> Table {
     table
 }
 
-/// A bar for each point, as long as all processors' time: the program solid, the kernel for it light, what is
-/// nobody's and what is others' striped.
+/// A bar for each point, as long as all processors' time: the program solid, the kernel for it
+/// light, what is nobody's and what is others' striped.
 pub fn picture(findings: &Findings) -> Option<Figure> {
     let bars: Vec<Bar> = told(findings)
         .filter(|(.., times)| times.profile.samples() > 0)

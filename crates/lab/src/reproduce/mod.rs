@@ -1,9 +1,11 @@
-//! All figures in one go: each is made in a brief form, kept as soon as it is made, and told in one report.
+//! All figures in one go: each is made in a brief form, kept as soon as it is made, and told in one
+//! report.
 //!
-//! Whatever a figure does, the others are made: one that cannot be made on this machine says so, one that
-//! fails says why, and even one that panics is only a line in the report. The report and `results.json` are
-//! written anew after each, so that an interruption loses the figure it interrupts and nothing else; with the
-//! same directory the rest is made later. Figures of another form, program or machine are not mixed in.
+//! Whatever a figure does, the others are made: one that cannot be made on this machine says so,
+//! one that fails says why, and even one that panics is only a line in the report. The report and
+//! `results.json` are written anew after each, so that an interruption loses the figure it
+//! interrupts and nothing else; with the same directory the rest is made later. Figures of another
+//! form, program or machine are not mixed in.
 
 /// What became of one figure.
 pub mod outcome;
@@ -103,8 +105,8 @@ impl std::error::Error for ReproduceError {}
 ///
 /// # Errors
 ///
-/// If the directory cannot be written, or has figures that were made otherwise. That a figure fails is no
-/// error, but an outcome.
+/// If the directory cannot be written, or has figures that were made otherwise. That a figure fails
+/// is no error, but an outcome.
 pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceError> {
     let machine = Machine::here();
     let origin = Origin::here(plan.form, &machine);
@@ -176,8 +178,8 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
     }
 }
 
-/// Where the databases lie that are measured, unless it is said otherwise: beside the report, so that those which an
-/// interruption left behind are found, and taken away.
+/// Where the databases lie that are measured, unless it is said otherwise: beside the report, so
+/// that those which an interruption left behind are found, and taken away.
 struct Databases(PathBuf);
 
 impl Databases {

@@ -19,8 +19,8 @@ const SECTION: &str = "section.html";
 /// What became of a figure: its record, and its part of the report.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// For `results.json`: `figure`, `shape` (the verdict in a word or two), `sentence`, `claims`, `seconds` and how
-    /// many were planned, what it was made with and where, and its `points`.
+    /// For `results.json`: `figure`, `shape` (the verdict in a word or two), `sentence`, `claims`,
+    /// `seconds` and how many were planned, what it was made with and where, and its `points`.
     pub record: Map<String, Value>,
     section: String,
 }

@@ -12,8 +12,8 @@ use crate::{
     random::Random,
 };
 
-/// How a transaction that went as planned is to end. A body that always does its full work may return
-/// `()` instead.
+/// How a transaction that went as planned is to end. A body that always does its full work may
+/// return `()` instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// Commit: it did its full work.
@@ -50,9 +50,9 @@ impl From<Error> for Failure {
 const FIRST_PAUSE_MICROS: u64 = 50;
 const LONGEST_PAUSE_MICROS: u64 = 10_000;
 
-/// Runs `body` in a transaction and ends it as `body` says, again and again until it ends so or fails for
-/// a reason that another attempt would not change. Its kind is its place among `kinds`; where somebody
-/// may look in, it is the transaction's label, too.
+/// Runs `body` in a transaction and ends it as `body` says, again and again until it ends so or
+/// fails for a reason that another attempt would not change. Its kind is its place among `kinds`;
+/// where somebody may look in, it is the transaction's label, too.
 pub fn until_committed<E: Into<End>>(
     db: &Database,
     kind: (&[&'static str], usize),

@@ -3,9 +3,9 @@
 //!
 //! A `Workload` says what is loaded and what is run, and is the same for everything compared. A
 //! `Loaded` is what has become of it in one database: the experiment asks it for clients, and after
-//! each run, when the database is quiet, whether everything is as it must be. What its clients report
-//! is added up by the experiment and handed to the check, so a workload counts only what the outcomes
-//! of its transactions do not tell.
+//! each run, when the database is quiet, whether everything is as it must be. What its clients
+//! report is added up by the experiment and handed to the check, so a workload counts only what the
+//! outcomes of its transactions do not tell.
 
 use foxton::{Database, Indexes};
 use serde_json::Value;
@@ -40,13 +40,14 @@ pub trait Workload: Send + Sync {
     /// How much the load makes.
     fn size(&self) -> Size;
 
-    /// Rows that so many clients add at least, however short the run: there must be memory for these, too.
+    /// Rows that so many clients add at least, however short the run: there must be memory for
+    /// these, too.
     fn added_by(&self, _clients: u32) -> u64 {
         0
     }
 
-    /// Whether the data grow while clients run. If so, they are loaded anew for each measurement, so
-    /// that a later point has no more to go through than an earlier one.
+    /// Whether the data grow while clients run. If so, they are loaded anew for each measurement,
+    /// so that a later point has no more to go through than an earlier one.
     fn grows(&self) -> bool {
         false
     }
@@ -54,9 +55,8 @@ pub trait Workload: Send + Sync {
     /// Adds the secondary indexes its tables have.
     fn indexes(&self, _indexes: &mut Indexes) {}
 
-    /// Fills an empty database. Each row is drawn from a seed of its own
-    /// (the load's, its table, its key), so that it does not matter who writes it, and a check can draw
-    /// it again.
+    /// Fills an empty database. Each row is drawn from a seed of its own (the load's, its table,
+    /// its key), so that it does not matter who writes it, and a check can draw it again.
     ///
     /// # Errors
     ///
@@ -76,12 +76,12 @@ pub trait Workload: Send + Sync {
 
 /// A workload in one database.
 pub trait Loaded: Send {
-    /// Client `number`, with a generator of its own. No two clients of one database have one number,
-    /// those of earlier runs among them.
+    /// Client `number`, with a generator of its own. No two clients of one database have one
+    /// number, those of earlier runs among them.
     fn client(&mut self, db: &Database, number: u32) -> Box<dyn Client>;
 
-    /// What must hold now that the database is quiet. `ended` is what all clients that ever ran on it
-    /// have reported, ramps included.
+    /// What must hold now that the database is quiet. `ended` is what all clients that ever ran on
+    /// it have reported, ramps included.
     ///
     /// # Errors
     ///

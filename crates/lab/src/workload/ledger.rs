@@ -1,12 +1,13 @@
 //! What committed transactions have changed, row by row, as their clients know it.
 //!
-//! Each client notes how much it added to which row when a transaction has been acknowledged. Afterwards
-//! every row must be what was loaded and what was added: a row that is not has lost an update, or has one
-//! of a transaction that did not commit.
+//! Each client notes how much it added to which row when a transaction has been acknowledged.
+//! Afterwards every row must be what was loaded and what was added: a row that is not has lost an
+//! update, or has one of a transaction that did not commit.
 //!
-//! Keeping it must not be what is measured. A note is sixteen bytes at the end of a list that its client alone
-//! has; once in a thousand notes the list is added to the sums of all clients, one word for each row. Where another
-//! client is at the sums just then, the list grows on, so that hardly anybody ever waits for them.
+//! Keeping it must not be what is measured. A note is sixteen bytes at the end of a list that its
+//! client alone has; once in a thousand notes the list is added to the sums of all clients, one
+//! word for each row. Where another client is at the sums just then, the list grows on, so that
+//! hardly anybody ever waits for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

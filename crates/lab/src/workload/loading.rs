@@ -41,7 +41,8 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Has `write` insert what belongs to each of the keys 1 ..= `last`, and say how many rows that were.
+    /// Has `write` insert what belongs to each of the keys 1 ..= `last`, and say how many rows that
+    /// were.
     ///
     /// # Errors
     ///
@@ -54,7 +55,8 @@ impl<'a> Loading<'a> {
         self.each_in(1, last, |tx, _, key| write(tx, key))
     }
 
-    /// The same for each of the keys of each of so many tables, which are told apart by their number from 0.
+    /// The same for each of the keys of each of so many tables, which are told apart by their
+    /// number from 0.
     ///
     /// # Errors
     ///
@@ -71,8 +73,8 @@ impl<'a> Loading<'a> {
         })
     }
 
-    /// Has the threads write all `pieces`, each in a transaction of its own by `write`, which says how many rows
-    /// that were. A piece that ends as a victim of a deadlock is written again.
+    /// Has the threads write all `pieces`, each in a transaction of its own by `write`, which says
+    /// how many rows that were. A piece that ends as a victim of a deadlock is written again.
     ///
     /// # Errors
     ///
@@ -94,7 +96,8 @@ impl<'a> Loading<'a> {
         let work = || -> foxton::Result<()> {
             while let Some(piece) = next() {
                 let written = self.db.run(|tx| {
-                    // A load that a crash cuts short is done again from the beginning: it waits for nothing.
+                    // A load that a crash cuts short is done again from the beginning: it waits for
+                    // nothing.
                     tx.set_durability(Durability::None);
                     write(tx, &piece)
                 });
@@ -106,7 +109,8 @@ impl<'a> Loading<'a> {
             Ok(())
         };
         thread::scope(|scope| {
-            // This thread writes, too: where the system has no more threads to give, the load takes longer.
+            // This thread writes, too: where the system has no more threads to give, the load takes
+            // longer.
             let other = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
             let others: Vec<_> = (1..self.threads.max(1)).filter_map(other).collect();
             let own = work();

@@ -61,8 +61,8 @@ where
     }
 }
 
-/// The same for a table whose keys must be the numbers 1 to `rows`: the first that is missing, and the
-/// first that is not one of them, is found wrong.
+/// The same for a table whose keys must be the numbers 1 to `rows`: the first that is missing, and
+/// the first that is not one of them, is found wrong.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
 //! secondary: rows found through an index, whose order is or is not that of the table.
 //!
-//! The subscribers of tatp, each with one more number: an alternative one, which a random permutation
-//! gave it. A transaction reads so many rows that are neighbours in an index. In the *aligned* one, over
-//! the subscriber's own number, they lie side by side in the table, too; in the *scattered* one, over the
-//! alternative, they lie anywhere. Nothing is ever written, so what each scan must find is known, and
-//! each is compared while it runs.
+//! The subscribers of tatp, each with one more number: an alternative one, which a random
+//! permutation gave it. A transaction reads so many rows that are neighbours in an index. In the
+//! *aligned* one, over the subscriber's own number, they lie side by side in the table, too; in the
+//! *scattered* one, over the alternative, they lie anywhere. Nothing is ever written, so what each
+//! scan must find is known, and each is compared while it runs.
 
 use std::{hint::black_box, ops::Bound, sync::Arc};
 
@@ -276,7 +276,8 @@ impl Loaded for Numbers {
         for ids in pieces(count, ROWS_A_TRANSACTION) {
             let (first, last) = (*ids.start(), *ids.end());
             let mut tx = db.begin().map_err(|error| error.to_string())?;
-            // What lies before the first or behind the last should not be there, and is found with them.
+            // What lies before the first or behind the last should not be there, and is found with
+            // them.
             let low = if first == 1 { 0 } else { first };
             let high = if last == count { u32::MAX } else { last };
             let found = tx.range(&SUBSCRIBERS, low..=high).collect();

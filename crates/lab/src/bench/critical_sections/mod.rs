@@ -1,12 +1,14 @@
-//! How often a transaction passes a place where it could meet others, for each design of the engine.
+//! How often a transaction passes a place where it could meet others, for each design of the
+//! engine.
 //!
-//! Each transaction is run over each design until so many have committed, and what its client's own workers
-//! passed meanwhile is divided by that number. An attempt that did not commit (it fell to a deadlock, or the
-//! workload rolls it back) is no execution, and what it passed is on the account of those that did: it makes the
-//! average larger, never smaller, and how many there were stands beside it. The engine's threads are counted apart: what they pass is shared
-//! by all transactions that come meanwhile, and depends on how many that are. Before it counts, each
-//! client runs a while, so that tables were met, buffers have their size, and locks that only the load made
-//! real are remembered again.
+//! Each transaction is run over each design until so many have committed, and what its client's own
+//! workers passed meanwhile is divided by that number. An attempt that did not commit (it fell to a
+//! deadlock, or the workload rolls it back) is no execution, and what it passed is on the account
+//! of those that did: it makes the average larger, never smaller, and how many there were stands
+//! beside it. The engine's threads are counted apart: what they pass is shared by all transactions
+//! that come meanwhile, and depends on how many that are. Before it counts, each client runs a
+//! while, so that tables were met, buffers have their size, and locks that only the load made real
+//! are remembered again.
 //!
 //! Only a program built with the feature `account` counts.
 
@@ -58,8 +60,8 @@ pub struct Settings {
     pub executions: u32,
     /// Numbers of clients.
     pub mpls: Vec<u32>,
-    /// Rows of each table of txbench, and about as many items of tpcc; tpcb has a tenth of that in accounts of
-    /// each branch, and tpcc in customers of each district.
+    /// Rows of each table of txbench, and about as many items of tpcc; tpcb has a tenth of that in
+    /// accounts of each branch, and tpcc in customers of each district.
     pub rows: u32,
     /// What a commit waits for.
     pub durability: Durability,
@@ -74,7 +76,8 @@ pub struct Settings {
 pub enum Case {
     /// Ten rows read; the same, and then two rows updated.
     Txbench,
-    /// The update of a subscriber's location alone; then all seven transactions, as often as they are run.
+    /// The update of a subscriber's location alone; then all seven transactions, as often as they
+    /// are run.
     Tatp,
     /// Three balances and a row of history.
     Tpcb,
@@ -198,8 +201,8 @@ fn count_case(
 }
 
 impl Case {
-    /// Its transactions, each with the workload that runs nothing else. Those of txbench share their tables, and
-    /// are not among these.
+    /// Its transactions, each with the workload that runs nothing else. Those of txbench share
+    /// their tables, and are not among these.
     fn workloads(self, settings: &Settings) -> Vec<(&'static str, Box<dyn Workload>)> {
         let (seed, tenth) = (settings.seed, (settings.rows / 10).max(1));
         match self {
@@ -374,12 +377,12 @@ struct Besides {
     refused: u64,
 }
 
-/// How long each client runs before it counts, at least: several times as long as locks that the load made
-/// real stay real.
+/// How long each client runs before it counts, at least: several times as long as locks that the
+/// load made real stay real.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Every client runs a while, then all of them together run until `executions` have committed. Each runs in one
-/// thread from beginning to end, since a thread finds again what it left.
+/// Every client runs a while, then all of them together run until `executions` have committed. Each
+/// runs in one thread from beginning to end, since a thread finds again what it left.
 fn run_clients(
     clients: Vec<Box<dyn Client>>,
     db: &Database,

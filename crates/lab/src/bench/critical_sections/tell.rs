@@ -16,7 +16,8 @@ use crate::{
     },
 };
 
-/// Patterns as they are drawn: what does not scale comes first, so that its lengths can be compared.
+/// Patterns as they are drawn: what does not scale comes first, so that its lengths can be
+/// compared.
 const DRAWN: [(Pattern, Fill); 3] = [
     (Pattern::Unbounded, Fill::Solid),
     (Pattern::Cooperative, Fill::Striped),
@@ -212,8 +213,8 @@ fn remains(counted: &[Counted]) -> Table {
     table
 }
 
-/// One object for each design and transaction, with the fewest clients; what it is with more of them stands
-/// inside it.
+/// One object for each design and transaction, with the fewest clients; what it is with more of
+/// them stands inside it.
 pub fn records(settings: &Settings, counted: &[Counted], command: &str) -> Vec<Map<String, Value>> {
     let machine = Machine::here().to_json();
     let mut records: Vec<(&Counted, Map<String, Value>, Vec<Value>)> = Vec::new();

@@ -15,8 +15,8 @@ pub(super) struct Clock(AtomicU64);
 
 impl Clock {
     pub(super) fn now(&self) -> u64 {
-        // Relaxed: changes of one word are in one order, which agrees with whatever else put two of them
-        // in order.
+        // Relaxed: changes of one word are in one order, which agrees with whatever else put two of
+        // them in order.
         self.0.fetch_add(1, Relaxed)
     }
 }

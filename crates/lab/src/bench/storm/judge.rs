@@ -4,15 +4,15 @@
 //!
 //! * J1  one of its members gave way, and that is who got the report;
 //! * J2  each member did wait for what the report says, and held so many locks meanwhile;
-//! * J3  each held, or awaited earlier, what the one before it in the cycle awaited, in the mode that is
-//!   told, and the two modes conflict;
+//! * J3  each held, or awaited earlier, what the one before it in the cycle awaited, in the mode
+//!   that is told, and the two modes conflict;
 //! * J4  there was a moment at which all of them waited;
 //! * J5  the victim is the one that the policy means;
 //! * J6  no other report is of the same waits.
 //!
-//! A thread that waits does nothing else, so what it held during a wait is exactly what it had written
-//! down before. When a wait began is known to lie between two moments, so J4 takes the longest it can
-//! have been: no right report is called wrong.
+//! A thread that waits does nothing else, so what it held during a wait is exactly what it had
+//! written down before. When a wait began is known to lie between two moments, so J4 takes the
+//! longest it can have been: no right report is called wrong.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -202,8 +202,8 @@ mod tests {
     use foxton_sync::worker::Workers;
     use std::task::{Context, Poll, Waker};
 
-    /// Two transactions that each have what the other wants, as they wrote it down: the one that gave
-    /// way, and the other.
+    /// Two transactions that each have what the other wants, as they wrote it down: the one that
+    /// gave way, and the other.
     fn deadlock() -> [Attempt; 2] {
         let (locks, workers) = (AnyManager::new(&Options::default()), Workers::with_seed(1));
         let (worker, names) = (workers.worker(), names(0, 2));

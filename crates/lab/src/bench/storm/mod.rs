@@ -6,15 +6,16 @@
 //! | `update` | the same, but reads it for update: then there is nothing to deadlock over |
 //! | `every-row` | wants each of a few rows exclusively, in random order |
 //!
-//! A transaction that was chosen to give way is run again with the same rows, and knows how often it was
-//! chosen; at once, or after a short random pause that grows, as `Database::run` has it. Between two locks the thread gives its processor away, so that few processors see what
-//! many would.
+//! A transaction that was chosen to give way is run again with the same rows, and knows how often
+//! it was chosen; at once, or after a short random pause that grows, as `Database::run` has it.
+//! Between two locks the thread gives its processor away, so that few processors see what many
+//! would.
 //!
 //! # What is checked
 //!
 //! Each thread writes down what it held and awaited, and when by a clock that all share. Afterwards
-//! each report of a deadlock is compared with that. Then: all transactions were done, nobody
-//! is left in the manager, and it counted as many deadlocks as there were victims. Threads that do not
+//! each report of a deadlock is compared with that. Then: all transactions were done, nobody is
+//! left in the manager, and it counted as many deadlocks as there were victims. Threads that do not
 //! come back are told of with who waits for whom.
 
 /// What each transaction held and awaited.
@@ -284,9 +285,10 @@ mod tests {
         }
     }
 
-    /// Every storm, over every manager and under every policy: all transactions are done, and each report
-    /// is right. The managers have their storms side by side: a storm spends most of its time giving its
-    /// processor away, and who has nothing but four threads waits long for it on a busy machine.
+    /// Every storm, over every manager and under every policy: all transactions are done, and each
+    /// report is right. The managers have their storms side by side: a storm spends most of its
+    /// time giving its processor away, and who has nothing but four threads waits long for it on a
+    /// busy machine.
     #[test]
     fn few_threads_get_through_every_storm() {
         let over = |locks: Locks| {
@@ -352,8 +354,8 @@ mod tests {
         assert!(found.iter().all(|found| found.commits == 24));
     }
 
-    /// By the usual policy: who gave way often does so no more. `requester` has no such memory, and with so
-    /// many threads, run again at once, needs thousands of deadlocks for a commit.
+    /// By the usual policy: who gave way often does so no more. `requester` has no such memory, and
+    /// with so many threads, run again at once, needs thousands of deadlocks for a commit.
     #[test]
     fn far_more_threads_than_processors_each_get_every_row() {
         let settings = settings(&[Storm::EveryRow], &[VictimPolicy::default()], 16, 1);

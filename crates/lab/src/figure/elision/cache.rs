@@ -1,5 +1,6 @@
-//! The first data cache, as the system reports it, and what follows for transactions: what one has written
-//! must stay there until it ends [001 §3.2.1], and so many lines that fall into one set do [001 §3.2.2].
+//! The first data cache, as the system reports it, and what follows for transactions: what one has
+//! written must stay there until it ends [001 §3.2.1], and so many lines that fall into one set do
+//! [001 §3.2.2].
 
 use std::{fs, path::Path};
 
@@ -42,7 +43,8 @@ impl Cache {
         self.bytes / self.line / self.ways
     }
 
-    /// Sets that every `step`th line falls into: after so many the first is used again [001, equation 3.2].
+    /// Sets that every `step`th line falls into: after so many the first is used again [001,
+    /// equation 3.2].
     pub fn sets_by(self, step: u64) -> u64 {
         self.sets() / greatest_common_divisor(self.sets(), step)
     }
@@ -90,8 +92,8 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Table 3.2 of the document, and its figure 3.5: every second line reaches half of the cache, every fourth
-    /// a quarter, and every odd one all of it.
+    /// Table 3.2 of the document, and its figure 3.5: every second line reaches half of the cache,
+    /// every fourth a quarter, and every odd one all of it.
     #[test]
     fn the_documents_cache_has_the_documents_sets() {
         let cache = Cache {

@@ -1,7 +1,8 @@
 //! The flag that a latch is: its width, how it is taken, how it is waited for. Figures 2.4 to 2.7.
 //!
-//! Threads take and give back one of many flags at random. Elided they do it in a transaction that reads the
-//! flag, by the document's Algorithm 1; so any width can be elided, not only those that prefixes know.
+//! Threads take and give back one of many flags at random. Elided they do it in a transaction that
+//! reads the flag, by the document's Algorithm 1; so any width can be elided, not only those that
+//! prefixes know.
 
 use std::{
     fmt,
@@ -164,7 +165,8 @@ impl Task {
         }
     }
 
-    /// A pass in a transaction, if it commits and the flag is free. An attempt that aborted has done nothing.
+    /// A pass in a transaction, if it commits and the flag is free. An attempt that aborted has
+    /// done nothing.
     #[inline(always)]
     fn elide<F: Flag>(self, flag: &F, rtm: Rtm) -> Result<(), Abort> {
         let transaction = rtm.begin()?;
@@ -176,7 +178,8 @@ impl Task {
         Ok(())
     }
 
-    /// A pass, by `elide` if there is such a thing and it succeeds; it is tried again where the flag was taken since.
+    /// A pass, by `elide` if there is such a thing and it succeeds; it is tried again where the
+    /// flag was taken since.
     #[inline(always)]
     fn pass<F: Flag>(
         self,
@@ -458,8 +461,8 @@ mod tests {
     use foxton_sync::htm::Cause;
     use std::{cell::RefCell, collections::VecDeque};
 
-    /// By script, since the processor may have none: an attempt that aborted is counted for its cause, and the flag
-    /// is taken instead.
+    /// By script, since the processor may have none: an attempt that aborted is counted for its
+    /// cause, and the flag is taken instead.
     #[test]
     fn attempts_are_counted_by_how_they_ended() {
         let conflict = Err(Abort::because(Cause::Conflict));

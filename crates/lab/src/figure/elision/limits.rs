@@ -1,5 +1,5 @@
-//! How long a transaction may take, how deep it may be, and whether it may allocate: figures 3.7 to 3.9, and
-//! C.1.
+//! How long a transaction may take, how deep it may be, and whether it may allocate: figures 3.7 to
+//! 3.9, and C.1.
 
 use std::{hint::black_box, time::Instant};
 

@@ -64,8 +64,9 @@ const OTHERS: [LockManagerKind; 3] = [
     LockManagerKind::Staged,
     LockManagerKind::Sharded,
 ];
-/// The latches of those others, and of the first where hot locks go from one transaction to the next. The head of a
-/// table is written by every transaction that locks it, so that elided passes conflict there; inherited, it is not.
+/// The latches of those others, and of the first where hot locks go from one transaction to the
+/// next. The head of a table is written by every transaction that locks it, so that elided passes
+/// conflict there; inherited, it is not.
 const FEW: [LatchKind; 2] = [LatchKind::TasT, LatchKind::ElidedRetry100];
 /// The latches that elided ones are over.
 const UNDER: [LatchKind; 2] = [LatchKind::TasT, LatchKind::Parking];
@@ -237,7 +238,8 @@ fn against(panel: &Findings, all: &[System]) -> Block {
     }
 }
 
-/// The name of a curve; of latches that elide nothing here, and were asked for all the same, that they were taken.
+/// The name of a curve; of latches that elide nothing here, and were asked for all the same, that
+/// they were taken.
 fn label(curve: &Curve) -> String {
     match curve.latch.parse().map(LatchKind::elides) {
         Ok(Err(_)) => format!("{}, taken", curve.label()),
@@ -245,8 +247,8 @@ fn label(curve: &Curve) -> String {
     }
 }
 
-/// The tables made to be elided beside those that were not, latch by latch: over one that is taken, what their shape
-/// is worth by itself.
+/// The tables made to be elided beside those that were not, latch by latch: over one that is taken,
+/// what their shape is worth by itself.
 fn shape_alone(panel: &Findings) -> Block {
     let mut table = Table::new(["elidable", "made for latches", "latch", "clients", "÷"]);
     let of = |manager: &str, latch: &str| {
@@ -284,7 +286,8 @@ fn shape_alone(panel: &Findings) -> Block {
     }
 }
 
-/// Where latches elide: that none of it is faster, as in the document; where not, that cannot be seen.
+/// Where latches elide: that none of it is faster, as in the document; where not, that cannot be
+/// seen.
 fn claims(panel: &Findings) -> Shape {
     let best = || {
         let ratios = panel.curves.iter().filter_map(|curve| {
@@ -404,7 +407,8 @@ fn aborts(subjects: &[Counted]) -> Option<Block> {
 mod tests {
     use super::*;
 
-    /// Every manager is in it; those whose latches are the question, with every latch that elides or is under one.
+    /// Every manager is in it; those whose latches are the question, with every latch that elides
+    /// or is under one.
     #[test]
     fn every_manager_is_compared_and_the_queued_ones_over_every_latch() {
         let all = compared();

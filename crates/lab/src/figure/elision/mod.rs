@@ -1,8 +1,9 @@
-//! Document 001, repeated: what transactions of the processor can hold, what they cost, and what latches
-//! gain that are elided by them.
+//! Document 001, repeated: what transactions of the processor can hold, what they cost, and what
+//! latches gain that are elided by them.
 //!
-//! Most processors have none. Then each of these figures says so where a number would stand, shows what can be
-//! had without (latches that are taken), and what the processor's own account of its caches lets one expect.
+//! Most processors have none. Then each of these figures says so where a number would stand, shows
+//! what can be had without (latches that are taken), and what the processor's own account of its
+//! caches lets one expect.
 
 /// The first cache, as the system reports it.
 pub mod cache;
@@ -16,7 +17,8 @@ pub mod flags;
 /// How much fits into a transaction: 001-fig3.1, 001-fig3.5.
 pub mod size;
 
-/// How long it may take, how deep it may be, what it may allocate: 001-fig3.7, 001-fig3.8, 001-figC.1.
+/// How long it may take, how deep it may be, what it may allocate: 001-fig3.7, 001-fig3.8,
+/// 001-figC.1.
 pub mod limits;
 
 /// What a pass costs: 001-fig3.10.
@@ -97,7 +99,8 @@ const EMULATED: &str = "Transactions were emulated by software, one at a time fo
                         aborts on purpose: what is told of elided latches shows that it can be told, and no number of \
                         theirs means anything.";
 
-/// Whether there are transactions of the processor here, in words; and if software stands in for them, that.
+/// Whether there are transactions of the processor here, in words; and if software stands in for
+/// them, that.
 fn availability() -> String {
     let own = htm::rtm().map_or_else(|why| why.to_string(), |_| "available".to_owned());
     match Means::here() {
@@ -106,8 +109,8 @@ fn availability() -> String {
     }
 }
 
-/// A claim of what latches do that begin transactions: as [`claim`], but where software stands in for the processor
-/// what was found is told and not held against anything.
+/// A claim of what latches do that begin transactions: as [`claim`], but where software stands in
+/// for the processor what was found is told and not held against anything.
 fn claim_of_latches<T>(
     says: &str,
     found: impl FnOnce() -> T,

@@ -1,4 +1,5 @@
-//! How much a transaction may read and write, and where it lies: figures 3.1, 3.2, 3.5 and 3.6, Table 3.2.
+//! How much a transaction may read and write, and where it lies: figures 3.1, 3.2, 3.5 and 3.6,
+//! Table 3.2.
 
 use foxton_sync::htm::{self, NotAvailable};
 
@@ -72,12 +73,14 @@ fn tried(access: Access, length: usize, there: bool, attempts: u32) -> Result<Tr
     Ok(sum)
 }
 
-/// Memory of this size is always asked of the system and given back to it, which gives each page at its first
-/// touch: an allocator that keeps what it has for the next to come has no use for so much.
+/// Memory of this size is always asked of the system and given back to it, which gives each page at
+/// its first touch: an allocator that keeps what it has for the next to come has no use for so
+/// much.
 const FROM_THE_SYSTEM: usize = 64 << 20;
 const PAGE: usize = 4_096;
 
-/// Calls `each` with up to `times` arrays of `length` bytes whose pages are not there, no page in two of them.
+/// Calls `each` with up to `times` arrays of `length` bytes whose pages are not there, no page in
+/// two of them.
 fn untouched(length: usize, times: u32, mut each: impl FnMut(&mut [u8])) -> u32 {
     let apart = length.next_multiple_of(PAGE);
     let mut all = vec![0_u8; FROM_THE_SYSTEM];

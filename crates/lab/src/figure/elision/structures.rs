@@ -1,4 +1,5 @@
-//! Bank, counter, list and hash map behind every latch: figures 3.12 to 3.19, C.8 to C.10, D.5 and D.6.
+//! Bank, counter, list and hash map behind every latch: figures 3.12 to 3.19, C.8 to C.10, D.5 and
+//! D.6.
 
 use foxton::LatchKind;
 
@@ -78,8 +79,8 @@ fn elided(
     })
 }
 
-/// What the latch that adapts is made for: that it costs next to nothing where elision gains nothing, whatever is behind
-/// it and however many come.
+/// What the latch that adapts is made for: that it costs next to nothing where elision gains
+/// nothing, whatever is behind it and however many come.
 fn adapts(panel: &Findings) -> Claim {
     let kind = LatchKind::ElidedAdaptive;
     let (latch, plain) = (kind.to_string(), kind.plain().to_string());

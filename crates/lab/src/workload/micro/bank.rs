@@ -1,8 +1,8 @@
 //! Accounts that threads move money between [001 §3.3.1].
 //!
-//! With a latch for each account a transfer takes one after the other, as the document's does: in between the
-//! money is in nobody's account, so the sum is right when all is at rest, and not before. With one latch a
-//! transfer is whole, and a reader can add up all accounts meanwhile.
+//! With a latch for each account a transfer takes one after the other, as the document's does: in
+//! between the money is in nobody's account, so the sum is right when all is at rest, and not
+//! before. With one latch a transfer is whole, and a reader can add up all accounts meanwhile.
 
 use foxton_sync::{
     latch::{Kind, Latched},

@@ -32,11 +32,12 @@ foxton_sync::named_enum! {
 }
 
 const LINE: usize = 64;
-/// Each step moves on by a multiple of eight bytes, and so is somewhere it was before after so many.
+/// Each step moves on by a multiple of eight bytes, and so is somewhere it was before after so
+/// many.
 const SPARE: usize = LINE / 8;
 
-/// Counters side by side from the beginning of a cache line, so that as many lie on one in each run: where the allocator puts
-/// them otherwise makes two of them fight for a line or not.
+/// Counters side by side from the beginning of a cache line, so that as many lie on one in each
+/// run: where the allocator puts them otherwise makes two of them fight for a line or not.
 struct Beside {
     all: Vec<Latched<u64>>,
     first: usize,

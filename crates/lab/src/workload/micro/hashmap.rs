@@ -1,7 +1,7 @@
 //! A hash map of chains: a latch for each bucket, or one for all [001 §3.3.4].
 //!
-//! A value is in the bucket that it is modulo their number, and there once. An item is allocated before the
-//! latch is taken and freed after it was given back, as the document does it.
+//! A value is in the bucket that it is modulo their number, and there once. An item is allocated
+//! before the latch is taken and freed after it was given back, as the document does it.
 
 use std::collections::HashSet;
 

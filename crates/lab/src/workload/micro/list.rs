@@ -1,8 +1,8 @@
 //! A doubly linked list behind one latch [001 §3.3.3].
 //!
-//! Its items lie in one array, each on a line of its own or side by side, and are linked by number. A thread has a stock of
-//! places that it may fill, which it tops up under the latch, many at a time, and where what it removes goes:
-//! so an insert allocates nothing.
+//! Its items lie in one array, each on a line of its own or side by side, and are linked by number.
+//! A thread has a stock of places that it may fill, which it tops up under the latch, many at a
+//! time, and where what it removes goes: so an insert allocates nothing.
 
 use foxton_sync::{
     latch::{Kind, Latched},
@@ -160,8 +160,8 @@ struct List<P> {
     reads: u32,
 }
 
-/// A list of so many values, of which `reads` in a hundred operations look for one; its items lie `beside` each other,
-/// or apart.
+/// A list of so many values, of which `reads` in a hundred operations look for one; its items lie
+/// `beside` each other, or apart.
 pub fn list(kind: Kind, loaded: u32, reads: u32, beside: bool) -> Box<dyn Structure> {
     match beside {
         true => Box::new(List::<Beside>::new(kind, loaded, reads)),

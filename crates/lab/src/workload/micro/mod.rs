@@ -1,8 +1,10 @@
-//! Small structures that threads share behind latches: the isolated use cases of document 001, section 3.3.
+//! Small structures that threads share behind latches: the isolated use cases of document 001,
+//! section 3.3.
 //!
-//! Each operation takes one latch or two and does little inside, so that what is measured is the latch, and
-//! whether those who pass it meet in what it protects. Memory is allocated before a latch is taken and freed
-//! after it was given back, since an allocator inside a transaction of the processor aborts it sooner or later.
+//! Each operation takes one latch or two and does little inside, so that what is measured is the
+//! latch, and whether those who pass it meet in what it protects. Memory is allocated before a
+//! latch is taken and freed after it was given back, since an allocator inside a transaction of the
+//! processor aborts it sooner or later.
 //!
 //! Each structure knows what must be true of it when all threads are done.
 
@@ -104,8 +106,8 @@ enum Step {
 }
 
 impl Hand {
-    /// A share of `reads` in a hundred looks; the rest inserts and removes by halves, what it has inserted
-    /// itself, the oldest first. With nothing to remove it looks.
+    /// A share of `reads` in a hundred looks; the rest inserts and removes by halves, what it has
+    /// inserted itself, the oldest first. With nothing to remove it looks.
     fn step(&mut self, reads: u32) -> Step {
         if self.random.percent(reads) {
             return Step::Look;

@@ -25,8 +25,8 @@ pub const KINDS: &[&str] = &["insert"];
 /// What a row takes in memory, with all that is beside its bytes.
 const BYTES_A_ROW: u64 = 350;
 
-/// Rows acknowledged, by table. A client takes a table's number when it begins it, and says how many rows
-/// it has when it ends it: they meet here once for thousands of rows.
+/// Rows acknowledged, by table. A client takes a table's number when it begins it, and says how
+/// many rows it has when it ends it: they meet here once for thousands of rows.
 #[derive(Debug, Default)]
 pub struct Filled {
     rows: Vec<u32>,
@@ -73,13 +73,13 @@ impl Filled {
         &self.rows
     }
 
-    /// The number of another table, which takes so many rows at most, while this much memory is free;
-    /// where nobody knows that, there is enough.
+    /// The number of another table, which takes so many rows at most, while this much memory is
+    /// free; where nobody knows that, there is enough.
     ///
     /// # Errors
     ///
-    /// If there is no room for it. What tables that were begun have of their rows is not known here: they
-    /// are taken for empty.
+    /// If there is no room for it. What tables that were begun have of their rows is not known
+    /// here: they are taken for empty.
     pub fn begin(&mut self, rows: u32, free: Option<u64>) -> Result<usize, Full> {
         let each = u64::from(rows) * BYTES_A_ROW;
         let wanted = each

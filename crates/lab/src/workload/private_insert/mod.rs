@@ -1,8 +1,9 @@
-//! private-insert: every client fills tables of its own, one after another (document 002, figure 1).
+//! private-insert: every client fills tables of its own, one after another (document 002, figure
+//! 1).
 //!
-//! Nobody shares a table or a row, so a client's throughput should not depend on how many others there
-//! are. What it does depend on is what the engine shares between transactions that have nothing to do with
-//! each other.
+//! Nobody shares a table or a row, so a client's throughput should not depend on how many others
+//! there are. What it does depend on is what the engine shares between transactions that have
+//! nothing to do with each other.
 
 /// Names of tables that are made while clients run.
 pub mod name;

@@ -1,8 +1,8 @@
 //! Names of tables that are made while clients run.
 //!
-//! A table is called by a name that lives as long as the program. So that a program that makes tables in
-//! many databases does not keep a name for each, names are numbered, and a number has the same name in
-//! every database.
+//! A table is called by a name that lives as long as the program. So that a program that makes
+//! tables in many databases does not keep a name for each, names are numbered, and a number has the
+//! same name in every database.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -47,8 +47,8 @@ impl Moved {
     }
 }
 
-/// Compares the customers with the load, each balance with what the ledger says was added to it, and all money
-/// with what was moved.
+/// Compares the customers with the load, each balance with what the ledger says was added to it,
+/// and all money with what was moved.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
 //! smallbank: customers with a savings and a checking account, and six short transactions.
 //!
-//! Where locks are too weak, a customer can be charged for a check that both accounts together covered, as a
-//! balance told before the check was written says: write-check read savings before transact-savings paid in,
-//! and that balance was told after it. It takes those three, and no two of them: transact-savings reads
-//! nothing that write-check writes.
+//! Where locks are too weak, a customer can be charged for a check that both accounts together
+//! covered, as a balance told before the check was written says: write-check read savings before
+//! transact-savings paid in, and that balance was told after it. It takes those three, and no two
+//! of them: transact-savings reads nothing that write-check writes.
 
 /// Customers, and what the load gives them.
 pub mod customer;

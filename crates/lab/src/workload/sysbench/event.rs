@@ -1,5 +1,5 @@
-//! The transaction: eighteen statements, in eight groups. Each group draws its table, each statement its
-//! row.
+//! The transaction: eighteen statements, in eight groups. Each group draws its table, each
+//! statement its row.
 
 use std::{hint::black_box, ops::RangeInclusive};
 

@@ -1,5 +1,5 @@
-//! sysbench: eight tables, and transactions of eighteen statements that read points and ranges, update,
-//! delete and insert (document 004).
+//! sysbench: eight tables, and transactions of eighteen statements that read points and ranges,
+//! update, delete and insert (document 004).
 
 /// A row, and what the load puts into it.
 pub mod row;

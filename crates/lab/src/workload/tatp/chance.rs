@@ -1,13 +1,14 @@
-//! How likely each subscriber is to be drawn, exactly, and so what share of each transaction must find
-//! what it looks for.
+//! How likely each subscriber is to be drawn, exactly, and so what share of each transaction must
+//! find what it looks for.
 //!
-//! The draw is `((U(0, A) | U(1, P)) mod P) + 1`. How many of the pairs give one number is counted, not
-//! sampled: pairs whose *or* lies within a mask are those whose members both do, so the counts below
-//! each mask multiply, and undoing the sums over the bits gives the counts of each *or* itself.
+//! The draw is `((U(0, A) | U(1, P)) mod P) + 1`. How many of the pairs give one number is counted,
+//! not sampled: pairs whose *or* lies within a mask are those whose members both do, so the counts
+//! below each mask multiply, and undoing the sums over the bits gives the counts of each *or*
+//! itself.
 //!
-//! Few subscribers are drawn so often that their own rows decide: the share of a run that finds an access
-//! info is that of *this* load weighted by the draw, and may lie a percent from the 62.5 that a load has
-//! on average. So a run is compared with its own load.
+//! Few subscribers are drawn so often that their own rows decide: the share of a run that finds an
+//! access info is that of *this* load weighted by the draw, and may lie a percent from the 62.5
+//! that a load has on average. So a run is compared with its own load.
 
 use super::{
     Mix, START_TIMES, Shape, client,
@@ -52,8 +53,8 @@ fn over_bits(counts: &mut [u64], bits: u32, combine: impl Fn(u64, u64) -> u64) {
     }
 }
 
-/// Between which shares of each type of transaction the `ok` must lie, by kind, were it run for ever:
-/// those of the load, and those that inserts and deletes tend to.
+/// Between which shares of each type of transaction the `ok` must lie, by kind, were it run for
+/// ever: those of the load, and those that inserts and deletes tend to.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected([(f64, f64); client::KINDS.len()]);
 
@@ -72,7 +73,8 @@ impl Expected {
         let half = sum.facility / 2.0;
         let (begin, last) = (sum.destination, sum.active * LASTING_DESTINATION);
         let fixed = |share: f64| (share, share);
-        // What nobody inserts any more, or nobody deletes, ends; in the other mixes nobody writes any.
+        // What nobody inserts any more, or nobody deletes, ends; in the other mixes nobody writes
+        // any.
         let drift = |begin: f64, last: f64| match shape.mix {
             Mix::Full => (begin.min(last), begin.max(last)),
             Mix::Alone(client::INSERT | client::DELETE) => (0.0, begin),
@@ -131,9 +133,9 @@ const SLACK: f64 = 0.005;
 /// Standard deviations of what was sampled that are chance, not fault: once in two million.
 const DEVIATIONS: f64 = 5.0;
 
-/// Of requests at an active facility whose every start time is taken by half, with any end time, those
-/// that find a destination: the mean over start times s and end times e of 1 − Π over t ≤ s of
-/// (1 − ½·(24 − e) / 24).
+/// Of requests at an active facility whose every start time is taken by half, with any end time,
+/// those that find a destination: the mean over start times s and end times e of 1 − Π over t ≤ s
+/// of (1 − ½·(24 − e) / 24).
 const LASTING_DESTINATION: f64 = lasting_destination();
 
 const fn lasting_destination() -> f64 {
@@ -187,7 +189,8 @@ mod tests {
     use super::*;
     use crate::{measure::outcome::Ended, random::Random};
 
-    /// The share of draws on the most drawn so many in a hundred of the subscribers, and on the first.
+    /// The share of draws on the most drawn so many in a hundred of the subscribers, and on the
+    /// first.
     fn hottest(subscribers: u32, percents: &[usize]) -> (Vec<f64>, f64) {
         let shape = Shape {
             subscribers,
@@ -215,8 +218,8 @@ mod tests {
         close(&shares, &[35.0, 62.0, 76.0, 88.0]);
         assert!((first * 100.0 - 0.65).abs() < 0.05, "{first}");
         let (shares, first) = hottest(640_000, &[1, 5, 20]);
-        // Samples say more, since the rows drawn most in a sample are in part those that chance favoured:
-        // 68 and 93 % after a million draws, 67 and 91 after four million.
+        // Samples say more, since the rows drawn most in a sample are in part those that chance
+        // favoured: 68 and 93 % after a million draws, 67 and 91 after four million.
         close(&shares, &[39.0, 66.0, 89.5]);
         assert!((first * 100.0 - 0.1).abs() < 0.05, "{first}");
     }

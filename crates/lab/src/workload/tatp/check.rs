@@ -67,8 +67,8 @@ fn unreadable(table: &str) -> impl Fn(foxton::Error) -> String {
 }
 
 impl Look<'_> {
-    /// The ids to look at: what lies before the first subscriber or behind the last should not be there,
-    /// and is found with them.
+    /// The ids to look at: what lies before the first subscriber or behind the last should not be
+    /// there, and is found with them.
     fn reach(&self) -> (u32, u32) {
         let (first, last) = self.ids;
         let low = if first == 1 { 0 } else { first };
@@ -148,8 +148,8 @@ impl Look<'_> {
         })
     }
 
-    /// Each refers to a facility, which are those of the load by now, and makes sense. With three start
-    /// times there are never more than three at one facility. Returns how many there are.
+    /// Each refers to a facility, which are those of the load by now, and makes sense. With three
+    /// start times there are never more than three at one facility. Returns how many there are.
     fn call_forwardings(&mut self, facilities: &[(u32, Facility)]) -> Result<u64, String> {
         let (low, high) = self.reach();
         let range = (low, 0, 0)..=(high, u8::MAX, u8::MAX);

@@ -1,5 +1,5 @@
-//! What the load puts into the tables: each subscriber's rows, drawn from its own seeds, so that they
-//! can be drawn again by whoever checks.
+//! What the load puts into the tables: each subscriber's rows, drawn from its own seeds, so that
+//! they can be drawn again by whoever checks.
 
 use super::{
     START_TIMES, Shape, TYPES,

@@ -1,9 +1,10 @@
 //! tatp: what a telephone network asks of its register of subscribers.
 //!
-//! Seven short transactions on four tables, four fifths of them reads of one row. Subscribers are drawn
-//! unevenly, and some of what is asked for is not there: a read that finds nothing, as often as the load
-//! and the draw say, is a transaction that ended as planned (a *miss*). Updates by number go through a
-//! unique secondary index. A transaction that falls to a deadlock is not run again.
+//! Seven short transactions on four tables, four fifths of them reads of one row. Subscribers are
+//! drawn unevenly, and some of what is asked for is not there: a read that finds nothing, as often
+//! as the load and the draw say, is a transaction that ended as planned (a *miss*). Updates by
+//! number go through a unique secondary index. A transaction that falls to a deadlock is not run
+//! again.
 
 /// Rows as bytes.
 pub mod row;
@@ -76,7 +77,8 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// The update of a location by number, nothing else: what document 002 counts critical sections of.
+    /// The update of a location by number, nothing else: what document 002 counts critical sections
+    /// of.
     pub const UPDATE_LOCATION: Mix = Mix::Alone(client::UPDATE_LOCATION);
 
     /// Every mix, and every transaction alone.
@@ -87,7 +89,8 @@ impl Mix {
             .chain(alone)
     }
 
-    /// How often each transaction is run, in the order of [`client::KINDS`], relative to the others.
+    /// How often each transaction is run, in the order of [`client::KINDS`], relative to the
+    /// others.
     pub fn weights(self) -> [u32; client::KINDS.len()] {
         match self {
             Mix::Full => [35, 10, 35, 2, 14, 2, 2],
@@ -214,7 +217,8 @@ impl Workload for Tatp {
     }
 
     fn size(&self) -> Size {
-        // 1 subscriber, 2.5 access infos, 2.5 facilities, 3.75 call forwardings, and an entry of the index.
+        // 1 subscriber, 2.5 access infos, 2.5 facilities, 3.75 call forwardings, and an entry of
+        // the index.
         Size {
             rows: u64::from(self.shape.subscribers) * 39 / 4,
             row_bytes: if self.shape.pad { 60 } else { 30 },

@@ -1,5 +1,5 @@
-//! Rows as bytes: numbers little-endian, one byte for what fits in one. With their keys they have the
-//! sizes the benchmark gives them, 57, 15, 13 and 22 bytes, or, padded, 100 and 50.
+//! Rows as bytes: numbers little-endian, one byte for what fits in one. With their keys they have
+//! the sizes the benchmark gives them, 57, 15, 13 and 22 bytes, or, padded, 100 and 50.
 //!
 //! ```text
 //! byte                 0          15       25       35         45             49

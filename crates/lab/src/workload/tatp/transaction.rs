@@ -124,7 +124,8 @@ pub fn update_subscriber_data(
 /// As there.
 pub fn update_location(tx: &mut Transaction, subscriber: u32, location: u32) -> Ended {
     let number = number_of(subscriber);
-    // As the statement that updates it would: who is going to write anyway asks once, and not again.
+    // As the statement that updates it would: who is going to write anyway asks once, and not
+    // again.
     let found = tx.get_by_locked(&BY_NUMBER, text(&number), Lock::Exclusive)?;
     let (id, mut row) = found
         .filter(|(_, row)| row.len() >= SUBSCRIBER_BYTES)
@@ -135,8 +136,8 @@ pub fn update_location(tx: &mut Transaction, subscriber: u32, location: u32) -> 
     Ok(End::Done)
 }
 
-/// InsertCallForwarding, for whoever has this subscriber's number; the service must be there, and the
-/// hour be free.
+/// InsertCallForwarding, for whoever has this subscriber's number; the service must be there, and
+/// the hour be free.
 ///
 /// # Errors
 ///

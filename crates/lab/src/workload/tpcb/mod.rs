@@ -86,8 +86,8 @@ pub enum Choice {
     Remote,
     /// All accounts are of the teller's branch: what document 002 is likely to have run.
     Local,
-    /// As pgbench has it: teller, branch and account are drawn each for itself, the account's balance is read
-    /// again after it is written, and history comes last.
+    /// As pgbench has it: teller, branch and account are drawn each for itself, the account's
+    /// balance is read again after it is written, and history comes last.
     Pgbench,
 }
 

@@ -1,5 +1,5 @@
-//! What was acknowledged to clients: sums for the checks, and each event to a witness who wants to know
-//! what must have survived.
+//! What was acknowledged to clients: sums for the checks, and each event to a witness who wants to
+//! know what must have survived.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -131,8 +131,8 @@ impl fmt::Debug for TpccClient {
 }
 
 impl TpccClient {
-    /// Client `number`; no two that ever run on one database may share it. Clients are dealt out over
-    /// the warehouses in turn, and those of one warehouse over its districts.
+    /// Client `number`; no two that ever run on one database may share it. Clients are dealt out
+    /// over the warehouses in turn, and those of one warehouse over its districts.
     pub fn new(
         db: Database,
         (scale, manner): (Scale, Manner),
@@ -220,8 +220,8 @@ impl TpccClient {
         })
     }
 
-    /// A miss if no district had anything to deliver; otherwise those that had nothing are skipped, and how
-    /// many that were is told (clause 2.7.4.2).
+    /// A miss if no district had anything to deliver; otherwise those that had nothing are skipped,
+    /// and how many that were is told (clause 2.7.4.2).
     fn delivery(&mut self) -> Ended {
         let carrier = self.random.uniform(1, 10) as u8;
         let carrier = NonZeroU8::new(carrier).unwrap_or(NonZeroU8::MIN);

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::workload::attempt::Failure;
 
-/// Delivers the oldest order of a district, and says which that was; `None` if there is none. Does not
-/// commit.
+/// Delivers the oldest order of a district, and says which that was; `None` if there is none. Does
+/// not commit.
 ///
 /// # Errors
 ///

@@ -37,7 +37,8 @@ pub struct NewOrder {
 }
 
 impl NewOrder {
-    /// Draws one of a client at `warehouse`. With `sorted`, stock is come to in the order of its keys.
+    /// Draws one of a client at `warehouse`. With `sorted`, stock is come to in the order of its
+    /// keys.
     pub fn draw(random: &mut Random, scale: Scale, warehouse: u32, sorted: bool) -> NewOrder {
         let district = random.uniform(1, u64::from(scale.districts)) as u8;
         let customer = draw::customer(random, scale.customers);

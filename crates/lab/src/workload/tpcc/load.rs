@@ -1,5 +1,5 @@
-//! Loading the tables: in parallel, every row drawn from its own seed, so that the checks can draw it
-//! again.
+//! Loading the tables: in parallel, every row drawn from its own seed, so that the checks can draw
+//! it again.
 
 use std::{
     num::{NonZeroU8, NonZeroU64},
@@ -192,7 +192,8 @@ impl Loader {
             payments: 1,
             deliveries: 0,
         };
-        // Everybody of the first thousand has a name of their own, so that every name is somebody's.
+        // Everybody of the first thousand has a name of their own, so that every name is
+        // somebody's.
         let last = match number <= self.scale.names() {
             true => number - 1,
             false => draw::name(random, self.scale.names(), draw::C_LOAD),

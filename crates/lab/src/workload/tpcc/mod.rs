@@ -1,7 +1,8 @@
 //! tpcc: TPC-C, a wholesale supplier: warehouses, districts, customers, orders and stock.
 //!
-//! Five transactions. NewOrder and Payment meet at the rows of their warehouse and district, NewOrders
-//! at popular items, Delivery takes orders away at one end of a queue that NewOrder extends at the other.
+//! Five transactions. NewOrder and Payment meet at the rows of their warehouse and district,
+//! NewOrders at popular items, Delivery takes orders away at one end of a queue that NewOrder
+//! extends at the other.
 //!
 //! Money is a number of cents and rates are numbers of 1/10,000, never floating point, so that the
 //! checks compare exactly.
@@ -9,10 +10,10 @@
 //! # The order of locks
 //!
 //! Warehouse, district, customer; then the new order's rows; then stock, in the order in which the
-//! lines were drawn. Delivery begins at the queue of new orders and comes to the customer last. What a
-//! transaction is going to write it locks exclusively when it reads it, so that no lock is ever made
-//! stronger while another waits for it: the deadlocks that remain are those of stock (two orders that
-//! have two items in opposite order), and a few between Delivery and NewOrder.
+//! lines were drawn. Delivery begins at the queue of new orders and comes to the customer last.
+//! What a transaction is going to write it locks exclusively when it reads it, so that no lock is
+//! ever made stronger while another waits for it: the deadlocks that remain are those of stock (two
+//! orders that have two items in opposite order), and a few between Delivery and NewOrder.
 
 /// Rows as bytes: numbers in front, texts behind.
 pub mod row;
@@ -124,8 +125,8 @@ pub const ORDERS_BY_CUSTOMER: Index<NumberKey, NumberKey, [u8]> = Index::new(
 
 /// How many rows there are.
 ///
-/// Only [`warehouses`](Scale::warehouses) is the benchmark's to choose; with fewer of anything else it is
-/// the same transactions on a smaller database, for tests.
+/// Only [`warehouses`](Scale::warehouses) is the benchmark's to choose; with fewer of anything else
+/// it is the same transactions on a smaller database, for tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses: W.

@@ -1,7 +1,7 @@
 //! NewOrder: an order is entered, and what it orders is taken from stock.
 //!
-//! Stock is come to in the order of the lines. Two orders with two popular items in opposite order wait
-//! for each other; the benchmark wants it so.
+//! Stock is come to in the order of the lines. Two orders with two popular items in opposite order
+//! wait for each other; the benchmark wants it so.
 
 use foxton::{Lock, Transaction};
 

@@ -4,8 +4,8 @@
 //! | number | number | ... | length u8 | text | length u8 | text | ... | text to the end |
 //! ```
 //!
-//! A transaction that changes numbers changes them where they are; only the last text may change its
-//! length in place. The last text has no length: it takes what is left.
+//! A transaction that changes numbers changes them where they are; only the last text may change
+//! its length in place. The last text has no length: it takes what is left.
 
 use std::num::{NonZeroU8, NonZeroU64};
 
@@ -107,7 +107,8 @@ heads! {
         /// Number of the next order.
         next_order: u32,
     }
-    /// A customer. Texts: first, middle, last, street 1, street 2, city, state, zip, phone, credit, data.
+    /// A customer. Texts: first, middle, last, street 1, street 2, city, state, zip, phone, credit,
+    /// data.
     Customer {
         /// When the customer became one, in milliseconds since 1970.
         since: u64,

@@ -1,7 +1,7 @@
 //! Deliveries that found districts with nothing to deliver.
 //!
-//! Clause 2.7.4.2: such a district is skipped, and if that happens in more than one in a hundred of the
-//! Deliveries, or in more than one, whichever is greater, it must be reported.
+//! Clause 2.7.4.2: such a district is skipped, and if that happens in more than one in a hundred of
+//! the Deliveries, or in more than one, whichever is greater, it must be reported.
 
 use super::client::DELIVERY;
 use crate::{

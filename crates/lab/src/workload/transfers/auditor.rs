@@ -1,7 +1,8 @@
 //! Adds up all accounts, again and again, while others move money between them.
 //!
-//! Each audit is a serializable transaction that reads every account. It may be chosen as the victim of a deadlock, as
-//! anybody may; then it tries again. It does not end before it has made one.
+//! Each audit is a serializable transaction that reads every account. It may be chosen as the
+//! victim of a deadlock, as anybody may; then it tries again. It does not end before it has made
+//! one.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError, Sender},

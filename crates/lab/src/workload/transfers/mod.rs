@@ -1,9 +1,10 @@
-//! transfers: money moved between accounts by serializable transactions, and somebody who adds it all up
-//! meanwhile.
+//! transfers: money moved between accounts by serializable transactions, and somebody who adds it
+//! all up meanwhile.
 //!
-//! It is the bank that document 001 has behind latches [001 §3.3.1], as transactions: there the money of a transfer
-//! is in nobody's account for a moment, and the sum is right only when all is at rest. Here it is right
-//! whenever a serializable transaction looks, and an *auditor* looks all the time.
+//! It is the bank that document 001 has behind latches [001 §3.3.1], as transactions: there the
+//! money of a transfer is in nobody's account for a moment, and the sum is right only when all is
+//! at rest. Here it is right whenever a serializable transaction looks, and an *auditor* looks all
+//! the time.
 
 /// Who adds everything up.
 pub mod auditor;
@@ -194,7 +195,8 @@ fn balance(found: Option<i64>, account: u32) -> Result<i64, Failure> {
     found.ok_or_else(|| Failure::Wrong(format!("account {account} is not there")))
 }
 
-/// Two reads for update in the order that was drawn: so two that meet the other way round are a deadlock.
+/// Two reads for update in the order that was drawn: so two that meet the other way round are a
+/// deadlock.
 fn transfer(tx: &mut Transaction, from: u32, to: u32, amount: i64) -> Result<(), Failure> {
     let has = balance(tx.get_for_update(&ACCOUNTS, &from)?, from)?;
     let gets = balance(tx.get_for_update(&ACCOUNTS, &to)?, to)?;

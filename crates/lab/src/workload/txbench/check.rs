@@ -32,7 +32,8 @@ pub fn check(
             tx.range(table, from..=to)
                 .for_each_bytes(|key, row| {
                     let key = seen.row((name, shape.rows), key, row);
-                    // A key that is out of place has been noted; it has no value and no place in the book.
+                    // A key that is out of place has been noted; it has no value and no place in
+                    // the book.
                     let placed = (1..=shape.rows).contains(&key);
                     if placed {
                         let drawn = sums.between(number, key - 1, key);

@@ -1,4 +1,5 @@
-//! What must hold on a quiet database: the tuples of the load, those that clients have left, and their entries.
+//! What must hold on a quiet database: the tuples of the load, those that clients have left, and
+//! their entries.
 
 use std::{
     collections::BTreeSet,
@@ -10,8 +11,8 @@ use foxton::{Database, Table, codec::Value as _};
 use super::{BY_UNIQUE1, TUPLES, tuple};
 use crate::workload::quiet::each_row;
 
-/// Compares the table and the index with the load, whose `unique1` by `unique2` these are, and with the tuples that
-/// clients have left.
+/// Compares the table and the index with the load, whose `unique1` by `unique2` these are, and with
+/// the tuples that clients have left.
 ///
 /// # Errors
 ///

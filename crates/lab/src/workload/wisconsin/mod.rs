@@ -1,9 +1,9 @@
-//! wisconsin: one table of 208-byte tuples with an index, and scans, fetches, inserts and deletes of
-//! it, one operation in each transaction (document 003, section 2).
+//! wisconsin: one table of 208-byte tuples with an index, and scans, fetches, inserts and deletes
+//! of it, one operation in each transaction (document 003, section 2).
 //!
-//! The index over `unique1` is a table of its own, kept and read by the transactions, and not one of the
-//! engine's secondary indexes: each tuple reached by it is asked for by its key, so that what is counted for a
-//! tuple is the same whichever way leads to it.
+//! The index over `unique1` is a table of its own, kept and read by the transactions, and not one
+//! of the engine's secondary indexes: each tuple reached by it is asked for by its key, so that
+//! what is counted for a tuple is the same whichever way leads to it.
 
 /// A tuple, and what the load puts into it.
 pub mod tuple;

@@ -62,7 +62,8 @@ pub struct Took {
     pub storage: Duration,
 }
 
-/// What one client does, transaction by transaction: first it draws, then it works, perhaps more than once.
+/// What one client does, transaction by transaction: first it draws, then it works, perhaps more
+/// than once.
 #[derive(Debug)]
 pub struct Work {
     rows: u32,

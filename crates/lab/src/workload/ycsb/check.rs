@@ -7,9 +7,9 @@ use foxton::Database;
 use super::{RECORDS, record};
 use crate::{random::zipfian::scatter, workload::quiet::each_row};
 
-/// Compares the table with the records 0 to `records - 1`: each is there, and nothing else, and each has
-/// ten fields of a hundred bytes. With `contents`, the seed of the load, they have the bytes that they
-/// were first written with.
+/// Compares the table with the records 0 to `records - 1`: each is there, and nothing else, and
+/// each has ten fields of a hundred bytes. With `contents`, the seed of the load, they have the
+/// bytes that they were first written with.
 ///
 /// # Errors
 ///

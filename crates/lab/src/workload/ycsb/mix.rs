@@ -185,8 +185,8 @@ mod tests {
                 _ => {}
             }
         }
-        // The first insert never ends, so ten records are known: the latest has 1 / zeta(10) of the reads,
-        // about a third.
+        // The first insert never ends, so ten records are known: the latest has 1 / zeta(10) of the
+        // reads, about a third.
         assert_eq!(sequence.known(), 10);
         assert!((5_500..7_500).contains(&latest), "{latest}");
     }

@@ -1,5 +1,5 @@
-//! The keys of the records that were loaded, in their order: what a scan must come by. Records are never
-//! deleted, so those that were inserted since can only be more.
+//! The keys of the records that were loaded, in their order: what a scan must come by. Records are
+//! never deleted, so those that were inserted since can only be more.
 
 use super::record;
 
@@ -67,7 +67,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// What was wrong, if anything was. The scan is over: at the end of the table, or where it was to end.
+    /// What was wrong, if anything was. The scan is over: at the end of the table, or where it was
+    /// to end.
     pub fn end(self, at_end_of_table: bool) -> Result<(), String> {
         match (self.wrong, self.awaited.first()) {
             (Some(what), _) => Err(what),

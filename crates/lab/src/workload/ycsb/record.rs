@@ -4,8 +4,8 @@
 //! | 100 | field 0, 100 bytes | 100 | field 1, 100 bytes | ... |     1,010 bytes
 //! ```
 //!
-//! Records are numbered from 0. A record's key is `user` and the hash of its number, so that neighbours
-//! by number lie far apart by key.
+//! Records are numbered from 0. A record's key is `user` and the hash of its number, so that
+//! neighbours by number lie far apart by key.
 
 use crate::random::{Random, zipfian::scatter};
 

@@ -1,15 +1,16 @@
 //! Which records there are: those loaded, and those inserted since, by number.
 //!
-//! An insert takes the next number, and says when it has been committed. A record may be asked for once
-//! its insert and those of all lower numbers have been: so whoever draws a number below `known` finds
-//! the record, whatever the order in which inserts end.
+//! An insert takes the next number, and says when it has been committed. A record may be asked for
+//! once its insert and those of all lower numbers have been: so whoever draws a number below
+//! `known` finds the record, whatever the order in which inserts end.
 //!
-//! Clients share it as they do in the benchmark's own program: one read-modify-write for each insert.
+//! Clients share it as they do in the benchmark's own program: one read-modify-write for each
+//! insert.
 //!
 //! # Orderings
 //!
-//! O1: `committed` stores `known` (Release) after the transactions of all lower numbers have ended; who
-//! loads it (Acquire) begins to read after that.
+//! O1: `committed` stores `known` (Release) after the transactions of all lower numbers have ended;
+//! who loads it (Acquire) begins to read after that.
 
 use std::{
     collections::BTreeSet,

@@ -1,8 +1,8 @@
 //! Secondary indexes against their tables (condition 19).
 //!
-//! What an index gives is compared with what follows from the rows as this file reads them, not as the
-//! function does that the index was declared with. Entries that lead nowhere are for the engine's own
-//! check to find.
+//! What an index gives is compared with what follows from the rows as this file reads them, not as
+//! the function does that the index was declared with. Entries that lead nowhere are for the
+//! engine's own check to find.
 
 use foxton::{Database, Transaction};
 

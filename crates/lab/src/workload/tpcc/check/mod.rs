@@ -1,5 +1,6 @@
-//! The conditions of consistency, on a quiet database: the twelve of TPC-C's clause 3.3.2, and eight
-//! stronger ones that draw initial values again from the load's seed and know what was acknowledged.
+//! The conditions of consistency, on a quiet database: the twelve of TPC-C's clause 3.3.2, and
+//! eight stronger ones that draw initial values again from the load's seed and know what was
+//! acknowledged.
 //!
 //! | | of | must hold |
 //! |---|---|---|
@@ -93,8 +94,8 @@ impl Faults {
     }
 }
 
-/// Evaluates conditions 1 to 19. `seed` is the load's; `sums` is what was acknowledged, or `None` after a
-/// crash, when nobody knows: 13, 14 and 17 then leave it out.
+/// Evaluates conditions 1 to 19. `seed` is the load's; `sums` is what was acknowledged, or `None`
+/// after a crash, when nobody knows: 13, 14 and 17 then leave it out.
 ///
 /// # Errors
 ///

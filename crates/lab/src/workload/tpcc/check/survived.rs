@@ -1,4 +1,5 @@
-//! What must be there after a crash (condition 20): everything that was acknowledged at *sync*, whole.
+//! What must be there after a crash (condition 20): everything that was acknowledged at *sync*,
+//! whole.
 //!
 //! That nothing else is half there, conditions 1 to 19 say.
 
