@@ -11,13 +11,13 @@ use foxton_lab::{
 
 use crate::{arguments, output::say};
 
-/// Copies a database.
+/// Copies a database to a backup.
 pub(crate) fn run(what: &arguments::Backup) -> Result<ExitCode, String> {
     let made = with_bar("backup", |told| {
         backup::of_directory(&what.directory, &what.target, told)
     })?;
     say!(
-        "{} holds {} as it was at log position {}, {}; it was read again, and is whole",
+        "{} is a backup of {} at log position {}, {}; it was read again and is complete",
         what.target.display(),
         what.directory.display(),
         made.end,
@@ -26,7 +26,7 @@ pub(crate) fn run(what: &arguments::Backup) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a database of a backup, or says what is in it.
+/// Creates a database from a backup, or prints what the backup contains.
 pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
     let Some(target) = &what.target else {
         let held = backup::inspect(&what.backup).map_err(|error| error.to_string())?;
@@ -37,7 +37,7 @@ pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
         backup::restore(&what.backup, target, what.to, told)
     })?;
     say!(
-        "{} is the database as it was at log position {}, {}; it was read again, and is whole",
+        "{} is the database at log position {}, {}; it was read again and is complete",
         target.display(),
         restored.end,
         bytes(restored.bytes)
@@ -48,7 +48,7 @@ pub(crate) fn restore(what: &arguments::Restore) -> Result<ExitCode, String> {
 fn words(held: &Backup) -> String {
     let since_1970 = held.taken.duration_since(UNIX_EPOCH);
     format!(
-        "was taken at {} UTC, holds {} in {} records of log, and can be restored to log positions \
+        "was taken at {} UTC, has {} in {} records of log, and can be restored to log positions \
          from {} to {}",
         utc(since_1970.map_or(0, |at| at.as_secs())),
         bytes(held.bytes),
@@ -58,7 +58,7 @@ fn words(held: &Backup) -> String {
     )
 }
 
-/// Does something with a bar that shows how far it is.
+/// Calls `work` with a bar that shows its progress.
 fn with_bar(
     what: &str,
     work: impl FnOnce(backup::Told<'_>) -> foxton::Result<Backup>,
@@ -66,7 +66,7 @@ fn with_bar(
     let (mut bar, mut shown) = (None, 0);
     let done = work(&mut |done, total| {
         let bar = bar.get_or_insert_with(|| Audience::here().bytes(what, total));
-        // After an attempt that came to nothing it begins again.
+        // After a failed attempt it begins again.
         bar.advance(done.saturating_sub(shown));
         shown = done;
     });

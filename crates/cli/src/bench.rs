@@ -1,6 +1,6 @@
-//! `foxton bench`: run an experiment, show it, write it down.
+//! `foxton bench`: run an experiment, show its results, write them.
 
-/// What was found: shown, written, judged.
+/// Results: shown, written, judged.
 mod results;
 
 /// The points of a sweep.
@@ -90,7 +90,7 @@ use txbench::Txbench;
 pub(crate) use results::{command_line, judged, moment, tell};
 
 /// Workloads that run over a sweep. Each is a module with `Arguments`: its documentation is the
-/// help, `sweep` are the points, and `workload()` makes the workload of the rest.
+/// help, `sweep` has the points, and `workload()` makes the workload from the rest.
 macro_rules! workloads {
     ($($name:ident in $module:ident),* $(,)?) => {
         #[derive(Debug, Subcommand)]
@@ -130,108 +130,106 @@ workloads! {
 pub(crate) enum Bench {
     /// Range reads and point updates over a sweep of clients.
     ///
-    /// A transaction reads SIZE consecutive rows of one of three tables of 100,000 rows and adds up
-    /// a column; an updating one then changes a string in a fifth as many rows of the next table.
-    /// Every sum is compared with the one known beforehand, and the tables are checked after each
-    /// run.
+    /// A transaction reads SIZE consecutive rows of one of three tables of 100,000 rows and sums a
+    /// column. An updating one then changes a string in a fifth as many rows of the next table.
+    /// Every sum is compared with the known result, and the tables are checked after each run.
     Txbench(Txbench),
     #[command(flatten)]
     Workload(Workload),
-    /// What a commit costs, and how many share one sync of the device.
+    /// Cost of a commit, and commits for each sync of the device.
     ///
-    /// A transaction adds one to a counter in a row of 100 bytes. Each client has a row of its own,
-    /// so that they meet at the log alone; or all have one. Shows commits for each sync beside
-    /// throughput and latency.
+    /// A transaction adds one to a counter in a row of 100 bytes. Either each client has a row of
+    /// its own, so that clients share only the log, or all have the same row. Shows commits for
+    /// each sync beside throughput and latency.
     Commit(Commit),
-    /// What locking costs: the same work without locks, and nanoseconds per lock.
+    /// Cost of locking: the same work without locks, and nanoseconds for each lock.
     ///
-    /// The read-only transactions of txbench by one client and by two, with locking off and then
-    /// with each lock manager and latch; and a lock and its release alone, for several numbers of
-    /// locks held.
+    /// One client and two run the read-only transactions of txbench, with locking off and then with
+    /// each lock manager and latch. Then a lock and its release are measured alone, with several
+    /// numbers of locks held.
     LockCost(LockCost),
-    /// What latches cost: one alone, warm and cold, and their share of document 003's operations.
+    /// Cost of latches: one alone, warm and cold, and their share of document 003's operations.
     ///
-    /// Each latch is taken and given back by the only thread there is; then the scans, fetches and
-    /// inserts of `wisconsin` are timed over lock managers with each latch, beside the document's
-    /// table.
+    /// A single thread acquires and releases each latch. Then the scans, fetches and inserts of
+    /// `wisconsin` are timed over lock managers with each latch, beside the document's table.
     LatchCost(by_figure::LatchCost),
-    /// How many processors a latch over a whole table would leave room for: document 003's overlap
+    /// Number of processors that a latch over a whole table can keep busy: document 003's overlap
     /// model.
     ///
     /// The model first gives the document's own table from the document's times. Then the
-    /// operations of `wisconsin` are timed here, and the model says what one latch over each table
-    /// would make of them.
+    /// operations of `wisconsin` are timed here, and the model computes the effect of one latch
+    /// over each table.
     Overlap(by_figure::Overlap),
-    /// The lock manager alone, with 1, 2 and 512 at it, beside another lock manager's numbers.
+    /// The lock manager alone, with 1, 2 and 512 threads, beside another lock manager's numbers.
     ///
-    /// A transaction takes IS on a table and S on ten random keys of 100,000, and gives all back.
-    /// Nobody waits, nothing else is done. Also says what a held lock takes in memory.
+    /// A transaction takes IS on a table and S on ten random keys of 100,000, and releases all.
+    /// There are no waits and no other work. Also shows the memory of a held lock.
     LockOnly(LockOnly),
-    /// How long a restart takes over the length of the log, with and without a checkpoint.
+    /// Time of a restart by the length of the log, with and without a checkpoint.
     ///
-    /// A table is updated at random until the log is long enough; the database is opened, a
+    /// A table is updated at random until the log is long enough. The database is opened, a
     /// checkpoint is made, and it is opened again. Then clients update with no checkpoint and with
     /// many, in turn.
     Restart(Restart),
     /// The log buffer alone: records a second and MB/s over threads and sizes, for every buffer.
     ///
-    /// Threads insert records of one size and nothing else, into a log on a device that forgets
-    /// what it is given, so that the buffer is measured and not a disk. Before, each buffer takes
-    /// records of all sizes from many threads onto a device in memory, and the stream is read back.
+    /// Threads insert records of one size and do nothing else. The log is on a device that discards
+    /// the data, so that the buffer is measured and no disk. Before that, each buffer takes records
+    /// of all sizes from many threads onto a device in memory, and the stream is read back.
     LogInsert(LogInsert),
-    /// A queue of jobs: 64 workers, each taking the first job that nobody else has, or waiting for
-    /// it.
+    /// A queue of jobs with 64 workers: each takes the first unlocked job, or waits for the first
+    /// one.
     ///
-    /// A worker claims the first row of a table, sleeps as long as a job takes, deletes the row,
-    /// notes it as done and puts a new job at the end, in one transaction. Measured with locked
-    /// rows passed over and with the first one waited for, in turn; afterwards each job must have
+    /// In one transaction a worker claims the first row of a table, sleeps for the length of a job,
+    /// deletes the row, records it as done and adds a new job at the end. Two ways are measured in
+    /// turn: skipping locked rows, and waiting for the first one. Afterwards each job must have
     /// been done once, and none lost.
     Queue(Queue),
     /// Storms: every thread wants the same few rows, so that deadlocks are the rule.
     ///
-    /// Readers of one row who then write it; the same, reading for update; and transactions that
-    /// write every row of a few in random order. Over every lock manager and victim policy. Each
-    /// report of a deadlock is compared with what its members held and awaited.
+    /// There are readers of one row who then write it, the same reading for update, and
+    /// transactions that write a few rows in random order. They run over every lock manager and
+    /// victim policy. Each report of a deadlock is compared with the locks that its members held
+    /// and requested.
     Storm(StormArguments),
-    /// Fairness: readers that never cease, and writers of the same row.
+    /// Fairness: readers that never stop, and writers of the same row.
     ///
-    /// Counts by whom a writer is passed while it waits, over every lock manager, and shows the
-    /// longest wait. Readers are plain, or others wait for them elsewhere, which some managers
-    /// regard.
+    /// Counts the readers that are granted before a waiting writer, over every lock manager, and
+    /// shows the longest wait. Readers are plain, or other transactions wait for them, which some
+    /// managers take into account.
     Fairness(Fairness),
-    /// A bank behind latches: transfers and reads of accounts, over every latch, elided ones among
-    /// them.
+    /// A bank behind latches: transfers and reads of accounts, over every latch, also elided ones.
     ///
-    /// Threads move money between random accounts and read some. Afterwards all accounts together
-    /// must have what they began with.
+    /// Threads move money between random accounts and read some. Afterwards the sum of all accounts
+    /// must be the same as at the start.
     Bank(latches::Bank),
-    /// Counters behind latches: one, one for each processor, near each other and apart, over every
-    /// latch.
+    /// Counters behind latches: one, or one for each processor, near each other or apart, over
+    /// every latch.
     ///
     /// Threads that stay on one processor each increment, and do nothing else. Afterwards the
     /// counters must add up to the increments.
     Counter(latches::Counter),
     /// A doubly linked list behind one latch, over every latch.
     ///
-    /// Threads look for values, insert at the end, and remove what they have inserted. Afterwards
-    /// the list must read the same from both ends.
+    /// Threads search for values, insert at the end, and remove the values they inserted.
+    /// Afterwards the list must read the same from both ends.
     List(latches::List),
     /// A hash map of chains, with a latch for each bucket or one for all, over every latch.
     ///
-    /// Half of the operations look for a value, the others insert and remove. Afterwards each value
-    /// must be in its bucket, once.
+    /// Half of the operations search for a value, the others insert and remove. Afterwards each
+    /// value must be in its bucket, once.
     #[command(name = "hashmap")]
     HashMap(latches::HashMap),
-    /// The places where a transaction could meet others, counted, for each design of the engine.
+    /// Critical sections of a transaction, counted, for each design of the engine.
     ///
-    /// Each transaction is run a thousand times over each design, from one latch over all locks to
-    /// the default, and every latch, shared read-modify-write and queue on its way is counted. It
+    /// Each transaction runs a thousand times over each design, from one latch over all locks to
+    /// the default. Every latch, shared read-modify-write and queue that it passes is counted. It
     /// needs a program that counts: cargo run --release --features account -- bench
     /// critical-sections.
     CriticalSections(CriticalSections),
 }
 
-/// Runs the experiment asked for.
+/// Runs an experiment.
 pub(crate) fn run(what: Bench) -> Result<ExitCode, String> {
     match what {
         Bench::Txbench(arguments) => txbench::run(arguments),

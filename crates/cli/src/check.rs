@@ -1,4 +1,4 @@
-//! `foxton check`: what is wrong with a database, and where.
+//! `foxton check`: damage of a database, and its place.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use foxton_lab::report::number::grouped;
 
 use crate::{arguments::Check, output::say, tables::plain};
 
-/// It could not be checked.
+/// Exit code if it could not be checked.
 const UNKNOWN: u8 = 2;
 
-/// Looks at everything, and says what it found.
+/// Checks everything, and prints the result.
 pub(crate) fn run(what: &Check) -> ExitCode {
     let Check { directory } = what;
     let report = match check(directory) {
@@ -26,14 +26,14 @@ pub(crate) fn run(what: &Check) -> ExitCode {
     if !report.log.is_empty() {
         say!("log: {}", report.log);
     }
-    say!("{}", seen(&report));
+    say!("{}", extent(&report));
     let kind = match report.is_backup {
         true => "backup",
         false => "database",
     };
     match report.findings.len() {
         0 => {
-            say!("{}: nothing is wrong with this {kind}", directory.display());
+            say!("{}: this {kind} has no damage", directory.display());
             ExitCode::SUCCESS
         }
         count => {
@@ -47,11 +47,11 @@ pub(crate) fn run(what: &Check) -> ExitCode {
     }
 }
 
-/// How much was looked at.
-fn seen(report: &Report) -> String {
+/// The extent of the check.
+fn extent(report: &Report) -> String {
     let rows = report.tables.iter().map(|(_, rows)| rows).sum::<u64>();
-    let mut seen = format!(
-        "looked at: {} in {} of the checkpoint, {} in {} of the log",
+    let mut extent = format!(
+        "checked: {} in {} of the checkpoint, {} in {} of the log",
         counted(report.entries, "row"),
         counted(report.layers, "file"),
         counted(report.records, "record"),
@@ -59,12 +59,12 @@ fn seen(report: &Report) -> String {
     );
     if report.findings.is_empty() {
         let tables = counted(report.tables.len() as u64, "table");
-        seen += &format!(", {} in {tables}", counted(rows, "row"));
+        extent += &format!(", {} in {tables}", counted(rows, "row"));
     }
-    seen
+    extent
 }
 
-/// So many of them: `1 file`, `2,000 rows`.
+/// A count with its noun: `1 file`, `2,000 rows`.
 fn counted(count: u64, what: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{} {what}{ending}", grouped(count as f64))
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn one_is_no_plural() {
-        let told = [0, 1, 2_000].map(|count| counted(count, "file"));
-        assert_eq!(told, ["0 files", "1 file", "2,000 files"]);
+        let words = [0, 1, 2_000].map(|count| counted(count, "file"));
+        assert_eq!(words, ["0 files", "1 file", "2,000 files"]);
     }
 }

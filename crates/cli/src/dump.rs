@@ -1,7 +1,7 @@
 //! `foxton dump`: the rows of a database as text.
 //!
-//! A file gets its name when all of it is there, durably: half a dump looks like a whole one of
-//! fewer rows.
+//! A file gets its name once it is complete and durable, because half a dump looks like a complete
+//! one of fewer rows.
 
 use std::{
     fmt::Write as _,
@@ -21,15 +21,15 @@ use tempfile::NamedTempFile;
 use crate::{
     arguments::{Dump, RowFormat},
     existing,
-    output::NOBODY_LISTENS,
+    output::READER_STOPPED,
     rows::{columns, types::Types},
     tables::plain,
 };
 
-/// Rows between two movements of the bar.
+/// Rows between two updates of the bar.
 const STEP: u64 = 256;
 
-/// Writes the tables asked for, all as of one moment.
+/// Writes the tables of the arguments, all of one moment.
 pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     let db = existing::open(&what.directory)?;
     let tables = chosen(&db, what)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     };
     let end = db.recovered().log_end;
     eprintln!(
-        "{} rows of {}, {}, as of log position {end}",
+        "{} rows of {}, {}, at log position {end}",
         grouped(rows as f64),
         match tables.len() {
             1 => "1 table".to_owned(),
@@ -59,7 +59,7 @@ pub(crate) fn run(what: &Dump) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A file beside the one that is wanted, which goes when it is dropped.
+/// A temporary file beside the wanted one; it is removed when it is dropped.
 fn unfinished(what: &Dump) -> io::Result<NamedTempFile> {
     if what.out.symlink_metadata().is_ok() {
         return Err(ErrorKind::AlreadyExists.into());
@@ -74,7 +74,7 @@ fn unfinished(what: &Dump) -> io::Result<NamedTempFile> {
         .tempfile_in(beside)
 }
 
-/// Writes tables, and says how many rows and bytes those were.
+/// Writes tables, and returns the number of rows and bytes.
 fn write(
     db: &Database,
     tables: &[TableStats],
@@ -98,13 +98,13 @@ fn unmade(what: &Dump, error: &io::Error) -> String {
     let path = what.out.display();
     match error.kind() {
         ErrorKind::AlreadyExists => {
-            format!("{path} is there already: remove it, or name another file")
+            format!("{path} exists; remove it, or name another file with --out")
         }
-        _ => format!("{path} cannot be made: {error}"),
+        _ => format!("{path} cannot be created ({error}); name another file with --out"),
     }
 }
 
-/// The tables asked for, or all.
+/// The tables of the arguments, or all.
 fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
     let all = db.stats().tables;
     if let Some(missing) = what
@@ -114,7 +114,7 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
     {
         let names: Vec<&str> = all.iter().map(|table| &*table.name).collect();
         return Err(format!(
-            "there is no table \"{missing}\"; there are: {}",
+            "there is no table \"{missing}\"; the tables are: {}",
             plain(&names.join(", "))
         ));
     }
@@ -124,8 +124,8 @@ fn chosen(db: &Database, what: &Dump) -> Result<Vec<TableStats>, String> {
         .collect();
     if what.format == RowFormat::Csv && chosen.len() != 1 {
         return Err(format!(
-            "comma-separated values hold one table, and this would be {}: choose one by --table, or \
-             leave --format out",
+            "comma-separated values have one table, and these are {}; choose one with --table, or leave \
+             --format out",
             chosen.len()
         ));
     }
@@ -139,7 +139,7 @@ struct Writing<'w> {
 }
 
 impl Writing<'_> {
-    /// All tables in one transaction, which locks what it reads.
+    /// Writes all tables in one transaction, which locks the rows it reads.
     fn tables(
         &mut self,
         db: &Database,
@@ -174,7 +174,7 @@ impl Writing<'_> {
         let rows = self.each(tx, table, |writing, key, value| {
             let (key, value) = (types.key.to_json(key), types.value.to_json(value));
             line.clear();
-            // Without a map for every row. Writing to a string does not fail.
+            // No map is built for every row. Writing to a string does not fail.
             let _ = write!(line, "{{\"key\":{key},\"value\":{value}}}");
             writing.line(line.as_bytes())
         })?;
@@ -191,8 +191,8 @@ impl Writing<'_> {
             let cells = |shape, bytes| {
                 columns::cells(shape, bytes).ok_or_else(|| {
                     format!(
-                        "table \"{}\" holds bytes that are not of its types, {}, which cells have no \
-                         place for: leave --format out",
+                        "table \"{}\" has bytes that do not match its types, {}, and cells cannot show \
+                         them; leave --format out",
                         table.name,
                         types.words()
                     )
@@ -205,16 +205,16 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Every row of a table; returns how many there were.
+    /// Writes every row of a table; returns their number.
     fn each(
         &mut self,
         tx: &mut Transaction,
         table: &TableStats,
         mut write: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), String>,
     ) -> Result<u64, String> {
-        let door: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
+        let raw: Table<Encoded, Encoded> = Table::new(existing::forever(&table.name));
         let (mut rows, mut failed) = (0, None);
-        let read = tx.range(&door, ..).try_for_each_bytes(|key, value| {
+        let read = tx.range(&raw, ..).try_for_each_bytes(|key, value| {
             rows += 1;
             if rows % STEP == 0 {
                 self.progress.advance(STEP);
@@ -248,7 +248,7 @@ impl Writing<'_> {
     }
 }
 
-/// What is written, and how much.
+/// A writer that counts its bytes.
 struct Counted<'w> {
     sink: &'w mut dyn Write,
     bytes: u64,
@@ -268,8 +268,10 @@ impl Write for Counted<'_> {
 
 fn unwritten(error: &io::Error) -> String {
     if error.kind() == ErrorKind::BrokenPipe {
-        // Whoever read has stopped: there is nobody to tell.
-        std::process::exit(NOBODY_LISTENS);
+        // The reader has stopped, so nothing can be reported.
+        std::process::exit(READER_STOPPED);
     }
-    format!("the dump could not be written: {error}")
+    format!(
+        "the dump could not be written ({error}); free some space, or name another file with --out"
+    )
 }

@@ -1,4 +1,4 @@
-//! `foxton figure`: repeat a figure of the documents, or all of one, show it, write it down.
+//! `foxton figure`: repeat a figure of the documents, or all of one document, show it, write it.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,7 +19,7 @@ use crate::{
     output::{say, show},
 };
 
-/// Makes the figure or figures asked for, or lists them all.
+/// Makes the figures of the arguments, or lists all figures.
 pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
     let Some(id) = &arguments.id else {
         list();
@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: Figure) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-/// Makes the one figure that is called so; its results go into a directory of that name.
+/// Makes the one figure of this name; its results go into a directory of that name.
 pub(crate) fn named(
     name: &str,
     request: &Request,
@@ -52,7 +52,9 @@ pub(crate) fn named(
 ) -> Result<ExitCode, String> {
     let all = figure::find_all(name)?;
     let [listed] = all.as_slice() else {
-        return Err(format!("{name} is more than one figure"));
+        return Err(format!(
+            "{name} is more than one figure; run `foxton figure` for their names"
+        ));
     };
     make(listed, name, request, out)
 }
@@ -78,8 +80,8 @@ fn list() {
         say!("  {:<12} {}", one.id, one.sentence);
     }
     say!(
-        "\nfoxton figure ID makes one, in a minute or a few, and 001 all of document 001; --full as its \
-         document has it."
+        "\n`foxton figure ID` makes one in a few minutes, with --full in the document's form; `foxton figure \
+         001` makes all of document 001."
     );
 }
 

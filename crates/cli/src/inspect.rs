@@ -1,4 +1,4 @@
-//! `foxton inspect`: what is in a database.
+//! `foxton inspect`: the contents of a database.
 
 use std::{fs, path::Path, process::ExitCode};
 
@@ -13,7 +13,7 @@ use crate::{
     output::{say, show},
 };
 
-/// Opens the database and says what it has.
+/// Opens the database and prints its contents.
 pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     let db = existing::open(directory)?;
     let stats = db.stats();
@@ -37,7 +37,7 @@ pub(crate) fn run(directory: &Path) -> Result<ExitCode, String> {
     }
     say!("\nLog: {}", recovered.log);
     say!(
-        "     {} committed transactions with {} changes are in it, read in {:.3} s",
+        "     {} committed transactions with {} changes, read in {:.3} s",
         grouped(recovered.transactions as f64),
         grouped(recovered.changes as f64),
         recovered.log_time.as_secs_f64()
@@ -61,7 +61,7 @@ pub(crate) fn table_of(tables: Vec<TableStats>) -> Table {
     table
 }
 
-/// Indexes, as they were declared. Only the program that declares them has their entries.
+/// Indexes as they were declared. Only the program that declares an index has its entries.
 fn indexes_of(indexes: Vec<IndexStats>) -> Table {
     let mut table = Table::new(["index", "table", "key", "unique", "version"]);
     for known in indexes {
@@ -91,6 +91,6 @@ fn files(directory: &Path) -> Result<Table, String> {
     files
         .into_iter()
         .for_each(|(name, size)| table.row([name, bytes(size)]));
-    table.row(["together".to_owned(), bytes(total)]);
+    table.row(["total".to_owned(), bytes(total)]);
     Ok(table)
 }

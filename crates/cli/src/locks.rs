@@ -1,4 +1,4 @@
-//! `foxton locks`: who holds and awaits what in a running database, once.
+//! `foxton locks`: the locks of a running database, once.
 
 use std::process::ExitCode;
 
@@ -14,10 +14,10 @@ use crate::{
     tables,
 };
 
-/// Holders listed unless all are asked for.
+/// Number of holders listed without `--all`.
 const LISTED: usize = 50;
 
-/// Looks once, and shows it as asked.
+/// Takes one snapshot, and shows it as the arguments say.
 pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
     let picture = Watcher::connect(&what.directory).and_then(|mut watcher| watcher.picture());
     let picture = picture.map_err(|error| error.to_string())?;
@@ -48,7 +48,7 @@ pub(crate) fn run(what: &LocksView) -> Result<ExitCode, String> {
 
 fn latest(picture: &Picture) -> Result<&Deadlock, String> {
     let latest = picture.deadlocks.last();
-    latest.ok_or_else(|| "there was no deadlock".to_owned())
+    latest.ok_or_else(|| "there was no deadlock; leave --deadlock out to see the waits".to_owned())
 }
 
 fn tell(picture: &Picture, most: usize) {
@@ -60,20 +60,20 @@ fn tell(picture: &Picture, most: usize) {
         tables::time(picture.open)
     );
     match picture.waiters().len() {
-        0 => say!("  nobody waits"),
+        0 => say!("  no transaction waits for a lock"),
         _ => show(&tables::waits(picture).render()),
     }
     say!("");
     let held = tables::held_count(picture);
     match held {
-        0 => say!("  nobody holds a lock"),
+        0 => say!("  no transaction holds a lock"),
         _ => show(&tables::holders(picture, most).render()),
     }
     if held > most {
-        say!("  and {} more: --all lists them", held - most);
+        say!("  and {} more; --all lists them", held - most);
     }
     if picture.left_out {
-        say!("  there are more than can be seen at once");
+        say!("  some locks were left out: there are more than one snapshot can hold");
     }
     if !picture.hot_names.is_empty() {
         say!("");
@@ -83,18 +83,18 @@ fn tell(picture: &Picture, most: usize) {
         show(&tables::usages("table", &picture.tables).render());
         say!("");
         show(&tables::usages("label", &picture.labels).render());
-        say!("\n  hold times are those of locks that had to be waited for");
+        say!("\n  hold times are those of locks that a transaction waited for");
     }
     say!("\n  {}", tables::checkpoint(&picture.checkpoints));
     match picture.checkpoints.waits {
         0 => {}
         waits => say!(
-            "  {waits} commits waited for checkpoints, {} together",
+            "  {waits} commits waited for checkpoints, {} in all",
             tables::time(picture.checkpoints.waited)
         ),
     }
     match picture.deadlocks.len() {
         0 => {}
-        count => say!("\n  {count} deadlocks: --deadlock shows the latest"),
+        count => say!("\n  {count} deadlocks; --deadlock shows the latest"),
     }
 }

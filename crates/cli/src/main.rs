@@ -1,8 +1,7 @@
 #![forbid(unsafe_code)]
-//! The foxton command: measure the engine, look into a database, try one by hand.
+//! The foxton command: measure the engine, inspect a database, use one by hand.
 //!
-//! Exit codes: 0 all went well; 1 something failed, a workload's check among it; 2 the command line
-//! makes no sense.
+//! Exit codes: 0 success; 1 a failure, or a failed check of a workload; 2 a wrong command line.
 
 /// Standard output, which may close.
 mod output;
@@ -28,13 +27,13 @@ mod reproduce;
 /// `foxton report`.
 mod report;
 
-/// Databases that are there.
+/// Opening databases that exist.
 mod existing;
 
 /// Rows outside of a database.
 mod rows;
 
-/// What can be seen of locks, as tables.
+/// Locks as tables.
 mod tables;
 
 /// `foxton inspect`.
@@ -89,7 +88,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(message) => {
-            // Names of tables and files stand in it, which somebody else may have chosen.
+            // The message has names of tables and files, which another user may have chosen.
             let lines = message.lines().map(tables::plain);
             eprintln!("error: {}", lines.collect::<Vec<String>>().join("\n"));
             ExitCode::FAILURE

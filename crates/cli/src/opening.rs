@@ -1,4 +1,4 @@
-//! Opening a database, with a bar for whoever sits at the terminal and waits.
+//! Opening a database, with a bar on a terminal.
 
 use std::{path::Path, sync::Mutex};
 
@@ -8,15 +8,15 @@ use foxton::{
 };
 use foxton_lab::progress::{Audience, Progress};
 
-/// Less than this is read before anybody could look at a bar.
+/// Less data than this is read before a user could see a bar.
 const WORTH_A_BAR: u64 = 16 << 20;
 
-/// Opens the database in `directory`, and shows on a terminal how far it is.
+/// Opens the database in `directory`, with a bar on a terminal.
 pub(crate) fn open(directory: &Path, mut options: Options) -> Result<Database, String> {
     if Audience::here() == Audience::Terminal {
         let bar: Mutex<Option<(OpenPhase, Progress)>> = Mutex::new(None);
         options.progress = Some(ProgressCall::new(move |progress| {
-            // A bar that panicked is not worth a database.
+            // A bar that panicked must not keep the database from opening.
             if let Ok(mut bar) = bar.lock() {
                 show(&mut bar, progress);
             }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_there_while_there_is_something_to_wait_for() {
+    fn there_is_a_bar_while_a_user_waits() {
         let mut bar = None;
         let mut tell = |phase, done, total| {
             let mut progress = OpenProgress::default();
@@ -58,7 +58,11 @@ mod tests {
             show(&mut bar, progress);
             bar.as_ref().map(|(phase, _)| *phase)
         };
-        assert_eq!(tell(OpenPhase::Log, 1, 100), None, "it is over at once");
+        assert_eq!(
+            tell(OpenPhase::Log, 1, 100),
+            None,
+            "it is too short for a bar"
+        );
         let loading = Some(OpenPhase::Checkpoint);
         assert_eq!(tell(OpenPhase::Checkpoint, 0, 1 << 30), loading);
         assert_eq!(tell(OpenPhase::Checkpoint, 1 << 29, 1 << 30), loading);

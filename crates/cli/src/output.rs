@@ -1,5 +1,5 @@
-//! Standard output. Whoever reads it may stop reading (`foxton ... | head`): then there is nobody
-//! to tell, and the program ends quietly, as programs in a pipe do.
+//! Standard output. If its reader stops reading (`foxton ... | head`), the program ends silently,
+//! like other programs in a pipe.
 
 use std::{
     fmt,
@@ -8,8 +8,8 @@ use std::{
     process,
 };
 
-/// A directory for results, which need not be there: whether it could be written is found before an
-/// hour is measured, and not after it.
+/// Parses a directory for results, which need not exist. A directory that cannot be written is
+/// refused before an hour of measuring.
 pub(crate) fn results_place(words: &str) -> Result<PathBuf, String> {
     let place = PathBuf::from(words);
     let parent = place
@@ -21,22 +21,22 @@ pub(crate) fn results_place(words: &str) -> Result<PathBuf, String> {
     };
     if !parent.is_dir() {
         return Err(format!(
-            "{} is a file: name a directory, which is made if it is not there",
+            "{} is a file; name a directory, which is created if it does not exist",
             parent.display()
         ));
     }
-    // Asked of the system by doing it: there are many ways in which a place cannot be written.
+    // Tested by writing, because a directory can be unwritable for many reasons.
     match tempfile::tempfile_in(parent) {
         Ok(_) => Ok(place),
         Err(error) => Err(format!(
-            "nothing can be written in {} ({error}): name another directory",
+            "nothing can be written in {} ({error}); name another directory",
             parent.display()
         )),
     }
 }
 
-/// What the shell of a program ended by a closed pipe reports.
-pub(crate) const NOBODY_LISTENS: i32 = 141;
+/// Exit code of a program whose reader stopped, as a shell reports one ended by a closed pipe.
+pub(crate) const READER_STOPPED: i32 = 141;
 
 /// Prints a line.
 macro_rules! say {
@@ -49,7 +49,7 @@ pub(crate) use say;
 /// Prints text as it is.
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     if io::stdout().write_fmt(text).is_err() {
-        process::exit(NOBODY_LISTENS);
+        process::exit(READER_STOPPED);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `foxton report`: two runs, compared.
+//! `foxton report`: two runs compared.
 
 use std::{fs, process::ExitCode};
 
@@ -9,7 +9,7 @@ use crate::{
     output::{say, show},
 };
 
-/// Compares the two and says what it comes to. That one is slower is a result, and no failure.
+/// Compares the two runs and shows the result. A slower run is a result, not a failure.
 pub(crate) fn run(arguments: &Report) -> Result<ExitCode, String> {
     let read = |place| Recorded::read(place).map_err(|error| error.to_string());
     let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Report) -> Result<ExitCode, String> {
     if let Some(file) = &arguments.html {
         fs::write(file, tell::page(&comparison)).map_err(|error| {
             format!(
-                "{} cannot be written ({error}): name another file",
+                "{} cannot be written ({error}); name another file",
                 file.display()
             )
         })?;

@@ -20,7 +20,7 @@ use crate::{
     output::{say, show},
 };
 
-/// Makes them, shows what became of each, and says where the report is.
+/// Makes the figures, shows the result of each, and prints the report's place.
 pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     let figures = chosen(&arguments.only)?;
     if arguments.list {
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     }
     if !machine.optimised {
         eprintln!(
-            "note: built without optimisation, so these are not numbers to compare: use --release"
+            "note: built without optimisation, so do not compare these numbers; use --release"
         );
     }
     Ok(match outcomes.iter().any(Outcome::broke) {
@@ -56,14 +56,13 @@ pub(crate) fn run(arguments: Reproduce) -> Result<ExitCode, String> {
     })
 }
 
-/// How the figures come into the report that this program cannot make and another can, if there are
-/// such.
+/// Tells how to add the figures that only another build can make, if there are any.
 fn hint(outcomes: &[Outcome], directory: &Path) -> Option<String> {
     let left = outcomes.iter().filter(|outcome| !outcome.was_made());
     let mut left = left.map(|outcome| outcome.text("figure"));
     left.any(|id| figure::COUNTED.contains(&id)).then(|| {
         format!(
-            "{} need a program that counts critical sections. In a clone, this adds them and keeps the rest:\n  \
+            "{} need a program that counts critical sections. In a clone, this command adds them:\n  \
              cargo run --release --features account -- reproduce --out {}",
             figure::COUNTED.join(" and "),
             directory.display()

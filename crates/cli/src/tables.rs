@@ -1,4 +1,4 @@
-//! What can be seen of locks, as tables: for `foxton locks` and for the shell.
+//! Locks as tables: for `foxton locks` and for the shell.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use foxton_lab::report::{
     table::Table,
 };
 
-/// Who waits for what and behind whom, the longest wait first.
+/// Waiters with their obstacles, the longest wait first.
 pub(crate) fn waits(picture: &Picture) -> Table {
-    let mut table = Table::new(["waits", "mode", "on", "for", "age", "behind"]);
+    let mut table = Table::new(["waiter", "mode", "on", "for", "age", "behind"]);
     for (queue, waiter) in picture.waiters() {
         table.row([
             who(&waiter.owner, &waiter.label),
@@ -24,9 +24,9 @@ pub(crate) fn waits(picture: &Picture) -> Table {
     table
 }
 
-/// Who holds what, the names that others wait for first; not more than `most`.
+/// Holders, first of the names that others wait for; at most `most`.
 pub(crate) fn holders(picture: &Picture, most: usize) -> Table {
-    let mut table = Table::new(["holds", "mode", "on", "age", "waiting"]);
+    let mut table = Table::new(["holder", "mode", "on", "age", "waiting"]);
     let holders = picture.queues.iter().flat_map(|queue| {
         let waiting = match queue.waiters.len() {
             0 => String::new(),
@@ -46,12 +46,12 @@ pub(crate) fn holders(picture: &Picture, most: usize) -> Table {
     table
 }
 
-/// How many locks are held, of those that can be seen.
+/// Number of locks held, of those in the snapshot.
 pub(crate) fn held_count(picture: &Picture) -> usize {
     picture.queues.iter().map(|queue| queue.holders.len()).sum()
 }
 
-/// The names that cost most time waited.
+/// The names with the most time waited.
 pub(crate) fn hot_names(names: &[HotName]) -> Table {
     let mut table = Table::new(["hot name", "waits", "waited", "mean"]);
     for hot in names {
@@ -65,7 +65,7 @@ pub(crate) fn hot_names(names: &[HotName]) -> Table {
     table
 }
 
-/// What waiting cost, by table or by label.
+/// Waits by table or by label.
 pub(crate) fn usages(what: &'static str, usages: &[Usage]) -> Table {
     let mut table = Table::new([
         what,
@@ -96,13 +96,13 @@ pub(crate) fn usages(what: &'static str, usages: &[Usage]) -> Table {
 
 /// A deadlock, a row for each member.
 pub(crate) fn cycle(deadlock: &Deadlock) -> Table {
-    let mut table = Table::new(["member", "awaits", "on", "age", "locks", "behind", ""]);
+    let mut table = Table::new(["member", "requests", "on", "age", "locks", "behind", ""]);
     let next = deadlock.cycle.iter().cycle().skip(1);
     for (member, next) in deadlock.cycle.iter().zip(next) {
         let verb = if member.behind_holder {
             "holds"
         } else {
-            "awaits"
+            "requests"
         };
         table.row([
             who(&member.owner, &member.label),
@@ -111,18 +111,18 @@ pub(crate) fn cycle(deadlock: &Deadlock) -> Table {
             time(member.age),
             member.lock_count.to_string(),
             format!("{} {verb} {}", named(&next.label), member.behind_mode),
-            if member.victim { "gave way" } else { "" }.to_owned(),
+            if member.victim { "victim" } else { "" }.to_owned(),
         ]);
     }
     table
 }
 
-/// Those in the way, in one line.
+/// The conflicting transactions, in one line.
 pub(crate) fn behind(others: &[Behind]) -> String {
-    let told: Vec<String> = others
+    let words: Vec<String> = others
         .iter()
         .map(|other| {
-            let verb = if other.holds { "holds" } else { "awaits" };
+            let verb = if other.holds { "holds" } else { "requests" };
             let who = match other.label.as_str() {
                 "" => format!("owner {}", other.owner),
                 label => plain(label),
@@ -130,34 +130,35 @@ pub(crate) fn behind(others: &[Behind]) -> String {
             format!("{who} {verb} {}", other.mode)
         })
         .collect();
-    told.join(", ")
+    words.join(", ")
 }
 
-/// A transaction, in few words.
+/// Owner and label of a transaction.
 pub(crate) fn who(owner: &str, label: &str) -> String {
     plain(&called(owner, label).to_string())
 }
 
-/// How far the checkpoint at hand is and who waits for it, or how much log there is since the last.
-pub(crate) fn checkpoint(told: &Checkpoints) -> String {
-    let log = bytes(told.log_bytes);
-    let is_made = match told.total_bytes {
+/// Progress of the current checkpoint and the commits waiting for it, or the log since the last
+/// one.
+pub(crate) fn checkpoint(state: &Checkpoints) -> String {
+    let log = bytes(state.log_bytes);
+    let progress = match state.total_bytes {
         0 => format!("{log} of log since the last checkpoint"),
         total => {
-            let done = told.done_bytes * 100 / total;
+            let done = state.done_bytes * 100 / total;
             format!("checkpoint {done} % of {}, {log} of log", bytes(total))
         }
     };
-    let waiting = match told.waiting {
+    let waiting = match state.waiting {
         0 => String::new(),
         1 => "; 1 commit waits for it".to_owned(),
         many => format!("; {} commits wait for it", grouped(many as f64)),
     };
-    let failed = match &*told.last_failure {
+    let failed = match &*state.last_failure {
         "" => String::new(),
-        why => format!("; {} failed: {}", told.failed, plain(why)),
+        why => format!("; {} failed: {}", state.failed, plain(why)),
     };
-    is_made + &waiting + &failed
+    progress + &waiting + &failed
 }
 
 /// A name that may be missing.
@@ -176,7 +177,7 @@ pub(crate) fn time(duration: Duration) -> String {
     }
 }
 
-/// Text that cannot do anything to a terminal.
+/// Text without control characters, which could change a terminal.
 pub(crate) fn plain(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '·' } else { c };
     text.chars().map(visible).collect()
@@ -192,24 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_says_how_far_it_is_who_waits_for_it_and_why_one_failed() {
-        let told = |json: &str| checkpoint(&serde_json::from_str(json).unwrap());
+    fn a_checkpoint_shows_its_progress_its_waiters_and_its_last_failure() {
+        let words = |json: &str| checkpoint(&serde_json::from_str(json).unwrap());
         let since = r#"{"log_bytes":3145728}"#;
-        assert_eq!(told(since), "3 MiB of log since the last checkpoint");
+        assert_eq!(words(since), "3 MiB of log since the last checkpoint");
         let made = r#"{"log_bytes":3145728,"done_bytes":512,"total_bytes":1024,"waiting":1}"#;
         assert_eq!(
-            told(made),
+            words(made),
             "checkpoint 50 % of 1 KiB, 3 MiB of log; 1 commit waits for it"
         );
         let failed = r#"{"log_bytes":1,"waiting":1200,"failed":2,"last_failure":"full\n"}"#;
         assert_eq!(
-            told(failed),
+            words(failed),
             "1 B of log since the last checkpoint; 1,200 commits wait for it; 2 failed: full·"
         );
     }
 
     #[test]
-    fn a_duration_of_nothing_is_a_dash() {
+    fn a_duration_of_zero_is_a_dash() {
         assert_eq!(time(Duration::ZERO), "-");
         assert_eq!(time(Duration::from_micros(1_500)), "1.5 ms");
     }

@@ -85,7 +85,7 @@ fn a_failed_check_fails_the_command() {
     let output = quick_txbench(out.path(), "--mpl 1 --reps 1 --locks bucket --plant");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said(&output).contains("not all went well"),
+        said(&output).contains("a check failed"),
         "{}",
         said(&output)
     );

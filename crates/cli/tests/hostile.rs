@@ -145,8 +145,8 @@ fn hostile_cells_are_bad_lines() {
     let csv = ["--format", "csv"];
     let skip = [&csv[..], &["--skip-bad"]].concat();
     for (line, words) in [
-        (&b"a\n"[..], "1 cells, and there are 2"),
-        (b"a,b,c\n", "3 cells, and there are 2"),
+        (&b"a\n"[..], "1 cells, but there are 2"),
+        (b"a,b,c\n", "3 cells, but there are 2"),
         (b"a,\xff\n", "not UTF-8"),
     ] {
         let input = [b"key,value\ngood,1\n", line, b"better,2\n"].concat();
@@ -160,7 +160,7 @@ fn hostile_cells_are_bad_lines() {
         assert_eq!(code, Some(0), "{text}");
         assert!(text.contains("2 rows loaded"), "{text}");
     }
-    // What was cut within quotes looks like a shorter cell.
+    // A row truncated in quotes looks like a shorter cell.
     let cut = b"key,value\ngood,1\nbad,\"one and a ha";
     let (code, text) = load(scratch.path(), &csv, cut);
     assert_eq!(code, Some(1), "{text}");
@@ -169,9 +169,9 @@ fn hostile_cells_are_bad_lines() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 row loaded"), "{text}");
     for (header, words) in [
-        ("", "should name the columns"),
-        ("key\n1\n", "should name the columns"),
-        ("key,value,more\n", "should name the columns"),
+        ("", "must name the columns"),
+        ("key\n1\n", "must name the columns"),
+        ("key,value,more\n", "must name the columns"),
         ("value,key.1,key.2\n", "its columns are key.1,key.2,value"),
         ("key,key,value\n", "its columns are key,key,value"),
         ("key,\"value\n1,2\n", "in its first line, a quote is opened"),
@@ -185,7 +185,7 @@ fn hostile_cells_are_bad_lines() {
     let (code, text) = load(scratch.path(), &csv, cells.as_bytes());
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("line 2: ") && text.contains("no row is so long"),
+        text.contains("line 2: ") && text.contains("this row is too long"),
         "{text}"
     );
 }
@@ -260,7 +260,7 @@ fn a_dump_that_lost_its_last_tables_is_noticed() {
 }
 
 #[test]
-fn what_is_said_of_a_file_fills_no_screen_and_does_nothing_to_it() {
+fn messages_about_a_file_are_short_and_cannot_change_the_screen() {
     let scratch = tempfile::tempdir().unwrap();
     let db = scratch.path().join("db").to_string_lossy().into_owned();
     let header = "{\"table\":\"t\",\"key\":\"str\",\"value\":\"str\"}\n";
@@ -279,7 +279,7 @@ fn what_is_said_of_a_file_fills_no_screen_and_does_nothing_to_it() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn a_file_that_cannot_be_read_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let db = scratch.path().join("db").to_string_lossy().into_owned();
     let load = |file: &str| {
@@ -295,8 +295,7 @@ fn what_cannot_be_read_is_named() {
     assert!(text.contains("/no/such/rows: No such file"), "{text}");
     assert!(!Path::new(&db).exists(), "nothing was made");
     if cfg!(target_os = "linux") {
-        // Nothing lies at the beginning of a process' memory, so reading it is an error of the
-        // device.
+        // The beginning of a process' memory is not mapped, so reading it is an error of the device.
         let text = load("/proc/self/mem");
         assert!(
             text.contains("line 1: /proc/self/mem cannot be read any further"),
@@ -306,7 +305,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_dump_has_its_name_when_it_is_whole() {
+fn a_dump_gets_its_name_when_it_is_complete() {
     let scratch = tempfile::tempdir().unwrap();
     let db = scratch.path().join("db");
     assert!(shell(&db, "put fruit fig blue\n").status.success());
@@ -324,19 +323,19 @@ fn a_dump_has_its_name_when_it_is_whole() {
     assert!(done, "{text}");
     assert_eq!(fs::read(&out).unwrap(), b"key,value\nfig,blue\n");
     let (done, text) = to(&out, &[]);
-    assert!(!done && text.contains("there already"), "{text}");
+    assert!(!done && text.contains("exists; remove it"), "{text}");
     assert_eq!(
         (names(), fs::read(&out).unwrap().len()),
         (1, 19),
         "the file is as it was"
     );
     let (done, text) = to(&folder.join("no").join("where").to_string_lossy(), &[]);
-    assert!(!done && text.contains("cannot be made"), "{text}");
+    assert!(!done && text.contains("cannot be created"), "{text}");
     if cfg!(target_os = "linux") {
         fs::remove_file(&out).unwrap();
         std::os::unix::fs::symlink("/dev/full", &out).unwrap();
         let (done, text) = to(&out, &[]);
-        assert!(!done && text.contains("there already"), "{text}");
+        assert!(!done && text.contains("exists; remove it"), "{text}");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let mut command = support::command(&["dump", &db]);
         let output = command.stdout(full).output().unwrap();

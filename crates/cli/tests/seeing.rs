@@ -133,7 +133,7 @@ fn a_conflict_in_one_process_is_seen_from_another_as_table_json_graph_and_frame(
 
     shell.does("commit\n", "b: 90");
     // What the wait cost is told when it is over.
-    let text = until(&["locks", place], &["nobody waits", "hot name"]);
+    let text = until(&["locks", place], &["no transaction waits", "hot name"]);
     assert!(text.contains("accounts/1"), "{text}");
 }
 
@@ -147,7 +147,7 @@ fn a_deadlock_is_shown_and_drawn_afterwards() {
     let none = foxton(&["locks", place, "--deadlock"]);
     assert_eq!(none.status.code(), Some(1), "{}", said(&none));
     shell.does(DEADLOCK, "deadlock");
-    let text = until(&["locks", place, "--deadlock"], &["gave way", "t/x", "t/y"]);
+    let text = until(&["locks", place, "--deadlock"], &["victim", "t/x", "t/y"]);
     assert!(
         text.contains("a (owner") && text.contains("b (owner"),
         "{text}"
@@ -160,7 +160,7 @@ fn a_deadlock_is_shown_and_drawn_afterwards() {
     let page = said(&foxton(&[
         "top", place, "--once", "--page", "5", "--size", "120x30",
     ]));
-    assert!(page.contains("gave way"), "{page}");
+    assert!(page.contains("victim"), "{page}");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_killed_process_is_said_to_be_gone_and_the_next_one_can_be_seen() {
     let mut shell = Shell::open(&play);
     shell.does("begin\nput accounts 1 80\n", "ok");
     let text = until(&["locks", place], &["accounts/1", "a (owner"]);
-    assert!(text.contains("nobody waits"), "{text}");
+    assert!(text.contains("no transaction waits"), "{text}");
 }
 
 #[test]

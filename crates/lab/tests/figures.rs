@@ -135,9 +135,9 @@ fn assert_runs(sheet: &Sheet) {
 const OF_TRANSACTIONS: [&str; 3] = ["001-fig3.12", "001-fig3.17", "001-fig5.2"];
 
 /// Where there are none, such a figure is not reproduced because its sums were right.
-fn assert_unseen(sheet: &Sheet) {
+fn assert_not_judged(sheet: &Sheet) {
     if OF_TRANSACTIONS.contains(&sheet.id) && htm::rtm().is_err() {
-        assert_eq!(sheet.shape.verdict(), Verdict::Unseen, "{}", sheet.id);
+        assert_eq!(sheet.shape.verdict(), Verdict::NotJudged, "{}", sheet.id);
     }
 }
 
@@ -172,7 +172,7 @@ fn every_figure_is_made_written_and_right() {
         let sheet = make(listed.id, &tiny_for(listed.id));
         assert_eq!(sheet.id, listed.id);
         assert_eq!(sheet.failure(), None, "{}", listed.id);
-        assert_unseen(&sheet);
+        assert_not_judged(&sheet);
         assert!(!sheet.beside.is_empty(), "{} compares nothing", listed.id);
         assert_runs(&sheet);
         for block in sheet.blocks() {

@@ -16,8 +16,8 @@ use crate::{figure, output::results_place, seconds::seconds};
 /// The arguments of `bench latch-cost`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Calls are derived from the locks taken, unless the program counts them (--features account). The same with the
-document's windows is `foxton figure latch-cost --full`.
+Calls are derived from the locks taken, unless the program counts them (--features account). With the
+document's windows: `foxton figure latch-cost --full`.
 
 Examples:
   foxton bench latch-cost
@@ -25,7 +25,7 @@ Examples:
   foxton bench latch-cost --locks bucket --latch tas-t,queue --seconds 1
       two latches under one lock manager, a second each
   foxton bench lock-cost
-      what locks cost")]
+      the cost of locks")]
 pub(crate) struct LatchCost {
     #[command(flatten)]
     measured: Measured,
@@ -34,8 +34,8 @@ pub(crate) struct LatchCost {
 /// The arguments of `bench overlap`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model is checked against the document's own numbers first, which follow from its times to the last digit
-printed. What it says of more processors than there are is a projection, and called so.
+First the model is checked with the document's own numbers, which follow from its times to the last digit
+printed. Its results for more processors than the machine has are called projections.
 
 Examples:
   foxton bench overlap
@@ -47,7 +47,7 @@ pub(crate) struct Overlap {
     measured: Measured,
 }
 
-/// What both take.
+/// Arguments of both.
 #[derive(Debug, Args)]
 struct Measured {
     /// Lock managers, separated by commas; a wrong name lists all [default: the experiment's].
@@ -60,16 +60,16 @@ struct Measured {
     /// Seconds of each measurement [default: the experiment's].
     #[arg(long, value_parser = seconds)]
     seconds: Option<f64>,
-    /// Times each is measured [default: the experiment's].
+    /// Number of times each is measured [default: the experiment's].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: Option<u32>,
     /// Tuples of the table. The document has 10,000.
     #[arg(long, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
     rows: Option<u32>,
-    /// Where the databases measured lie while they are.
+    /// Directory for the measured databases.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where the results go [default: results/NAME-TIME].
+    /// Directory for the results [default: results/NAME-TIME].
     #[arg(long, value_parser = results_place)]
     out: Option<PathBuf>,
 }

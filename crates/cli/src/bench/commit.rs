@@ -16,16 +16,16 @@ use crate::{output::results_place, seconds::seconds};
 /// The arguments of `bench commit`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The device is what --dir lies on: a directory in memory has nothing to wait for.
+The device is that of --dir; commits to a directory in memory have nothing to wait for.
 
 Examples:
   foxton bench commit --dir .
       each durability, on the device of this directory
   foxton bench commit --dir . --durability sync --mpl 1,64,512 --seconds 5
-      group commit: how many share a sync, and what that does to latency")]
+      group commit: commits for each sync, and their latency")]
 pub(crate) struct Commit {
-    /// What commits wait for, separated by commas to compare: sync, buffered, none. With sync,
-    /// commits to one row are measured, too, with locks that go early and locks that are held.
+    /// Durability of commits, separated by commas to compare: sync, buffered, none. With sync,
+    /// commits to one row are measured too, with locks released early and with locks held.
     #[arg(long, value_delimiter = ',', default_value = "sync,buffered,none")]
     pub(crate) durability: Vec<Durability>,
     /// Numbers of clients, separated by commas.
@@ -34,17 +34,17 @@ pub(crate) struct Commit {
     /// Seconds measured for each point and repetition.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds clients run before each measurement.
+    /// Seconds that clients run before each measurement.
     #[arg(long, default_value_t = 0.3, value_parser = seconds)]
     pub(crate) ramp: f64,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
-    /// Where the databases measured lie while they are; by default the system's directory for
-    /// temporary files. They are removed afterwards.
+    /// Directory for the measured databases; by default the system's directory for temporary
+    /// files. They are removed afterwards.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Where the results go [default: results/commit-TIME].
+    /// Directory for the results [default: results/commit-TIME].
     #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }

@@ -23,7 +23,7 @@ Examples:
   cargo run --release --features account -- bench critical-sections
       every design and workload, one client, commits on the device
   cargo run --release --features account -- bench critical-sections --designs baseline,default --mpl 1,2
-      two designs, and what a second client gives more")]
+      two designs, with one client and with two")]
 pub(crate) struct CriticalSections {
     /// Designs to compare, separated by commas: global, baseline, inheritance, consolidated,
     /// staged, sharded, direct, default. Without this: all of them.
@@ -32,26 +32,26 @@ pub(crate) struct CriticalSections {
     /// Workloads, separated by commas; a wrong name lists them. Without this: all of them.
     #[arg(long, value_delimiter = ',')]
     workloads: Vec<Case>,
-    /// Executions of each transaction that are counted, by all clients together.
+    /// Counted executions of each transaction, by all clients together.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     executions: u32,
     /// Numbers of clients, separated by commas. The pictures show the fewest.
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     mpl: Vec<u32>,
-    /// Rows of each table of txbench, and about of the others.
+    /// Rows of each table of txbench; other workloads have about as many.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(200..=10_000_000))]
     rows: u32,
-    /// What a commit waits for: sync, buffered or none.
+    /// Durability of commits: sync, buffered or none.
     #[arg(long, default_value_t = Durability::Sync)]
     durability: Durability,
     /// Seed of loads and clients.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the databases lie while transactions run; by default the system's directory for
-    /// temporary files. They are removed afterwards.
+    /// Directory for the databases; by default the system's directory for temporary files. They
+    /// are removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Where the results go [default: results/critical-sections-TIME].
+    /// Directory for the results [default: results/critical-sections-TIME].
     #[arg(long, value_parser = results_place)]
     out: Option<PathBuf>,
 }
@@ -84,6 +84,6 @@ pub(super) fn run(arguments: CriticalSections) -> Result<ExitCode, String> {
         report::write_records(&sheet, records, &directory),
         &directory,
     )?;
-    // Not judged: counts are the same however a program was compiled.
+    // Not judged, because counts do not depend on how a program was compiled.
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `foxton bench fairness`: who is passed by whom, and who waits longest.
+//! `foxton bench fairness`: readers granted before waiting writers, and the longest waits.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -25,24 +25,24 @@ Examples:
   foxton bench fairness
       every lock manager
   foxton bench fairness --locks sharded,sharded:fifo --readers 64
-      the two orders beside each other, under more readers")]
+      two grant orders compared, with more readers")]
 pub(crate) struct Fairness {
-    /// Lock managers, separated by commas; all if none is said.
+    /// Lock managers, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
-    /// Threads that read.
+    /// Number of reading threads.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) readers: u32,
-    /// Threads that write.
+    /// Number of writing threads.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) writers: u32,
     /// Seconds of each run.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Times each is run.
+    /// Number of times each is run.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
-    /// Seed of what the readers take beside.
+    /// Seed of the locks that readers take elsewhere.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -67,12 +67,12 @@ pub(crate) fn run(arguments: &Fairness) -> Result<ExitCode, String> {
         "locks",
         "reads",
         "writes",
-        "waits to write",
-        "of them passed",
-        "most often in one",
-        "at most",
-        "longest to write",
-        "longest to read",
+        "write waits",
+        "overtaken",
+        "most in one wait",
+        "bound",
+        "longest write wait",
+        "longest read wait",
     ]);
     let found = fairness::run(&settings, Audience::here());
     for found in found.map_err(|error| error.to_string())? {
@@ -92,7 +92,9 @@ pub(crate) fn run(arguments: &Fairness) -> Result<ExitCode, String> {
     }
     show(&table.render());
     if cfg!(debug_assertions) {
-        eprintln!("note: built without optimisation, so these are not numbers to compare");
+        eprintln!(
+            "note: built without optimisation, so do not compare these numbers; use --release"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -16,13 +16,13 @@ use foxton_lab::{
 use super::results::{command_line, finish};
 use crate::{output::results_place, seconds::seconds};
 
-/// What all four have in common.
+/// Arguments of all four.
 #[derive(Debug, Args)]
 pub(crate) struct Points {
     /// Latches to compare, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     latch: Vec<LatchKind>,
-    /// Measure latches that cannot elide on this machine, too: they are taken then.
+    /// Also measure latches that cannot elide on this machine; they are taken.
     #[arg(long)]
     taken: bool,
     /// Numbers of threads, separated by commas.
@@ -31,13 +31,13 @@ pub(crate) struct Points {
     /// Seconds measured for each point and repetition.
     #[arg(long, default_value_t = 0.1, value_parser = seconds)]
     seconds: f64,
-    /// Seconds threads run before each measurement.
+    /// Seconds that threads run before each measurement.
     #[arg(long, default_value_t = 0.02, value_parser = seconds)]
     ramp: f64,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
-    /// Where the results go [default: results/NAME-TIME].
+    /// Directory for the results [default: results/NAME-TIME].
     #[arg(long, value_parser = results_place)]
     out: Option<PathBuf>,
 }
@@ -67,17 +67,17 @@ Examples:
   foxton bench bank
       half transfers, half reads, over every latch, 1 to 8 threads
   foxton bench bank --reads 0,50,100 --threads 4 --seconds 1 --reps 100
-      as document 001 has it, 1 s for each
+      the document's form: 1 s for each
   foxton bench bank --accounts 100 --global
       all accounts behind one latch")]
 pub(crate) struct Bank {
-    /// Accounts.
+    /// Number of accounts.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     accounts: u32,
-    /// Operations in a hundred that read one account, separated by commas; the others move money.
+    /// Percentages of operations that read one account, separated by commas; the others move money.
     #[arg(long, value_delimiter = ',', default_value = "50", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Vec<u32>,
-    /// One latch for all accounts, not one for each.
+    /// Use one latch for all accounts, not one for each.
     #[arg(long)]
     global: bool,
     #[command(flatten)]
@@ -104,7 +104,7 @@ Examples:
   foxton bench counter
       four layouts, every latch
   foxton bench counter --layout adjacent,apart --latch parking --threads 1,2,4
-      what it costs to share a line and nothing else")]
+      the cost of sharing a line and nothing else")]
 pub(crate) struct Counter {
     /// Where the counters are, separated by commas: one, adjacent, apart or global [default: all].
     #[arg(long, value_delimiter = ',')]
@@ -131,16 +131,16 @@ Examples:
   foxton bench list
       none, half and all of the operations look for a value
   foxton bench list --reads 100 --threads 2 --latch parking,tas-t,elided:retry100
-      readers only, who elision lets in together")]
+      readers only, which elision lets pass together")]
 pub(crate) struct List {
-    /// Values that the list begins with.
+    /// Values in the list at the start.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     values: u32,
-    /// Operations in a hundred that look for a value, separated by commas; of the others, half
+    /// Percentages of operations that search for a value, separated by commas; of the others, half
     /// insert and half remove.
     #[arg(long, value_delimiter = ',', default_value = "0,50,100", value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: Vec<u32>,
-    /// Items side by side, and not on a line each.
+    /// Put items side by side, not each on a line of its own.
     #[arg(long)]
     beside: bool,
     #[command(flatten)]
@@ -167,17 +167,17 @@ Examples:
   foxton bench hashmap
       10, 100 and 1,000 buckets with a latch each
   foxton bench hashmap --buckets 1000 --global --threads 1,2,3,4,5,6,7,8
-      one latch over all buckets: what elision is for
+      one latch over all buckets, where elision can gain
   foxton bench hashmap --values 10000 --buckets 1,10,100,1000,10000 --threads 4
       ten times as many values: longer chains")]
 pub(crate) struct HashMap {
     /// Numbers of buckets, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "10,100,1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     buckets: Vec<u32>,
-    /// Values that the map begins with.
+    /// Values in the map at the start.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     values: u32,
-    /// One latch for all buckets, not one for each.
+    /// Use one latch for all buckets, not one for each.
     #[arg(long)]
     global: bool,
     #[command(flatten)]

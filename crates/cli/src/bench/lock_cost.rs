@@ -6,7 +6,7 @@ use clap::Args;
 use foxton::{LatchKind, LockManagerKind};
 use foxton_lab::{
     bench::lock_cost,
-    figure::held,
+    figure::lock_memory,
     progress::Audience,
     system::{Locks, System},
 };
@@ -28,9 +28,9 @@ Examples:
   foxton bench lock-cost
       every lock manager, and no locks
   foxton bench lock-cost --locks bucket --latch tas-t,parking --seconds 0.5
-      what the latch under one of them is to it")]
+      one lock manager over two latches")]
 pub(crate) struct LockCost {
-    /// Lock managers to compare, separated by commas [default: every one in its usual form, and
+    /// Lock managers to compare, separated by commas [default: each in its default form, and
     /// global and bucket over each latch].
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
@@ -43,25 +43,25 @@ pub(crate) struct LockCost {
     /// Seconds measured for each line of the table and repetition.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Times each line is measured.
+    /// Number of times each line is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
     /// Rows of each table.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(2_000..=10_000_000))]
     pub(crate) rows: u32,
-    /// Count instructions as well, with callgrind.
+    /// Also count instructions, with callgrind.
     #[arg(long)]
     pub(crate) instructions: bool,
-    /// Where the databases measured lie while they are.
+    /// Directory for the measured databases.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Where the results go [default: results/lock-cost-TIME].
+    /// Directory for the results [default: results/lock-cost-TIME].
     #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
-    /// Only lock and release so often and print nothing: what callgrind watches.
+    /// Only lock and release this many times and print nothing; callgrind counts its instructions.
     #[arg(long, hide = true)]
     pub(crate) bare: Option<u64>,
-    /// Only take so many locks and print three numbers: what a manager's memory is measured by.
+    /// Only take this many locks and print three numbers, the manager's memory.
     #[arg(long, hide = true)]
     pub(crate) held: Option<usize>,
 }
@@ -84,13 +84,15 @@ pub(crate) fn run(arguments: LockCost) -> Result<ExitCode, String> {
     }
     if let Some(locks) = arguments.held {
         for system in &systems {
-            let memory = held::here(system, locks);
+            let memory = lock_memory::in_this_process(system, locks);
             say!("{} {} {}", memory.idle, memory.held, memory.counted);
         }
         return Ok(ExitCode::SUCCESS);
     }
     let program = std::env::current_exe();
-    let program = program.map_err(|error| format!("this program does not find itself: {error}"))?;
+    let program = program.map_err(|error| {
+        format!("the program could not find its own file ({error}); leave --instructions out")
+    })?;
     let settings = lock_cost::Settings {
         systems,
         mpls: arguments.mpl,

@@ -18,7 +18,7 @@ use crate::{output::results_place, seconds::seconds};
 #[command(after_help = "\
 Examples:
   foxton bench lock-only
-      every lock manager, beside another engine's
+      every lock manager, beside another engine's numbers
   foxton bench lock-only --locks bucket,sharded --mpl 1,8,512 --seconds 1
       two of them, each point for a second")]
 pub(crate) struct LockOnly {
@@ -34,16 +34,16 @@ pub(crate) struct LockOnly {
     /// Seconds measured for each point and repetition.
     #[arg(long, default_value_t = 1.9, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds clients run before each measurement.
+    /// Seconds that clients run before each measurement.
     #[arg(long, default_value_t = 0.4, value_parser = seconds)]
     pub(crate) ramp: f64,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
     /// Seed of the keys drawn.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the results go [default: results/lock-only-TIME].
+    /// Directory for the results [default: results/lock-only-TIME].
     #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }

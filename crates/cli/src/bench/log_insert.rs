@@ -17,7 +17,7 @@ use crate::{output::results_place, seconds::seconds};
 #[command(after_help = "\
 Instructions per insert are counted by valgrind's callgrind:
 
-  foxton bench log-insert --bare 100000 --log-buffer hybrid      what callgrind watches
+  valgrind --tool=callgrind foxton bench log-insert --bare 100000 --log-buffer hybrid
 
 Examples:
   foxton bench log-insert
@@ -25,15 +25,15 @@ Examples:
   foxton bench log-insert --bytes mixed,120 --threads 1,2,4,8
       records of two lengths beside records of their average
   foxton bench log-insert --log-buffer hybrid,hybrid:in-order --threads 1,2,8 --seconds 1
-      what it costs to complete in turn
+      the cost of completing in order
   foxton bench log-insert --log-buffer baseline,hybrid --latch parking,queue --threads 1,2,64 --bytes 120
-      beside a baseline whose latch is passed on in order of arrival, as the document's is")]
+      beside a baseline whose latch is granted in order of arrival, like the document's")]
 pub(crate) struct LogInsert {
-    /// Log buffers to compare, separated by commas; with `:in-order` behind, decoupled and hybrid
-    /// complete in turn [default: baseline,consolidated,decoupled,hybrid].
+    /// Log buffers to compare, separated by commas; with the suffix `:in-order`, decoupled and
+    /// hybrid complete in order [default: baseline,consolidated,decoupled,hybrid].
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
-    /// Latches around allocation to compare, in buffers that have one, separated by commas.
+    /// Allocation latches to compare, in buffers that have one, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "parking")]
     pub(crate) latch: Vec<LatchKind>,
     /// Numbers of threads, separated by commas.
@@ -46,16 +46,17 @@ pub(crate) struct LogInsert {
     /// Seconds measured for each point and repetition.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds threads run before each measurement.
+    /// Seconds that threads run before each measurement.
     #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     pub(crate) ramp: f64,
-    /// Times each point is measured.
+    /// Number of times each point is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
-    /// Where the results go [default: results/log-insert-TIME].
+    /// Directory for the results [default: results/log-insert-TIME].
     #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
-    /// Only insert so often with one thread and print nothing: what callgrind watches.
+    /// Only insert this many times with one thread and print nothing; callgrind counts its
+    /// instructions.
     #[arg(long, hide = true)]
     pub(crate) bare: Option<u64>,
 }

@@ -5,15 +5,15 @@ use foxton_lab::workload::private_insert::PrivateInsert;
 
 use super::sweep::Sweep;
 
-/// Every client fills tables of its own: nobody shares anything but the engine.
+/// Every client fills tables of its own: clients share only the engine.
 ///
-/// A client inserts ROWS rows of 100 bytes into a table, BATCH in a transaction, and then begins
-/// another table. Rows a second for each client should not depend on how many others there are; the
-/// files have both numbers. Afterwards each table must have the rows that were acknowledged.
+/// A client inserts ROWS rows of 100 bytes into a table, BATCH in each transaction, and then begins
+/// another table. The rows a second of each client should not depend on the number of clients; the
+/// files have both. Afterwards each table must have the rows that were acknowledged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The database is made anew for each measurement, and takes about 350 bytes of memory for each row
-inserted: a client stops with an error when it is nearly full.
+Each measurement has a new database, which takes about 350 bytes of memory for each row inserted. A
+client stops with an error when the memory is nearly full.
 
 Examples:
   foxton bench private-insert --mpl 1,2,4,8

@@ -1,4 +1,4 @@
-//! `foxton bench queue`: a queue of jobs, with locked ones passed over or waited for.
+//! `foxton bench queue`: a queue of jobs, with locked jobs skipped or waited for.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -27,7 +27,7 @@ Examples:
   foxton bench queue --work 1000 --locks direct,bucket,staged,sharded
       jobs of a millisecond, over four lock managers
   foxton bench queue --work 0 --workers 1,2,64
-      claims and nothing else, by 1, 2 and 64 workers")]
+      claims alone, by 1, 2 and 64 workers")]
 pub(crate) struct Queue {
     /// Threads that take jobs, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "64", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -35,7 +35,7 @@ pub(crate) struct Queue {
     /// Jobs in the queue, more than there are workers.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=10_000_000))]
     pub(crate) jobs: u64,
-    /// How long a job takes, in microseconds, separated by commas.
+    /// Time of a job in microseconds, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "0,1000", value_parser = clap::value_parser!(u64).range(0..=60_000_000))]
     pub(crate) work: Vec<u64>,
     /// Lock managers, separated by commas.
@@ -44,13 +44,13 @@ pub(crate) struct Queue {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Times each point is measured, with and without passing over.
+    /// Number of times each point is measured, with and without skipping.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
-    /// What a commit waits for: sync, buffered or none.
+    /// Durability of commits: sync, buffered or none.
     #[arg(long, default_value = "none")]
     pub(crate) durability: Durability,
-    /// Where the databases lie while they are measured.
+    /// Directory for the measured databases.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -60,8 +60,8 @@ pub(crate) fn run(arguments: &Queue) -> Result<ExitCode, String> {
     let mut table = Table::new([
         "locks",
         "workers",
-        "a job takes",
-        "passing over, jobs/s",
+        "time of a job",
+        "skipping, jobs/s",
         "waiting, jobs/s",
         "ratio",
     ]);
@@ -86,19 +86,21 @@ pub(crate) fn run(arguments: &Queue) -> Result<ExitCode, String> {
                 found.system,
                 workers.to_string(),
                 duration_us(found.work.as_secs_f64() * 1e6),
-                found.skipping.told(grouped),
-                found.waiting.told(grouped),
-                found.ratio.told(|ratio| format!("{ratio:.2}")),
+                found.skipping.words(grouped),
+                found.waiting.words(grouped),
+                found.ratio.words(|ratio| format!("{ratio:.2}")),
             ]);
         }
     }
     show(&table.render());
     say!(
-        "\n{} jobs were done, each once, and none is missing.",
+        "\n{} jobs were done, each once; no job is missing.",
         grouped(checked as f64)
     );
     if cfg!(debug_assertions) {
-        eprintln!("note: built without optimisation, so these are not numbers to compare");
+        eprintln!(
+            "note: built without optimisation, so do not compare these numbers; use --release"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

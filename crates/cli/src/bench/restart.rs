@@ -1,4 +1,4 @@
-//! `foxton bench restart`: restarts over the length of the log, and what checkpoints cost.
+//! `foxton bench restart`: restart time by the length of the log, and the cost of checkpoints.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -23,38 +23,38 @@ use crate::{
 Examples:
   foxton bench restart
   foxton bench restart --log 256,1024 --rows 100000,1000000 --seconds 0
-      up to a gibibyte of log behind the checkpoint, two sizes of table, and no clients
+      up to a gibibyte of log after the checkpoint, two sizes of table, and no clients
   foxton bench restart --log 64 --threads 1,2
       restart on one thread and on two")]
 pub(crate) struct Restart {
-    /// Lengths of log behind the checkpoint in MiB, separated by commas.
+    /// Lengths of log after the checkpoint in MiB, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "16,64,256", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub(crate) log: Vec<u64>,
     /// Rows of the table, a hundred bytes each, separated by commas; clients update the first.
     #[arg(long, value_delimiter = ',', default_value = "100000", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) rows: Vec<u64>,
-    /// Times each database is opened with the log behind its checkpoint.
+    /// Number of times each database is opened with the log after its checkpoint.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) opens: u32,
     /// Threads that load and replay, separated by commas; 0 for as many as the machine has cores.
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = clap::value_parser!(u32).range(0..=256))]
     pub(crate) threads: Vec<u32>,
-    /// Clients that update beside checkpoints.
+    /// Clients that update during checkpoints.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) clients: u32,
-    /// Seconds that clients update with and without checkpoints; 0 leaves that out.
+    /// Seconds that clients update with and without checkpoints; 0 for no such run.
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// MiB of log between two checkpoints while clients update.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub(crate) every: u64,
-    /// Times clients update with and without checkpoints.
+    /// Number of times clients update with and without checkpoints.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
     /// Seed of the keys drawn.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the databases lie while they are measured.
+    /// Directory for the measured databases.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -71,14 +71,9 @@ pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
         "transactions",
         "checkpoint",
         "written",
-        "restart behind it",
+        "restart after it",
     ]);
-    let mut clients = Table::new([
-        "checkpoints",
-        "transactions/s",
-        "99.9 % within",
-        "the longest",
-    ]);
+    let mut clients = Table::new(["checkpoints", "transactions/s", "99.9 % within", "longest"]);
     for (index, &threads) in arguments.threads.iter().enumerate() {
         let settings = settings(arguments, threads, index == 0);
         let findings = restart::run(&settings, arguments.dir.as_deref(), Audience::here());
@@ -110,14 +105,19 @@ pub(crate) fn run(arguments: &Restart) -> Result<ExitCode, String> {
             ]);
         }
     }
-    say!("Restarts; medians and extremes, if opened more than once:\n");
+    say!("Restarts, with medians and extremes of several openings:\n");
     show(&restarts.render());
     if !clients.is_empty() {
-        say!("\n{} clients that update, in turn:\n", arguments.clients);
+        say!(
+            "\n{} clients that update, with and without checkpoints in turn:\n",
+            arguments.clients
+        );
         show(&clients.render());
     }
     if cfg!(debug_assertions) {
-        eprintln!("note: built without optimisation, so these are not numbers to compare");
+        eprintln!(
+            "note: built without optimisation, so do not compare these numbers; use --release"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! What a benchmark found: shown, written down, and judged by the exit code.
+//! Results of a benchmark: shown, written, and judged by the exit code.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use foxton_lab::{
 
 use crate::output::{say, show};
 
-/// Shows the findings, writes them down, and says whether they count.
+/// Shows the findings, writes them, and returns the exit code.
 pub(crate) fn finish(
     workload: &str,
     out: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub(crate) fn finish(
     Ok(verdict(findings))
 }
 
-/// The command as it was given, as somebody would type it again.
+/// The command line, quoted so that it can be typed again.
 pub(crate) fn command_line() -> String {
     let words = std::env::args()
         .skip(1)
@@ -53,7 +53,7 @@ fn fresh_directory(workload: &str, findings: &Findings) -> PathBuf {
     Path::new("results").join(name)
 }
 
-/// When the run began, as part of a file's name.
+/// The time of the run's beginning, as part of a file's name.
 pub(crate) fn moment(machine: &Machine) -> String {
     machine.started.replace([':', '-'], "").replace(' ', "-")
 }
@@ -62,11 +62,11 @@ fn write(findings: &Findings, directory: &Path) -> Result<(), String> {
     tell(report::write(findings, directory), directory)
 }
 
-/// Says what was written.
+/// Lists the files written.
 pub(crate) fn tell(written: io::Result<Vec<PathBuf>>, directory: &Path) -> Result<(), String> {
     let written = written.map_err(|error| {
         format!(
-            "the results cannot be written to {} ({error}): name another place with --out",
+            "the results cannot be written to {} ({error}); name another directory with --out",
             directory.display()
         )
     })?;
@@ -81,17 +81,17 @@ fn verdict(findings: &Findings) -> ExitCode {
     judged(&findings.machine, findings.failure())
 }
 
-/// The exit code for what was found, with a word about numbers that do not count.
+/// Returns the exit code for a result, and prints why numbers must not be kept.
 pub(crate) fn judged(machine: &Machine, failure: Option<String>) -> ExitCode {
     if !machine.optimised {
         eprintln!(
-            "note: built without optimisation, so these are not numbers to compare: use --release"
+            "note: built without optimisation, so do not compare these numbers; use --release"
         );
     }
     match failure {
         None => ExitCode::SUCCESS,
         Some(what) => {
-            eprintln!("error: not all went well, so these numbers are not to be kept: {what}");
+            eprintln!("error: a check failed, so do not keep these numbers: {what}");
             ExitCode::FAILURE
         }
     }

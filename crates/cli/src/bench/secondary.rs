@@ -5,19 +5,19 @@ use foxton_lab::workload::secondary::{Secondary, Shape};
 
 use super::sweep::Sweep;
 
-/// Scans through a secondary index, whose rows lie side by side in the table or anywhere.
+/// Scans through a secondary index whose rows are neighbours in the table or far apart.
 ///
 /// A transaction reads SIZE rows that are neighbours in an index, each by its own key under a
-/// shared lock. Each scan is compared with the rows that it must find.
+/// shared lock. Each scan is compared with the rows it must find.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   foxton bench secondary
-      ten rows a scan, in the order of the table
+      ten rows a scan, in table order
   foxton bench secondary --size 100 --scattered
-      a hundred rows, all over the table
+      a hundred rows, out of table order
   foxton bench secondary --locks bucket,bucket+inherit --mpl 1,2,4,8
-      what inherited locks are worth to it
+      the gain of inherited locks
   foxton bench secondary --subscribers 10000 --mpl 1,4 --seconds 0.3 --reps 1
       a quick look")]
 pub(crate) struct Arguments {
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// Rows a scan reads. The document has 10, 100 and 10,000.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) size: u32,
-    /// Scan the index whose order has nothing to do with the table's.
+    /// Scan the index whose order is unrelated to the table's.
     #[arg(long)]
     pub(crate) scattered: bool,
     #[command(flatten)]

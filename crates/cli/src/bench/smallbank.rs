@@ -9,7 +9,7 @@ use super::sweep::Sweep;
 ///
 /// A transaction finds one or two customers by name, through a unique index, and reads or changes
 /// their balances. A payment that is not covered is rolled back and counted as `rule`. Afterwards
-/// each balance must be what its transactions made of it, and all money what was loaded, paid in
+/// each balance must be the result of its transactions, and all money the sum loaded, paid in
 /// and paid out, to the cent.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Customers. The benchmark has 1,000,000.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(2..=100_000_000))]
     pub(crate) customers: u32,
-    /// Choose nine of ten customers among the first hundred, of more than a hundred.
+    /// Choose nine of ten customers among the first hundred; there must be more than a hundred.
     #[arg(long)]
     pub(crate) hotspot: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `foxton bench storm`: everybody at the same few names.
+//! `foxton bench storm`: many threads that want the same few names.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -26,32 +26,32 @@ Examples:
   foxton bench storm
       every storm, lock manager and victim policy: some minutes
   foxton bench storm --storm every-row --rows 4 --locks direct
-      128 threads that want all of four rows in random order, over the default manager
+      128 threads that write four rows in random order, over the default manager
   foxton bench storm --storm convert,update --victim requester
-      readers who then write: with a lock for update there is nothing to deadlock over")]
+      readers who then write; with a lock for update there are no deadlocks")]
 pub(crate) struct StormArguments {
-    /// Which, separated by commas: convert, update, every-row.
+    /// Storms to run, separated by commas: convert, update, every-row.
     #[arg(long, value_delimiter = ',', default_values_t = Storm::ALL)]
     pub(crate) storm: Vec<Storm>,
-    /// Lock managers, separated by commas; all if none is said.
+    /// Lock managers, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
-    /// Who of a deadlock gives way, separated by commas: least-work, youngest, requester.
+    /// Victim of a deadlock, separated by commas: least-work, youngest, requester.
     #[arg(long, value_delimiter = ',', default_values_t = VictimPolicy::ALL)]
     pub(crate) victim: Vec<VictimPolicy>,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(storm::MOST_THREADS)))]
     pub(crate) threads: u32,
-    /// Rows that every-row wants.
+    /// Rows that every-row writes.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(storm::MOST_ROWS)))]
     pub(crate) rows: u32,
     /// Seconds of each run, 3600 at most.
     #[arg(long, default_value_t = 0.3, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Times each is run.
+    /// Number of times each is run.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: u32,
-    /// Run who gave way again at once, and not after a random pause that grows.
+    /// Retry a victim at once, not after a random pause that grows.
     #[arg(long)]
     pub(crate) at_once: bool,
     /// Seed of the orders.
@@ -83,8 +83,8 @@ pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
         "victim",
         "commits/s",
         "deadlocks",
-        "a commit",
-        "most in a cycle",
+        "per commit",
+        "longest cycle",
         "longest wait",
     ]);
     let (mut commits, mut deadlocks) = (0, 0);
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
             found.storm.to_string(),
             found.locks,
             found.victim.to_string(),
-            found.rate.told(grouped),
+            found.rate.words(grouped),
             grouped(found.deadlocks as f64),
             format!("{:.3}", found.deadlocks as f64 / found.commits as f64),
             found.longest_cycle.to_string(),
@@ -105,14 +105,16 @@ pub(crate) fn run(arguments: &StormArguments) -> Result<ExitCode, String> {
     }
     show(&table.render());
     say!(
-        "\n{} transactions by {} threads all committed. {} deadlocks, each with one victim that is in its \
-         cycle;\nwhat each report says was compared with what its members wrote down.",
+        "\nAll {} transactions of {} threads committed. There were {} deadlocks, each with one victim of its \
+         cycle.\nEach report was compared with the locks that its members recorded.",
         grouped(commits as f64),
         arguments.threads,
         grouped(deadlocks as f64),
     );
     if cfg!(debug_assertions) {
-        eprintln!("note: built without optimisation, so these are not numbers to compare");
+        eprintln!(
+            "note: built without optimisation, so do not compare these numbers; use --release"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! The points of a sweep, as the command line names them.
+//! Points of a sweep, as arguments of the command line.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,76 +12,76 @@ use foxton_lab::{
 use super::results::command_line;
 use crate::{output::results_place, seconds::seconds};
 
-/// What is compared, at which points, for how long, and where everything goes.
+/// Systems, points, times and directories of a sweep.
 #[derive(Debug, Args)]
 pub(crate) struct Sweep {
     /// Lock managers to compare, separated by commas: global, bucket, sharded, direct and the
-    /// others (a wrong name lists all), default, or none (no locking, one client); with `+inherit`
-    /// behind, hot locks on tables go from one transaction to the next. Without this: every manager
-    /// in its usual form; with --stalled the engine's default.
+    /// others (a wrong name lists all), default, or none (no locking, one client). With the suffix
+    /// `+inherit`, the next transaction inherits hot locks on tables. Without this: every manager in
+    /// its default form; with --stalled the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) locks: Vec<Locks>,
-    /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and those that
-    /// transactions of the processor elide where it has any, elided:hle, elided:rtm,
+    /// Latches to compare under each lock manager: tas, tas-t, queue, parking; and latches elided
+    /// by hardware transactions, if the processor has them: elided:hle, elided:rtm,
     /// elided:retry100, elided:cooldown, elided:adaptive. Without this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) latch: Vec<LatchKind>,
-    /// Who of a deadlock gives way, separated by commas to compare: least-work, youngest,
-    /// requester. Without this, least-work.
+    /// Victim of a deadlock, separated by commas to compare: least-work, youngest, requester.
+    /// Without this, least-work.
     #[arg(long, value_delimiter = ',')]
     pub(crate) victim: Vec<VictimPolicy>,
     /// Log buffers to compare, separated by commas: baseline, consolidated, decoupled, hybrid.
     /// Without this, the engine's default.
     #[arg(long, value_delimiter = ',')]
     pub(crate) log_buffer: Vec<LogBufferKind>,
-    /// How many transactions are at work at once, separated by commas to compare: all, adaptive, or
-    /// a number. Without this, all for the managers that are named, and what the engine does for
-    /// default.
-    #[arg(long, value_delimiter = ',')]
+    /// Transactions that run at once, separated by commas to compare: unlimited, adaptive, or a
+    /// fixed number. Without this, unlimited for the managers that are named, and the engine's
+    /// default for `default`.
+    #[arg(long, value_delimiter = ',', value_parser = admission)]
     pub(crate) admission: Vec<Admission>,
     /// Numbers of clients, separated by commas [default: 1,2,4,8,16,32,64,128,256,512].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mpl: Vec<u32>,
-    /// Seconds measured for each point and repetition [default: so that all points together take
-    /// about two and a half minutes, but at most 1.9].
+    /// Seconds measured for each point and repetition [default: at most 1.9, less if all points
+    /// would take more than two and a half minutes].
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Seconds clients run before each measurement.
+    /// Seconds that clients run before each measurement.
     #[arg(long, default_value_t = 0.3, value_parser = seconds)]
     pub(crate) ramp: f64,
-    /// Times each point is measured [default: 3].
+    /// Number of times each point is measured [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) reps: Option<u32>,
-    /// What a commit waits for: none, buffered (written), or sync (on the device); several,
+    /// Durability of commits: none, buffered (written), or sync (on the device); several,
     /// separated by commas, are compared.
     #[arg(long, value_delimiter = ',', default_value = "buffered")]
     pub(crate) durability: Vec<Durability>,
-    /// Seed of everything drawn.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where the databases measured lie while they are; by default the system's directory for
-    /// temporary files. They are removed afterwards.
+    /// Directory for the measured databases; by default the system's directory for temporary
+    /// files. They are removed afterwards.
     #[arg(long)]
     pub(crate) dir: Option<PathBuf>,
-    /// Let `foxton top` and `foxton locks` look in while it runs, by a socket in this directory.
-    /// Transactions are labelled then, which costs them a little.
+    /// Allow `foxton top` and `foxton locks` while it runs, by a socket in this directory.
+    /// Transactions then have labels, which cost a little time.
     #[arg(long, value_name = "DIR")]
     pub(crate) observe: Option<PathBuf>,
-    /// Run each point once more, sampled, and show where the time went: idle, kernel, lock manager,
-    /// log, tables, latches and the rest. Needs no tool of the system; what it costs is shown.
+    /// Run each point once more with sampling, and show where the time went: idle, kernel, lock
+    /// manager, log, tables, latches and the rest. Needs no other tool; its cost is shown.
     #[arg(long)]
     pub(crate) split: bool,
-    /// Go on with what earlier points have left, even where a workload's data grow. Without this,
-    /// such data are loaded anew for each measurement.
+    /// Keep the data of earlier points, even if a workload's data grow. Without this, such data are
+    /// loaded again for each measurement.
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Where the results go [default: results/WORKLOAD-VARIANT-TIME].
+    /// Directory for the results [default: results/WORKLOAD-VARIANT-TIME].
     #[arg(long, value_parser = results_place)]
     pub(crate) out: Option<PathBuf>,
 }
 
 impl Sweep {
-    /// Everything that is compared.
+    /// The systems to compare.
     pub(crate) fn systems(&self, stalled: bool) -> Vec<System> {
         let systems = System::with_victims(compared(self, stalled), &self.victim);
         let systems = System::with_log_buffers(systems, &self.log_buffer);
@@ -89,13 +89,13 @@ impl Sweep {
         System::with_durabilities(systems, &self.durability)
     }
 
-    /// The most clients of any point, where none stalls.
+    /// The largest number of clients of any point, if none stalls.
     pub(crate) fn most_clients(&self) -> u32 {
         let asked = self.mpl.iter().copied().max();
         asked.unwrap_or(1 << (USUAL_POINTS - 1))
     }
 
-    /// The runs these are. Defaults are those of a transaction that stalls, if one does.
+    /// The runs of the sweep. `stalled` selects the defaults for a stalled transaction.
     pub(crate) fn runs(self, stalled: bool) -> Runs {
         let systems = self.systems(stalled);
         let mpls = match (self.mpl.as_slice(), stalled) {
@@ -138,15 +138,22 @@ impl Sweep {
     }
 }
 
+/// Parses a value of `--admission`. `all`, the former spelling of `unlimited`, still works.
+fn admission(text: &str) -> Result<Admission, String> {
+    let name = if text == "unlimited" { "all" } else { text };
+    let known = name.parse::<Admission>();
+    known.map_err(|_| "give unlimited, adaptive, or a number from 1".to_owned())
+}
+
 /// One client, two, four and so on.
 const USUAL_POINTS: u32 = 10;
 const STALLED_WINDOW: Duration = Duration::from_secs(100);
-/// All windows of a sweep together, ramps included.
+/// Time of all windows of a sweep, ramps included.
 const BUDGET: Duration = Duration::from_secs(150);
 const LEAST_WINDOW: Duration = Duration::from_millis(300);
 const MOST_WINDOW: Duration = Duration::from_millis(1_900);
 
-/// What is compared: what was asked for, or all there is.
+/// The systems to compare: those of the arguments, or all.
 fn compared(sweep: &Sweep, stalled: bool) -> Vec<System> {
     match (sweep.locks.as_slice(), stalled) {
         ([], true) => System::all(&[Locks::Default], &sweep.latch),
@@ -155,8 +162,22 @@ fn compared(sweep: &Sweep, stalled: bool) -> Vec<System> {
     }
 }
 
-/// The time of each measurement, if there are so many.
+/// Time of each measurement, for this number of points.
 fn window(points: u32, ramp: Duration) -> Duration {
     let share = (BUDGET / points.max(1)).saturating_sub(ramp);
     share.clamp(LEAST_WINDOW, MOST_WINDOW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admission_is_parsed_in_its_present_and_in_its_former_spelling() {
+        let all = admission("all");
+        assert!(all.is_ok());
+        assert_eq!(admission("unlimited"), all);
+        assert!(admission("64").is_ok() && admission("adaptive").is_ok());
+        assert!(admission("some").unwrap_err().contains("unlimited"));
+    }
 }

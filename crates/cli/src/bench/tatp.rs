@@ -8,11 +8,11 @@ use super::sweep::Sweep;
 /// A telephone network's register: seven short transactions, four fifths of them reads of one row.
 ///
 /// Four tables and a unique index on the number of a subscriber. Of a hundred transactions 35 read
-/// a subscriber, 35 what it may use, 10 where its calls go, 14 set its location by its number, 2
-/// set two of its fields, 2 insert a call forwarding and 2 delete one. What is asked for is often
-/// not there, and such a transaction counts as ended (a miss); a refused insert and a deadlock do
-/// not, and neither is run again. Afterwards every row must be that of the load but for what was
-/// changed, and each transaction must have found what it looked for as often as the load says.
+/// a subscriber, 35 its access data, 10 the destination of its calls, 14 set its location by its
+/// number, 2 set two of its fields, 2 insert a call forwarding and 2 delete one. Often a row does
+/// not exist; such a transaction counts as done (a miss). A refused insert and a deadlock do not
+/// count, and are not retried. Afterwards every row must be as it was loaded or changed, and each
+/// transaction must have found its rows as often as the load predicts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Mixes: full; read (the three that only read, 35 : 10 : 35); read-update (with the two updates,
@@ -28,7 +28,7 @@ Examples:
   foxton bench tatp --subscribers 640000 --mix read-update --locks default,global
       as document 000 may have run it
   foxton bench tatp --mix UpdateLocation --mpl 1,64 --uniform
-      nothing but updates through the index, spread evenly
+      updates through the index alone, spread evenly
   foxton bench tatp --subscribers 10000 --mpl 1,4 --seconds 0.3 --reps 1
       a quick look")]
 pub(crate) struct Arguments {
@@ -36,10 +36,10 @@ pub(crate) struct Arguments {
     /// rows.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=50_000_000))]
     pub(crate) subscribers: u32,
-    /// Which transactions: full, read, read-update, or the name of one.
+    /// Transactions: full, read, read-update, or the name of one.
     #[arg(long, default_value_t = Mix::Full)]
     pub(crate) mix: Mix,
-    /// Draw every subscriber as often as any other.
+    /// Draw all subscribers equally often.
     #[arg(long)]
     pub(crate) uniform: bool,
     /// Pad rows to 100 bytes (subscribers) and 50 (all others); they are 57, 15, 13 and 22.

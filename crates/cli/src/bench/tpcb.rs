@@ -13,18 +13,18 @@ use foxton_lab::{
 
 use super::sweep::Sweep;
 
-/// As many as keep the rows of branches and tellers from deciding everything.
+/// Enough branches that the rows of branches and tellers do not decide the result.
 const USUAL: u32 = 100;
-/// Where so many have no room.
+/// Branches if so many do not fit into memory.
 const FEW: u32 = 10;
 const MOST: u32 = 10_000;
 
-/// How many branches there are.
+/// Number of branches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Branches {
-    /// As many as the most clients there are, and [`USUAL`] at least.
+    /// The largest number of clients, and at least [`USUAL`].
     Clients,
-    /// So many.
+    /// This number.
     Count(u32),
 }
 
@@ -35,7 +35,7 @@ impl FromStr for Branches {
         match (text, count) {
             ("clients", _) => Ok(Branches::Clients),
             (_, Some(count)) => Ok(Branches::Count(count)),
-            _ => Err(format!("say a number from 1 to {MOST}, or clients")),
+            _ => Err(format!("give a number from 1 to {MOST}, or clients")),
         }
     }
 }
@@ -51,25 +51,25 @@ Examples:
   foxton bench tpcb --branches 1 --mpl 1,8,64 --seconds 1
       every transaction updates the same row
   foxton bench tpcb --branches clients --mpl 1,8,64,512 --locks default
-      a branch for each of 512 clients, so that nobody waits for want of branches
+      a branch for each of 512 clients, so that clients need not share one
   foxton bench tpcb --local --accounts 100000 --locks default --keep
-      as document 002 is likely to have run it: ten million accounts
+      probably document 002's form: ten million accounts
   foxton bench tpcb --durability sync --mpl 1,16,128
       group commit: many transactions share one write to the device")]
 pub(crate) struct Arguments {
-    /// Branches, each with ten tellers: a number, or `clients` for as many as the most clients
-    /// there are (100 at least) [default: 100; 10 where 100 have no room in memory].
+    /// Branches, each with ten tellers: a number, or `clients` for the largest number of clients (at
+    /// least 100) [default: 100; 10 if 100 do not fit into memory].
     #[arg(long)]
     pub(crate) branches: Option<Branches>,
-    /// Accounts of each branch. The benchmark has 100,000; a tenth of that is loaded in a tenth of
-    /// the time, and it is loaded anew for each measurement.
+    /// Accounts of each branch. The benchmark has 100,000; the default is a tenth, because the data
+    /// are loaded again for each measurement.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) accounts: u32,
     /// Book to accounts of the teller's own branch only, not 15 of a hundred to another's.
     #[arg(long, conflicts_with = "pgbench")]
     pub(crate) local: bool,
-    /// As pgbench has it: teller, branch and account are drawn each for itself, and amounts are
-    /// 50.00 at most. Branches are then not the sum of their tellers, which is not checked.
+    /// Draw as pgbench does: teller, branch and account independently, and amounts of at most
+    /// 50.00. Then branches are not the sum of their tellers, and that is not checked.
     #[arg(long)]
     pub(crate) pgbench: bool,
     #[command(flatten)]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_branches_as_were_asked_for() {
+    fn the_number_of_branches_is_that_of_the_arguments() {
         let branches = |words: &[&str]| {
             let words = ["tpcb"].iter().chain(words);
             let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(branches(&clients[..2]), Ok(512));
         assert_eq!(branches(&["--branches", "clients", "--mpl", "4"]), Ok(100));
         for wrong in ["0", "10001", "client"] {
-            let told = branches(&["--branches", wrong]).unwrap_err();
-            assert!(told.contains("or clients"), "{told}");
+            let words = branches(&["--branches", wrong]).unwrap_err();
+            assert!(words.contains("or clients"), "{words}");
         }
     }
 }

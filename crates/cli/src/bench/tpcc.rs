@@ -13,38 +13,38 @@ use super::sweep::Sweep;
 ///
 /// All five transactions without pauses: of a hundred, 45 NewOrders, 43 Payments, and four each
 /// Order-Statuses, Deliveries and Stock-Levels. After each run the twelve conditions of consistency
-/// of the benchmark are evaluated and seven stronger ones; a failed one is said with its row.
+/// of the benchmark are evaluated and seven stronger ones; a failed one is reported with its row.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A warehouse is 500,000 rows. The data are loaded anew for each measurement, since they grow; --keep goes
-on with what earlier ones left. Fewer districts, customers or items than the benchmark has are the same
-transactions on a smaller database, and results say so.
+A warehouse has 500,000 rows. Because the data grow, they are loaded again for each measurement; --keep
+keeps those of earlier ones. With fewer districts, customers or items than the benchmark has, the same
+transactions run on a smaller database, and results say so.
 
 Examples:
   foxton bench tpcc --warehouses 4 --mpl 64 --seconds 60 --reps 1 --locks default
   foxton bench tpcc --mix no-payment --warehouses 10 --mpl 1,16,256 --keep
-      NewOrder and Payment alone, each as often
+      NewOrder and Payment alone, equally often
   foxton bench tpcc --locks default --mpl 64 --sorted
       without the deadlocks at stock
   foxton bench tpcc --customers 30 --items 1000 --mpl 1,8,64 --seconds 1
       small enough for a quick look at every lock manager")]
 pub(crate) struct Arguments {
-    /// Warehouses. Clients are dealt out over them in turn.
+    /// Number of warehouses. Clients are assigned to them in turn.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) warehouses: u32,
-    /// Which transactions: full; no-payment for NewOrder and Payment; or one alone: new-order,
+    /// Transactions: full; no-payment for NewOrder and Payment; or one alone: new-order,
     /// payment, order-status, delivery, stock-level.
     #[arg(long, default_value_t = Mix::Full)]
     pub(crate) mix: Mix,
-    /// NewOrders come to stock in the order of its keys and not as drawn, so that they do not
+    /// NewOrders update stock in the order of its keys and not as drawn, so that they do not
     /// deadlock there.
     #[arg(long)]
     pub(crate) sorted: bool,
     /// A Delivery is one transaction for all districts, not one for each.
     #[arg(long)]
     pub(crate) delivery_batch: bool,
-    /// How far Stock-Levels are kept apart from others: read-committed is enough; serializable,
-    /// repeatable-read.
+    /// Isolation of Stock-Levels: read-committed, which is enough, repeatable-read or
+    /// serializable.
     #[arg(long, default_value_t = Isolation::ReadCommitted)]
     pub(crate) stock_level: Isolation,
     /// Districts of a warehouse. The benchmark has 10.

@@ -19,35 +19,35 @@ Examples:
   foxton bench txbench --locks bucket --latch tas,tas-t,queue,parking --mpl 1,2,8,64,512
       one lock manager over each latch
   foxton bench txbench --locks none,bucket --mpl 1
-      what locking costs one client
+      the cost of locking for one client
   foxton bench txbench --size 100 --updates 25 --isolation read-committed --mpl 1,16,64,256
-      as document 001 ran it
+      the document's form, of document 001
   foxton bench txbench --stalled --locks bucket
       throughput and memory while one transaction never ends
   foxton bench txbench --mpl 1,4 --seconds 0.3 --reps 1
       a quick look")]
 pub(crate) struct Txbench {
-    /// Rows a transaction reads.
+    /// Rows that a transaction reads.
     #[arg(long, default_value = "10", value_parser = ["10", "100"])]
     pub(crate) size: String,
-    /// Percent of transactions that also update.
+    /// Percentage of transactions that also update.
     #[arg(long, default_value = "0", value_parser = ["0", "20", "25"])]
     pub(crate) updates: String,
-    /// Use 5 % of the rows only: conflicts are twenty times as likely.
+    /// Use only 5 % of the rows: conflicts are twenty times as likely.
     #[arg(long)]
     pub(crate) hotspot: bool,
-    /// Let one more transaction begin and never end, and sample throughput and memory over time.
-    /// Changes the defaults: 200 clients, 100 seconds, once.
+    /// Add a transaction that never ends, and sample throughput and memory over time. Changes the
+    /// defaults: 200 clients, 100 seconds, one repetition.
     #[arg(long, conflicts_with_all = ["hotspot", "reps"])]
     pub(crate) stalled: bool,
     /// Update rows in the order drawn, not by key: two transactions can then deadlock.
     #[arg(long)]
     pub(crate) unordered: bool,
-    /// How far transactions are kept apart: serializable, repeatable-read, read-committed or
-    /// read-uncommitted. Writes always lock.
+    /// Isolation: serializable, repeatable-read, read-committed or read-uncommitted. Writes always
+    /// lock.
     #[arg(long, default_value_t = Isolation::Serializable)]
     pub(crate) isolation: Isolation,
-    /// Write who wrote into every string, and check afterwards that no write was lost or dirty.
+    /// Write the writer into every string, and check afterwards that no write was lost or dirty.
     #[arg(long)]
     pub(crate) stamp: bool,
     /// Rows of each table.
@@ -72,7 +72,7 @@ fn settings(arguments: Txbench) -> txbench::Settings {
     txbench::Settings {
         shape: Shape {
             rows: arguments.rows,
-            // The parsers admit nothing but numbers.
+            // The parsers accept numbers only.
             size: arguments.size.parse().unwrap_or(10),
             updates: arguments.updates.parse().unwrap_or(0),
             hotspot: arguments.hotspot,

@@ -5,10 +5,9 @@ use foxton_lab::workload::ycsb::{Ycsb, mix::Mix};
 
 use super::sweep::Sweep;
 
-/// Records of ten fields, read and written by keys of which some are far more frequent: mixes a to
-/// f.
+/// Records of ten fields, read and written by unevenly drawn keys: mixes a to f.
 ///
-/// a reads and updates half and half, b updates 5 %, c reads only, d inserts 5 % and reads the
+/// a reads and updates half each, b updates 5 %, c reads only, d inserts 5 % and reads the
 /// latest, e scans up to 100 records and inserts 5 %, f reads half and reads and writes back half.
 /// Keys are zipfian with 0.99, scattered over the table. An operation is a transaction,
 /// serializable. Afterwards the records must be those loaded and inserted.
@@ -18,13 +17,13 @@ Examples:
   foxton bench ycsb --mix b
       95 % reads, 5 % updates, every lock manager, 1 to 512 clients
   foxton bench ycsb --mix a --records 1000000 --locks default --durability sync
-      the usual size, as an application would have it: one database of 1.3 GB
+      the benchmark's usual size: one database of 1.3 GB
   foxton bench ycsb --mix a --ops 16 --mpl 1,8,64
       sixteen operations in a transaction: deadlocks on the frequent records
   foxton bench ycsb --mix e --mpl 1,8 --seconds 0.5 --reps 1
       a quick look at scans")]
 pub(crate) struct Arguments {
-    /// What is done how often: a, b, c, d, e or f.
+    /// Mix of operations: a, b, c, d, e or f.
     #[arg(long, default_value_t = Mix::A)]
     pub(crate) mix: Mix,
     /// Records loaded, 1,010 bytes each. The benchmark usually has 1,000,000.

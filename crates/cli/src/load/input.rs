@@ -1,9 +1,9 @@
-//! What a file of rows is read through: it counts, and refuses what no row can be before it is held
-//! in memory.
+//! Input of a file of rows: it counts bytes, and refuses rows that are too long before they fill
+//! the memory.
 //!
-//! A row of cells goes on to the next line if a quote was opened, so one that is missing makes a
-//! row of all the rest. The `csv` library takes whatever the input ends with for a row; where in a
-//! row it ends, it does not tell. So this goes along with it, by the same rules.
+//! A quoted cell continues on the next line, so a missing quote makes one row of the rest of the
+//! file. The `csv` library accepts an end of input inside a quote as the end of a row, and does not
+//! report it. So this module follows the quotes by the library's rules.
 
 use std::{
     cell::Cell,
@@ -15,27 +15,27 @@ use foxton::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use crate::rows::shape::MOST_PARTS;
 
-/// No row is longer: of text, one byte can take six, such as `\u0001`; and there is something
-/// around it.
+/// No row is longer. One byte of text can take six, such as `\u0001`, and there is something around
+/// the cells.
 pub(super) const LONGEST: u64 = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) as u64 + (1 << 20);
 
 /// No row has more cells: a key's and a value's.
 const MOST_CELLS: usize = 2 * MOST_PARTS;
 
-/// What is known of the input, for whoever reads it.
+/// Position in the input, for its reader.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Bytes read so far.
     pub(super) bytes: Cell<u64>,
-    /// Whether it has ended, in a cell whose quote was not closed.
+    /// True if it has ended in a cell whose quote was not closed.
     pub(super) ended_in_quotes: Cell<bool>,
 }
 
-/// The input, counted.
+/// The input, with its bytes counted.
 pub(super) struct Input {
     bytes: Box<dyn Read>,
     seen: Rc<Seen>,
-    /// If it is rows of cells.
+    /// The current row, if the input has rows of cells.
     row: Option<Row>,
 }
 
@@ -72,14 +72,14 @@ struct Row {
     cells: usize,
 }
 
-/// Where in a cell the next byte is.
+/// State of the next byte in a cell.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Place {
     #[default]
     Begin,
     Plain,
     Quoted,
-    /// Behind a quote in quotes: it ends them, or is the first of two that stand for one.
+    /// After a quote in quotes: it ends them, or is the first of two that mean one.
     Quote,
 }
 
@@ -101,8 +101,8 @@ impl Row {
         };
         if self.bytes > LONGEST || self.cells > MOST_CELLS {
             let what = match self.place {
-                Place::Quoted => "no row is so long; a quote is opened there and not closed",
-                _ => "no row is so long; are these comma-separated values?",
+                Place::Quoted => "this row is too long; a quote is opened there and not closed",
+                _ => "this row is too long; are these comma-separated values?",
             };
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
@@ -114,7 +114,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Reads all of it, as cells.
+    /// Reads all of it as cells.
     fn read(bytes: impl Read + 'static) -> (io::Result<u64>, Rc<Seen>) {
         let seen = Rc::new(Seen::default());
         let mut input = Input::of_cells(Box::new(bytes), seen.clone());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_in_quotes_where_the_library_says_that_it_goes_on() {
+    fn it_ends_in_quotes_where_the_library_continues_the_cell() {
         for text in [
             "",
             "\"",
@@ -144,7 +144,7 @@ mod tests {
             ",\"\"\"",
             "\r\"",
         ] {
-            // Whatever is in quotes takes a comma in; what is not, is two cells then.
+            // In quotes a comma is part of the cell; outside it separates two.
             let cells = |text: String| {
                 let mut rows = csv::ReaderBuilder::new();
                 let mut rows = rows
@@ -153,15 +153,15 @@ mod tests {
                     .from_reader(text.as_bytes());
                 rows.records().map(|row| row.unwrap().len()).sum::<usize>()
             };
-            let goes_on = cells(format!("{text},x")) == cells(format!("{text}x"));
+            let continues = cells(format!("{text},x")) == cells(format!("{text}x"));
             let (_, seen) = read(io::Cursor::new(text));
-            assert_eq!(seen.ended_in_quotes.get(), goes_on, "{text:?}");
+            assert_eq!(seen.ended_in_quotes.get(), continues, "{text:?}");
             assert_eq!(seen.bytes.get(), text.len() as u64);
         }
     }
 
     #[test]
-    fn what_no_row_can_be_is_not_read_to_its_end() {
+    fn an_endless_row_is_not_read_to_its_end() {
         for (byte, words) in [
             (b',', "comma-separated"),
             (b'x', "comma-separated"),

@@ -1,11 +1,11 @@
 //! `foxton load`: rows from text into a database.
 //!
-//! Rows go in by batches, a transaction each. A bad line is one that is not understood, or whose
-//! row the table does not take. It spoils its batch: the rest of the batch is still looked at, so
-//! that whoever mends the file sees more than one bad line, then the batch is rolled back and
-//! loading ends. With `--skip-bad` bad lines are passed over.
+//! Rows are loaded in batches, one transaction each. A line is bad if it cannot be parsed or if its
+//! table refuses its row. The rest of its batch is still checked, so that several bad lines are
+//! shown at once; then the batch is rolled back and loading ends. With `--skip-bad` bad lines are
+//! left out.
 
-/// What a file is read through.
+/// Input of a file.
 mod input;
 
 /// A file of rows, line by line.
@@ -28,7 +28,7 @@ use crate::{
 };
 use source::{Line, Row, Source};
 
-/// Bad lines that are shown one by one; and tables without an end.
+/// Bad lines and unfinished tables that are shown one by one.
 const SHOWN: u64 = 20;
 
 /// Loads a file.
@@ -40,8 +40,7 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
     });
     if format == RowFormat::Csv && what.table.is_none() {
         return Err(
-            "comma-separated values do not say which table they are of: name it by --table"
-                .to_owned(),
+            "comma-separated values do not name their table; name it with --table".to_owned(),
         );
     }
     let mut source = Source::open(&what.file, format).map_err(|error| shown(&error))?;
@@ -66,8 +65,8 @@ pub(crate) fn run(what: &Load) -> Result<ExitCode, String> {
     loader.finish(ended)
 }
 
-/// What is told of somebody's file: a line, not longer than one reads, that does nothing to a
-/// terminal.
+/// Text from a file in a form that is safe to show: one line of limited length, without control
+/// characters.
 fn shown(what: &str) -> String {
     const MOST: usize = 1_000;
     match what.char_indices().nth(MOST) {
@@ -81,32 +80,32 @@ struct Loader<'a> {
     format: RowFormat,
     db: &'a Database,
     target: Option<Target>,
-    /// The tables that rows went to. A name is made a constant once, however often the file says
-    /// it.
+    /// The tables that rows went to. A name is made a constant once, however often it occurs in the
+    /// file.
     doors: HashMap<String, &'static str>,
     batch: Option<Batch>,
     /// Rows in batches that are committed.
     rows: u64,
     batches: u64,
-    /// Rows of tables that are not wanted.
+    /// Rows of tables that are left out.
     passed_over: u64,
     bad: u64,
-    /// The table whose end has not come yet.
+    /// The table whose last line has not come yet.
     unfinished: Option<String>,
-    /// Tables that are to come.
+    /// Tables that are still expected.
     more: u64,
-    /// Ends of tables that did not come, and whether tables did not.
+    /// Missing last lines of tables, and missing tables.
     cut: u64,
     progress: Progress,
 }
 
-/// Where rows go.
+/// The table that rows go to.
 struct Target {
     name: String,
     types: Types,
-    /// If its rows are wanted.
+    /// The table, if its rows are wanted.
     door: Option<Table<Encoded, Encoded>>,
-    /// Rows of it in the file, whatever became of them.
+    /// Its rows in the file, loaded or not.
     seen: u64,
 }
 
@@ -119,16 +118,16 @@ struct Batch {
     bad: u64,
 }
 
-/// Why loading ended before the file did.
+/// The reason why loading ended before the file did.
 enum Halt {
     /// A batch with bad lines; these lines were not loaded.
     Refused { from: u64, to: u64, bad: u64 },
-    /// Something that no other file would mend.
+    /// A failure that no change of the file would mend.
     Failed(String),
 }
 
 impl Halt {
-    /// The same, with the line that it came with.
+    /// The same, with the line it came from.
     fn at(self, line: u64) -> Halt {
         match self {
             Halt::Failed(what) => Halt::Failed(format!("line {line}: {what}")),
@@ -169,16 +168,16 @@ impl Loader<'_> {
         if self.more > 0 {
             self.cut += 1;
             let what = match self.more {
-                1 => "1 more table was to come".to_owned(),
-                more => format!("{more} more tables were to come"),
+                1 => "1 more table was expected".to_owned(),
+                more => format!("{more} more tables were expected"),
             };
             self.progress
-                .say(&format!("{what}: the file may have been cut"));
+                .say(&format!("{what}; the file may have been truncated"));
         }
         Ok(())
     }
 
-    /// Does what a line says.
+    /// Handles a line.
     fn take(&mut self, line: u64, understood: Result<Line, String>) -> Result<(), Halt> {
         let taken = match understood {
             Ok(Line::Header(table, types, more)) => {
@@ -193,7 +192,7 @@ impl Loader<'_> {
                 match &self.target {
                     Some(target) if target.name == table && target.seen == rows => return Ok(()),
                     _ => Err(format!(
-                        "it ends table \"{}\" after {rows} rows, which is not what came before it",
+                        "it ends table \"{}\" after {rows} rows, but the file had another number of them",
                         brief(&table)
                     )),
                 }
@@ -204,7 +203,7 @@ impl Loader<'_> {
         self.note(line, taken)
     }
 
-    /// The types of the table named by `--table`, if anything says them before the file does.
+    /// The types of the table of `--table`, if they are known before the file gives them.
     fn named_types(&self) -> Result<Option<Types>, Halt> {
         let name = self.what.table.as_deref().unwrap_or("");
         let told = match (&self.what.key, &self.what.value) {
@@ -214,16 +213,16 @@ impl Loader<'_> {
         match (existing::table(self.db, name), told) {
             (Some(known), _) => Ok(Some(Types::of(&known))),
             (None, Some(told)) => Ok(Some(told)),
-            // A file of JSON lines may still say it.
+            // A file of JSON lines may still give them.
             (None, None) if self.format == RowFormat::Jsonl => Ok(None),
             (None, None) => Err(Halt::Failed(format!(
-                "there is no table \"{name}\" yet: say what it is to hold by --key and --value, such \
+                "table \"{name}\" does not exist; give the types of its rows with --key and --value, such \
                  as --key u64 --value str"
             ))),
         }
     }
 
-    /// Rows from here on are of this table.
+    /// Directs the following rows to this table.
     fn aim(&mut self, name: &str, types: Types) -> Result<(), Halt> {
         let wanted = self.what.table.as_deref().is_none_or(|only| only == name);
         if wanted {
@@ -231,7 +230,7 @@ impl Loader<'_> {
                 && !Types::of(&known).are(&types)
             {
                 return Err(Halt::Failed(format!(
-                    "table \"{name}\" maps {}, and the file has rows of {}: load them into another \
+                    "table \"{name}\" has rows of {}, and the file has rows of {}; load them into another \
                      database",
                     Types::of(&known).words(),
                     brief(&types.words())
@@ -260,12 +259,11 @@ impl Loader<'_> {
         }))
     }
 
-    /// Takes a row in. An inner error: the row is bad.
+    /// Loads a row. An inner error means that the row is bad.
     fn row(&mut self, line: u64, row: &Row) -> Result<Result<(), String>, Halt> {
         let Some(target) = &mut self.target else {
             return Ok(Err(
-                "nothing says of which table it is: neither --table nor a line before it"
-                    .to_owned(),
+                "its table is not known: neither --table nor a line before it names one".to_owned(),
             ));
         };
         target.seen += 1;
@@ -335,7 +333,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Says so if the last table's end is missing.
+    /// Reports that the last table's end is missing.
     fn cut_short(&mut self) {
         if let Some(table) = self.unfinished.take() {
             self.cut += 1;
@@ -343,7 +341,7 @@ impl Loader<'_> {
                 return;
             }
             self.progress.say(&format!(
-                "table \"{}\" has no line that ends it: the file may have been cut",
+                "table \"{}\" has no last line; the file may have been truncated",
                 shown(&table)
             ));
         }
@@ -365,14 +363,14 @@ impl Loader<'_> {
         );
         if self.passed_over > 0 {
             summary += &format!(
-                ", {} of other tables passed over",
+                ", {} of other tables left out",
                 count(self.passed_over, "row")
             );
         }
         match ended {
             Ok(()) => {
                 if self.bad > 0 {
-                    summary += &format!("; {} passed over", count(self.bad, "bad line"));
+                    summary += &format!("; {} left out", count(self.bad, "bad line"));
                 }
                 say!("{summary}");
                 Ok(match self.cut {
@@ -383,9 +381,9 @@ impl Loader<'_> {
             Err(Halt::Refused { from, to, bad }) => {
                 say!("{summary}");
                 Err(format!(
-                    "nothing of lines {from} to {to} was loaded, and nothing behind them: {} there. \
-                     Mend the file and load it again (rows loaded twice do no harm), or pass bad \
-                     lines over with --skip-bad",
+                    "lines {from} to {to} were not loaded, nor any after them: {} there. \
+                     Correct the file and load it again (rows loaded twice do no harm), or leave bad lines \
+                     out with --skip-bad",
                     count(bad, "bad line")
                 ))
             }
@@ -395,7 +393,7 @@ impl Loader<'_> {
                 Err(match self.rows {
                     0 => what,
                     _ => {
-                        what + ". When that is mended, load the file again: rows loaded twice do no harm"
+                        what + ". Correct that, and load the file again: rows loaded twice do no harm"
                     }
                 })
             }

@@ -16,30 +16,30 @@ use crate::{
     rows::{columns, text, types::Types},
 };
 
-/// What some programs put before text.
+/// Bytes that some programs put before text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What a line says.
+/// A line, parsed.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// A table begins; and how many come behind it, if that is said.
+    /// A table begins; with the number of tables after it, if the line gives it.
     Header(String, Types, Option<u64>),
-    /// A table ends, after so many rows.
+    /// A table ends, after this number of rows.
     End(String, u64),
     Row(Row),
 }
 
-/// A row, not looked into yet.
+/// A row, not decoded yet.
 #[derive(Debug)]
 pub(crate) enum Row {
     /// Its key and its value.
     Json(Value, Value),
-    /// Its cells, those of the key first, and how many those are.
+    /// Its cells, those of the key first, and the number of the key's cells.
     Cells(StringRecord, usize),
 }
 
 impl Row {
-    /// Its key and its value as they are stored; or what is wrong.
+    /// Its key and its value as they are stored; or why it is bad.
     pub(crate) fn encode(&self, types: &Types) -> Result<(Vec<u8>, Vec<u8>), String> {
         let (key, value) = match self {
             Row::Json(key, value) => (types.key.to_bytes(key), types.value.to_bytes(value)),
@@ -57,14 +57,14 @@ impl Row {
     }
 }
 
-/// Where rows come from.
+/// A file of rows.
 pub(crate) struct Source {
     form: Form,
-    /// What it is called.
+    /// Its name in messages.
     name: String,
     line: u64,
     seen: Rc<Seen>,
-    /// Bytes in all; 0 if nobody knows.
+    /// Bytes in all; 0 if unknown.
     pub(crate) size: u64,
 }
 
@@ -72,7 +72,7 @@ enum Form {
     Lines(BufReader<Input>),
     Columns {
         rows: Box<csv::Reader<BufReader<Input>>>,
-        /// For each cell of a row: the place of its column in the file, those of the key first.
+        /// For each cell of a row, the index of its column in the file; those of the key first.
         order: Vec<usize>,
         keys: usize,
         names: (Vec<String>, Vec<String>),
@@ -127,7 +127,8 @@ impl Source {
         self.line
     }
 
-    /// Whether the columns are those of a table with these types; or what they should be.
+    /// Checks that the columns are those of a table with these types; the error names the expected
+    /// ones.
     pub(crate) fn suits(&self, types: &Types) -> Result<(), String> {
         let Form::Columns { names, .. } = &self.form else {
             return Ok(());
@@ -143,18 +144,18 @@ impl Source {
             [keys.as_slice(), values].concat().join(",")
         };
         Err(format!(
-            "its columns are {}, and a table of {} has {}",
+            "its columns are {}, but a table of {} has {}",
             text::brief(&line(names)),
             types.words(),
             line(&wanted)
         ))
     }
 
-    /// The next line, with its number, understood or not; `None` at the end. An error: nothing more
-    /// can be read.
+    /// Returns the next line with its number, parsed or bad; `None` at the end. An error means that
+    /// nothing more can be read.
     #[allow(
         clippy::type_complexity,
-        reason = "a number and what it is the number of"
+        reason = "a number, and the line with that number"
     )]
     pub(crate) fn next(&mut self) -> Result<Option<(u64, Result<Line, String>)>, String> {
         match &mut self.form {
@@ -167,7 +168,7 @@ impl Source {
                     return Ok(None);
                 }
                 if count as u64 == LONGEST && !bytes.ends_with(b"\n") {
-                    return Err("no row is so long; is this a file of JSON lines?".to_owned());
+                    return Err("this row is too long; is this a file of JSON lines?".to_owned());
                 }
                 let mut line = &bytes[..];
                 if self.line == 1 {
@@ -181,11 +182,11 @@ impl Source {
                 rows, order, keys, ..
             } => {
                 let mut record = StringRecord::new();
-                // What a row begins with is where it is; its cells may go over several lines.
+                // The line of a row is its first one; its cells may continue on the next lines.
                 self.line = rows.position().line();
                 match rows.read_record(&mut record) {
                     Ok(false) => Ok(None),
-                    // Nobody asks for what is behind a row that ends, unless there is one.
+                    // The library reports this only if another row follows.
                     Ok(true) if self.seen.ended_in_quotes.get() => {
                         let line = record.position().map_or(self.line, csv::Position::line);
                         Ok(Some((line, Err(UNQUOTED.to_owned()))))
@@ -207,9 +208,8 @@ impl Source {
     }
 }
 
-/// What is said of the last row, if a quote in it was opened and not closed.
-const UNQUOTED: &str =
-    "a quote is opened there and not closed: the file may have been cut, or a quote is missing";
+/// Message for the last row, if a quote in it was opened and not closed.
+const UNQUOTED: &str = "a quote is opened there and not closed; the file may have been truncated, or a quote is missing";
 
 fn unread(name: &str, error: &dyn std::fmt::Display) -> String {
     format!("{name} cannot be read any further: {error}")
@@ -220,7 +220,7 @@ fn wrong_row(error: &csv::Error) -> String {
         csv::ErrorKind::UnequalLengths {
             expected_len, len, ..
         } => {
-            format!("it has {len} cells, and there are {expected_len} columns")
+            format!("it has {len} cells, but there are {expected_len} columns")
         }
         csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
         _ => error.to_string(),
@@ -253,8 +253,8 @@ fn columns_of(cells: BufReader<Input>, seen: &Seen) -> Result<Form, String> {
     if keys.is_empty() || values.is_empty() || known != headers.len() {
         let names: Vec<&str> = headers.iter().collect();
         return Err(format!(
-            "its first line is \"{}\", and it should name the columns: key and value, or for a tuple \
-             key.1,key.2 and so on",
+            "its first line is \"{}\", but must name the columns: key and value, or for a tuple key.1,key.2 \
+             and so on",
             text::brief(&names.join(","))
         ));
     }
@@ -274,19 +274,19 @@ fn columns_of(cells: BufReader<Input>, seen: &Seen) -> Result<Form, String> {
     })
 }
 
-/// What a line of JSON says.
+/// Parses a line of JSON.
 fn parse(bytes: &[u8]) -> Result<Line, String> {
     let mut object = text::object(bytes)?;
     if object.contains_key("table") {
         let more = object.get("more").and_then(Value::as_u64);
         let header = Types::from_header(&Value::Object(object));
         let (table, types) = header
-            .ok_or("it begins a table, and does not say its name, key and value as strings")?;
+            .ok_or("it begins a table, but does not give its name, key and value as strings")?;
         return Ok(Line::Header(table, types, more));
     }
     if let Some(end) = object.get("end") {
-        let told = end.as_str().zip(object.get("rows").and_then(Value::as_u64));
-        let (table, rows) = told.ok_or("it ends a table, and does not say which, or its rows")?;
+        let named = end.as_str().zip(object.get("rows").and_then(Value::as_u64));
+        let (table, rows) = named.ok_or("it ends a table, but does not say which, or its rows")?;
         return Ok(Line::End(table.to_owned(), rows));
     }
     match (
@@ -298,7 +298,7 @@ fn parse(bytes: &[u8]) -> Result<Line, String> {
         (None, ..) => Err("it has no \"key\"".to_owned()),
         (_, None, _) => Err("it has no \"value\"".to_owned()),
         (.., Some(other)) => Err(format!(
-            "it has a \"{}\", and a row is a key and a value",
+            "it has a \"{}\", but a row is a key and a value",
             text::brief(other)
         )),
     }

@@ -1,7 +1,7 @@
-//! Comma-separated values: a table's columns, and what stands in a cell.
+//! Comma-separated values: the columns of a table, and its cells.
 //!
-//! A tuple has a column for each part, anything else one. Text, numbers and bytes stand in their
-//! cell as they are; options and whatever has parts stand there as JSON.
+//! A tuple has a column for each part; other types have one. Text, numbers and bytes are written as
+//! they are. Options and nested types are JSON in their cell.
 
 use serde_json::Value;
 
@@ -18,8 +18,8 @@ pub(crate) fn names(shape: &Shape, what: &str) -> Vec<String> {
     }
 }
 
-/// The cells of a key or a value; `None` if it is no encoding of its type, for which cells have no
-/// place.
+/// The cells of a key or a value; `None` if the bytes do not match their type, which cells cannot
+/// show.
 pub(crate) fn cells(shape: &Shape, bytes: &[u8]) -> Option<Vec<String>> {
     let json = shape.to_json(bytes);
     if json.get("raw").is_some() {
@@ -37,7 +37,7 @@ pub(crate) fn cells(shape: &Shape, bytes: &[u8]) -> Option<Vec<String>> {
     }
 }
 
-/// What [`cells`] gave, as JSON; or what is wrong with a cell.
+/// The JSON of [`cells`], or why a cell is bad.
 pub(crate) fn json(shape: &Shape, cells: &[&str]) -> Result<Value, String> {
     match (parts(shape), cells) {
         (Some(kinds), cells) => {
@@ -51,7 +51,7 @@ pub(crate) fn json(shape: &Shape, cells: &[&str]) -> Result<Value, String> {
     }
 }
 
-/// The parts that have columns of their own. `()` has none, and one column, which is empty.
+/// The parts with columns of their own. `()` has no parts, and one column, which is empty.
 fn parts(shape: &Shape) -> Option<&[Kind]> {
     match shape.kind() {
         Some(Kind::Tuple(parts)) if !parts.is_empty() => Some(parts),
@@ -59,7 +59,7 @@ fn parts(shape: &Shape) -> Option<&[Kind]> {
     }
 }
 
-/// Whether the cell is the string itself, and not JSON.
+/// True if the cell is the string itself, and not JSON.
 fn is_plain(kind: Option<&Kind>) -> bool {
     !matches!(
         kind,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_hold_what_a_person_would_write() {
+    fn cells_are_written_as_a_person_would() {
         check("a,\"b\n", &["value"], &["a,\"b\n"]);
         check("null", &["value"], &["null"]);
         check(&-5i16, &["value"], &["-5"]);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_encoding_of_its_type_has_no_cells() {
+    fn bytes_that_do_not_match_their_type_have_no_cells() {
         let shape = Shape::new(Side::Value, "u32");
         assert_eq!(cells(&shape, &[1]), None);
         let words = json(&Shape::new(Side::Value, "bool"), &["yes"]).unwrap_err();

@@ -1,29 +1,25 @@
-//! Rows outside of a database: how a file of them says what they are.
+//! Rows outside of a database: the format of their files.
 //!
-//! A file of JSON lines, one table after the other:
+//! A file of JSON lines has one table after the other:
 //!
-//! ```text
-//! {"table":"ages","key":"str","value":"u32","more":2}    what follows, and the types it was made for; two
-//!                                                        tables come behind it
-//! {"key":"ada","value":36}                               a row
-//! {"end":"ages","rows":1}                                all of them are there
-//! ```
+//! ```text {"table":"ages","key":"str","value":"u32","more":2}    name and types; two more tables
+//! follow {"key":"ada","value":36}                               a row {"end":"ages","rows":1}
+//! the end, with the number of rows ```
 //!
-//! The first and the last line, and `more`, may be missing from a file that somebody wrote by hand.
-//! A type whose name is longer than what a database keeps of it has `key_hash` or `value_hash`,
-//! too.
+//! The first and the last line, and `more`, can be missing from a file written by hand. If the name
+//! of a type is too long for a database to keep, there are `key_hash` or `value_hash` too.
 //!
-//! A file of comma-separated values holds one table. Its columns are called `key` and `value`, or,
-//! for a tuple, `key.1`, `key.2` and so on. Text and numbers stand as they are; whatever else has
-//! parts is JSON in its cell.
+//! A file of comma-separated values has one table. Its columns are `key` and `value`, or for a
+//! tuple `key.1`, `key.2` and so on. Text and numbers are written as they are; nested types are
+//! JSON in their cell.
 
 /// Keys and values of any type, as JSON and back.
 pub(crate) mod shape;
 
-/// What the types of a table make of its rows.
+/// The types of a table's rows.
 pub(crate) mod types;
 
-/// JSON that somebody else wrote.
+/// JSON from a file that another program may have written.
 pub(crate) mod text;
 
 /// Comma-separated values.

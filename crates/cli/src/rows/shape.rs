@@ -1,43 +1,43 @@
-//! Keys and values of any type, as JSON and back, told by the name of the type that a table keeps.
+//! Keys and values of any type as JSON and back, by the name of the type that a table keeps.
 //!
 //! | type | JSON |
 //! |---|---|
 //! | `u8` .. `u64`, `i8` .. `i64` | a number |
 //! | `u128`, `i128` | a number, or its digits as a string where it is larger than 64 bits |
-//! | `f32`, `f64` | a number; `"inf"`, `"-inf"`, `"nan"` or `"nan:BITS"` where there is none. One that is too large is refused, and is not `"inf"` |
+//! | `f32`, `f64` | a number, or `"inf"`, `"-inf"`, `"nan"`, `"nan:BITS"`; too large is refused |
 //! | `bool` | `true`, `false` |
 //! | `str` | a string |
 //! | `bytes` | a string of hexadecimal digits after `0x` |
 //! | tuples, arrays, `()` | an array |
 //! | `option(T)` | `null`, or the value; `{"some": ..}` around a value that is an option itself |
-//! | a type of somebody's own | its encoding, as `bytes` |
+//! | a type of the user's own | its encoding, as `bytes` |
 //!
 //! # Invariants
 //!
-//! * I1  What comes back is, byte for byte, what was there. A stored key or value that is no
-//!   encoding of its type, or not the one this writes, becomes `{"raw": "0x.."}`.
-//! * I2  No name of a type, however long, makes this slow: names too deep or with too many parts
-//!   are taken for types of somebody's own.
+//! * I1  Bytes converted to JSON and back are the same. A stored key or value that does not match
+//!   its type, or that is not encoded as here, becomes `{"raw": "0x.."}`.
+//! * I2  The name of a type, however long, takes little time: names that are nested too deeply or
+//!   have too many parts are treated as types of the user's own.
 
 use foxton::codec::{Key, Value as Stored};
 use serde_json::{Map, Number, Value};
 
-/// Parts in parts, and parts in all, that a type may have before it is not looked into (I2).
+/// Depth of nesting, and number of parts, up to which a type's name is parsed (I2).
 const DEEPEST: usize = 16;
 pub(crate) const MOST_PARTS: usize = 1 << 16;
 
-/// Longer than any name that a database keeps: what is longer was cut there, and cannot be read
-/// (I2).
+/// Longer than any name that a database keeps. A longer name was truncated there and cannot be
+/// parsed (I2).
 const LONGEST_NAME: usize = 256;
 
-/// Whether something is a key or a value: the same type has two encodings.
+/// Key or value: the same type has two encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Key,
     Value,
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unsigned(usize),
@@ -56,12 +56,12 @@ pub(crate) enum Kind {
 pub(crate) struct Shape {
     side: Side,
     name: String,
-    /// `None` for a type of somebody's own.
+    /// `None` for a type of the user's own.
     kind: Option<Kind>,
 }
 
 impl Shape {
-    /// What the type called `name` is made of.
+    /// Parses the type called `name`.
     pub(crate) fn new(side: Side, name: &str) -> Shape {
         let kind = match name.len() <= LONGEST_NAME {
             true => Kind::named(side, name).filter(|kind| kind.parts() <= MOST_PARTS),
@@ -79,7 +79,7 @@ impl Shape {
         &self.name
     }
 
-    /// What it is made of, if that is known.
+    /// The structure of the type, if it is known.
     pub(crate) fn kind(&self) -> Option<&Kind> {
         self.kind.as_ref()
     }
@@ -94,7 +94,7 @@ impl Shape {
         decoded.unwrap_or_else(|| object("raw", Value::String(hex(bytes))))
     }
 
-    /// JSON as it is stored; or what would be taken, in words.
+    /// JSON as it is stored; or the JSON that would be accepted.
     pub(crate) fn to_bytes(&self, json: &Value) -> Result<Vec<u8>, String> {
         if let Some(raw) = field(json, "raw") {
             let bytes = raw.as_str().and_then(unhex);
@@ -121,7 +121,7 @@ impl Kind {
         rest.is_empty().then_some(kind)
     }
 
-    /// The type whose name `text` begins with, and what follows it.
+    /// Parses the type at the start of `text`, and returns the rest.
     fn parse(side: Side, text: &str, depth: usize) -> Option<(Kind, &str)> {
         if depth > DEEPEST {
             return None;
@@ -175,7 +175,7 @@ impl Kind {
         Some((kind, rest))
     }
 
-    /// About how much there is to do for one of these.
+    /// Approximate work for one value.
     fn parts(&self) -> usize {
         match self {
             Kind::Tuple(parts) => parts
@@ -193,7 +193,7 @@ impl Kind {
         rest.is_empty().then_some(json)
     }
 
-    /// Reads what stands alone or comes last.
+    /// Reads a value that is alone or comes last.
     fn decode_last(&self, side: Side, rest: &mut &[u8]) -> Option<Value> {
         match self {
             Kind::Text => text(std::mem::take(rest).to_vec()),
@@ -212,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// Reads what something follows.
+    /// Reads a value with more behind it.
     fn decode_part(&self, side: Side, rest: &mut &[u8]) -> Option<Value> {
         match self {
             Kind::Unsigned(size) => {
@@ -237,7 +237,7 @@ impl Kind {
             }
             Kind::Float(4) => {
                 let single = f32::from_le_bytes(take(rest, 4)?.try_into().ok()?);
-                // As short as it can be said, if that is read as the same number again.
+                // The shortest form, if reading it gives the same number.
                 let short: f64 = single.to_string().parse().ok()?;
                 let same = (short as f32).to_bits() == single.to_bits();
                 let wide = if same { short } else { f64::from(single) };
@@ -358,7 +358,7 @@ impl Kind {
     }
 }
 
-/// What was found where something else is taken.
+/// Message: `json` is not `expected`.
 fn unfit(json: &Value, expected: &str) -> String {
     let mut found = json.to_string();
     if let Some((cut, _)) = found.char_indices().nth(60) {
@@ -440,7 +440,7 @@ fn float(number: f64, bits: u64) -> Value {
     }
 }
 
-/// The bytes of a float as a value. Infinite is what says so, and not what is too large.
+/// The bytes of a float as a value. A number that is too large is refused, not infinite.
 fn unfloat(json: &Value, size: usize) -> Option<Vec<u8>> {
     let words = json.as_str();
     if let Some(bits) = words.and_then(|words| words.strip_prefix("nan:")) {
@@ -456,7 +456,7 @@ fn unfloat(json: &Value, size: usize) -> Option<Vec<u8>> {
     let fits = |is_infinite: bool| may_be_infinite || !is_infinite;
     if size == 4 {
         let single = match words {
-            // Straight from the digits: by way of f64 it would be rounded twice.
+            // Straight from the digits, because a conversion through f64 would round twice.
             Some(words) => words.parse().ok()?,
             None => json.as_f64()? as f32,
         };
@@ -482,7 +482,7 @@ fn optional<'a>(
     }
 }
 
-/// What an option holds.
+/// The value inside an option.
 fn some<'a>(json: &'a Value, inner: &Kind) -> Option<&'a Value> {
     match (json, inner) {
         (Value::Null, _) => None,
@@ -513,7 +513,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// What [`hex`] wrote.
+/// The bytes that [`hex`] wrote.
 pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x")?.as_bytes();
     let byte = |pair: &[u8]| {

@@ -1,10 +1,10 @@
-//! JSON that somebody else wrote, before it is taken apart.
+//! JSON from a file that another program may have written, before it is parsed.
 //!
 //! # Invariants
 //!
-//! * I1  What is taken apart needs memory by its bytes, and not many times as much: text that is
-//!   long has no more parts than rows have.
-//! * I2  Nothing is dropped: an object that says one thing twice is refused.
+//! * I1  Parsing takes memory in proportion to the text: long text with more parts than any row has
+//!   is refused.
+//! * I2  Nothing is dropped: an object with the same field twice is refused.
 
 use std::fmt;
 
@@ -13,27 +13,27 @@ use serde_json::{Error, Map, Value, error::Category};
 
 use super::shape::MOST_PARTS;
 
-/// Shorter text may have as many parts as it likes.
+/// Shorter text may have any number of parts.
 const SHORT: usize = 1 << 20;
 
-/// Fields of an object that are looked at; no line of a dump has so many.
+/// Fields of an object that are read; no line of a dump has so many.
 const MOST_FIELDS: usize = 16;
 
-/// Characters of somebody's text that are shown.
+/// Characters of foreign text that are shown.
 const SHOWN: usize = 200;
 
-/// Any JSON; or what is wrong with it.
+/// Parses any JSON, or returns why it is bad.
 pub(crate) fn value(text: &[u8]) -> Result<Value, String> {
     check_parts(text)?;
     serde_json::from_slice(text).map_err(|error| wrong(text, &error))
 }
 
-/// An object; or what is wrong with it (I2).
+/// Parses an object, or returns why it is bad (I2).
 pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, String> {
     check_parts(text)?;
     let Fields { list, rest } =
         serde_json::from_slice(text).map_err(|error| match error.classify() {
-            Category::Data => "it is no object, such as {\"key\":1,\"value\":2}".to_owned(),
+            Category::Data => "it is not an object, such as {\"key\":1,\"value\":2}".to_owned(),
             _ => wrong(text, &error),
         })?;
     if rest > 0 {
@@ -49,7 +49,7 @@ pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, String> {
     Ok(object)
 }
 
-/// As much of somebody's text as is worth showing.
+/// The beginning of foreign text, for messages.
 pub(crate) fn brief(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
@@ -62,7 +62,7 @@ fn wrong(text: &[u8], error: &Error) -> String {
         return "it is not UTF-8".to_owned();
     }
     let words = error.to_string();
-    // It counts lines for itself; only the column says something here.
+    // The parser counts lines of this text alone; only the column is useful.
     let words = words
         .rsplit_once(" at line ")
         .map_or(&*words, |(words, _)| words);
@@ -75,12 +75,12 @@ fn wrong(text: &[u8], error: &Error) -> String {
 
 /// Refuses text that would take many times its own memory (I1).
 fn check_parts(text: &[u8]) -> Result<(), String> {
-    // A key, a value, and what an object has around them.
+    // A key, a value, and the rest of an object.
     let most = 2 * MOST_PARTS + MOST_FIELDS;
     if text.len() <= SHORT || commas(text) <= most {
         return Ok(());
     }
-    Err(format!("it has more than {most} parts, and no row has"))
+    Err(format!("it has more than {most} parts; no row has so many"))
 }
 
 /// Commas outside of strings.
@@ -98,7 +98,7 @@ fn commas(text: &[u8]) -> usize {
     count
 }
 
-/// The fields of an object, in their order, and how many more there are.
+/// The fields of an object in order, and the number of further ones.
 struct Fields {
     list: Vec<(String, Value)>,
     rest: usize,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_taken_if_it_says_each_thing_once() {
+    fn an_object_is_accepted_if_each_field_comes_once() {
         let fields = object(b" {\"key\": [1, {}], \"value\": \"a,b\\\"\"}\r\n").unwrap();
         assert_eq!(fields["key"], serde_json::json!([1, {}]));
         assert_eq!(fields["value"], "a,b\"");
@@ -149,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told_in_words() {
+    fn text_that_is_no_object_is_refused_with_a_reason() {
         for (text, words) in [
             (&b""[..], "EOF"),
             (b"{\"key\":1,\"val", "EOF"),
-            (b"[1]", "no object"),
-            (b"\"x\"", "no object"),
+            (b"[1]", "not an object"),
+            (b"\"x\"", "not an object"),
             (b"{\"key\":1} {}", "trailing"),
             (b"{\"key\":\"\xff\"}", "not UTF-8"),
             (b"{\"key\":\"\0\"}", "control character"),
             (b"{\"key\":1e400}", "out of range"),
-            (&[b'['; 100_000], "no object"),
+            (&[b'['; 100_000], "not an object"),
             (&[&b"{\"key\":"[..], &[b'['; 100_000]].concat(), "recursion"),
             (&b"{\"a\":".repeat(100_000), "recursion"),
         ] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_of_many_parts_is_not_taken_apart() {
+    fn long_text_of_many_parts_is_not_parsed() {
         let list = format!("{{\"key\":[{}0]}}", "0,".repeat(1 << 20));
         assert!(refused(list.as_bytes()).contains("parts"));
         assert!(value(list.as_bytes()).unwrap_err().contains("parts"));

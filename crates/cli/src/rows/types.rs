@@ -1,4 +1,4 @@
-//! What the types of a table make of its rows.
+//! The types of a table's rows.
 
 use foxton::{codec::TypeName, inspect::TableStats};
 use serde_json::{Map, Value};
@@ -10,12 +10,12 @@ use super::shape::{Shape, Side};
 pub(crate) struct Types {
     pub(crate) key: Shape,
     pub(crate) value: Shape,
-    /// What tells types apart whose names are too long to be kept.
+    /// Tell types apart whose names are too long to be kept.
     hashes: (u64, u64),
 }
 
 impl Types {
-    /// Those of a table in a database.
+    /// The types of a table in a database.
     pub(crate) fn of(table: &TableStats) -> Types {
         Types {
             key: Shape::new(Side::Key, &table.key_type),
@@ -24,7 +24,7 @@ impl Types {
         }
     }
 
-    /// Those with these names.
+    /// The types with these names.
     pub(crate) fn called(key: &str, value: &str) -> Types {
         Types {
             key: Shape::new(Side::Key, key),
@@ -33,7 +33,7 @@ impl Types {
         }
     }
 
-    /// As a database names them.
+    /// The types as a database names them.
     pub(crate) fn names(&self) -> (TypeName, TypeName) {
         (
             TypeName::stored(self.key.name(), self.hashes.0),
@@ -41,7 +41,7 @@ impl Types {
         )
     }
 
-    /// Whether a row of one is a row of the other.
+    /// True if rows of one table are rows of the other.
     pub(crate) fn are(&self, other: &Types) -> bool {
         self.hashes == other.hashes
     }
@@ -67,7 +67,7 @@ impl Types {
         Value::Object(line)
     }
 
-    /// What [`header`](Self::header) says: the table, and its types.
+    /// Parses [`header`](Self::header): the table, and its types.
     pub(crate) fn from_header(line: &Value) -> Option<(String, Types)> {
         let text = |name: &str| line.get(name)?.as_str();
         let mut types = Types::called(text("key")?, text("value")?);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_says_what_a_table_was_made_for_even_if_the_name_was_cut() {
+    fn a_header_has_the_types_of_a_table_even_if_a_name_was_truncated() {
         let plain = Types::called("(u32,str)", "u8");
         assert_eq!(
             plain.header("t").to_string(),

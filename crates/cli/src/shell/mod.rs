@@ -1,17 +1,17 @@
 //! `foxton shell`: a database by hand, line by line.
 //!
-//! Sessions live side by side. A line goes to one of them, and the shell waits until it is answered
-//! or until the session waits for a lock; then it goes on with the next line, and the answer is
-//! shown when it comes. What is printed does not depend on how quick anything is: only on whether
-//! a session waits for a lock.
+//! There can be several sessions. A line goes to one of them, and the shell waits until it is
+//! answered or until the session waits for a lock. Then it continues with the next line, and shows
+//! the answer when it comes. The output does not depend on speed, only on which sessions wait for a
+//! lock.
 
-/// What a line means.
+/// Parsing a line.
 mod statement;
 
 /// Keys and values as a person types and reads them.
 mod rows;
 
-/// Where lines come from.
+/// Input of the shell.
 mod input;
 
 /// A thread with at most one open transaction.
@@ -30,11 +30,11 @@ use input::Input;
 use session::{Answer, Session};
 use statement::{About, FORMS, Line, Statement, Work, parse};
 
-/// How often a session that has not answered is looked at.
+/// Time between two checks of a session that has not answered.
 const LOOK: Duration = Duration::from_millis(5);
 const FIRST_SESSION: &str = "a";
 
-/// Opens the database and does what standard input says.
+/// Opens the database and executes standard input.
 pub(crate) fn run(directory: &Path, wait_seconds: f64, observe: bool) -> Result<ExitCode, String> {
     let mut options = Options::default();
     options.lock_wait = Duration::from_secs_f64(wait_seconds);
@@ -64,7 +64,7 @@ pub(crate) fn run(directory: &Path, wait_seconds: f64, observe: bool) -> Result<
         }
     }
     let failed = shell.leave();
-    // A person has seen what failed; a script wants to be told.
+    // A person has seen the failure; a script needs an exit code.
     Ok(if failed && !input.is_editor() {
         ExitCode::FAILURE
     } else {
@@ -95,7 +95,7 @@ impl Shell {
         format!("{}{}", self.current, if open { "*" } else { "" })
     }
 
-    /// Does what a line says; false if it says to leave.
+    /// Executes a line; false if it ends the shell.
     fn line(&mut self, text: &str) -> bool {
         match parse(text) {
             Ok(None) => {}
@@ -122,7 +122,7 @@ impl Shell {
     fn work(&mut self, name: &str, work: Work) {
         let session = self.enter(name);
         if session.is_busy() {
-            let what = "waits for a lock still, and takes no statement until it has it";
+            let what = "still waits for a lock and takes no statement until it is granted";
             return self.fail(&format!("{name} {what}"));
         }
         session.send(work);
@@ -130,11 +130,11 @@ impl Shell {
             Some(answer) => self.show(name, answer),
             None => say!("{}", self.waiting(name).unwrap_or_default()),
         }
-        // Somebody may have been let go by what was just done.
+        // The statement may have released locks of other sessions' waits.
         self.settle();
     }
 
-    /// The session's answer, or `None` once it waits for a lock.
+    /// Returns the session's answer, or `None` once it waits for a lock.
     fn answer_or_wait(&mut self, name: &str) -> Option<Answer> {
         loop {
             if let Some(answer) = self.sessions.get_mut(name)?.answer(LOOK) {
@@ -178,7 +178,7 @@ impl Shell {
         say!("error: {what}");
     }
 
-    /// What the session waits for, if it does.
+    /// The lock that the session waits for, if any.
     fn waiting(&self, name: &str) -> Option<String> {
         let waits = self.db.waits();
         let wait = waits.iter().find(|wait| wait.lock.label == name)?;
@@ -208,7 +208,7 @@ impl Shell {
 
     fn tables(&self) {
         let tables = inspect::table_of(self.db.stats().tables);
-        print_table(&tables, "there are no tables: put makes one");
+        print_table(&tables, "there are no tables; put creates one");
     }
 
     fn locks(&self) {
@@ -219,12 +219,15 @@ impl Shell {
         }
         print_table(
             &tables::holders(&picture, usize::MAX),
-            "nobody holds a lock",
+            "no session holds a lock",
         );
     }
 
     fn waits(&self) {
-        print_table(&tables::waits(&self.db.picture()), "nobody waits");
+        print_table(
+            &tables::waits(&self.db.picture()),
+            "no session waits for a lock",
+        );
     }
 
     fn stats(&self) {
@@ -233,21 +236,18 @@ impl Shell {
         let quantile = |share| locks.wait_quantile(share).as_micros() as u64;
         for (what, count) in [
             ("commits with changes", stats.commits),
-            ("commits without", stats.read_only_commits),
+            ("commits without changes", stats.read_only_commits),
             ("rollbacks", stats.rollbacks),
             ("deadlocks", stats.deadlocks),
-            ("locks taken", locks.acquisitions),
-            ("tables locked for many keys", locks.escalations),
-            (
-                "tables that were wanted for that in vain",
-                locks.escalations_refused,
-            ),
-            ("keys traded for tables", locks.traded),
+            ("locks acquired", locks.acquisitions),
+            ("escalations from keys to a table", locks.escalations),
+            ("failed escalations", locks.escalations_refused),
+            ("key locks replaced by table locks", locks.traded),
             ("waits for a lock", locks.waits),
             ("waits that timed out", locks.timeouts),
             ("microseconds waited", locks.wait_micros),
-            ("microseconds or less: half of the waits", quantile(0.5)),
-            ("microseconds or less: 99 of 100 waits", quantile(0.99)),
+            ("microseconds at most: half of the waits", quantile(0.5)),
+            ("microseconds at most: 99 of 100 waits", quantile(0.99)),
         ] {
             say!("{count:>12}  {what}");
         }
@@ -263,7 +263,7 @@ impl Shell {
             say!(
                 "{name}{}  {at}",
                 if *name == self.current {
-                    " (this one)"
+                    " (current)"
                 } else {
                     ""
                 }
@@ -271,12 +271,12 @@ impl Shell {
         }
     }
 
-    /// Rolls back what is open and says whether anything failed. Sessions that wait go last: who
-    /// they wait for lets them go.
+    /// Rolls back open transactions and returns whether anything failed. Sessions that wait come
+    /// last, after the transactions they wait for.
     fn leave(mut self) -> bool {
         while !self.sessions.is_empty() {
             let idle = self.sessions.values().find(|session| !session.is_busy());
-            // If all are busy, every wait still ends by its time.
+            // If all are busy, every wait still ends by its timeout.
             let next = idle.or_else(|| self.sessions.values().next());
             let name = next
                 .map(|session| session.name().to_owned())
@@ -284,7 +284,7 @@ impl Shell {
             let Some(session) = self.sessions.remove(&name) else {
                 break;
             };
-            // A thread that panicked has said so already.
+            // A thread that panicked has printed its message.
             let _ = session.end().join();
             self.settle();
         }
@@ -321,5 +321,5 @@ fn help() {
     for (_, form, what) in FORMS {
         say!("  {form:<width$}  {what}");
     }
-    say!("\nA conflict, to try:  begin / put fruit apple red / @b get fruit apple / commit");
+    say!("\nTry a conflict:  begin / put fruit apple red / @b get fruit apple / commit");
 }

@@ -1,7 +1,7 @@
-//! Keys and values as a person types and reads them, by the types their table was made for.
+//! Keys and values as a person types and reads them, by the types of their table.
 //!
-//! Numbers, text and truth values are typed and shown as such. Bytes are text, or hexadecimal
-//! after `0x`. Any other type is hexadecimal: its encoding, as it is stored.
+//! Numbers, text and truth values are typed and shown as such. Bytes are text, or hexadecimal after
+//! `0x`. Values of any other type are hexadecimal: their encoding, as it is stored.
 
 use std::str::FromStr;
 
@@ -12,8 +12,8 @@ use crate::rows::shape::{hex, unhex};
 /// Characters of a value shown before it is cut.
 const SHOWN: usize = 72;
 
-/// `$body` with `$kind` standing for the type called `$name`, or `$otherwise` if a person would not
-/// type it as one word.
+/// `$body` with `$kind` as the type called `$name`, or `$otherwise` if a person would not type it
+/// as one word.
 macro_rules! by_type {
     ($name:expr, $kind:ident => $body:expr, $otherwise:expr) => {
         by_type!(@ $name, $kind => $body, $otherwise, u8 u16 u32 u64 i8 i16 i32 i64 bool)
@@ -67,18 +67,18 @@ pub(crate) fn show_value(type_name: &str, bytes: &[u8]) -> String {
 
 fn typed<T: FromStr>(type_name: &str, text: &str) -> Result<T, String> {
     text.parse()
-        .map_err(|_| format!("\"{text}\" is no {type_name}, which this table takes"))
+        .map_err(|_| format!("\"{text}\" is not of type {type_name}, which this table needs"))
 }
 
 fn plain(type_name: &str, text: &str) -> Result<Vec<u8>, String> {
     match (type_name, text.strip_prefix("0x")) {
         ("str", _) | ("bytes", None) => Ok(text.as_bytes().to_vec()),
         (_, Some(_)) => unhex(text).ok_or_else(|| {
-            format!("\"{text}\" is no hexadecimal number of whole bytes, such as 0x00ff")
+            format!("\"{text}\" is not a hexadecimal number of whole bytes, such as 0x00ff")
         }),
         (_, None) => Err(format!(
-            "this table takes {type_name}; the shell can write it only as it is stored, in \
-             hexadecimal, such as 0x00ff"
+            "this table has values of type {type_name}; the shell takes only their encoding in hexadecimal, \
+             such as 0x00ff"
         )),
     }
 }
@@ -127,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_does_not_take_is_refused_in_words() {
+    fn a_value_of_another_type_is_refused_with_a_reason() {
         assert_eq!(
             key("u32", "x").unwrap_err(),
-            "\"x\" is no u32, which this table takes"
+            "\"x\" is not of type u32, which this table needs"
         );
         assert!(key("(u32,str)", "1").unwrap_err().contains("hexadecimal"));
         assert!(key("bytes", "0xabc").unwrap_err().contains("whole bytes"));

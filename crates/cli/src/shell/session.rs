@@ -1,7 +1,7 @@
 //! A session: a thread with at most one open transaction.
 //!
-//! Each session is a thread of its own so that one that waits for a lock does not hold up the
-//! others. Its transactions carry its name as their label, which is how locks and waits name it.
+//! Each session is a thread of its own, so that one that waits for a lock does not block the
+//! others. Its transactions carry its name as their label, which locks and waits show.
 
 use std::{
     collections::HashMap,
@@ -17,18 +17,18 @@ use super::{
     statement::{Strength, Work},
 };
 
-/// What came of a statement.
+/// Answer to a statement.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// For the person.
     pub(crate) lines: Vec<String>,
-    /// Whether it did what was asked.
+    /// True if the statement succeeded.
     pub(crate) ok: bool,
-    /// Whether a transaction is open now.
+    /// True if a transaction is open now.
     pub(crate) open: bool,
 }
 
-/// A session as the one who types sees it.
+/// A session, from the shell's side.
 #[derive(Debug)]
 pub(crate) struct Session {
     name: String,
@@ -40,11 +40,11 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A new session called `name`.
+    /// Starts a session called `name`.
     pub(crate) fn begin(db: Database, name: &str) -> Session {
         let (work, inbox) = channel::<Work>();
         let (outbox, answers) = channel();
-        let mut desk = Desk {
+        let mut thread = SessionThread {
             db,
             name: name.to_owned(),
             tx: None,
@@ -52,7 +52,7 @@ impl Session {
         };
         let thread = thread::spawn(move || {
             for work in inbox {
-                let (ok, lines) = match desk.work(work) {
+                let (ok, lines) = match thread.work(work) {
                     Ok(lines) => (true, lines),
                     Err(what) => (false, vec![what]),
                 };
@@ -60,7 +60,7 @@ impl Session {
                     .send(Answer {
                         lines,
                         ok,
-                        open: desk.tx.is_some(),
+                        open: thread.tx.is_some(),
                     })
                     .is_err()
                 {
@@ -83,17 +83,17 @@ impl Session {
         &self.name
     }
 
-    /// Whether a statement has not been answered yet.
+    /// True if a statement has not been answered yet.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy
     }
 
-    /// Whether a transaction was open after the last answer.
+    /// True if a transaction was open after the last answer.
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Gives it a statement; it must not be busy.
+    /// Sends a statement; the session must not be busy.
     pub(crate) fn send(&mut self, work: Work) {
         self.busy = self.work.send(work).is_ok();
     }
@@ -104,7 +104,9 @@ impl Session {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => Answer {
-                lines: vec!["the session broke down; its transaction is rolled back".to_owned()],
+                lines: vec![
+                    "the session's thread panicked; its transaction is rolled back".to_owned(),
+                ],
                 ok: false,
                 open: false,
             },
@@ -113,14 +115,14 @@ impl Session {
         Some(answer)
     }
 
-    /// Takes no more statements; what is open is rolled back once the last one has ended.
+    /// Ends the session; an open transaction is rolled back once the last statement has ended.
     pub(crate) fn end(self) -> JoinHandle<()> {
         self.thread
     }
 }
 
-/// What the thread works with.
-struct Desk {
+/// State of a session's thread.
+struct SessionThread {
     db: Database,
     name: String,
     tx: Option<Transaction>,
@@ -129,11 +131,11 @@ struct Desk {
 
 type Lines = Result<Vec<String>, String>;
 
-impl Desk {
+impl SessionThread {
     fn work(&mut self, work: Work) -> Lines {
         match work {
             Work::Begin if self.tx.is_some() => {
-                Err("a transaction is open already: commit or rollback it first".to_owned())
+                Err("a transaction is already open; commit or roll it back first".to_owned())
             }
             Work::Begin => {
                 self.tx = Some(self.begin()?);
@@ -163,7 +165,7 @@ impl Desk {
         Ok(tx)
     }
 
-    /// In the open transaction, or in one of its own that commits at once.
+    /// Runs a statement in the open transaction, or in one of its own that commits at once.
     fn in_transaction(&mut self, work: Work) -> Lines {
         let Some(mut tx) = self.tx.take() else {
             let mut tx = self.begin()?;
@@ -206,7 +208,7 @@ impl Desk {
                 let table = self.known(&table)?;
                 let there = tx.delete(&table.door, &table.key(&key)?)?;
                 Ok(vec![
-                    if there { "deleted" } else { "(was not there)" }.to_owned(),
+                    if there { "deleted" } else { "(no such key)" }.to_owned(),
                 ])
             }
             Work::Scan {
@@ -232,7 +234,7 @@ impl Desk {
     ) -> Result<Vec<String>, Failure> {
         let done = || vec!["ok".to_owned()];
         let Some(table) = self.find(name) else {
-            // A new table holds text.
+            // A new table has text.
             let table: Table<str, str> = Table::new(self.forever(name));
             tx.put(&table, key, value)?;
             return Ok(done());
@@ -248,7 +250,7 @@ impl Desk {
     fn known(&mut self, name: &str) -> Result<Known, Failure> {
         self.find(name).ok_or_else(|| {
             Failure::from(format!(
-                "there is no table \"{name}\": put makes one, tables lists them"
+                "there is no table \"{name}\"; put creates one, tables lists them"
             ))
         })
     }
@@ -268,16 +270,16 @@ impl Desk {
         })
     }
 
-    /// The name as a constant, which tables want. A shell meets few names, each once.
+    /// The name as a constant, which tables need. A shell uses few names, each once.
     fn forever(&mut self, name: &str) -> &'static str {
         let keep = || -> &'static str { Box::leak(name.to_owned().into_boxed_str()) };
         self.names.entry(name.to_owned()).or_insert_with(keep)
     }
 }
 
-const NOTHING_OPEN: &str = "no transaction is open: begin opens one";
+const NOTHING_OPEN: &str = "no transaction is open; begin opens one";
 
-/// A table and the types it was made for.
+/// A table and its types.
 struct Known {
     door: Table<Encoded, Encoded>,
     key_type: String,
@@ -337,7 +339,7 @@ fn scan(
     Ok(lines)
 }
 
-/// Why a statement failed, and whether that ended the transaction.
+/// A failed statement, and whether it ended the transaction.
 struct Failure {
     words: String,
     ended: bool,

@@ -1,4 +1,4 @@
-//! What a line means.
+//! Parsing a line.
 //!
 //! ```text
 //! [@SESSION] COMMAND WORDS...
@@ -8,25 +8,25 @@
 
 use std::fmt;
 
-/// A line understood.
+/// A line, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The session it is for; the current one if `None`.
+    /// The session it is for; if `None`, the current one.
     pub(crate) session: Option<String>,
-    /// What to do.
+    /// The statement.
     pub(crate) statement: Statement,
 }
 
-/// What to do.
+/// A statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Something a session does.
+    /// A statement for a session.
     Work(Work),
-    /// Something about the whole database or the shell.
+    /// A question about the whole database or the shell.
     About(About),
 }
 
-/// What a session does.
+/// A statement for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     Get {
@@ -59,7 +59,7 @@ pub(crate) enum Work {
     Rollback,
 }
 
-/// How strongly a get locks.
+/// Lock mode of a get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strength {
     Shared,
@@ -67,7 +67,7 @@ pub(crate) enum Strength {
     Exclusive,
 }
 
-/// What is said about the whole.
+/// A question about the whole database or the shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum About {
     Tables,
@@ -81,7 +81,7 @@ pub(crate) enum About {
     Quit,
 }
 
-/// Why a line was not understood, with what would be.
+/// Why a line was not understood, and the form that would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Misunderstood(String);
 
@@ -91,28 +91,28 @@ impl fmt::Display for Misunderstood {
     }
 }
 
-/// The commands, their forms and what they do: the help, and what a wrong form is answered with.
+/// The commands, their forms and their help; also the answer to a wrong form.
 pub(crate) const FORMS: [(&str, &str, &str); 19] = [
     (
         "get",
         "get TABLE KEY [for update|for exclusive]",
-        "the value, and a lock on it until the end",
+        "the value; locks it until the transaction ends",
     ),
     (
         "put",
         "put TABLE KEY VALUE",
-        "sets a value; makes the table if there is none",
+        "sets a value; creates the table if there is none",
     ),
     (
         "insert",
         "insert TABLE KEY VALUE",
-        "as put, but refused if the key is there",
+        "like put, but refused if the key exists",
     ),
-    ("delete", "delete TABLE KEY", "takes a key away"),
+    ("delete", "delete TABLE KEY", "deletes a key"),
     (
         "scan",
         "scan TABLE [FROM [TO]]",
-        "rows in order, both ends included",
+        "rows in order, both bounds included",
     ),
     (
         "scanback",
@@ -124,33 +124,41 @@ pub(crate) const FORMS: [(&str, &str, &str); 19] = [
         "begin",
         "opens a transaction; without it each statement is one",
     ),
-    ("commit", "commit", "keeps what the transaction did"),
-    ("rollback", "rollback", "undoes it"),
+    (
+        "commit",
+        "commit",
+        "makes the transaction's changes permanent",
+    ),
+    ("rollback", "rollback", "undoes the transaction's changes"),
     ("tables", "tables", "every table, its types and size"),
-    ("locks", "locks", "who holds and awaits what"),
-    ("waits", "waits", "who waits for whom"),
+    ("locks", "locks", "the locks held, and their holders"),
+    (
+        "waits",
+        "waits",
+        "the transactions that wait, and for which",
+    ),
     (
         "deadlocks",
         "deadlocks",
-        "the last deadlocks and who gave way",
+        "the latest deadlocks and their victims",
     ),
-    ("stats", "stats", "how much there was of everything"),
-    ("sessions", "sessions", "the sessions and what they are at"),
+    ("stats", "stats", "counts of commits, locks and waits"),
+    ("sessions", "sessions", "the sessions and their state"),
     (
         "use",
         "use SESSION",
-        "the session that lines without @ are for",
+        "selects the session for lines without @",
     ),
     (
         "@",
         "@SESSION STATEMENT",
-        "one statement in another session; made if there is none",
+        "one statement in another session, created if there is none",
     ),
-    ("help", "help", "this"),
-    ("quit", "quit", "rolls back what is open and leaves"),
+    ("help", "help", "this list"),
+    ("quit", "quit", "rolls back open transactions and exits"),
 ];
 
-/// The line's meaning; `None` for an empty line or a comment, which begins with `#`.
+/// Parses a line; `None` for an empty line or a comment, which begins with `#`.
 pub(crate) fn parse(line: &str) -> Result<Option<Line>, Misunderstood> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -231,8 +239,8 @@ fn form(command: &str) -> Misunderstood {
     let name = if command == "del" { "delete" } else { command };
     let form = FORMS.iter().find(|(known, ..)| *known == name);
     Misunderstood(match form {
-        Some((_, form, _)) => format!("say: {form}"),
-        None => format!("\"{command}\" is no command: `help` lists them"),
+        Some((_, form, _)) => format!("the form is: {form}"),
+        None => format!("\"{command}\" is not a command; `help` lists them"),
     })
 }
 
@@ -294,16 +302,16 @@ mod tests {
     #[test]
     fn a_wrong_form_is_answered_with_the_right_one() {
         for (line, answer) in [
-            ("put accounts 1", "say: put TABLE KEY VALUE"),
+            ("put accounts 1", "the form is: put TABLE KEY VALUE"),
             (
                 "get accounts 1 for fun",
-                "say: get TABLE KEY [for update|for exclusive]",
+                "the form is: get TABLE KEY [for update|for exclusive]",
             ),
             (
                 "fetch accounts",
-                "\"fetch\" is no command: `help` lists them",
+                "\"fetch\" is not a command; `help` lists them",
             ),
-            ("@ get a 1", "say: @SESSION STATEMENT"),
+            ("@ get a 1", "the form is: @SESSION STATEMENT"),
             ("put a 1 \"x", "a quotation mark is missing"),
         ] {
             assert_eq!(parse(line).unwrap_err().to_string(), answer, "{line}");

@@ -1,10 +1,10 @@
-//! `foxton top`: a running database, live in the terminal.
+//! `foxton top`: a running database, live on the terminal.
 //!
-//! Each tick asks for a picture; what is shown are the differences to the one before. The terminal
-//! is put back as it was however this ends, a panic included. A process that goes away is waited
-//! for: when the database is opened again, the view goes on.
+//! Each tick requests a snapshot and shows the differences to the one before. The terminal is
+//! restored however the program ends, also by a panic. If the process ends, the view waits until
+//! the database is opened again.
 
-/// What is shown, and what keys do to it.
+/// The data shown, and the keys that change them.
 mod state;
 
 /// The frame.
@@ -31,12 +31,12 @@ use state::{State, Verdict};
 
 use crate::{arguments::Top, output::show};
 
-/// Between the two looks of a single frame.
+/// Time between the two snapshots of a single frame.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Fastest and slowest.
+/// The shortest and the longest time between two updates.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
-/// Watches until told to stop; or shows one frame.
+/// Watches until the user quits; or shows one frame.
 pub(crate) fn run(what: &Top) -> Result<ExitCode, String> {
     let mut eye = Eye::open(&what.directory).map_err(|error| error.to_string())?;
     let every = Duration::from_secs_f64(what.every).clamp(PAUSES.0, PAUSES.1);
@@ -45,10 +45,10 @@ pub(crate) fn run(what: &Top) -> Result<ExitCode, String> {
         return once(&mut eye, &mut state, what.size);
     }
     let mut terminal = ratatui::try_init()
-        .map_err(|error| format!("this is no terminal ({error}): --once prints one frame"))?;
+        .map_err(|error| format!("this is not a terminal ({error}); --once prints one frame"))?;
     let ended = watch(&mut terminal, &mut eye, &mut state);
     ratatui::restore();
-    ended.map_err(|error| format!("the terminal failed: {error}"))?;
+    ended.map_err(|error| format!("the terminal could not be used: {error}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -116,7 +116,7 @@ fn text(buffer: &Buffer) -> String {
     text
 }
 
-/// Looks, and connects again when the other end has gone.
+/// A connection that takes snapshots, and reconnects after the process has ended.
 struct Eye<'p> {
     place: &'p Path,
     watcher: Option<Watcher>,
@@ -196,11 +196,11 @@ mod tests {
             "{usage}"
         );
         let deadlocks = shown(5, (100, 24));
-        assert!(deadlocks.contains("gave way"), "{deadlocks}");
+        assert!(deadlocks.contains("victim"), "{deadlocks}");
     }
 
     #[test]
-    fn a_process_that_is_gone_is_said_to_be() {
+    fn a_process_that_has_ended_is_reported() {
         let mut state = State::new(1, Duration::from_secs(1));
         busy(&mut state);
         state.lose(&WatchError::Gone {

@@ -1,4 +1,5 @@
-//! What `foxton top` shows: the last two pictures, the page, the order, and what keys do to them.
+//! State of `foxton top`: the last two snapshots, the page, the order, and the keys that change
+//! them.
 
 use std::{
     collections::VecDeque,
@@ -16,14 +17,14 @@ use super::PAUSES;
 /// Throughputs kept for the curve.
 const HISTORY: usize = 240;
 
-/// What a key asks of the loop.
+/// Effect of a key on the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Draw again.
     Stay,
-    /// Look at once.
+    /// Take a snapshot at once.
     Look,
-    /// End.
+    /// Exit.
     Leave,
 }
 
@@ -56,7 +57,7 @@ impl Order {
     }
 }
 
-/// What happened per second between the last two pictures.
+/// Rates between the last two snapshots, each second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) commits: f64,
@@ -66,7 +67,7 @@ pub(super) struct Rates {
     pub(super) locks: f64,
     pub(super) waits: f64,
     pub(super) timeouts: f64,
-    /// Of one second, the seconds waited by all together.
+    /// Seconds waited by all transactions together, each second.
     pub(super) waiting: f64,
 }
 
@@ -79,7 +80,7 @@ pub(super) struct State {
     pub(super) picture: Option<Picture>,
     pub(super) rates: Rates,
     pub(super) history: VecDeque<u64>,
-    /// Why there is no news.
+    /// Why there is no new snapshot.
     pub(super) trouble: Option<String>,
     taken: Option<Instant>,
     paused: bool,
@@ -110,14 +111,14 @@ impl State {
         self.paused
     }
 
-    /// Takes in a picture.
+    /// Takes in a snapshot.
     pub(super) fn see(&mut self, picture: Picture) {
         self.trouble = None;
         if let Some(before) = &self.picture {
             // Another process, or the same database opened again, counts from zero.
-            let goes_on = before.process == picture.process && before.open <= picture.open;
+            let continues = before.process == picture.process && before.open <= picture.open;
             let passed = picture.open.saturating_sub(before.open).as_secs_f64();
-            if !goes_on {
+            if !continues {
                 self.history.clear();
             } else if passed > 0.0 {
                 self.rates = rates(before, &picture, passed);
@@ -131,12 +132,12 @@ impl State {
         self.picture = Some(picture);
     }
 
-    /// Notes that there was none.
+    /// Records that there was no snapshot.
     pub(super) fn lose(&mut self, error: &WatchError) {
         self.trouble = Some(error.to_string());
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: KeyEvent) -> Verdict {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -168,7 +169,7 @@ impl State {
         (self.page, self.scroll) = (page, 0);
     }
 
-    /// Who waits, in the order chosen.
+    /// The waiters, in the chosen order.
     pub(super) fn waiters(&self) -> Vec<(&Queue, &Entry)> {
         let mut waiters = self
             .picture
@@ -204,7 +205,7 @@ fn rates(before: &Picture, after: &Picture, passed: f64) -> Rates {
 pub(super) mod tests {
     use super::*;
 
-    /// A picture of a bank with two who wait, a second after `earlier`.
+    /// A snapshot of a bank with two waiters, a second after `earlier`.
     fn picture(open_seconds: u64, commits: u64) -> Picture {
         let text = format!(
             r#"{{"process":4711,"database":"/tmp/play","lock_manager":"bucket over parking",
@@ -238,7 +239,7 @@ pub(super) mod tests {
         serde_json::from_str(&text).expect("it is a picture")
     }
 
-    /// Has `state` see two pictures, a second and a thousand commits apart.
+    /// Gives `state` two snapshots, a second and a thousand commits apart.
     pub(crate) fn busy(state: &mut State) {
         state.see(picture(10, 500));
         state.see(picture(11, 1_500));

@@ -1,4 +1,4 @@
-//! The frame of `foxton top`: a head of four lines, a page, a line of keys. Nothing here keeps
+//! Frame of `foxton top`: a head of four lines, a page, and a line of keys. Nothing here keeps
 //! state.
 
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ use crate::tables::{self, plain, time};
 
 const KEYS: &str = " q quit  space pause  s sort  1-5 or tab pages  up/down scroll  +/- speed";
 
-/// Draws what `state` has.
+/// Draws `state`.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [head, page, keys] = Layout::vertical([
         Constraint::Length(5),
@@ -30,7 +30,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     ])
     .areas(frame.area());
     let Some(picture) = &state.picture else {
-        let words = state.trouble.as_deref().unwrap_or("looking ...");
+        let words = state.trouble.as_deref().unwrap_or("connecting ...");
         frame.render_widget(Paragraph::new(plain(words)), page);
         return;
     };
@@ -38,7 +38,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     match state.page {
         2 => waits(frame, page, state),
         3 => {
-            let title = "who holds what";
+            let title = "holders";
             let all = tables::holders(picture, usize::MAX);
             grid(frame, page, title, &all, &[26, 6, 28, 9, 7], state.scroll);
         }
@@ -112,8 +112,8 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture
     frame.render_widget(Sparkline::default().data(&recent).block(block), right);
 }
 
-/// How many wait. Whoever moved on while the picture was taken may stand in two queues, as two
-/// transactions of one place.
+/// Number of waiting clients. A client whose transaction ended while the snapshot was taken may be
+/// in two queues, as two transactions with the same owner number.
 fn clients(waiters: &[(&Queue, &Entry)]) -> usize {
     let place = |owner: &'_ str| owner.split('.').next().unwrap_or_default().to_owned();
     let places: HashSet<String> = waiters
@@ -188,9 +188,9 @@ fn last_deadlock(picture: &Picture) -> Line<'static> {
 }
 
 fn checkpoints(picture: &Picture) -> Line<'static> {
-    let told = &picture.checkpoints;
-    let line = Line::from(format!(" {}", tables::checkpoint(told)));
-    match told.waiting > 0 || !told.last_failure.is_empty() {
+    let state = &picture.checkpoints;
+    let line = Line::from(format!(" {}", tables::checkpoint(state)));
+    match state.waiting > 0 || !state.last_failure.is_empty() {
         true => line.style(Style::new().fg(Color::Red)),
         false => line.dim(),
     }
@@ -199,7 +199,7 @@ fn checkpoints(picture: &Picture) -> Line<'static> {
 fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let waiters = state.waiters();
     let title = format!("{} waits, {}", waiters.len(), state.order.words());
-    let mut all = table::Table::new(["waited", "who", "mode", "on", "behind"]);
+    let mut all = table::Table::new(["waited", "transaction", "mode", "on", "behind"]);
     for (queue, waiter) in waiters {
         all.row([
             time(waiter.waited),
@@ -215,9 +215,9 @@ fn waits(frame: &mut Frame<'_>, area: Rect, state: &State) {
 fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
     let [tables, labels] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(2)]).areas(area);
     let by_table = narrow(&tables::usages("table", &picture.tables));
-    let title = "what waiting cost, by table";
+    let title = "waits by table";
     grid(frame, tables, title, &by_table, &USAGE, 0);
-    let title = "by label; holds are of locks that were waited for";
+    let title = "by label; hold times are of locks that were waited for";
     let by_label = narrow(&tables::usages("label", &picture.labels));
     grid(frame, labels, title, &by_label, &USAGE, state.scroll);
 }
@@ -225,7 +225,7 @@ fn usage(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
 /// Columns of the page on usage, for 80 columns.
 const USAGE: [u16; 7] = [16, 11, 7, 7, 9, 12, 9];
 
-/// A table of usage without its sums, which 80 columns have no room for.
+/// A table of usage without its sums, for which 80 columns are too narrow.
 fn narrow(all: &table::Table) -> table::Table {
     let mut few = table::Table::new([
         "",
@@ -243,7 +243,7 @@ fn narrow(all: &table::Table) -> table::Table {
 }
 
 fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture) {
-    let mut all = table::Table::new(["member", "awaits", "on", "behind", ""]);
+    let mut all = table::Table::new(["member", "requests", "on", "behind", ""]);
     for deadlock in picture.deadlocks.iter().rev() {
         let cycle = tables::cycle(deadlock);
         for row in cycle.rows() {
@@ -259,8 +259,8 @@ fn deadlocks(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture
     grid(frame, area, &title, &all, &[24, 7, 20, 22, 9], state.scroll);
 }
 
-/// A table with a title, from row `scroll` on. The last column but one or the widest wish gets what
-/// is left over: all share it by their wish.
+/// A table with a title, from row `scroll` on. Space that is left over goes to the widest columns,
+/// in equal parts.
 fn grid(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -274,7 +274,7 @@ fn grid(
     let rows = all.rows().iter().skip(scroll.min(most)).take(room);
     let rows = rows.map(|row| Row::new(row.clone()));
     let heads = Row::new(all.heads().to_vec()).style(Style::new().dim());
-    // The widest columns take what is left over; numbers need no more than they ask for.
+    // The widest columns get the space that is left over; numbers need no more than their width.
     let widest = widths.iter().filter(|&&width| width >= 16).count();
     let spread = |&width: &u16| match width {
         16.. if widest > 0 => Constraint::Fill(width),

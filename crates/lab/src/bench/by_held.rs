@@ -54,7 +54,7 @@ pub(crate) fn block(systems: &[System], nanos: &[Vec<Spread>], note: &str) -> Bl
     for (system, nanos) in systems.iter().zip(nanos) {
         let cells = nanos
             .iter()
-            .map(|spread| spread.told(|nanos| format!("{nanos:.1}")));
+            .map(|spread| spread.words(|nanos| format!("{nanos:.1}")));
         table.row(std::iter::once(system.to_string()).chain(cells));
     }
     Block {

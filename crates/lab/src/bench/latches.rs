@@ -315,7 +315,7 @@ fn throughput(shared: Shared, of: &[(&Behind, &Curve)], missing: &[LatchKind]) -
             let told = |to: Option<&Point>| {
                 let ratio = to.map(|to| ratio(point, to));
                 ratio.map_or("-".to_owned(), |ratio| {
-                    ratio.told(|times| format!("{times:.2}"))
+                    ratio.words(|times| format!("{times:.2}"))
                 })
             };
             let plain = subject.kind.plain();

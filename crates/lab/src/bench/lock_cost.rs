@@ -245,7 +245,7 @@ fn cost_table(curves: &mut [Curve]) -> Block {
                 grouped(tps.median()),
                 format!("{}..{}", grouped(tps.min()), grouped(tps.max())),
                 dash(format!("{:.0} %", (1.0 - kept.median()) * 100.0)),
-                dash(kept.told(told)),
+                dash(kept.words(told)),
             ]);
         }
         let kept: Vec<Value> = curve
@@ -285,7 +285,7 @@ fn alone_table(
             ("instructions_per_lock_and_release", json!(instructions)),
         ]);
         let count = instructions.map_or("-".to_owned(), |count| format!("{count:.0}"));
-        let nanos = nanos.told(|nanos| format!("{nanos:.1}"));
+        let nanos = nanos.words(|nanos| format!("{nanos:.1}"));
         table.row([system.to_string(), nanos, count]);
     }
     Block {

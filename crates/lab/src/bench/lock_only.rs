@@ -263,7 +263,7 @@ fn beside_the_peer(curves: &[Curve]) -> Block {
                 mpl.to_string(),
                 grouped(tps.median()),
                 grouped(peer),
-                tps.told(|tps| format!("{:.1}", tps / peer)),
+                tps.words(|tps| format!("{:.1}", tps / peer)),
             ]);
         }
     }

@@ -281,7 +281,7 @@ impl Effect {
             mpl.to_string(),
             grouped(self.before),
             grouped(self.after),
-            ratio.told(|ratio| format!("{ratio:.3}")),
+            ratio.words(|ratio| format!("{ratio:.3}")),
             bytes(self.memory_then),
             bytes(self.memory_last),
             format!("{:.2} %", self.growth() * 100.0),

@@ -1,5 +1,5 @@
-//! The document's words beside ours: a table with a line for each thing the document shows, and
-//! what its counterpart gave here; then a line for each of ours that the document does not have.
+//! The document's numbers beside ours: a table with a line for each thing the document shows and
+//! its counterpart here, then a line for each curve that the document does not have.
 
 use crate::{
     measure::curve::Curve,
@@ -22,43 +22,47 @@ pub(super) const MEMORY: &str =
 /// The developers of MySQL, in their blog.
 pub(super) const SHARDS: &str = "document 004, \"InnoDB Data Locking - Part 5, Concurrent queues\"";
 
-/// One thing the document shows.
+/// One thing that the document shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Says {
-    /// What it measured.
-    pub(super) who: &'static str,
-    /// What it says; with "shape" if only a curve is drawn.
-    pub(super) what: &'static str,
-    /// The lock manager here that is built like it, if any.
+    /// The system that the document measured.
+    pub(super) system: &'static str,
+    /// The document's result; begins with "shape" if only a curve is drawn.
+    pub(super) result: &'static str,
+    /// The lock manager here that is built like it; empty if there is none.
     pub(super) here: &'static str,
 }
 
-pub(super) const fn says(who: &'static str, what: &'static str, here: &'static str) -> Says {
-    Says { who, what, here }
+pub(super) const fn says(system: &'static str, result: &'static str, here: &'static str) -> Says {
+    Says {
+        system,
+        result,
+        here,
+    }
 }
 
-/// The table for the curves of one panel.
+/// The table for the curves of one panel; `describe` gives our result of a curve.
 pub(super) fn curves(
     title: &str,
     note: &str,
     document: &[Says],
     panel: &Findings,
-    tell: impl Fn(&Curve) -> String,
+    describe: impl Fn(&Curve) -> String,
 ) -> Block {
-    let mut table = Table::new(["in the document", "it shows", "here", "it gives"]);
+    let mut table = Table::new(["system in the document", "its result", "here", "our result"]);
     for line in document {
         let counterparts: Vec<&Curve> = panel
             .curves
             .iter()
             .filter(|curve| curve.lock_manager == line.here)
             .collect();
-        let theirs = || [line.who.to_owned(), line.what.to_owned()];
+        let theirs = || [line.system.to_owned(), line.result.to_owned()];
         match (line.here, counterparts.as_slice()) {
             ("", _) => table.row(with(theirs(), "-", "-".to_owned())),
             (here, []) => table.row(with(theirs(), here, "not measured".to_owned())),
             (_, some) => some
                 .iter()
-                .for_each(|curve| table.row(with(theirs(), &curve.label(), tell(curve)))),
+                .for_each(|curve| table.row(with(theirs(), &curve.label(), describe(curve)))),
         }
     }
     let ours = panel.curves.iter().filter(|curve| {
@@ -68,7 +72,7 @@ pub(super) fn curves(
     });
     for curve in ours {
         let nothing = ["-".to_owned(), "-".to_owned()];
-        table.row(with(nothing, &curve.label(), tell(curve)));
+        table.row(with(nothing, &curve.label(), describe(curve)));
     }
     Block {
         title: title.to_owned(),
@@ -77,14 +81,14 @@ pub(super) fn curves(
     }
 }
 
-fn with([who, what]: [String; 2], here: &str, gives: String) -> [String; 4] {
-    [who, what, here.to_owned(), gives]
+fn with([system, result]: [String; 2], here: &str, ours: String) -> [String; 4] {
+    [system, result, here.to_owned(), ours]
 }
 
-/// Peak, and what is left of it at the largest number of clients.
+/// Formats the peak and the share of it at the largest number of clients.
 pub(super) fn peak_and_rest(curve: &Curve) -> String {
     let Some(peak) = curve.peak() else {
-        return "nothing".to_owned();
+        return "not measured".to_owned();
     };
     let tps = peak.tps();
     let mut text = format!(
@@ -107,7 +111,7 @@ pub(super) fn peak_and_rest(curve: &Curve) -> String {
     text
 }
 
-/// Throughput as the document has it, per minute.
+/// Formats throughput per minute, the document's unit.
 pub(super) fn mtpm(tps: f64) -> String {
     format!("{:.2} M/min", tps * 60.0 / 1e6)
 }

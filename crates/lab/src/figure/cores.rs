@@ -1,7 +1,7 @@
 //! Throughput over clients on fewer processors and on all: figure 1 of document 000.
 //!
 //! The clients of a run may be scheduled on the first n processors only; the rest of the machine
-//! stands idle. Threads of the database itself go where they like: in a read-only run they sleep.
+//! stands idle. Threads of the database run anywhere; in a read-only run they sleep.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// What the document says of each number of cores (section 1).
+/// The document's result for each number of cores (section 1).
 const DOCUMENT: [[&str; 2]; 3] = [
     ["4 cores", "as expected: a peak, then a slow decline"],
     ["8 cores", "about 75 % of the peak left"],
@@ -67,10 +67,9 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
         id: "000-fig1",
         title: "One mutex over the lock table, on fewer processors and on all".to_owned(),
         source: format!("{}, Figure 1 and section 1", beside::STAGED),
-        expect:
-            "The more processors, the more of its peak the one mutex (global) loses as clients \
-                 are added; the engine's default loses nothing on any number. Two processors show \
-                 little of what sixteen do."
+        expect: "The more processors there are, the more of its peak the one mutex (global) loses as \
+                 clients are added. The engine's default loses nothing on any number. Two processors \
+                 show little of what sixteen do."
                 .to_owned(),
         shape: claims(&panel.curves, machine.cores),
         notes: chosen.notes(),
@@ -83,7 +82,7 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
     })
 }
 
-/// With one mutex more is lost on all processors than on one; with the default nothing.
+/// With one mutex more is lost on all processors than on one; with the default nothing is.
 fn claims(curves: &[Curve], cores: usize) -> Shape {
     let on = |manager: &str| -> Vec<(&Curve, f64)> {
         let of = curves.iter().filter(|curve| curve.lock_manager == manager);
@@ -100,8 +99,9 @@ fn claims(curves: &[Curve], cores: usize) -> Shape {
             most.note
         );
         let claim = Claim::new(
-            "the more processors, the more is lost",
+            "the more processors, the larger the loss with one mutex",
             found,
+            "at least 2 points less on all",
             *all < one - 0.02,
         );
         claims.push(judge::where_cores_count(claim, cores));
@@ -109,10 +109,16 @@ fn claims(curves: &[Curve], cores: usize) -> Shape {
     let ours = curves.iter().filter(|curve| curve.lock_manager != "global");
     for curve in ours {
         if let Some(ratio) = curve.no_collapse_ratio() {
-            let found = format!("{} keeps {}", curve.label(), percent(ratio));
+            let found = format!(
+                "{} keeps {} of its peak on {}",
+                curve.label(),
+                percent(ratio),
+                curve.note
+            );
             claims.push(Claim::new(
-                "without it nothing is lost",
+                "without one mutex nothing is lost",
                 found,
+                judge::at_least(KEEPS),
                 ratio >= KEEPS,
             ));
         }
@@ -120,7 +126,7 @@ fn claims(curves: &[Curve], cores: usize) -> Shape {
     Shape(claims)
 }
 
-/// All processors, half of them, and so on down to one; the fewest first.
+/// Returns all processors, half of them, and so on down to one; the fewest first.
 pub(super) fn halvings(cores: usize) -> Vec<usize> {
     let mut counts = vec![cores];
     while let Some(&last) = counts.last().filter(|&&last| last > 1) {
@@ -132,8 +138,8 @@ pub(super) fn halvings(cores: usize) -> Vec<usize> {
 
 fn document(curves: &[Curve]) -> Block {
     let mut table = Table::new(["system", "processors", "throughput over clients"]);
-    for [cores, what] in DOCUMENT {
-        table.row(["MySQL (document)", cores, what].map(str::to_owned));
+    for [cores, result] in DOCUMENT {
+        table.row(["MySQL (document)", cores, result].map(str::to_owned));
     }
     for curve in curves {
         let cores = curve.note.clone();
@@ -145,9 +151,8 @@ fn document(curves: &[Curve]) -> Block {
     }
     Block {
         title: "The document beside ours".to_owned(),
-        note:
-            "Read-only, 10 rows a read, serializable. The document gives shares of the peak in its \
-               text; absolute numbers are only drawn."
+        note: "Read-only, 10 rows a read, serializable. The document's text gives shares of the peak; \
+               absolute numbers are drawn only."
                 .to_owned(),
         table,
     }
@@ -171,8 +176,8 @@ impl OnCores {
 
     fn restore(&mut self) {
         if let Some(set) = self.before.take() {
-            // The set came from the system: it cannot be refused, and if it were, a later run on
-            // fewer processors would show.
+            // The set came from the system, so the system accepts it. If it did not, a later run on
+            // fewer processors would show it.
             let _ = sched_setaffinity(None, &set);
         }
     }
@@ -194,7 +199,7 @@ impl Subject for OnCores {
         self.loaded.borrow().kinds()
     }
 
-    /// The clients' threads inherit the processors of the one that starts them.
+    /// The clients' threads inherit the processors of the thread that starts them.
     fn clients(&mut self, mpl: u32) -> Vec<Box<dyn Client>> {
         if let Ok(all) = sched_getaffinity(None) {
             let mut fewer = CpuSet::new();

@@ -70,11 +70,11 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
         id: "000-fig12",
         title: "Read-only throughput over clients, for each lock manager".to_owned(),
         source: format!("{}, Figure 12 and section 5.2.1", beside::STAGED),
-        expect: "One latch over everything (global) falls as clients are added, and on few cores less than on \
-                 many. With ten rows a read the others keep nine tenths of their peak and more with 500 \
-                 clients. With a hundred, 500 clients hold more names than there are buckets with a line \
-                 for each: bucket and sharded lose a quarter of their peak and staged an eighth; direct \
-                 and the default, which remember, keep theirs."
+        expect: "One latch over everything (global) falls as clients are added, less on few cores than on \
+                 many. With ten rows a read, the others keep nine tenths of their peak or more at 500 \
+                 clients. With a hundred rows, 500 clients hold more names than there are buckets with a \
+                 line of their own: bucket and sharded lose a quarter of their peak and staged an eighth. \
+                 direct and the default remember locks and keep their peak."
             .to_owned(),
         shape: claims_12(&panels),
         notes: chosen.notes(),
@@ -105,7 +105,7 @@ const FIGURE_14: [Says; 2] = [
     ),
     says(
         "Our System, staged, 32 cores",
-        "shape: falls under load for the conflicts, not for latches; at worst 7.2 % aborted",
+        "shape: falls under load because of conflicts, not of latches; at worst 7.2 % aborted",
         "staged",
     ),
 ];
@@ -116,16 +116,16 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
     let runs = request.sweep(chosen.systems.clone(), 2);
     let shapes = [request.shape(100, 0), request.shape(100, 20)];
     let panels = txbench::variants(&shapes, false, &runs, audience)?;
-    let note = "Aborts are deadlocks ÷ attempts here, as the document's share of transactions \
-                aborted; the file has deadlocks ÷ commits as well (section 5.3.1).";
+    let note = "Aborts here are deadlocks ÷ attempts, like the document's share of aborted \
+                transactions. The files have deadlocks ÷ commits too (section 5.3.1).";
     Ok(Sheet {
         id: "000-fig14",
         title: "Updates: 100 rows a read, none or 20 % of the transactions update".to_owned(),
         source: format!("{}, Figure 14 and section 5.3.1", beside::STAGED),
-        expect: "With updates the throughput falls under load, since transactions wait for each \
-                 other; the fall is not much steeper with one manager than with another, but for \
-                 global. Keys are updated in order, so a deadlock takes three transactions: aborts \
-                 stay far below the document's, whose statements draw them as they come."
+        expect: "With updates throughput falls under load, because transactions wait for each other. All \
+                 managers but global fall about as much. Keys are updated in order, so a deadlock takes \
+                 three transactions: there are far fewer aborts than in the document, whose statements \
+                 draw keys in any order."
             .to_owned(),
         shape: claims_14(&panels),
         notes: chosen.notes(),
@@ -146,20 +146,25 @@ fn claims_14(panels: &[Findings]) -> shape::Shape {
         return shape::Shape::default();
     };
     let mut claims = Vec::new();
-    if let (Some(read), Some(update)) = (judge::of(reads, "staged"), judge::of(updates, "staged")) {
+    if let (Some(read), Some(update)) = (
+        judge::curve_of(reads, "staged"),
+        judge::curve_of(updates, "staged"),
+    ) {
         let ratio = |curve: &Curve| curve.no_collapse_ratio().unwrap_or(1.0) * 100.0;
         let (read, with) = (ratio(read), ratio(update));
         claims.push(Claim::new(
-            "staged falls under load for the conflicts alone",
+            "staged falls under load because of conflicts alone",
             format!(
                 "staged keeps {read:.0} % of its peak without updates and {with:.0} % with them"
             ),
+            "less with updates",
             with < read,
         ));
         let worst = worst_aborted(update);
         claims.push(Claim::new(
-            "at worst 7.2 % of staged's transactions are aborted",
+            "at most 7.2 % of staged's transactions are aborted",
             format!("at worst {worst:.2} % of staged's attempts are aborted"),
+            "at most 7.2 %",
             worst <= 7.2,
         ));
     }
@@ -180,12 +185,12 @@ const FIGURE_15: [Says; 2] = [
     ),
 ];
 
-/// Whose victims the brief form compares.
+/// The managers whose victims the brief form compares.
 const BRIEF_POLICIES: [&str; 3] = ["global", "bucket", "direct"];
 /// The hot rows of the document: 5 % of the tables.
 const HOT_ROWS: u32 = 5_000;
 
-/// 20 % updates, uniform and in a hotspot; and who of a deadlock gives way.
+/// 20 % updates, uniform and in a hotspot; and the victims of deadlocks.
 pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen_and_default();
     let runs = request.sweep(chosen.systems.clone(), 3);
@@ -195,7 +200,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         ..uniform.clone()
     };
     let mut panels = txbench::variants(&[uniform, hotspot], false, &runs, audience)?;
-    let note = "Aborts are deadlocks ÷ commits, as the document counts them here (section 5.3.2).";
+    let note = "Aborts here are deadlocks ÷ commits, as in the document (section 5.3.2).";
     let largest = |curve: &Curve| {
         curve
             .points
@@ -213,7 +218,7 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
             .find(|(label, _)| *label == curve.label())
             .expect("both panels have the same curves");
         format!(
-            "{}; {:.0} % of uniform there; aborts {}",
+            "{}; {:.0} % of uniform at the most clients; aborts {}",
             peak_and_rest(curve),
             largest(curve) / uniform.max(1e-9) * 100.0,
             deadlock_rate(curve.points.last())
@@ -224,9 +229,9 @@ pub(super) fn figure_15(request: &Request, audience: Audience) -> Result<Sheet, 
         id: "000-fig15",
         title: "Updates in a hotspot: 10 rows a read, 20 % of the transactions update".to_owned(),
         source: format!("{}, Figure 15 and section 5.3.2", beside::STAGED),
-        expect: "Below its peak a hotspot changes little. Beyond it throughput falls, since the same \
-                 few rows are waited for; a good manager keeps three quarters of its peak and several \
-                 times the throughput of global. Deadlocks for every hundred commits stay below one."
+        expect: "Below its peak a hotspot changes little. Beyond it throughput falls, because clients wait \
+                 for the same few rows. A good manager keeps three quarters of its peak and does several \
+                 times as much as global. There is less than one deadlock per 100 commits."
             .to_owned(),
         shape: claims_15(&panels),
         notes: chosen.notes(),
@@ -244,26 +249,32 @@ fn claims_15(panels: &[Findings]) -> shape::Shape {
     let [uniform, hotspot, ..] = panels else {
         return shape::Shape::default();
     };
-    let staged = |panel| judge::of(panel, "staged");
+    let staged = |panel| judge::curve_of(panel, "staged");
     let mut claims = Vec::new();
     if let (Some(everywhere), Some(hot)) = (staged(uniform), staged(hotspot)) {
+        let mpl = hot.points.last().map_or(0, |point| point.mpl);
         let share = judge::last_tps(hot) / judge::last_tps(everywhere).max(1e-9) * 100.0;
         claims.push(Claim::new(
-            "at most clients, the hotspot leaves staged 63 % of what it does without",
-            format!("it leaves {share:.0} %"),
+            "at the most clients, staged does 63 % as much in the hotspot as without one",
+            format!(
+                "with {mpl} clients, staged does {share:.0} % as much in the hotspot as without"
+            ),
+            "40 to 95 %",
             (40.0..95.0).contains(&share),
         ));
         let deadlocks = hot.points.last().map(rates).unwrap_or_default().median();
         claims.push(Claim::new(
-            "fewer than 0.25 deadlocks for every hundred commits",
-            format!("{deadlocks:.3} deadlocks for every hundred commits"),
+            "staged has fewer than 0.25 deadlocks per 100 commits",
+            format!("with {mpl} clients, staged has {deadlocks:.3} deadlocks per 100 commits"),
+            "below 0.25",
             deadlocks < 0.25,
         ));
-        if let Some(global) = judge::of(hotspot, "global") {
+        if let Some(global) = judge::curve_of(hotspot, "global") {
             let times = judge::last_tps(hot) / judge::last_tps(global).max(1e-9);
             claims.push(Claim::new(
-                "at most clients staged does 20 times as much as one mutex",
-                format!("it does {times:.1} times as much"),
+                "at the most clients, staged does 20 times as much as one mutex",
+                format!("with {mpl} clients, staged does {times:.1} times as much as global"),
+                "at least 2 times",
                 times >= 2.0,
             ));
         }
@@ -271,8 +282,8 @@ fn claims_15(panels: &[Findings]) -> shape::Shape {
     shape::Shape(claims)
 }
 
-/// Each manager under each victim policy, in the hotspot. Only the hot rows are loaded: the
-/// accesses are the same, and three times as many databases fit.
+/// Measures each manager under each victim policy, in the hotspot. Only the hot rows are loaded:
+/// the accesses are the same, and three times as many databases fit into memory.
 fn policies(
     request: &Request,
     systems: &[System],
@@ -293,8 +304,7 @@ fn policies(
         ..request.shape(10, 20)
     };
     let mut panel = txbench::variants(&[shape], false, &runs, audience)?.remove(0);
-    panel.title =
-        "Who of a deadlock gives way: the hot rows alone, updated in any order".to_owned();
+    panel.title = "Victims of deadlocks: the hot rows alone, updated in any order".to_owned();
     panel.variant += "-victims";
     panel.blocks.push(policy_table(&panel));
     Ok(panel)
@@ -330,8 +340,8 @@ fn policy_table(panel: &Findings) -> Block {
     }
     Block {
         title: "Deadlocks by manager and victim policy".to_owned(),
-        note: "Updated in the order drawn, so that two transactions are enough for a deadlock: in the \
-               order of keys there are too few to compare policies by. least-work is the usual one."
+        note: "Rows are updated in the order drawn, so that two transactions can deadlock: in key order \
+               there are too few deadlocks to compare policies. least-work is the default."
             .to_owned(),
         table,
     }
@@ -341,17 +351,17 @@ fn last_panel(
     panels: &[Findings],
     document: &[Says],
     note: &str,
-    tell: impl Fn(&Curve) -> String,
+    describe: impl Fn(&Curve) -> String,
 ) -> Vec<Block> {
     let panel = panels.iter().next_back();
     let block = panel.map(|panel| {
         let title = format!("The document beside ours: {}", panel.title);
-        beside::curves(&title, note, document, panel, tell)
+        beside::curves(&title, note, document, panel, describe)
     });
     block.into_iter().collect()
 }
 
-/// Deadlocks for every hundred commits, by repetition.
+/// Deadlocks per 100 commits, by repetition.
 fn rates(point: &Point) -> Spread {
     let rate = |tally: &Tally| {
         tally.of(Outcome::Deadlock) as f64 / tally.committed().max(1) as f64 * 100.0
@@ -369,7 +379,7 @@ fn deadlock_rate(point: Option<&Point>) -> String {
     )
 }
 
-/// Deadlocks ÷ attempts where that is worst, in percent.
+/// The highest share of deadlocks ÷ attempts, in percent.
 fn aborted(curve: &Curve) -> String {
     format!("at worst {:.3} % of attempts", worst_aborted(curve))
 }

@@ -4,7 +4,7 @@ use super::{
     beside, judge,
     request::Request,
     split::{DESIGNS, benchmarks, called},
-    told::{Told, peaks, sweep},
+    workload_figure::{WorkloadFigure, peak_ratio, sweep},
 };
 use crate::{
     bench::{critical_sections::design::Design, error::BenchError, workload},
@@ -18,15 +18,15 @@ use crate::{
     },
 };
 
-/// What the text says; the curves have no numbers.
+/// The text of the document; its curves have no numbers.
 const FIGURE_12: [[&str; 3]; 5] = [
     [
-        "with locks inherited",
-        "30 to 50 % more where the lock manager was in the way, as in TATP; at worst under 5 % more work",
+        "with inherited locks",
+        "30 to 50 % more where the lock manager limits throughput, as in TATP; at worst 5 % more work",
         "inheritance",
     ],
     [
-        "with combined log inserts, too",
+        "with combined log inserts as well",
         "a bit over 10 % more in TPC-B, little in the others",
         "consolidated",
     ],
@@ -36,13 +36,13 @@ const FIGURE_12: [[&str; 3]; 5] = [
         "-",
     ],
     [
-        "trees divided, too (PLP)",
-        "another 10 %, and more the more of the machine is used",
+        "trees divided as well (PLP)",
+        "another 10 %, and more on a busier machine",
         "-",
     ],
     [
-        "on the whole",
-        "the fewer points of unscalable communication, the more is done",
+        "all in all",
+        "the fewer points of unscalable communication, the higher the throughput",
         "default",
     ],
 ];
@@ -60,23 +60,23 @@ pub(super) fn figure_12(request: &Request, audience: Audience) -> Result<Sheet, 
         .iter()
         .map(|one| workload::run(one.as_ref(), &runs, audience))
         .collect::<Result<Vec<Findings>, BenchError>>()?;
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "002-fig12",
         title: "TATP, TPC-B and TPC-C over clients, design by design",
         source: format!("{}, Figure 12 and section 8.3", beside::SCALING),
-        expect: "On a few cores nobody contends much for intention locks or for the log, so what the designs gain \
-                 shows where a thread that holds a latch loses its processor: with more clients than processors. \
-                 TPC-C here is NewOrder and Payment, as in the document.",
+        expect: "On a few cores threads contend little for intention locks or for the log. The designs gain \
+                 where a thread that holds a latch is descheduled: with more clients than processors. TPC-C \
+                 here is NewOrder and Payment, as in the document.",
         shape: claims(&panels),
         notes: vec![called(&designs)],
         beside: vec![document(), steps(&designs, &panels)],
         panels,
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
 fn document() -> Block {
-    let mut table = Table::new(["in the document", "it shows", "here"]);
+    let mut table = Table::new(["design in the document", "its result", "here"]);
     FIGURE_12
         .iter()
         .for_each(|row| table.row(row.map(str::to_owned)));
@@ -87,7 +87,7 @@ fn document() -> Block {
     }
 }
 
-/// Peaks of each design, against those of the first.
+/// Peaks of each design, divided by those of the first.
 fn steps(designs: &[Design], panels: &[Findings]) -> Block {
     let mut table = Table::new([
         "workload",
@@ -103,24 +103,24 @@ fn steps(designs: &[Design], panels: &[Findings]) -> Block {
             table.row([
                 panel.workload.clone(),
                 design.name.to_owned(),
-                format!("{:.2}", peaks(curve, first)),
-                format!("{:.2}", at_most(curve, first)),
+                format!("{:.2}", peak_ratio(curve, first)),
+                format!("{:.2}", last_ratio(curve, first)),
             ]);
         }
     }
     Block {
         title: "Design by design".to_owned(),
-        note: "Of medians; the designs took turns at each point.".to_owned(),
+        note: "Ratios of medians; the designs took turns at each point.".to_owned(),
         table,
     }
 }
 
-/// With the most clients: one ÷ the other.
-fn at_most(one: &Curve, other: &Curve) -> f64 {
+/// Returns the throughput of one curve ÷ that of another, with the most clients.
+fn last_ratio(one: &Curve, other: &Curve) -> f64 {
     judge::last_tps(one) / judge::last_tps(other).max(1e-9)
 }
 
-/// By the order of the designs: baseline, inheritance, consolidated, and the default last.
+/// Judges the designs in their order: baseline, inheritance, consolidated, and the default last.
 fn claims(panels: &[Findings]) -> Shape {
     let mut claims = Vec::new();
     for panel in panels {
@@ -129,36 +129,39 @@ fn claims(panels: &[Findings]) -> Shape {
             continue;
         };
         if panel.workload == "tatp" {
-            let gain = at_most(inherits, baseline);
+            let gain = last_ratio(inherits, baseline);
             let claim = Claim::new(
-                "inheriting locks is worth 30 to 50 % in TATP",
-                format!("inheriting does {gain:.2} times what the baseline does in TATP"),
+                "inheriting locks gains 30 to 50 % in TATP",
+                format!("inheriting does {gain:.2} times as much as the baseline in TATP"),
+                "at least 1.2 times",
                 gain >= 1.2,
             );
             claims.push(judge::where_cores_count(claim, cores));
         }
         if panel.workload == "tpcb" {
-            let gain = at_most(combines, inherits);
+            let gain = last_ratio(combines, inherits);
             let claim = Claim::new(
-                "combining log inserts is worth a bit over 10 % in TPC-B",
-                format!("combining does {gain:.2} times what inheriting alone does in TPC-B"),
+                "combining log inserts gains a bit over 10 % in TPC-B",
+                format!("combining does {gain:.2} times as much as inheriting alone in TPC-B"),
+                "at least 1.05 times",
                 gain >= 1.05,
             );
             claims.push(judge::where_cores_count(claim, cores));
         }
-        let gain = at_most(default, baseline);
+        let gain = last_ratio(default, baseline);
         claims.push(Claim::new(
-            "the design that comes last does the most",
+            "the last design does the most",
             format!(
-                "the default does {gain:.2} times what the baseline does in {}",
+                "the default does {gain:.2} times as much as the baseline in {}",
                 panel.workload
             ),
+            "more than 1 times",
             gain > 1.0,
         ));
     }
-    claims.push(Claim::unseen(
-        "dividing data among threads is worth 15 to 35 % more",
-        "nothing here divides the data",
+    claims.push(Claim::not_measured(
+        "dividing data among threads gains 15 to 35 %",
+        "no design here divides the data",
     ));
     Shape(claims)
 }
@@ -168,8 +171,8 @@ mod tests {
     use super::*;
     use crate::report::synthetic;
 
-    /// Baseline, inheritance, consolidated, direct and default, each with its peak and with its
-    /// last.
+    /// Baseline, inheritance, consolidated, direct and default, each with its peak and its last
+    /// point.
     fn panel(workload: &str, last: [f64; 5]) -> Findings {
         let points = last.map(|last| [(1, 100.0), (64, last)]);
         let curves: Vec<synthetic::Made<'_>> = points
@@ -180,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_held_against_the_one_before_with_the_most_clients() {
+    fn each_step_is_compared_with_the_one_before_at_the_most_clients() {
         let holds = |panel: Findings| -> Vec<Option<bool>> {
             let Shape(mut claims) = claims(&[panel]);
-            // Nothing here divides data.
+            // No design here divides data.
             assert_eq!(claims.pop().and_then(|claim| claim.holds), None);
             claims.iter().map(|claim| claim.holds).collect()
         };
@@ -195,27 +198,27 @@ mod tests {
         for workload in ["tatp", "tpcb"] {
             assert_eq!(holds(panel(workload, falls)), [Some(false); 2]);
         }
-        // TATP is about inheriting, and TPC-B about combining.
+        // TATP shows inheriting, and TPC-B combining.
         let inherits = [50.0, 70.0, 71.0, 70.0, 90.0];
         assert_eq!(holds(panel("tatp", inherits)), [Some(true); 2]);
         assert_eq!(holds(panel("tpcb", inherits)), [Some(false), Some(true)]);
     }
 
     #[test]
-    fn every_design_stands_beside_the_first_by_its_peak_and_by_its_last() {
+    fn every_design_is_compared_with_the_first_by_its_peak_and_by_its_last_point() {
         let designs: Vec<Design> = Design::all()
             .into_iter()
             .filter(|design| DESIGNS.contains(&design.name))
             .collect();
         let panel = panel("tatp", [50.0, 75.0, 200.0, 50.0, 25.0]);
         let table = steps(&designs, &[panel]).table;
-        let told: Vec<[&str; 3]> = table
+        let shown: Vec<[&str; 3]> = table
             .rows()
             .iter()
             .map(|row| [&row[1], &row[2], &row[3]].map(String::as_str))
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 ["baseline", "1.00", "1.00"],
                 ["inheritance", "1.00", "1.50"],

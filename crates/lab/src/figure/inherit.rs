@@ -1,4 +1,4 @@
-//! What becomes of the locks that a transaction could leave to the next: figure 14 of document 002.
+//! Locks that a transaction could leave to the next: figure 14 of document 002.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     beside,
     request::Request,
     split,
-    told::{ByForm, sweep},
+    workload_figure::{ByForm, sweep},
 };
 use crate::{
     bench::{
@@ -51,7 +51,7 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
     let mut chosen = request.chosen_of(&WANTED, false);
     chosen.systems.retain(System::is_locking);
     let mut runs = sweep(request, chosen.systems.clone(), CLIENTS, MILLISECONDS);
-    // What the banks and the warehouses grow by has nothing to do with locks on their tables.
+    // Growth of banks and warehouses does not matter to locks on their tables.
     runs.keep = true;
     let mut outcomes = Outcomes::new();
     if !chosen.systems.is_empty() {
@@ -64,11 +64,11 @@ pub(super) fn figure_14(request: &Request, audience: Audience) -> Result<Sheet, 
     }
     Ok(Sheet {
         id: "002-fig14",
-        title: "What becomes of locks that could be inherited".to_owned(),
+        title: "Locks that could be inherited".to_owned(),
         source: format!("{}, Figure 14 and section 8.4", beside::SCALING),
-        expect: "Most locks on tables are cold: two processors seldom meet over one. With more clients \
-                 on more processors more of them are hot and kept, and those kept are mostly used by \
-                 the next transaction; updates of the same tables take few away, since IS and IX are \
+        expect: "Most locks on tables are cold: two processors seldom request one at the same time. With \
+                 more clients on more processors, more locks are hot and kept, and the next transaction \
+                 uses most of those. Updates of the same tables revoke few, because IS and IX are \
                  compatible."
             .to_owned(),
         shape,
@@ -107,9 +107,9 @@ impl Outcomes {
                 "a transaction",
                 "cold",
                 "wanted by others",
-                "let go to see",
+                "released to test",
                 "kept",
-                "of these used",
+                "used of kept",
                 "discarded",
                 "revoked",
                 "used of all",
@@ -145,7 +145,7 @@ impl Outcomes {
                 .collect::<Result<Vec<_>, _>>()?;
             let points = subjects.len() * runs.mpls.len();
             let mut found: Vec<Vec<Counts>> = vec![Vec::new(); points];
-            // The systems take turns, so that each repetition sees the machine alike.
+            // The systems take turns, so that each repetition has the same conditions.
             for _ in 0..runs.reps {
                 let mut each = found.iter_mut();
                 for &mpl in &runs.mpls {
@@ -166,7 +166,7 @@ impl Outcomes {
             for &mpl in &runs.mpls {
                 for (subject, found) in subjects.iter().zip(each.by_ref()) {
                     let (manager, latch) = subject.names();
-                    self.tell(
+                    self.add_row(
                         [
                             name.to_owned(),
                             format!("{manager}/{latch}"),
@@ -180,7 +180,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// One run; nothing if it was cut short.
+    /// Measures one run; `None` if it was cut short.
     fn point(
         &mut self,
         workload: &str,
@@ -222,8 +222,8 @@ impl Outcomes {
         })
     }
 
-    /// A row: medians of the repetitions, and of what was used the extremes, too.
-    fn tell(&mut self, names: [String; 3], found: &[Counts]) {
+    /// Adds a row: medians of the repetitions, and for used locks both extremes.
+    fn add_row(&mut self, names: [String; 3], found: &[Counts]) {
         if found.is_empty() {
             return;
         }
@@ -247,26 +247,25 @@ impl Outcomes {
 
     fn claims(&self) -> Shape {
         let [considered, used] = self.sums;
-        let says = "only a small part of the locks that could be inherited is really used";
+        let says = "only a small part of the locks that could be inherited is used";
         Shape(vec![match considered > 0.0 {
             true => {
                 let share = used / considered * 100.0;
-                let found = format!("{share:.1} % of those considered were kept and used");
-                Claim::new(says, found, share < 25.0)
+                let found = format!("{share:.1} % of the locks considered were kept and used");
+                Claim::new(says, found, "below 25 %", share < 25.0)
             }
-            false => Claim::unseen(says, "nothing was considered"),
+            false => Claim::not_measured(says, "no lock was considered"),
         }])
     }
 
     fn block(self) -> Block {
-        let mut note = "Locks on tables that could have been left to the next transaction at the same \
-                        place, and what became of them; used, discarded and revoked are shares of those \
-                        kept, and used of all what was kept and used of all considered. Medians of the \
-                        repetitions, and extremes of the last. The counts begin with the clients, the ramp \
-                        included."
+        let mut note = "Locks on tables that could be left to the next transaction of the same worker. \
+                        Used, discarded and revoked are shares of the locks kept; used of all is the \
+                        share kept and used of those considered. Medians of the repetitions, and both \
+                        extremes of the last. Counts include the ramp."
             .to_owned();
         if let Some(what) = self.trouble {
-            note += &format!(" Not measured: {what}");
+            note += &format!(" Not measured: {what}.");
         }
         Block {
             title: "Ours".to_owned(),
@@ -276,17 +275,17 @@ impl Outcomes {
     }
 }
 
-/// What one run counted.
+/// Counts of one run.
 #[derive(Debug, Clone)]
 struct Counts {
     considered: f64,
-    /// Considered by each transaction.
+    /// Locks considered by each transaction.
     each: f64,
     shares: [f64; SHARES],
 }
 
 impl Counts {
-    /// The share of those considered that were kept and used.
+    /// The share of the locks considered that were kept and used.
     fn used(&self) -> f64 {
         let [_, _, _, kept, used, ..] = self.shares;
         kept * used
@@ -295,8 +294,8 @@ impl Counts {
 
 const SHARES: usize = 7;
 
-/// How many were considered; then the shares of them: cold, wanted, renewed, kept; then of those
-/// kept: used, discarded, revoked.
+/// Returns the number of locks considered; then shares of them: cold, wanted, renewed, kept; then
+/// shares of those kept: used, discarded, revoked.
 fn shares(before: &LockStats, after: &LockStats) -> [f64; 8] {
     let (before, after) = (&before.inheritance, &after.inheritance);
     let count = |before: u64, after: u64| after.saturating_sub(before) as f64;
@@ -326,18 +325,18 @@ fn shares(before: &LockStats, after: &LockStats) -> [f64; 8] {
 }
 
 fn document() -> Block {
-    let mut table = Table::new(["in the document", "it shows"]);
+    let mut table = Table::new(["in the document", "its result"]);
     for row in [
         [
             "TATP, TPC-B, TPC-C",
-            "shape: only a small part of the locks that could be inherited is really used",
+            "shape: only a small part of the locks that could be inherited is used",
         ],
         [
             "contention in the lock manager",
-            "nearly gone nevertheless: few locks are hot at any moment, and those are inherited",
+            "nearly gone all the same: few locks are hot at any moment, and those are inherited",
         ],
         [
-            "critical sections without bound",
+            "unbounded critical sections",
             "more than 20 % fewer (section 8.2); throughput 30 to 50 % higher on TATP (8.3)",
         ],
     ] {
@@ -355,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_to_what_was_considered() {
+    fn shares_add_up_to_the_locks_considered() {
         let before = LockStats::default();
         let mut after = LockStats::default();
         after.inheritance.cold = 60;

@@ -1,47 +1,56 @@
-//! The claims that several figures make, held against curves.
+//! Claims that several figures make, judged by curves.
 
 use crate::{
     measure::curve::Curve,
     report::{findings::Findings, shape::Claim},
 };
 
-/// What a manager that does not collapse keeps of its peak at the largest number of clients.
+/// Share of its peak that a manager without collapse keeps at the largest number of clients.
 pub(super) const KEEPS: f64 = 0.90;
-/// With fewer processors, latches are seldom met held: what falls for them in the documents need
-/// not fall.
+/// With fewer processors, threads seldom find a latch held, so curves that fall for latches in the
+/// documents need not fall.
 const FEW_CORES: usize = 8;
 
-/// The curves of this manager, each in whatever else sets it apart.
-pub(super) fn of<'a>(panel: &'a Findings, manager: &str) -> Option<&'a Curve> {
+/// Returns the first curve of this manager.
+pub(super) fn curve_of<'a>(panel: &'a Findings, manager: &str) -> Option<&'a Curve> {
     panel
         .curves
         .iter()
         .find(|curve| curve.lock_manager == manager)
 }
 
-/// That this one keeps its peak. Nothing is claimed if it was not measured.
+/// The claim that this manager keeps its peak; `None` if it was not measured.
 pub(super) fn keeps(panel: &Findings, manager: &str, says: &str) -> Option<Claim> {
-    let (found, ratio) = rest(panel, manager)?;
-    Some(Claim::new(says, found, ratio >= KEEPS))
+    let (found, ratio) = kept_share(panel, manager)?;
+    Some(Claim::new(says, found, at_least(KEEPS), ratio >= KEEPS))
 }
 
-/// That this one falls from its peak; on few cores it need not.
+/// The claim that this manager falls from its peak; on few cores it need not.
 pub(super) fn falls(panel: &Findings, manager: &str, says: &str) -> Option<Claim> {
-    let (found, ratio) = rest(panel, manager)?;
-    let claim = Claim::new(says, found, ratio < KEEPS);
+    let (found, ratio) = kept_share(panel, manager)?;
+    let claim = Claim::new(says, found, below(KEEPS), ratio < KEEPS);
     Some(where_cores_count(claim, panel.machine.cores))
 }
+/// The bound `at least 90 %` of this share.
+pub(super) fn at_least(share: f64) -> String {
+    format!("at least {:.0} %", share * 100.0)
+}
 
-/// A claim that many cores make true, and few cannot show.
+/// The bound `below 90 %` of this share.
+pub(super) fn below(share: f64) -> String {
+    format!("below {:.0} %", share * 100.0)
+}
+/// A claim that many cores make true and few cannot show.
 pub(super) fn where_cores_count(claim: Claim, cores: usize) -> Claim {
     match cores < FEW_CORES {
-        true => claim.or_unseen(&format!("{cores} cores are too few for it")),
+        true => claim.or_not_judged(&format!("{cores} cores are too few to tell")),
         false => claim,
     }
 }
 
-fn rest(panel: &Findings, manager: &str) -> Option<(String, f64)> {
-    let curve = of(panel, manager)?;
+/// The share of its peak that this manager keeps at the most clients, in words and as a number.
+fn kept_share(panel: &Findings, manager: &str) -> Option<(String, f64)> {
+    let curve = curve_of(panel, manager)?;
     let ratio = curve.no_collapse_ratio()?;
     let mpl = curve.points.last()?.mpl;
     let found = format!(
@@ -67,7 +76,7 @@ mod tests {
     use crate::report::synthetic;
 
     #[test]
-    fn who_falls_and_who_keeps_its_peak_is_told_apart() {
+    fn managers_that_fall_and_managers_that_keep_their_peak_are_told_apart() {
         // In these findings `global` collapses and `bucket` does not.
         let mut panel = synthetic::findings();
         panel.machine.cores = 64;

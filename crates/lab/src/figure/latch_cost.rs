@@ -1,12 +1,12 @@
-//! What latches cost: Table 1 of document 003.
+//! Cost of latches: Table 1 of document 003.
 //!
-//! Two parts. A latch alone, taken and given back by the only thread there is: warm, in the cache;
-//! and cold, one of so many that none of them is. Then the operations of the document: their time
-//! in storage, the latches they take, and what these come to at the warm price, as the document
-//! computed its own.
+//! There are two parts. First, a latch alone, acquired and released by the only thread: warm in the
+//! cache, and cold, as one of too many for the caches. Second, the operations of the document:
+//! their time in storage, the latches they take, and the time of these at the warm price, as the
+//! document computed its own.
 //!
 //! With the feature `account` the engine counts the latches it takes. Without it the table derives
-//! their number from the locks taken, which are counted always, and says so.
+//! their number from the locks taken, which are always counted, and says so.
 
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,8 @@ use foxton_sync::{
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Fixed, "a latch being measured");
 
-/// The document's operations, and what it says of each with a latch on nodes, partitions and locks,
-/// and with one on the table: storage time, latch time, calls, share.
+/// The document's operations, and its results with latches on nodes, partitions and locks and with
+/// one on the table: storage time, latch time, calls, share.
 const DOCUMENT: [(&str, &str, &str); 5] = [
     (
         "table scan of the disk component",
@@ -70,10 +70,10 @@ const DOCUMENT: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What so many locks of a transaction take of latches over this manager, alone and without
-/// conflicts: one hold to ask for each, and to give them back one for each of `bucket` and one for
-/// every 64 of `global`. `None` of any other: some of what they pass are no latches, or depends on
-/// what is remembered.
+/// Returns the latch acquisitions for `locks` locks of a transaction over this manager, alone and
+/// without conflicts. Each request takes one. Releases take one for each lock of `bucket`, and one
+/// for every 64 locks of `global`. `None` for other managers: some of their critical sections are
+/// no latches, or depend on remembered locks.
 fn derived(manager: &str, locks: f64) -> Option<f64> {
     match manager {
         "global" => Some(locks + (locks / GLOBAL_TOGETHER).ceil()),
@@ -82,16 +82,16 @@ fn derived(manager: &str, locks: f64) -> Option<f64> {
     }
 }
 
-/// Locks that `global` gives back under one hold of its latch.
+/// Locks that `global` releases under one acquisition of its latch.
 const GLOBAL_TOGETHER: f64 = 64.0;
 
-const CALLS_COUNTED: &str = "Calls are counted by the engine, each time a latch of the lock manager is \
-    taken, or where there is none, a place is passed at which any number of threads may meet; the \
+const CALLS_COUNTED: &str = "The engine counts calls: each acquisition of a latch of the lock manager, \
+    or where there is no latch, each critical section at which any number of threads can meet. The \
     counting is part of the storage time.";
-const CALLS_DERIVED: &str = "Calls are derived: locks taken are counted; global and bucket take a latch \
-    to ask for each, bucket one to give each back, and global one for every 64 that it gives back. \
-    Those of other managers do not follow from their locks and are left out. To have them counted: \
-    cargo run --release --features account -- figure 003-table1.";
+const CALLS_DERIVED: &str = "Calls are derived from the locks taken, which are counted: global and \
+    bucket take a latch for each request; bucket takes one for each release, and global one for every \
+    64 releases. For other managers calls do not follow from the locks and are left out. To count \
+    them: cargo run --release --features account -- figure 003-table1.";
 
 const OPERATIONS: [Operation; 4] = [
     Operation::ScanAll,
@@ -103,7 +103,7 @@ const OPERATIONS: [Operation; 4] = [
 /// Latches, warm and cold, and their share of the document's operations.
 pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let machine = Machine::here();
-    let effort = Effort::asked(request, [150, 300, 2_000]);
+    let effort = Effort::of(request, [150, 300, 2_000]);
     let systems = match request.systems.as_slice() {
         [] => System::all(
             &[
@@ -127,12 +127,12 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
     )?;
     Ok(Sheet {
         id: "003-table1",
-        title: "What latches cost".to_owned(),
+        title: "Cost of latches".to_owned(),
         source: format!("{}, Table 1 and section 2.1", beside::MEMORY),
-        expect: "A latch that nobody else wants costs a few nanoseconds warm, where the document's \
-                 took 7.3 µs in the kernel; cold it costs what a line from memory costs. So latches \
-                 are a smaller part of a scan here, though there is one for each lock asked for and \
-                 one for each given back, and none for reading the index."
+        expect: "An uncontended latch costs a few nanoseconds warm, where the document's took 7.3 µs in \
+                 the kernel; cold it costs a cache line from memory. So latches take a smaller part of \
+                 a scan here. Each lock takes one latch for the request and one for the release; \
+                 reading the index takes none."
             .to_owned(),
         shape: claims(&systems, &timed, &latches),
         notes: Vec::new(),
@@ -149,8 +149,8 @@ pub(super) fn table_1(request: &Request, audience: Audience) -> Result<Sheet, Be
     })
 }
 
-/// How often an operation takes a latch, and how long that is at the warm price; `None` if nobody
-/// knows.
+/// Returns how often an operation takes a latch, and the seconds that takes at the warm price;
+/// `None` if the number is not known.
 fn in_latches(system: &System, timed: &Timed, latches: &[Latch]) -> Option<(f64, f64)> {
     let mut kinds = latches.iter();
     let kind = kinds.find(|latch| latch.kind.to_string() == system.latch_name())?;
@@ -159,8 +159,8 @@ fn in_latches(system: &System, timed: &Timed, latches: &[Latch]) -> Option<(f64,
     Some((calls, calls * kind.warm.median() / 1e9))
 }
 
-/// Cold costs more than warm, and the index scan, with a latch for each entry and each tuple,
-/// spends more of its time in latches than the scan of the table.
+/// A cold latch costs more than a warm one. The index scan takes a latch for each entry and each
+/// tuple, so latches have a larger share of it than of the table scan.
 fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape {
     let mut claims = Vec::new();
     let times: Vec<f64> = latches
@@ -174,7 +174,8 @@ fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape 
         });
     claims.push(Claim::new(
         "a cold latch costs two and a half times as much as a warm one",
-        format!("cold ones cost {least:.1} to {most:.1} times as much"),
+        format!("a cold latch costs {least:.1} to {most:.1} times as much as a warm one"),
+        "more than 1.2 times",
         least > 1.2,
     ));
     let bucket = systems
@@ -191,10 +192,15 @@ fn claims(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Shape 
         claims.push(match share(0).zip(share(1)) {
             Some((table, by_index)) => Claim::new(
                 says,
-                format!("{table:.0} % and {by_index:.0} % over {}", systems[index]),
+                format!(
+                    "with {}, latches take {table:.0} % of a table scan and {by_index:.0} % of an index \
+                     scan",
+                    systems[index]
+                ),
+                "a larger share of the index scan",
                 by_index > table,
             ),
-            None => Claim::unseen(says, "the price of its latch was not measured"),
+            None => Claim::not_measured(says, "the cost of this kind of latch"),
         });
     }
     Shape(claims)
@@ -228,8 +234,7 @@ fn latches(effort: Effort, progress: &Progress) -> Vec<Latch> {
     LatchKind::PLAIN.into_iter().zip(nanos).map(latch).collect()
 }
 
-/// So many latches, each in lines of its own, that no cache has them all; fewer in the smallest
-/// form.
+/// Number of latches, each on lines of its own, that no cache can hold; fewer in the smallest form.
 fn many(effort: Effort) -> usize {
     if effort.rows == ROWS {
         1 << 20
@@ -238,7 +243,7 @@ fn many(effort: Effort) -> usize {
     }
 }
 
-/// Nanoseconds to take a latch and give it back, one of `count` at random.
+/// Nanoseconds to acquire and release a latch, one of `count` at random.
 fn passes(kind: LatchKind, count: usize, worker: &Worker, window: Duration) -> f64 {
     const BATCH: u32 = 1_000;
     let latched = |_| CachePadded::new(Latched::new(kind, &SITE, 0u64));
@@ -248,7 +253,7 @@ fn passes(kind: LatchKind, count: usize, worker: &Worker, window: Duration) -> f
         let at = if count == 1 {
             0
         } else {
-            // Cheaper than a fair draw, which would show: the counts are powers of two.
+            // Cheaper than a fair draw, which would be measured too; the counts are powers of two.
             random.bits() as usize & (count - 1)
         };
         all[at].with(worker, |value| *value += 1);
@@ -274,9 +279,9 @@ fn alone_table(latches: &[Latch]) -> Block {
         table.row(std::iter::once(latch.kind.to_string()).chain(numbers));
     }
     Block {
-        title: "A latch alone: taken and given back".to_owned(),
-        note: "Nanoseconds, median and extremes of the repetitions. The document's machine made a \
-               call to the kernel for a compare-and-swap: about 73 instructions. Cold is one of a \
+        title: "A latch alone, acquired and released".to_owned(),
+        note: "Nanoseconds, median and extremes of the repetitions. On the document's machine a \
+               compare-and-swap is a call to the kernel of about 73 instructions. Cold is one of a \
                million latches at random here, and isolated calls there."
             .to_owned(),
         table,
@@ -295,8 +300,8 @@ fn document() -> Block {
     Block {
         title: "The document's Table 1".to_owned(),
         note:
-            "Storage time, time in latches and calls, share; 10,000 tuples. A third latch a call \
-               makes the index scan what it is."
+            "Storage time, time in latches and calls, share; 10,000 tuples. The index scan takes a \
+               third latch in each call."
                 .to_owned(),
         table,
     }
@@ -322,17 +327,17 @@ fn operations(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Bl
             let timed = &timed[at];
             let micros = |seconds: f64| duration_us(seconds * 1e6);
             let spent = in_latches(system, timed, latches);
-            let told =
-                |tell: &dyn Fn((f64, f64)) -> String| spent.map_or_else(|| "-".to_owned(), tell);
+            let cell =
+                |words: &dyn Fn((f64, f64)) -> String| spent.map_or_else(|| "-".to_owned(), words);
             table.row([
                 operation.name().to_owned(),
                 system.to_string(),
                 micros(timed.storage.median()),
                 micros(timed.storage.min()),
                 micros(timed.storage.max()),
-                told(&|(calls, _)| format!("{calls:.0}")),
-                told(&|(_, seconds)| micros(seconds)),
-                told(&|(_, seconds)| {
+                cell(&|(calls, _)| format!("{calls:.0}")),
+                cell(&|(_, seconds)| micros(seconds)),
+                cell(&|(_, seconds)| {
                     let share = seconds / timed.storage.median().max(1e-12);
                     format!("{:.0} %", share * 100.0)
                 }),
@@ -342,8 +347,8 @@ fn operations(systems: &[System], timed: &[Vec<Timed>], latches: &[Latch]) -> Bl
     Block {
         title: "Ours".to_owned(),
         note: format!(
-            "Storage time is measured; the time in latches is their calls at the warm price of the first \
-             table, as in the document. {} Reading the index takes none.",
+            "Storage time is measured. Time in latches is the calls at the warm price of the first table, \
+             as in the document. {} Reading the index takes no latch.",
             match timed::COUNTING {
                 true => CALLS_COUNTED,
                 false => CALLS_DERIVED,
@@ -360,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_derived_is_known_of_two_managers_only() {
+    fn latch_calls_are_derived_for_two_managers_only() {
         assert_eq!(derived("global", 64.0), Some(65.0));
         assert_eq!(derived("global", 65.0), Some(67.0));
         assert_eq!(derived("bucket", 65.0), Some(130.0));

@@ -1,10 +1,10 @@
-//! What locks cost: Tables 4 and 5 of document 003.
+//! Cost of locks: Tables 4 and 5 of document 003.
 
 use std::time::Duration;
 
 use super::{
     beside,
-    held::{self, Memory},
+    lock_memory::{self, Memory},
     request::Request,
     timed::{self, Effort, Timed},
 };
@@ -38,22 +38,22 @@ const DOCUMENT: [[&str; 4]; 7] = [
     ["first tuple: MMM, remembered / real", "-", "-", "31 / 44"],
 ];
 
-/// Held at once where the document's hash table was at its best.
+/// Locks held at once; the document's hash table was at its best there.
 const BEST: usize = 100;
-/// Locks of strangers where there are many beside: more than there are buckets with a line for
-/// each.
+/// Locks of another owner where there are many: more than there are buckets with a line of their
+/// own.
 const STRANGERS: usize = 50_000;
 /// The manager that has locks of several kinds.
 const DIRECT: &str = "direct";
-/// What the document found beside it.
+/// The document's note on this table.
 const SLOTS: &str = " The document's hash table had 1,000 slots and got slower above 500 locks.";
-/// Locks held by one transaction where memory is measured.
+/// Locks that one transaction holds where memory is measured.
 const MANY: usize = 1_000_000;
 
 /// Lock and unlock, for every manager.
 pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = Effort::asked(request, [40, 60, 1_000]);
+    let effort = Effort::of(request, [40, 60, 1_000]);
     let progress = audience.count(
         "locks alone",
         steps(&chosen.systems, effort),
@@ -63,14 +63,14 @@ pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, Be
     let costs = costs(&chosen.systems, effort, &progress);
     drop(progress);
     let many = if effort.rows == ROWS { MANY } else { BEST };
-    let memory = held::memory(request, &chosen.systems, many, audience);
+    let memory = lock_memory::memory(request, &chosen.systems, many, audience);
     Ok(Sheet {
         id: "003-table4",
-        title: "What a lock and its release cost".to_owned(),
+        title: "Cost of a lock and its release".to_owned(),
         source: format!("{}, Table 4 and section 4.1", beside::MEMORY),
-        expect: "In the document a remembered lock costs under a third of one in a hash table, and a \
-                 real one beside the data two thirds. Here a remembered lock of direct should cost a \
-                 small part of one of bucket; its real ones go through the buckets and cost no less."
+        expect: "In the document a remembered lock costs less than a third of a lock in a hash table, and \
+                 a real lock beside the data two thirds. Here a remembered lock of direct should cost a \
+                 small part of a lock of bucket. Its real locks use the buckets too and cost no less."
             .to_owned(),
         shape: claims_4(&chosen.systems, &costs),
         notes: chosen.notes(),
@@ -88,7 +88,7 @@ pub(super) fn table_4(request: &Request, audience: Audience) -> Result<Sheet, Be
     })
 }
 
-/// What a hash table's lock costs, and one beside the data: remembered, and real.
+/// A lock in a hash table, and beside the data: remembered and real.
 fn claims_4(systems: &[System], costs: &[Cost]) -> Shape {
     let of = |name: &str| {
         let at = systems
@@ -105,25 +105,27 @@ fn claims_4(systems: &[System], costs: &[Cost]) -> Shape {
     let (remembered, real) = (share(&beside.apart), share(&beside.real));
     let found = |kind, share: f64| {
         format!(
-            "{kind} one of direct costs {:.0} % of bucket's",
+            "{kind} lock of direct costs {:.0} % of a lock of bucket",
             share * 100.0
         )
     };
     Shape(vec![
         Claim::new(
-            "a remembered lock costs under a third of one in a hash table",
+            "a remembered lock costs less than a third of a lock in a hash table",
             found("a remembered", remembered),
+            "below 40 %",
             remembered < 0.4,
         ),
         Claim::new(
-            "a real lock beside the data costs two thirds of one in a hash table",
+            "a real lock beside the data costs two thirds of a lock in a hash table",
             found("a real", real),
+            "below 90 %",
             real < 0.9,
         ),
     ])
 }
 
-/// What was measured of one manager, nanoseconds.
+/// Measurements of one manager, in nanoseconds.
 #[derive(Debug, Default)]
 struct Cost {
     apart: Vec<Nanos>,
@@ -134,7 +136,7 @@ struct Cost {
     deescalated: Vec<f64>,
 }
 
-/// By locks held; then apart, table, first key, real twice, de-escalated.
+/// Measurements: by locks held; then apart, table, first key, real twice, de-escalated.
 fn steps(systems: &[System], effort: Effort) -> u64 {
     by_held::steps(systems, effort.reps) + systems.len() as u64 * 6 * u64::from(effort.reps)
 }
@@ -162,8 +164,8 @@ fn costs(systems: &[System], effort: Effort, progress: &Progress) -> Vec<Cost> {
     costs
 }
 
-/// Locks on keys at each of whose neighbours a stranger has an exclusive one, so that nothing is
-/// remembered; and so many more of the stranger's elsewhere in the table.
+/// Measures locks on keys whose neighbours another owner has locked exclusively, so that no lock is
+/// remembered. The other owner holds `beside` more locks elsewhere in the table.
 fn real(system: &System, beside: usize, window: Duration) -> Nanos {
     let mut alone = Alone::spaced(system.manager(), BEST);
     let mut names = alone::every_other(1, BEST);
@@ -174,8 +176,8 @@ fn real(system: &System, beside: usize, window: Duration) -> Nanos {
     nanos
 }
 
-/// What a request that conflicts with a remembered lock, and so makes it real, takes longer than
-/// one that finds it real.
+/// Measures a request that conflicts with a remembered lock and makes it real, less a request that
+/// finds it real.
 fn deescalated(system: &System) -> f64 {
     let mut alone = Alone::new(system.manager(), BEST);
     alone.take(BEST);
@@ -192,7 +194,8 @@ fn document() -> Block {
         .for_each(|row| table.row(row.map(str::to_owned)));
     Block {
         title: "The document's Table 4".to_owned(),
-        note: "About 10 instructions a microsecond there: 37 µs are 370 instructions.".to_owned(),
+        note: "That machine does about 10 instructions a microsecond: 37 µs are 370 instructions."
+            .to_owned(),
         table,
     }
 }
@@ -207,20 +210,20 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
         table.row(apart(&format!("{system}{kind}"), &cost.apart));
         if !cost.real.is_empty() {
             table.row(apart(&format!("{system}, real"), &cost.real));
-            let among_many = format!("{system}, real, {STRANGERS} locks of strangers beside");
+            let among_many = format!("{system}, real, among {STRANGERS} locks of another owner");
             table.row(apart(&among_many, &cost.real_among_many));
         }
-        for (what, nanos) in [
+        for (kind, nanos) in [
             ("fixed table lock (S)", &cost.table),
             ("first key: IS and S", &cost.first),
-            ("de-escalation of one remembered", &cost.deescalated),
+            ("de-escalation of one remembered lock", &cost.deescalated),
         ] {
             if nanos.is_empty() {
                 continue;
             }
             let spread = Spread::new(nanos.iter().copied());
             let both = [spread.median(), spread.min(), spread.max()].map(nano);
-            let name = format!("{system}, {what}");
+            let name = format!("{system}, {kind}");
             let dashes = ["-".to_owned(), "-".to_owned()];
             table.row(std::iter::once(name).chain(dashes).chain(both));
         }
@@ -228,13 +231,12 @@ fn ours(systems: &[System], costs: &[Cost]) -> Block {
     Block {
         title: "Ours".to_owned(),
         note: format!(
-            "Nanoseconds, median and extremes of the repetitions: shared locks on keys, {BEST} held at \
-             once, as where the document's hash table was at its best, nobody conflicting. Real locks \
-             of direct are those on keys at each of whose neighbours a stranger holds an exclusive lock; \
-             with more locks of strangers than there are buckets, the lines of the buckets have to \
-             come from farther away, too. De-escalation is \
-             what a request that conflicts with a remembered lock takes longer than one that finds it \
-             real: a fence for all processors, a look through the owner's list of {BEST}, and the grant."
+            "Nanoseconds, median and extremes of the repetitions. Shared locks on keys, {BEST} held at \
+             once, where the document's hash table was at its best; no conflicts. Real locks of direct \
+             are on keys whose neighbours another owner holds exclusively. If that owner has more locks \
+             than there are buckets, lines of the buckets come from farther away. De-escalation is the \
+             additional time of a request that makes a conflicting remembered lock real: a fence on \
+             all processors, a search of the owner's list of {BEST}, and the grant."
         ),
         table,
     }
@@ -260,10 +262,10 @@ fn nano(value: f64) -> String {
 fn memory_table(systems: &[System], memory: &[Result<Memory, String>], many: usize) -> Block {
     let mut table = Table::new([
         "locks",
-        "idle manager",
+        "manager, idle",
         "with the locks",
-        "bytes a held lock",
-        "by its own count",
+        "bytes per held lock",
+        "its own count",
     ]);
     for (system, memory) in systems.iter().zip(memory) {
         match memory {
@@ -274,21 +276,21 @@ fn memory_table(systems: &[System], memory: &[Result<Memory, String>], many: usi
                 format!("{:.1}", memory.each(many)),
                 bytes(memory.counted),
             ]),
-            Err(what) => table.row([system.to_string(), what.clone()]),
+            Err(error) => table.row([system.to_string(), error.clone()]),
         }
     }
     Block {
         title: format!("Memory: one transaction that holds {many} locks"),
-        note: "What the process has resident more than before: after the manager was made, and after \
-               the locks were taken; each in a process of its own. Names given by the caller are not \
-               counted."
+        note: "Additional resident memory of the process: once the manager is made, and once the locks \
+               are held; each manager in a process of its own. Names, which the caller provides, are \
+               not counted."
             .to_owned(),
         table,
     }
 }
 
-/// The document's Table 5: storage time in ms, locks, then lock cost and share for the hash table,
-/// real, and remembered locks.
+/// The document's Table 5: storage time in ms, locks, then cost and share of locks for the hash
+/// table, real locks and remembered locks.
 const TABLE_5: [[&str; 6]; 5] = [
     [
         "T1",
@@ -335,7 +337,7 @@ const TABLE_5: [[&str; 6]; 5] = [
 /// The share of locking in five transactions, for every manager.
 pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen();
-    let effort = Effort::asked(request, [150, 200, 2_000]);
+    let effort = Effort::of(request, [150, 200, 2_000]);
     let mut systems = vec![System::without_locking()];
     systems.extend(
         chosen
@@ -357,10 +359,10 @@ pub(super) fn table_5(request: &Request, audience: Audience) -> Result<Sheet, Be
         id: "003-table5",
         title: "The share of locking in five transactions".to_owned(),
         source: format!("{}, Table 5 and section 4.2", beside::MEMORY),
-        expect: "In the document an index scan of 10,000 tuples spends 42 % of its storage time on \
-                 locks with a hash table, 33 % with real and 17 % with remembered locks beside the \
-                 data. Here scans of tables lock every key they meet, too; the manager that remembers \
-                 should take the smallest share."
+        expect: "In the document an index scan of 10,000 tuples spends 42 % of its storage time on locks \
+                 with a hash table, 33 % with real and 17 % with remembered locks beside the data. Here \
+                 table scans lock every key they read too. direct, which remembers locks, should have \
+                 the smallest share."
             .to_owned(),
         shape: claims_5(&systems, &timed),
         notes: chosen.notes(),
@@ -388,8 +390,8 @@ fn document_5() -> Block {
     Block {
         title: "The document's Table 5".to_owned(),
         note:
-            "Times without locks; in brackets the share of locking in storage time with it. T1 and \
-               T2 lock the table once."
+            "Times without locks; in brackets the share of locks in storage time with locks. T1 and T2 \
+               lock the table once."
                 .to_owned(),
         table,
     }
@@ -411,8 +413,11 @@ fn claims_5(systems: &[System], timed: &[Vec<Timed>]) -> Shape {
         return Shape::default();
     };
     Shape(vec![Claim::new(
-        "an index scan spends 42 % on locks with a hash table and 17 % with remembered ones",
-        format!("{table:.0} % with bucket and {remembered:.0} % with direct"),
+        "an index scan spends 42 % on locks with a hash table and 17 % with remembered locks",
+        format!(
+            "an index scan spends {table:.0} % on locks with bucket and {remembered:.0} % with direct"
+        ),
+        "direct below 0.8 times bucket",
         remembered < table * 0.8,
     )])
 }
@@ -434,7 +439,8 @@ fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
         let without = &timed[0][at];
         for (index, (system, timed)) in systems.iter().zip(timed).enumerate() {
             let timed = &timed[at];
-            // Releasing is part of the commit: locking is what the whole takes longer.
+            // Releasing is part of the commit, so locking is the additional time of the whole
+            // transaction.
             let locking = timed.service.median() - without.service.median();
             let share = locking / (without.storage.median() + locking).max(1e-12);
             let dash = || "-".to_owned();
@@ -457,10 +463,10 @@ fn ours_5(systems: &[System], timed: &[Vec<Timed>]) -> Block {
     }
     Block {
         title: "Ours".to_owned(),
-        note: "One client. Locking is the time of the whole transaction over that without any locks, \
-               and its share that of storage time without locks and locking together, as the document \
-               has it. The index over unique1 is a table of its own here, so T3 and T4 lock each tuple \
-               twice: its entry and itself."
+        note: "One client. Locking is the additional time of the whole transaction over one without \
+               locks. Its share is that of storage time without locks plus locking, as in the document. \
+               The index over unique1 is a table of its own here, so T3 and T4 lock each tuple twice: \
+               its entry and itself."
             .to_owned(),
         table,
     }

@@ -1,20 +1,20 @@
-//! The figures and tables of the documents this engine is built after, repeated here: the
-//! document's numbers beside ours.
+//! Figures and tables of the documents that this engine follows, repeated here: the document's
+//! numbers beside ours.
 //!
-//! The quick form of each takes a minute or a few; `full` has the document's windows and
-//! repetitions. Absolute numbers belong to the machine named; it is the shape that is compared.
+//! The quick form of each takes a few minutes; `full` has the document's windows and repetitions.
+//! Absolute numbers belong to the machine named; shapes are compared.
 
-/// What a figure is asked for.
+/// Settings of a figure.
 pub mod request;
 
-/// The document's words beside ours.
+/// The document's numbers beside ours.
 pub mod beside;
 
-/// What the documents claim, held against curves.
+/// Judging what the documents claim by curves.
 pub mod judge;
 
 /// What the figures of whole workloads have in common.
-pub mod told;
+pub mod workload_figure;
 
 /// Throughput over clients: 000-fig12, 000-fig14, 000-fig15.
 pub mod curves;
@@ -22,7 +22,7 @@ pub mod curves;
 /// Fewer processors: 000-fig1.
 pub mod cores;
 
-/// Throughput projected to processors that are not at hand.
+/// Throughput projected to processors that this machine does not have.
 pub mod projection;
 
 /// Where the time goes: 000-fig13, 002-fig13.
@@ -52,7 +52,7 @@ pub mod sysbench;
 /// What becomes of locks that could be inherited: 002-fig14.
 pub mod inherit;
 
-/// The wisconsin operations, timed.
+/// Locks that could be inherited: 002-fig14.
 pub mod timed;
 
 /// The processor-overlap model: 003-table3.
@@ -64,42 +64,42 @@ pub mod sections;
 /// Inserting into the log: 002-fig15.
 pub mod log_insert;
 
-/// What latches cost: 003-table1.
+/// Cost of latches: 003-table1.
 pub mod latch_cost;
 
-/// Memory of locks held.
-pub mod held;
+/// Memory of held locks.
+pub mod lock_memory;
 
-/// What locks cost: 003-table4, 003-table5.
+/// Cost of locks: 003-table4, 003-table5.
 pub mod lock_cost;
 
-/// Transactions of the processor, and latches that they elide: all figures of document 001.
+/// Hardware transactions and latches elided by them: all figures of document 001.
 pub mod elision;
 
 use crate::{bench::error::BenchError, progress::Audience, report::sheet::Sheet};
 use request::Request;
 
-/// A figure that can be repeated.
+/// A figure that can be made here.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed {
-    /// How it is called: the document and the figure in it.
+    /// Its name: the document and the figure in it.
     pub id: &'static str,
-    /// Seconds it may take in the brief form, loading and checking included, on two cores with
-    /// little else to do.
+    /// Seconds that the brief form may take on two cores with little else to do, loading and
+    /// checking included.
     pub brief: u32,
     /// What it shows, in a sentence.
     pub sentence: &'static str,
     run: fn(&Request, Audience) -> Result<Sheet, BenchError>,
 }
 
-/// Seconds that all of them may take in the brief form, one after the other.
+/// Seconds that the brief forms of all figures may take, one after the other.
 pub const BRIEF: u32 = 27 * 60;
 
-/// Those that only a program can make that counts the critical sections it passes: one built with
-/// the feature `account`.
+/// Figures that count critical sections; only a program built with the feature `account` can make
+/// them.
 pub const COUNTED: [&str; 2] = ["002-fig3", "002-fig11"];
 
-/// All of them, by document.
+/// All figures, by document.
 pub const ALL: &[Listed] = &[
     Listed {
         id: "000-fig1",
@@ -128,7 +128,7 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "000-fig15",
         brief: 130,
-        sentence: "20 % updates, uniform and in a hotspot: throughput, aborts, who of a deadlock gives way",
+        sentence: "20 % updates, uniform and in a hotspot: throughput, aborts, deadlock victims",
         run: curves::figure_15,
     },
     Listed {
@@ -152,37 +152,37 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "001-fig2.4",
         brief: 10,
-        sentence: "the flag that a latch is: width, TAS and TAS-T, test-and-set and exchange (2.4 to 2.7)",
+        sentence: "the flag of a latch: width, TAS and TAS-T, test-and-set and exchange (2.4 to 2.7)",
         run: elision::flags::figure_4,
     },
     Listed {
         id: "001-fig3.1",
         brief: 2,
-        sentence: "how much a transaction of the processor may write and read (3.1, 3.2)",
+        sentence: "how much a hardware transaction can write and read (3.1, 3.2)",
         run: elision::size::figure_1,
     },
     Listed {
         id: "001-fig3.5",
         brief: 2,
-        sentence: "what alignment does to that: every nth line (3.5, 3.6, Table 3.2)",
+        sentence: "how alignment changes that: every nth line (3.5, 3.6, Table 3.2)",
         run: elision::size::figure_5,
     },
     Listed {
         id: "001-fig3.7",
         brief: 2,
-        sentence: "how long a transaction may take",
+        sentence: "how long a hardware transaction can take",
         run: elision::limits::figure_7,
     },
     Listed {
         id: "001-fig3.8",
         brief: 2,
-        sentence: "transactions and elided latches inside each other (3.8, 3.9)",
+        sentence: "nested transactions and nested elided latches (3.8, 3.9)",
         run: elision::limits::figure_8,
     },
     Listed {
         id: "001-fig3.10",
         brief: 10,
-        sentence: "what a pass costs where nobody else comes, for every latch and a transaction (3.10, C.3, C.4)",
+        sentence: "cost of a pass without contention, for every latch and a transaction (3.10, C.3, C.4)",
         run: elision::overhead::figure_10,
     },
     Listed {
@@ -218,13 +218,13 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "001-figC.1",
         brief: 2,
-        sentence: "allocating inside a transaction",
+        sentence: "allocating inside a hardware transaction",
         run: elision::limits::figure_c1,
     },
     Listed {
         id: "002-fig1",
         brief: 35,
-        sentence: "what one client does among others that share nothing with it but the engine",
+        sentence: "throughput of one client among others that share only the engine with it",
         run: private_insert::figure_1,
     },
     Listed {
@@ -254,19 +254,19 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "002-fig12",
         brief: 85,
-        sentence: "TATP, TPC-B and TPC-C over clients, for the designs of the document that exist",
+        sentence: "TATP, TPC-B and TPC-C over clients, for the document's designs that exist here",
         run: designs::figure_12,
     },
     Listed {
         id: "002-fig13",
         brief: 60,
-        sentence: "where the time goes in TATP, TPC-B and TPC-C, for the designs of the document that exist",
+        sentence: "where the time goes in TATP, TPC-B and TPC-C, for the document's designs that exist here",
         run: split::scaling_figure_13,
     },
     Listed {
         id: "002-fig14",
         brief: 75,
-        sentence: "inheritance: what becomes of locks that could be left to the next transaction, in TATP, TPC-B and TPC-C",
+        sentence: "locks that could be inherited: considered, kept, used, revoked, in TATP, TPC-B and TPC-C",
         run: inherit::figure_14,
     },
     Listed {
@@ -278,25 +278,25 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "002-fig16",
         brief: 55,
-        sentence: "scans through a secondary index: 10, 100 and 10,000 rows, along the table and across it",
+        sentence: "scans through a secondary index: 10, 100 and 10,000 rows, in table order and out of it",
         run: secondary::figure_16,
     },
     Listed {
         id: "003-table1",
         brief: 40,
-        sentence: "what latches cost, warm and cold, and their share of scans and fetches",
+        sentence: "cost of latches, warm and cold, and their share of scans and fetches",
         run: latch_cost::table_1,
     },
     Listed {
         id: "003-table3",
         brief: 15,
-        sentence: "processors a latch over a whole table leaves room for: the model, then ours",
+        sentence: "processors that one latch over a whole table can keep busy: the document's model, then ours",
         run: overlap::table_3,
     },
     Listed {
         id: "003-table4",
         brief: 45,
-        sentence: "a lock and its release: asked for, given back, remembered, real; memory of a held lock",
+        sentence: "cost of a lock and its release: requested, released, remembered, real; memory of a held lock",
         run: lock_cost::table_4,
     },
     Listed {
@@ -308,7 +308,7 @@ pub const ALL: &[Listed] = &[
     Listed {
         id: "004-sysbench",
         brief: 75,
-        sentence: "sysbench, 2 to 1,024 clients, pareto and uniform: one latch over all locks, and shards of it",
+        sentence: "sysbench, 2 to 1,024 clients, pareto and uniform: one latch over all locks, and shards",
         run: sysbench::charts,
     },
     Listed {
@@ -319,7 +319,7 @@ pub const ALL: &[Listed] = &[
     },
 ];
 
-/// What the experiments of document 003 are called, whose tables are the figures.
+/// Names of the experiments of document 003 whose tables are figures.
 const CALLED: [(&str, &str); 4] = [
     ("latch-cost", "003-table1"),
     ("overlap", "003-table3"),
@@ -327,11 +327,11 @@ const CALLED: [(&str, &str); 4] = [
     ("wisconsin", "003-table5"),
 ];
 
-/// The figure of this name, or that of the experiment which is called so.
+/// Returns the figure of this name, or of the experiment with this name.
 ///
 /// # Errors
 ///
-/// If there is none; the text names them all.
+/// If there is none; the text lists all names.
 pub fn find(id: &str) -> Result<&'static Listed, String> {
     let called = CALLED.iter().find(|(name, _)| *name == id);
     let id = called.map_or(id, |(_, figure)| *figure);
@@ -339,13 +339,13 @@ pub fn find(id: &str) -> Result<&'static Listed, String> {
     found.ok_or_else(|| {
         let ids: Vec<&str> = ALL.iter().map(|one| one.id).collect();
         format!(
-            "there is no figure \"{id}\": say one of {}. `foxton figure` alone tells what each shows",
+            "there is no figure \"{id}\"; choose one of {}. `foxton figure` says what each shows",
             ids.join(", ")
         )
     })
 }
 
-/// The figure of this name, or all of a document if it is the number of one.
+/// Returns the figure of this name, or all figures of the document with this number.
 ///
 /// # Errors
 ///
@@ -364,7 +364,7 @@ pub fn find_all(id: &str) -> Result<Vec<&'static Listed>, String> {
 }
 
 impl Listed {
-    /// Makes it.
+    /// Makes the figure.
     ///
     /// # Errors
     ///
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_a_document_is_all_of_its_figures() {
+    fn the_number_of_a_document_means_all_its_figures() {
         let all = find_all("001").expect("there are some");
         assert!(all.len() > 5 && all.iter().all(|one| one.id.starts_with("001-")));
         let one = find_all("003-table1").expect("it is listed");
@@ -392,14 +392,14 @@ mod tests {
     }
 
     #[test]
-    fn all_brief_forms_together_keep_to_their_budget() {
+    fn all_brief_forms_together_keep_to_the_budget() {
         assert!(ALL.iter().all(|one| one.brief > 0));
         let all: u32 = ALL.iter().map(|one| one.brief).sum();
         assert!(all <= BRIEF, "{all} s are more than {BRIEF} s");
     }
 
     #[test]
-    fn names_are_unique_and_an_unknown_one_is_answered_with_all_of_them() {
+    fn names_are_unique_and_an_unknown_name_is_answered_with_all_of_them() {
         for (at, one) in ALL.iter().enumerate() {
             assert!(ALL[..at].iter().all(|other| other.id != one.id));
             assert_eq!(find(one.id).map(|found| found.id), Ok(one.id));

@@ -31,15 +31,14 @@ pub(super) fn table_3(request: &Request, audience: Audience) -> Result<Sheet, Be
     let (label, ours) = measured(request, audience)?;
     Ok(Sheet {
         id: "003-table3",
-        title: "How many processors a latch over a whole table leaves room for".to_owned(),
+        title: "Processors that one latch over a whole table can keep busy".to_owned(),
         source: format!("{}, Tables 2 and 3, section 2.2", beside::MEMORY),
-        expect:
-            "The document's table follows from its own times to the last digit printed. Its 28.1 \
-                 is a misprint for 26.2: the other numbers of that row add up only so. It computed \
-                 with 0.31 where 20/64 is 0.3125. Ours: there is no interpreter of queries around \
-                 storage here, so a latch over a table would be held for most of a transaction and leave \
-                 room for few processors. That is why there is none."
-                .to_owned(),
+        expect: "The document's table follows from its own times to the last digit printed. Its 28.1 is \
+                 a misprint for 26.2: only so do the numbers of that row add up. It computed with 0.31 \
+                 where 20/64 is 0.3125. Here no interpreter of queries surrounds storage. A latch over \
+                 a table would be held for most of a transaction and keep few processors busy, so the \
+                 engine has none."
+            .to_owned(),
         shape: claims(),
         notes: Vec::new(),
         beside: vec![
@@ -99,7 +98,7 @@ const HEADS: [&str; 7] = [
     "with application",
 ];
 
-/// Each cell: what the document printed → what the model gives.
+/// Each cell: the document's number → the model's.
 fn reproduced() -> Block {
     let mut table = Table::new(HEADS);
     for (at, printed) in TABLE_3.iter().enumerate() {
@@ -118,20 +117,20 @@ fn reproduced() -> Block {
     Block {
         title: "The document's Table 3 → the model, from the document's Table 2".to_owned(),
         note:
-            "Transactions per second at 4 hot, 16 warm and 80 cool tables that 64, 16 and 20 % of \
-               the references go to, and the processors they keep busy."
+            "Transactions per second with 4 hot, 16 warm and 80 cool tables that get 64, 16 and 20 % of \
+               the references, and the processors they keep busy."
                 .to_owned(),
         table,
     }
 }
 
-/// Service and storage time of the five transactions with the engine's usual locks, one client.
+/// Service and storage time of the five transactions with the engine's default locks, one client.
 fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]), BenchError> {
     let system = match request.systems.first() {
         Some(system) => system.clone(),
         None => System::new(Locks::Default, None),
     };
-    let effort = Effort::asked(request, [300, 500, 5_000]);
+    let effort = Effort::of(request, [300, 500, 5_000]);
     let steps = Operation::TYPES.len() as u64 * u64::from(effort.reps);
     let progress = audience.count("transactions T1 to T5", steps, "measurements");
     let systems = [system];
@@ -149,7 +148,7 @@ fn measured(request: &Request, audience: Audience) -> Result<(String, [Times; 5]
     Ok((systems[0].to_string(), std::array::from_fn(times)))
 }
 
-/// Its Table 3 from its Table 2, but for the number it misprints.
+/// The document's Table 3 from its Table 2, without the number that it misprints.
 fn claims() -> Shape {
     let (mut agree, mut all) = (0, 0);
     for (at, printed) in TABLE_3.iter().enumerate() {
@@ -165,16 +164,17 @@ fn claims() -> Shape {
     }
     Shape(vec![Claim::new(
         "Table 3 follows from Table 2 by the model",
-        format!("{agree} of {all} numbers do to the digits printed, and one more is a misprint"),
+        format!("{agree} of {all} numbers agree to the digits printed, and one more is a misprint"),
+        "all numbers but the misprint",
         agree == all,
     )])
 }
 
 fn note(label: &str) -> String {
     format!(
-        "Medians over {label}, one client. \"Latch held\" is the time inside the operations on tables, \
-         locks included: as long as one latch over the table would be held, if it had one as the \
-         document's has."
+        "Medians over {label}, one client. \"Latch held\" is the time inside operations on tables, locks \
+         included: one latch over the table would be held for that long, if there were one as in the \
+         document."
     )
 }
 

@@ -5,7 +5,7 @@ use super::{
     cores::halvings,
     judge,
     request::Request,
-    told::{Told, sweep},
+    workload_figure::{WorkloadFigure, sweep},
 };
 use crate::{
     bench::{error::BenchError, workload},
@@ -31,18 +31,18 @@ const BATCH: u32 = 1_000;
 const FIGURE_1: [Says; 3] = [
     says(
         "MySQL, BerkeleyDB, PostgreSQL",
-        "shape: each client does less the more there are",
+        "shape: the more clients, the less each does",
         "global",
     ),
     says("SHORE", "shape: the same", "bucket"),
     says(
         "DBMS X, commercial",
-        "shape: each client does less, but not as much less",
+        "shape: each client does less, but the loss is smaller",
         "",
     ),
 ];
 
-/// What each client does, over clients, with a processor for each.
+/// Throughput of each client, over clients, with a processor for each.
 pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = request.chosen_of(&WANTED, false);
     let cores = Machine::here().cores;
@@ -62,27 +62,28 @@ pub(super) fn figure_1(request: &Request, audience: Audience) -> Result<Sheet, B
     let panel = workload::run(&inserts, &runs, audience)?;
     let beside = beside::curves(
         "The document beside ours",
-        "What one client does, as a share of what it does alone; the document's curves are drawn without numbers, \
-         on 32 cores. Median of the repetitions, and both extremes.",
+        "Throughput of one client as a share of its throughput alone. The document's curves are drawn \
+         without numbers, on 32 cores. Median of the repetitions, and both extremes.",
         &FIGURE_1,
         &panel,
-        tell,
+        shares,
     );
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "002-fig1",
-        title: "What one client does among others that share nothing with it",
+        title: "Throughput of one client among others that share nothing with it",
         source: format!("{}, Figure 1 and section 2.2", beside::SCALING),
-        expect: "A level line: nobody writes what another reads. What all share is the log, memory and, with one \
-                 latch over all locks, that latch. The more clients, the more rows wait to be written to the log.",
+        expect: "A level line: no client writes what another reads. All share the log, memory and, with one \
+                 latch over all locks, that latch. The more clients, the more rows wait to be written to \
+                 the log.",
         shape: claims(&panel),
         notes: chosen.notes(),
         beside: vec![beside],
         panels: vec![panel],
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
-/// What a client does at a point, as a share of what it does at the first, by repetition.
+/// Throughput of one client at a point as a share of that at the first, by repetition.
 fn share(curve: &Curve, point: &Point) -> Spread {
     let alone = curve.points.first().map_or(&[][..], |first| &first.runs);
     let pairs = point.runs.iter().zip(alone);
@@ -95,9 +96,9 @@ fn share(curve: &Curve, point: &Point) -> Spread {
     )
 }
 
-fn tell(curve: &Curve) -> String {
+fn shares(curve: &Curve) -> String {
     let point = |point: &Point| {
-        let share = share(curve, point).told(|share| format!("{:.0} %", share * 100.0));
+        let share = share(curve, point).words(|share| format!("{:.0} %", share * 100.0));
         format!("{share} with {}", point.mpl)
     };
     let points: Vec<String> = curve.points.iter().map(point).collect();
@@ -107,13 +108,13 @@ fn tell(curve: &Curve) -> String {
 /// As many clients as processors: what each does of what it does alone.
 fn claims(panel: &Findings) -> Shape {
     let of = |manager: &str| {
-        let curve = judge::of(panel, manager)?;
+        let curve = judge::curve_of(panel, manager)?;
         let last = curve.points.last().filter(|_| curve.points.len() > 1)?;
         let share = share(curve, last).median();
         let found = format!(
-            "of {}'s {} clients each does {:.0} % of what one does alone",
-            curve.label(),
+            "each of {} clients of {} does {:.0} % of what one does alone",
             last.mpl,
+            curve.label(),
             share * 100.0
         );
         Some((share, found))
@@ -123,6 +124,7 @@ fn claims(panel: &Findings) -> Shape {
         let claim = Claim::new(
             "with one mutex each client does less the more there are",
             found,
+            judge::below(judge::KEEPS),
             share < judge::KEEPS,
         );
         claims.push(judge::where_cores_count(claim, panel.machine.cores));
@@ -131,6 +133,7 @@ fn claims(panel: &Findings) -> Shape {
         claims.push(Claim::new(
             "in a system that scales the line is level",
             found,
+            judge::at_least(judge::KEEPS),
             share >= judge::KEEPS,
         ));
     }
@@ -143,7 +146,7 @@ mod tests {
     use crate::report::synthetic;
 
     #[test]
-    fn what_each_does_among_others_is_held_against_what_one_does_alone() {
+    fn throughput_among_others_is_compared_with_throughput_alone() {
         let panel = |cores, direct_at_4| {
             let curves: [synthetic::Made<'_>; 2] = [
                 ("global", "", &[(1, 100.0), (4, 200.0)]),
@@ -157,9 +160,12 @@ mod tests {
         };
         assert_eq!(holds(64, 396.0), [Some(true); 2]);
         assert_eq!(holds(64, 300.0), [Some(true), Some(false)]);
-        let told = tell(&panel(64, 396.0).curves[0]);
-        assert!(told.starts_with("100 %") && told.contains("50 %"), "{told}");
-        // A mutex that nobody meets is no fall, and on few cores none to be seen.
+        let shown = shares(&panel(64, 396.0).curves[0]);
+        assert!(
+            shown.starts_with("100 %") && shown.contains("50 %"),
+            "{shown}"
+        );
+        // A mutex without contention shows no fall, and on few cores that is not judged.
         let mut level = panel(64, 396.0);
         level.curves[0].points[1] = level.curves[1].points[1].clone();
         assert_eq!(claims(&level).0[0].holds, Some(false));

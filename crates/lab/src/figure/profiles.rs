@@ -3,9 +3,9 @@
 use super::{
     beside,
     request::Request,
-    split::{LATCHES, UNTOLD, document, mutexes, sampled, share, times},
+    split::{LATCHES, TOO_FEW_SAMPLES, document, mutexes, sampled, share, times},
     tatp::{MOST, mixes},
-    told::{ByForm, Told, by_form, sweep},
+    workload_figure::{ByForm, WorkloadFigure, by_form, sweep},
 };
 use crate::{
     bench::{critical_sections::design::Design, error::BenchError, workload},
@@ -19,7 +19,7 @@ use crate::{
     workload::tatp::{Mix, Shape as Register, Tatp},
 };
 
-/// Each point once as it is and once sampled.
+/// Each point is measured once without sampling and once with it.
 const WINDOWS: ByForm<u64> = [700, 1_000, 10_000];
 
 /// Idle, kernel and the parts of the engine, reading and with updates.
@@ -32,40 +32,40 @@ pub(super) fn figure_18(request: &Request, audience: Audience) -> Result<Sheet, 
         .iter()
         .map(|mix| workload::run(mix, &runs, audience))
         .collect::<Result<Vec<Findings>, BenchError>>()?;
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "000-fig18",
         title: "Where the time goes in TATP",
         source: format!("{}, Figure 18 and section 5.3.4", beside::STAGED),
-        expect: "As in figure 13, with shorter transactions: more of the time is in beginning and ending them. \
-                 There are no latches on the pages of an index here, so that nothing takes the place of the \
-                 document's idle time.",
+        expect: "As in figure 13, but transactions are shorter, so a larger part of the time is spent on \
+                 beginning and ending them. Index pages have no latches here, so nothing takes the place \
+                 of the document's idle time.",
         shape: mutexes(&panels),
         notes: chosen.notes(),
         beside: vec![document(&DOCUMENT_18)],
         panels,
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
 const DOCUMENT_18: [[&str; 3]; 3] = [
     [
         "Our System, staged",
-        "no noticeable mutex time; idle at 32 cores, for latches of index pages",
+        "no noticeable mutex time; idle at 32 cores because of latches on index pages",
         "staged",
     ],
     [
         "MySQL, one mutex",
-        "mutexes, as in figure 13: what explains the collapse",
+        "mutexes, as in figure 13: they explain the collapse",
         "global",
     ],
     [
         "Shore-MT, MCS latches",
-        "spinning, to join the list of transactions and not for locks",
+        "spinning to join the list of transactions, not for locks",
         "bucket+inherit: no such list",
     ],
 ];
 
-/// One design of document 002, over more and more clients.
+/// One design of document 002 over a growing number of clients.
 struct Loaded {
     id: &'static str,
     title: &'static str,
@@ -76,15 +76,15 @@ struct Loaded {
     says: [[&'static str; 3]; 2],
 }
 
-/// The log, where locks are not in the way.
+/// The log manager, where locks do not limit throughput.
 pub(super) fn figure_5(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let figure = Loaded {
         id: "002-fig5",
         title: "The log manager as load rises: an update transaction of TATP",
         place: "Figure 5 and section 4.1",
-        expect: "The log's useful work is a larger part than there: one transaction is one record, and there are no \
-                 pages beside it that take time. Few cores contend for its latch only when one that holds it loses \
-                 its processor.",
+        expect: "Useful work in the log is a larger part than in the document: one transaction is one \
+                 record, and there are no pages to spend time on. On few cores threads contend for the \
+                 log's latch only when its holder is descheduled.",
         design: "inheritance",
         mix: Mix::UPDATE_LOCATION,
         says: [
@@ -96,7 +96,7 @@ pub(super) fn figure_5(request: &Request, audience: Audience) -> Result<Sheet, B
             [
                 "contention in the log",
                 "over 35 % of the time on a saturated machine",
-                "latches and latch waits, those of rows' locks among them",
+                "latches and latch waits, those of row locks among them",
             ],
         ],
     };
@@ -112,14 +112,14 @@ pub(super) fn figure_5(request: &Request, audience: Audience) -> Result<Sheet, B
     })
 }
 
-/// The lock manager, before anything is done about it.
+/// The lock manager of the baseline.
 pub(super) fn figure_6(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let figure = Loaded {
         id: "002-fig6",
         title: "The lock manager as load rises: TATP",
         place: "Figure 6 and section 4.2",
-        expect: "All transactions ask for the same intention locks on four tables. Few cores meet at their latches \
-                 only when one that holds it loses its processor.",
+        expect: "All transactions request the same intention locks on four tables. On few cores threads \
+                 contend for their latches only when a holder is descheduled.",
         design: "baseline",
         mix: Mix::Full,
         says: [
@@ -164,7 +164,7 @@ fn loaded(
         ..Register::usual()
     });
     let panel = workload::run(&tatp, &runs, audience)?;
-    let told = Told {
+    let sheet = WorkloadFigure {
         id: figure.id,
         title: figure.title,
         source: format!("{}, {}", beside::SCALING, figure.place),
@@ -174,31 +174,33 @@ fn loaded(
         beside: vec![document(&figure.says)],
         panels: vec![panel],
     };
-    Ok(told.sheet(request, &runs))
+    Ok(sheet.sheet(request, &runs))
 }
 
-/// At the most clients, what a part does beyond latches is a small part of all.
+/// The claim that at the most clients this part, without latches, has a small share of the time.
 fn useful(panel: &Findings, part: Part, what: &str) -> Claim {
     const SMALL: f64 = 0.25;
     let says = format!("the useful work of {what} is a small part of the time");
     match times(panel).next() {
-        None => Claim::unseen(says, UNTOLD),
+        None => Claim::not_measured(says, TOO_FEW_SAMPLES),
         Some((_, times)) => {
             let share = share(times, &[part]);
             let found = format!("{:.0} % of the time is in {what}", share * 100.0);
-            Claim::new(says, found, share < SMALL)
+            Claim::new(says, found, super::judge::below(SMALL), share < SMALL)
         }
     }
 }
 
-/// At the most clients, latches take so much: where there are cores enough to meet at them.
+/// The claim that at the most clients latches have this share of the time; few cores need not show
+/// it.
 fn contention(panel: &Findings, least: f64, says: &str) -> Claim {
     match times(panel).next() {
-        None => Claim::unseen(says, UNTOLD),
+        None => Claim::not_measured(says, TOO_FEW_SAMPLES),
         Some((_, times)) => {
             let share = share(times, &LATCHES);
             let found = format!("{:.0} % of the time is at latches", share * 100.0);
-            let claim = Claim::new(says, found, share >= least);
+            let expected = super::judge::at_least(least);
+            let claim = Claim::new(says, found, expected, share >= least);
             super::judge::where_cores_count(claim, panel.machine.cores)
         }
     }
@@ -214,8 +216,8 @@ mod tests {
         report::synthetic,
     };
 
-    /// One point with a log that takes so many of a hundred samples, and latches that take so many;
-    /// all processors are the program's.
+    /// One point at which the log and the latches have these percentages of the samples; the
+    /// program has all processors.
     fn panel(cores: usize, log: u64, latches: u64) -> Findings {
         let mut panel =
             synthetic::panel("tatp", cores, &[("bucket", "", &[(1, 10.0), (64, 10.0)])]);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_and_what_contends_is_told_of_the_most_clients() {
+    fn useful_work_and_contention_are_judged_at_the_most_clients() {
         let useful = |log| useful(&panel(64, log, 10), Part::Log, "the log").holds;
         assert_eq!([useful(10), useful(40)], [Some(true), Some(false)]);
         let contention = |cores, latches| contention(&panel(cores, 10, latches), 0.35, "").holds;
@@ -253,9 +255,9 @@ mod tests {
             [contention(64, 50), contention(64, 20), contention(2, 20)],
             [Some(true), Some(false), None]
         );
-        let mut untold = panel(64, 10, 10);
-        untold.curves[0].points[1].times = None;
-        assert_eq!(super::useful(&untold, Part::Log, "the log").holds, None);
-        assert_eq!(super::contention(&untold, 0.35, "").holds, None);
+        let mut unsampled = panel(64, 10, 10);
+        unsampled.curves[0].points[1].times = None;
+        assert_eq!(super::useful(&unsampled, Part::Log, "the log").holds, None);
+        assert_eq!(super::contention(&unsampled, 0.35, "").holds, None);
     }
 }

@@ -1,14 +1,14 @@
-//! Beyond the processors at hand: throughput measured on few, and projected to many.
+//! Throughput beyond the processors at hand: measured on few, projected to many.
 //!
-//! As many clients as processors, each with one to itself, read; the processors are the first n of
-//! the machine. Two models say what more of them would do, and both are drawn dashed and called
-//! projections:
+//! There are as many clients as processors, each with one of its own, and all read. The processors
+//! are the first n of the machine. Two models project to more of them; both are drawn dashed and
+//! called projections:
 //!
 //! * the universal scalability law, fitted to each system (`project/scalability.rs`);
 //! * for `global`, where one latch guards every lock, the processor-overlap model of document 003
-//!   (`project/overlap.rs`). The time that latch is held is taken to be what a transaction takes
-//!   longer than without any locks. That is measured with one client, on any machine, and is a
-//!   little too long: it has the calls in it.
+//!   (`project/overlap.rs`). The time under the latch is taken to be the additional time of a
+//!   transaction over one without locks. It is measured with one client, on any machine, and is a
+//!   little too long because it includes the calls.
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
@@ -43,12 +43,12 @@ use crate::{
     system::System,
 };
 
-/// Where throughput is projected to.
+/// The numbers of processors that throughput is projected to.
 const TO: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
-/// What "a few" processors are at most. In figure 1 of document 000 one mutex over the lock table
-/// does more with 8 cores than with 16; in Table 3 of document 003 the one latch over a hot table,
-/// with a sixth of what is asked for, has the same part of the 23 to 52 processors that all tables
-/// keep busy together: 4 to 8, where tables are scanned.
+/// The most that "a few" processors are. In figure 1 of document 000 one mutex over the lock table
+/// does more with 8 cores than with 16. In Table 3 of document 003 the one latch over a hot table,
+/// which gets a sixth of the references, keeps a sixth of the 23 to 52 processors busy that all
+/// tables do: 4 to 8, where tables are scanned.
 const FEW: f64 = 8.0;
 
 /// Measured on few processors, projected to many.
@@ -86,10 +86,10 @@ pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, Ben
             "Gunther's universal scalability law, and {}, section 2.2",
             beside::MEMORY
         ),
-        expect: "One latch over everything leaves room for a few processors, however many there are. Where \
-                 nothing is shared for writing, throughput goes with the processors until something shows \
-                 that few of them cannot show. Projections, not measurements: what the law does not know \
-                 stands in docs/lab.md."
+        expect: "One latch over everything keeps only a few processors busy, however many there are. Where \
+                 nothing is shared for writing, throughput grows with the processors until something \
+                 limits it that few processors cannot show. These are projections, not measurements; \
+                 docs/lab.md lists what the law does not model."
             .to_owned(),
         shape: claims(&laws, held.as_ref(), machine.cores),
         notes,
@@ -104,7 +104,7 @@ pub(super) fn figure(request: &Request, audience: Audience) -> Result<Sheet, Ben
 
 const NO_LOCKS: &str = "none";
 
-/// Up to four every number of processors, then doublings, and all.
+/// Every number of processors up to four, then doublings, then all.
 fn counts(cores: u32) -> Vec<u32> {
     let doublings =
         std::iter::successors(Some(8), |&last| Some(last * 2)).take_while(|&n| n < cores);
@@ -113,7 +113,7 @@ fn counts(cores: u32) -> Vec<u32> {
     all
 }
 
-/// Every system on every number of processors; that without locks on one.
+/// Measures every system on every number of processors; the one without locks on one processor.
 fn measured(
     request: &Request,
     chosen: &Chosen,
@@ -165,7 +165,7 @@ fn measured(
     Ok((curves, runs))
 }
 
-/// Adds what one pass found to what others found of the same systems.
+/// Adds the points of one pass to those of the passes before.
 fn merge(all: &mut Vec<Curve>, pass: Vec<Curve>) {
     for mut curve in pass {
         curve.note.clear();
@@ -194,7 +194,7 @@ struct Projected {
     manager: String,
     measured: Vec<Dot>,
     law: Result<Fit, Unfit>,
-    /// The laws of each pass alone.
+    /// The law of each pass alone.
     passes: Vec<Law>,
 }
 
@@ -231,7 +231,7 @@ impl Projected {
         }
     }
 
-    /// The projected throughput, with the extremes of the laws of single passes.
+    /// Returns the projected throughput, with the extremes of the laws of single passes.
     fn at(&self, processors: u32) -> Option<Dot> {
         let x = f64::from(processors);
         let y = self.law.ok()?.law.throughput(x);
@@ -268,14 +268,14 @@ impl Projected {
     }
 }
 
-/// One latch over everything: how long it is held, and what that leaves room for.
-struct Held {
+/// One latch over everything: how long it is held, and the throughput that this allows.
+struct OneLatch {
     label: String,
     times: Times,
     model: Overlap,
 }
 
-fn one_latch(locking: &[Curve], without: &Curve) -> Option<Held> {
+fn one_latch(locking: &[Curve], without: &Curve) -> Option<OneLatch> {
     let curve = locking
         .iter()
         .find(|curve| curve.lock_manager == "global")?;
@@ -286,10 +286,10 @@ fn one_latch(locking: &[Curve], without: &Curve) -> Option<Held> {
     };
     let (service, unlocked) = (seconds(curve)?, seconds(without)?);
     let hold = service - unlocked;
-    // On a machine that is disturbed it may come out the other way round: then nothing is known.
+    // On a disturbed machine the difference may be negative; then the time is not known.
     (hold > 0.0).then(|| {
         let times = Times { service, hold };
-        Held {
+        OneLatch {
             label: curve.label(),
             times,
             model: overlap(&[(times, 1.0)], &Spread::ONE_TABLE, Some(0.0)),
@@ -297,7 +297,7 @@ fn one_latch(locking: &[Curve], without: &Curve) -> Option<Held> {
     })
 }
 
-impl Held {
+impl OneLatch {
     fn at(&self, processors: f64) -> f64 {
         (processors / self.times.service).min(self.model.total)
     }
@@ -306,12 +306,12 @@ impl Held {
 fn law_table(laws: &[Projected]) -> Block {
     let mut table = Table::new([
         "locks",
-        "λ, tps on one",
+        "λ, tps on one processor",
         "contention σ",
         "by pass",
         "coherence κ",
         "deviation",
-        "most at",
+        "highest at",
     ]);
     for one in laws {
         let Ok(fit) = &one.law else {
@@ -327,7 +327,7 @@ fn law_table(laws: &[Projected]) -> Block {
             format!("{:.3}..{:.3}", passes.min(), passes.max()),
             match fit.coherence_known {
                 true => format!("{:.6}", fit.law.coherence),
-                false => "not known, 0 assumed".to_owned(),
+                false => "unknown, 0 assumed".to_owned(),
             },
             format!("{:.1} %", fit.deviation * 100.0),
             fit.law
@@ -337,15 +337,14 @@ fn law_table(laws: &[Projected]) -> Block {
     }
     Block {
         title: "The universal scalability law, fitted".to_owned(),
-        note: "X(n) = λn ÷ (1 + σ(n − 1) + κn(n − 1)), least squares of relative deviations. With two \
-               different numbers of processors κ cannot be known: what is projected is then the most there \
-               could be."
+        note: "X(n) = λn ÷ (1 + σ(n − 1) + κn(n − 1)), least squares of relative deviations. Two numbers \
+               of processors do not determine κ; the projection is then an upper bound."
             .to_owned(),
         table,
     }
 }
 
-fn projected_table(laws: &[Projected], held: Option<&Held>) -> Block {
+fn projected_table(laws: &[Projected], held: Option<&OneLatch>) -> Block {
     let mut table = Table::new(["projection", "4", "8", "16", "32", "64", "128", "256"]);
     for one in laws.iter().filter(|one| one.law.is_ok()) {
         let cells = TO
@@ -359,22 +358,22 @@ fn projected_table(laws: &[Projected], held: Option<&Held>) -> Block {
         table.row(std::iter::once(format!("{}, overlap", held.label)).chain(cells));
     }
     if table.is_empty() {
-        table.row(["nothing could be fitted".to_owned()]);
+        table.row(["no law could be fitted".to_owned()]);
     }
     Block {
-        title: "Projection: transactions per second on so many processors".to_owned(),
+        title: "Projection: transactions per second by processors".to_owned(),
         note: "Projected, not measured.".to_owned(),
         table,
     }
 }
 
-fn held_table(held: &Held) -> Block {
+fn held_table(held: &OneLatch) -> Block {
     let mut table = Table::new([
         "locks",
         "a transaction",
-        "of it under the one latch",
+        "under the one latch",
         "share",
-        "room for",
+        "keeps busy",
         "tps at most",
     ]);
     let Times { service, hold } = held.times;
@@ -388,15 +387,15 @@ fn held_table(held: &Held) -> Block {
     ]);
     Block {
         title: "The processor-overlap model: one latch over every lock".to_owned(),
-        note: "One client with locks and without; the difference is taken to be the time under the latch. A \
-               latch is held for a second in a second at most."
+        note: "One client with locks and without; the difference is taken to be the time under the latch. \
+               A latch is held for at most a second in each second."
             .to_owned(),
         table,
     }
 }
 
-fn picture(laws: &[Projected], held: Option<&Held>, machine: &Machine) -> Chart {
-    // What is projected of a system looks like what was measured of it, in pieces.
+fn picture(laws: &[Projected], held: Option<&OneLatch>, machine: &Machine) -> Chart {
+    // The projection of a system is drawn like its measurement, but dashed.
     let projected = |label: String, points, stroke, like| Line {
         stroke,
         like: Some(like),
@@ -438,18 +437,22 @@ fn picture(laws: &[Projected], held: Option<&Held>, machine: &Machine) -> Chart 
     }
 }
 
-fn claims(laws: &[Projected], held: Option<&Held>, cores: usize) -> Shape {
-    let says = "a latch that everybody needs leaves room for a few processors";
+fn claims(laws: &[Projected], held: Option<&OneLatch>, cores: usize) -> Shape {
+    let says = "a latch that every transaction takes keeps only a few processors busy";
     let mut claims = vec![match held {
         Some(held) => Claim::new(
             says,
             format!(
-                "by the overlap model the one latch of global leaves room for {:.1}",
+                "by the overlap model the one latch of global keeps {:.1} processors busy",
                 held.model.processors
             ),
+            format!("at most {FEW:.0}"),
             held.model.processors <= FEW,
         ),
-        None => Claim::unseen(says, "no time under the latch could be told apart"),
+        None => Claim::not_measured(
+            says,
+            "the time under the latch, because transactions with locks were not slower",
+        ),
     }];
     let contention = |manager: &str| {
         let one = laws.iter().find(|one| one.manager == manager)?;
@@ -466,6 +469,7 @@ fn claims(laws: &[Projected], held: Option<&Held>, cores: usize) -> Shape {
                     "σ is {own:.3} with {} and {global:.3} with global",
                     one.label
                 ),
+                "less than with global",
                 own < global,
             );
             claims.push(judge::where_cores_count(claim, cores));
@@ -513,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_projected_and_what_cannot_be_is_said() {
+    fn a_measured_system_is_projected_and_an_unfitted_one_is_named() {
         // Half of the work is serial: two processors do a third more than one.
         let projected = Projected::of(&curve("global", &[(1, 3_000), (2, 4_000)]));
         let dot = projected.at(256).unwrap();
@@ -541,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_processors_are_no_more_than_one_mutex_kept_busy_in_the_document() {
+    fn a_few_processors_are_no_more_than_one_mutex_keeps_busy_in_the_document() {
         let global = curve("global", &[(1, 2_000)]);
         let holds = |without: u64| {
             let held = one_latch(
@@ -557,7 +561,7 @@ mod tests {
         assert_eq!(holds(2_286), Some(true));
         assert_eq!(holds(2_222), Some(false));
         assert_eq!(holds(2_008), Some(false));
-        // Nothing is known of how long it is held.
+        // The time under the latch is not known.
         assert_eq!(holds(1_900), None);
     }
 }

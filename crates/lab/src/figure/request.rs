@@ -1,4 +1,4 @@
-//! What a figure is asked for: quick or as in the document, and whatever should differ from both.
+//! Settings of a figure: quick or as in the document, and what differs from either.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,35 +11,35 @@ use crate::{
     workload::txbench::Shape,
 };
 
-/// What a figure is asked for.
+/// Settings of a figure.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// With the windows and repetitions of the document.
     pub full: bool,
-    /// With less than the quick form: each figure keeps to its share of a budget
+    /// Shorter than the quick form: each figure keeps to its share of a budget
     /// ([`BRIEF`](super::BRIEF)).
     pub brief: bool,
-    /// What is compared; everything that is built if empty.
+    /// The systems to compare; if empty, everything that is built.
     pub systems: Vec<System>,
-    /// Numbers of clients; the figure's own if empty.
+    /// Numbers of clients; if empty, the figure's own.
     pub mpls: Vec<u32>,
-    /// Time of each measurement, if not the figure's own.
+    /// Time of each measurement, unless it is the figure's own.
     pub window: Option<Duration>,
-    /// Time before each measurement, if not the figure's own.
+    /// Time before each measurement, unless it is the figure's own.
     pub ramp: Option<Duration>,
-    /// Times each point is measured, if not the figure's own.
+    /// Times each point is measured, unless the figure's own.
     pub reps: Option<u32>,
-    /// Rows of each table, if not the figure's own.
+    /// Rows of each table, unless the figure's own.
     pub rows: Option<u32>,
-    /// Where the databases are made; the system's place for temporary files if `None`.
+    /// Directory for the databases; if `None`, the system's directory for temporary files.
     pub directory: Option<PathBuf>,
-    /// This program, to be looked into from outside while it runs; `None` if that is not wanted.
+    /// This program, to be started for measurements from outside; `None` for none.
     pub program: Option<PathBuf>,
-    /// The command that does this again.
+    /// The command that repeats the figure.
     pub command: String,
 }
 
-/// Everything a figure compares when nobody says what, in the order of the tables.
+/// Systems that a figure compares unless the request has some, in the order of the tables.
 const WANTED: [&str; 8] = [
     "global",
     "bucket",
@@ -51,7 +51,7 @@ const WANTED: [&str; 8] = [
     "direct",
 ];
 
-/// The same in the brief form: each manager once, in its usual form.
+/// The same in the brief form: each manager once, in its default form.
 const BRIEF_WANTED: [&str; 6] = [
     "global",
     "bucket",
@@ -64,10 +64,10 @@ const BRIEF_WANTED: [&str; 6] = [
 /// The points of the document's sweeps, and the few of the quick form.
 const FULL_MPLS: [u32; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 200, 256, 300, 400, 500];
 const QUICK_MPLS: [u32; 6] = [1, 2, 4, 32, 200, 500];
-/// The fewer points of the brief form, and all its windows together.
+/// The fewer points of the brief form, and the time of all its windows.
 const BRIEF_MPLS: [u32; 4] = [1, 2, 32, 500];
 const BRIEF_BUDGET: Duration = Duration::from_secs(60);
-/// All windows of a quick form together.
+/// Time of all windows of a quick form.
 const QUICK_BUDGET: Duration = Duration::from_secs(130);
 const QUICK_RAMP: Duration = Duration::from_millis(150);
 const BRIEF_RAMP: Duration = Duration::from_millis(100);
@@ -76,7 +76,7 @@ const QUICK_REPS: u32 = 3;
 const FULL_WINDOW: Duration = Duration::from_secs(60);
 const FULL_REPS: u32 = 5;
 
-/// What is compared, and what is wanted but not built.
+/// The systems to compare, and those that are wanted but not built.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
     pub(super) systems: Vec<System>,
@@ -84,7 +84,7 @@ pub(super) struct Chosen {
 }
 
 impl Request {
-    /// What is compared: what was asked for, or all that is built.
+    /// Returns the systems to compare: those of the request, or all that are built.
     pub(super) fn chosen(&self) -> Chosen {
         match self.brief {
             true => self.chosen_of(&BRIEF_WANTED, false),
@@ -92,8 +92,7 @@ impl Request {
         }
     }
 
-    /// The same, and the default as users have it: `direct`, of whose clients so many are at work
-    /// as do best.
+    /// The same and the default, which is `direct` with admission control.
     pub(super) fn chosen_and_default(&self) -> Chosen {
         let mut chosen = self.chosen();
         if self.systems.is_empty() {
@@ -102,8 +101,8 @@ impl Request {
         chosen
     }
 
-    /// What is compared if nobody says what: these, and perhaps every other manager in its usual
-    /// form.
+    /// The systems to compare unless the request has some: these, and with `and_others` every other
+    /// manager in its default form.
     pub(super) fn chosen_of(&self, wanted: &[&'static str], and_others: bool) -> Chosen {
         if !self.systems.is_empty() {
             return Chosen {
@@ -169,8 +168,8 @@ impl Request {
         }
     }
 
-    /// The time of each of many measurements, one after the other: what was asked for, or so many
-    /// milliseconds in the brief form, the quick and the full one.
+    /// Time of each of many measurements: that of the request, or these milliseconds in the brief
+    /// form, the quick and the full one.
     pub(super) fn each(&self, [brief, quick, full]: [u64; 3]) -> Duration {
         let usual = match (self.full, self.brief) {
             (true, _) => full,
@@ -180,7 +179,7 @@ impl Request {
         self.window.unwrap_or(Duration::from_millis(usual))
     }
 
-    /// The variant of txbench that reads so many rows, with so many updates in a hundred.
+    /// The variant of txbench that reads this many rows, with this percentage of updates.
     pub(super) fn shape(&self, size: u32, updates: u32) -> Shape {
         let usual = Shape::usual();
         Shape {
@@ -213,7 +212,7 @@ impl Request {
 }
 
 impl Chosen {
-    /// The lock managers alone: the default is one of them, with fewer clients at work.
+    /// The lock managers alone, without the default, which is one of them with admission control.
     pub(super) fn managers(&self) -> Vec<System> {
         let default = System::new(Locks::Default, None);
         let managers = self.systems.iter();
@@ -223,7 +222,7 @@ impl Chosen {
             .collect()
     }
 
-    /// What a reader has to know of what is missing.
+    /// Notes for the reader about systems that are not built.
     pub(super) fn notes(&self) -> Vec<String> {
         match self.missing.as_slice() {
             [] => Vec::new(),
@@ -237,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_stands_beside_the_managers_unless_somebody_says_what_is_compared() {
+    fn the_default_stands_beside_the_managers_unless_the_request_has_systems() {
         for brief in [false, true] {
             let request = Request {
                 brief,
@@ -246,7 +245,7 @@ mod tests {
             let chosen = request.chosen_and_default();
             let default = System::new(Locks::Default, None);
             assert_eq!(chosen.systems.last(), Some(&default));
-            // Where a manager stands alone, the default is `direct` once more.
+            // Where managers stand alone, the default would be `direct` again.
             assert_eq!(chosen.managers(), request.chosen().systems);
             let asked = Request {
                 systems: vec![System::without_locking()],

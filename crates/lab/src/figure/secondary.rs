@@ -4,7 +4,7 @@ use super::{
     beside::{self, Says, says},
     judge,
     request::Request,
-    told::{Told, by_form, peaks, sweep},
+    workload_figure::{WorkloadFigure, by_form, peak_ratio, sweep},
 };
 use crate::{
     bench::{error::BenchError, workload},
@@ -26,17 +26,21 @@ const SIZES: [u32; 3] = [10, 100, 10_000];
 const SUBSCRIBERS: [u32; 3] = [20_000, 50_000, 640_000];
 
 const FIGURE_16: [Says; 4] = [
-    says("Shore-MT", "what the others are held against", "bucket"),
+    says("Shore-MT", "the baseline of the others", "bucket"),
     says("SLI", "shape: at or above Shore-MT", "bucket+inherit"),
     says(
-        "PLP, along its partitions",
+        "PLP, in partition order",
         "46, 14 and 1 % more than Shore-MT for 10, 100 and 10,000 rows",
         "",
     ),
-    says("PLP, across them", "11 % more, 3 and 38 % less", ""),
+    says(
+        "PLP, out of partition order",
+        "11 % more, 3 and 38 % less",
+        "",
+    ),
 ];
 
-/// 10, 100 and 10,000 rows a scan, along the order of the table and across it.
+/// 10, 100 and 10,000 rows a scan, in table order and out of it.
 pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = match request.brief {
         true => request.chosen_of(&BRIEF_WANTED, false),
@@ -62,7 +66,7 @@ pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, 
     let beside = along(&panels).map(|panel| {
         beside::curves(
             &format!("The document beside ours: {}", panel.title),
-            "PLP divides tables and indexes among threads; nothing here does, so that it has no counterpart.",
+            "PLP divides tables and indexes among threads; no design here does, so it has no counterpart.",
             &FIGURE_16,
             panel,
             beside::peak_and_rest,
@@ -70,34 +74,34 @@ pub(super) fn figure_16(request: &Request, audience: Audience) -> Result<Sheet, 
     });
     let mut beside: Vec<Block> = beside.collect();
     beside.push(across(&panels));
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "002-fig16",
-        title: "Scans through a secondary index: 10, 100 and 10,000 rows, along the table and across it",
+        title: "Scans through a secondary index: 10, 100 and 10,000 rows, in table order and out of it",
         source: format!("{}, Figure 16 and section 8.6", beside::SCALING),
-        expect: "The longer the scan, the less a transaction's beginning and end weigh, and with them the locks on \
-                 tables that inheritance saves. Scans across the table cost more for each row, since rows that \
-                 follow each other in the index lie far apart in memory; no thread has to be asked for them.",
+        expect: "The longer the scan, the smaller the share of a transaction's beginning and end, and so of \
+                 the locks on tables that inheritance saves. Out of table order each row costs more, \
+                 because neighbours in the index are far apart in memory; no other thread has to be asked.",
         shape: claims(&panels),
         notes: chosen.notes(),
         beside,
         panels,
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
-/// The panels of scans along the table; those across it lie between them.
+/// The panels of scans in table order; those out of it are between them.
 fn along(panels: &[Findings]) -> impl Iterator<Item = &Findings> {
     panels.iter().step_by(2)
 }
 
-/// Throughput across the order of the table beside that along it.
+/// Throughput out of table order beside that in table order.
 fn across(panels: &[Findings]) -> Block {
     let mut table = Table::new([
         "rows a scan",
         "locks",
-        "along, peak",
-        "across, peak",
-        "across ÷ along",
+        "in order, peak",
+        "out of order, peak",
+        "out of order ÷ in order",
     ]);
     for (pair, size) in panels.chunks_exact(2).zip(SIZES) {
         for (one, other) in pair[0].curves.iter().zip(&pair[1].curves) {
@@ -109,14 +113,14 @@ fn across(panels: &[Findings]) -> Block {
                 one.label(),
                 peak(one),
                 peak(other),
-                format!("{:.2}", peaks(other, one)),
+                format!("{:.2}", peak_ratio(other, one)),
             ]);
         }
     }
     Block {
-        title: "Along the table and across it".to_owned(),
-        note: "Scans a second, medians at the best number of clients. Each order has a database of its own, so that \
-               the two were not measured by turns."
+        title: "In table order and out of it".to_owned(),
+        note: "Scans per second, medians at the best number of clients. Each order has a database of its \
+               own, so the two did not take turns."
             .to_owned(),
         table,
     }
@@ -125,30 +129,32 @@ fn across(panels: &[Findings]) -> Block {
 fn claims(panels: &[Findings]) -> Claims {
     let gain = |panel: &Findings| {
         let (plain, inherits) = (
-            judge::of(panel, "bucket")?,
-            judge::of(panel, "bucket+inherit")?,
+            judge::curve_of(panel, "bucket")?,
+            judge::curve_of(panel, "bucket+inherit")?,
         );
-        Some(peaks(inherits, plain))
+        Some(peak_ratio(inherits, plain))
     };
     let mut aligned = along(panels);
     let (first, last) = (aligned.next(), aligned.last());
     let mut claims = Vec::new();
     if let Some((short, long)) = first.and_then(gain).zip(last.and_then(gain)) {
         let claim = Claim::new(
-            "what a better design gains shrinks as scans grow longer",
+            "the gain of a better design shrinks as scans grow longer",
             format!(
-                "inheriting locks is worth {short:.2} times with {} rows a scan and {long:.2} with {}",
+                "inheriting locks does {short:.2} times as much with {} rows a scan and {long:.2} times \
+                 with {}",
                 SIZES[0],
                 grouped(f64::from(SIZES[2]))
             ),
+            "less gain in the longer scans",
             short > long,
         );
         let cores = first.map_or(0, |panel| panel.machine.cores);
         claims.push(judge::where_cores_count(claim, cores));
     }
-    claims.push(Claim::unseen(
-        "where data are divided, scans across the partitions fall behind, by 38 % with 10,000 rows",
-        "nothing here divides the data",
+    claims.push(Claim::not_measured(
+        "where data are divided, scans out of partition order do 38 % less with 10,000 rows",
+        "no design here divides the data",
     ));
     Claims(claims)
 }
@@ -158,8 +164,8 @@ mod tests {
     use super::*;
     use crate::report::synthetic;
 
-    /// Along the table and across it by turns, of each size; inheriting is worth so many times
-    /// along it.
+    /// In table order and out of it in turn, of each size; inheriting does this many times as much
+    /// in order.
     fn panels(gains: [f64; 3]) -> Vec<Findings> {
         let mut panels = Vec::new();
         for gain in gains {
@@ -177,27 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gained_along_the_table_shrinks_or_does_not() {
+    fn a_gain_in_table_order_shrinks_or_does_not() {
         let holds = |gains| {
             let Claims(claims) = claims(&panels(gains));
             claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
         };
         assert_eq!(holds([1.5, 1.2, 1.0]), [Some(true), None]);
-        // The first is held against the last, whatever is between.
+        // The first is compared with the last, whatever is between.
         assert_eq!(holds([1.2, 1.0, 1.5]), [Some(false), None]);
         assert_eq!(holds([1.2, 1.5, 1.0]), [Some(true), None]);
     }
 
     #[test]
-    fn each_size_has_what_is_done_across_the_table_beside_what_is_done_along_it() {
+    fn each_size_has_scans_out_of_table_order_beside_those_in_order() {
         let table = across(&panels([1.0, 1.0, 1.0])).table;
-        let told: Vec<[&str; 3]> = table
+        let shown: Vec<[&str; 3]> = table
             .rows()
             .iter()
             .map(|row| [&row[0], &row[1], &row[4]].map(String::as_str))
             .collect();
         let each = ["10", "100", "10,000"]
             .map(|size| [[size, "bucket", "0.50"], [size, "bucket+inherit", "0.25"]]);
-        assert_eq!(told, each.concat());
+        assert_eq!(shown, each.concat());
     }
 }

@@ -1,7 +1,7 @@
 //! Critical sections of a transaction: figures 3 and 11 of document 002.
 //!
-//! The bars of the document have no numbers but those that its text says; they stand beside ours.
-//! Only a program that counts can make these figures.
+//! The document's bars have no numbers except in its text; those stand beside ours. Only a program
+//! that counts critical sections can make these figures.
 
 use foxton::Durability;
 use foxton_sync::site::{Component, Pattern};
@@ -27,12 +27,12 @@ use crate::{
     },
 };
 
-/// What the document ran.
+/// The document's executions of each transaction.
 const EXECUTIONS: u32 = 1_000;
 const ROWS: u32 = 10_000;
 /// The transaction of figure 3.
 const SIMPLE: &str = "UpdateLocation";
-/// The designs of figure 3 and what came of them here.
+/// The designs of figure 3.
 const FEW: [&str; 5] = ["baseline", "inheritance", "consolidated", "direct", DEFAULT];
 /// The workloads of figure 11.
 const BENCHMARKS: [Case; 3] = [Case::Tatp, Case::Tpcb, Case::Tpcc];
@@ -44,16 +44,16 @@ pub(super) fn figure_3(request: &Request, audience: Audience) -> Result<Sheet, B
     counted.retain(|one| one.transaction == SIMPLE);
     let mut shape = composition(&counted);
     shape.extend(steps_of(&counted));
-    let told = Told {
+    let figure = SectionsFigure {
         shape: Shape(shape),
         id: "002-fig3",
         title: "Critical sections of one simple transaction",
         place: "Figure 3 and section 3.1",
-        expect: "About a seventh of the document's from the start, and fewer unbounded ones from design to \
-                 design.",
+        expect: "About a seventh of the document's count from the start, and fewer unbounded critical \
+                 sections from design to design.",
         document: document(&DOCUMENT_3),
     };
-    Ok(sheet(told, &settings, &counted, request))
+    Ok(sheet(figure, &settings, &counted, request))
 }
 
 /// The transactions of the benchmarks.
@@ -65,41 +65,46 @@ pub(super) fn figure_11(request: &Request, audience: Audience) -> Result<Sheet, 
     counted.retain(|one| one.transaction != SIMPLE);
     let mut shape = steps_of(&counted);
     shape.extend(divided());
-    let told = Told {
+    let figure = SectionsFigure {
         shape: Shape(shape),
         id: "002-fig11",
         title: "Critical sections of the benchmarks' transactions",
         place: "Figure 11 and section 8.2",
-        expect: "Fewer unbounded ones with locks inherited, and again with inserts into the log that are \
-                 combined; the least where what is only read is remembered and not locked. The document's \
-                 last four bars divide the data among threads; nothing here does that.",
+        expect: "Fewer unbounded critical sections with inherited locks, and fewer again with combined log \
+                 inserts. Fewest where read locks are remembered and not taken. The document's last four \
+                 bars divide the data among threads, which no design here does.",
         document: document(&DOCUMENT_11),
     };
-    Ok(sheet(told, &settings, &counted, request))
+    Ok(sheet(figure, &settings, &counted, request))
 }
 
-/// What is said of a figure.
-struct Told {
+/// A figure of critical sections, to become a sheet.
+struct SectionsFigure {
     id: &'static str,
     title: &'static str,
-    /// Where in the document.
+    /// The place in the document.
     place: &'static str,
     expect: &'static str,
-    /// What it claims.
+    /// The document's claims, judged.
     shape: Shape,
-    /// What the document has.
+    /// The document's results.
     document: Block,
 }
 
-fn sheet(told: Told, settings: &Settings, counted: &[Counted], request: &Request) -> Sheet {
-    let mut beside = vec![told.document, steps(counted)];
+fn sheet(
+    figure: SectionsFigure,
+    settings: &Settings,
+    counted: &[Counted],
+    request: &Request,
+) -> Sheet {
+    let mut beside = vec![figure.document, steps(counted)];
     beside.extend(tell::blocks(counted));
     Sheet {
-        id: told.id,
-        title: told.title.to_owned(),
-        source: format!("{}, {}", beside::SCALING, told.place),
-        expect: told.expect.to_owned(),
-        shape: told.shape,
+        id: figure.id,
+        title: figure.title.to_owned(),
+        source: format!("{}, {}", beside::SCALING, figure.place),
+        expect: figure.expect.to_owned(),
+        shape: figure.shape,
         notes: vec![WHY_FEWER.to_owned()],
         beside,
         pictures: tell::pictures(counted),
@@ -125,14 +130,14 @@ fn unbounded(counted: &[Counted], name: &str) -> Option<[f64; 4]> {
     ])
 }
 
-/// What the document counted in its simple transaction before anything was improved: all, the
-/// unbounded of them, and of those the part that are locks.
+/// The document's counts for its simple transaction before any improvement: all critical sections,
+/// and the unbounded ones.
 const ALL: f64 = 70.0;
 const UNBOUNDED: f64 = 60.0;
-/// "About" is within so much of it.
+/// "About" means within this share of the document's count.
 const ABOUT: f64 = 0.15;
 
-/// What the baseline passes in the simple transaction: how much, of what kind, and for whom.
+/// Judges the critical sections that the baseline passes in the simple transaction.
 fn composition(counted: &[Counted]) -> Vec<Claim> {
     let mut baselines = counted
         .iter()
@@ -148,8 +153,8 @@ fn composition(counted: &[Counted]) -> Vec<Claim> {
     )
 }
 
-/// The claims for so many critical sections, so many of them unbounded, and so many of those of
-/// locks.
+/// The claims for these counts: all critical sections, the unbounded ones, and those of locks among
+/// the unbounded.
 fn composed(all: f64, unbounded: f64, locks: f64) -> Vec<Claim> {
     let about = |found: f64, said: f64| (found - said).abs() <= said * ABOUT;
     let (of_all, of_unbounded) = (unbounded / all.max(1e-9), locks / unbounded.max(1e-9));
@@ -157,71 +162,82 @@ fn composed(all: f64, unbounded: f64, locks: f64) -> Vec<Claim> {
         Claim::new(
             "the simple transaction passes about 70 critical sections, some 60 of them unbounded",
             format!(
-                "the baseline passes {}, {} of them unbounded: there are no pages",
+                "the baseline passes {}, {} of them unbounded, because it has no pages",
                 amount(all),
                 amount(unbounded)
             ),
+            "70 and 60, each within 15 %",
             about(all, ALL) && about(unbounded, UNBOUNDED),
         ),
         Claim::new(
             "six in seven of them are unbounded",
-            format!("{:.0} % of the baseline's are unbounded", of_all * 100.0),
+            format!(
+                "{:.0} % of the baseline's critical sections are unbounded",
+                of_all * 100.0
+            ),
+            "86 % within 15 % of that",
             about(of_all, UNBOUNDED / ALL),
         ),
         Claim::new(
             "almost half of the unbounded ones are of locks",
             format!(
-                "{:.0} % of the baseline's unbounded ones are of locks",
+                "{:.0} % of the baseline's unbounded critical sections are of locks",
                 of_unbounded * 100.0
             ),
+            "42.5 to 50 %",
             (0.5 * (1.0 - ABOUT)..=0.5).contains(&of_unbounded),
         ),
     ]
 }
 
-/// What the document's last bars show, whose designs divide the data among threads.
+/// The document's last bars, whose designs divide the data among threads.
 fn divided() -> [Claim; 2] {
-    const WHY: &str = "nothing here divides the data";
+    const WHY: &str = "no design here divides the data";
     [
-        Claim::unseen(
+        Claim::not_measured(
             "transactions divided among partitions make unbounded critical sections 55 % fewer",
             WHY,
         ),
-        Claim::unseen(
-            "trees and buffer pools divided, too, make over 99 % of them go",
+        Claim::not_measured(
+            "trees and buffer pools divided as well remove over 99 % of them",
             WHY,
         ),
     ]
 }
 
-/// Each step of the document, for each transaction.
+/// Judges each step of the document for each transaction.
 fn steps_of(counted: &[Counted]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for name in tell::transactions(counted) {
         let Some([baseline, inherited, combined, _]) = unbounded(counted, &name) else {
             continue;
         };
-        let found = |from, to| format!("{name}: {} to {}", amount(from), amount(to));
+        let found = |step, from, to| {
+            let (from, to) = (amount(from), amount(to));
+            format!("{name}: {step} takes unbounded critical sections from {from} to {to}")
+        };
         claims.push(Claim::new(
-            "inheriting locks makes fewer unbounded critical sections",
-            format!("inheriting, {}", found(baseline, inherited)),
+            "with inherited locks there are fewer unbounded critical sections",
+            found("inheriting locks", baseline, inherited),
+            "fewer",
             inherited < baseline,
         ));
         claims.push(Claim::new(
-            "combining inserts into the log makes fewer still",
-            format!("combining, {}", found(inherited, combined)),
+            "with combined log inserts there are fewer still",
+            found("combining log inserts", inherited, combined),
+            "fewer",
             combined < inherited,
         ));
     }
     claims
 }
 
-const WHY_FEWER: &str = "The document's engine keeps its rows in pages. For each of them it also latches the \
-    page, and pins and finds its frame in the buffer pool; it looks up metadata for each access, keeps a list of \
-    transactions, and takes more than one log record and several latches for each. Here rows stay where they \
-    are in memory, the index is read without writing anything shared, a worker remembers the tables it has \
-    met, nobody keeps a list of transactions, and a commit is one record. So ours begin lower for what is \
-    absent, and not because the same would be done with less; what is comparable are locks and log.";
+const WHY_FEWER: &str = "The document's engine keeps rows in pages. For each row it also latches the page, \
+    finds its frame in the buffer pool and pins it. It looks up metadata for each access, keeps a list \
+    of transactions, and writes several log records with several latches each. Here rows are \
+    records in memory, reading the index writes nothing shared, a worker remembers the tables it has \
+    used, there is no list of transactions, and a commit is one record. So our counts begin lower \
+    because these parts are absent, not because they cost less. Only locks and the log compare.";
 
 fn settings(request: &Request, designs: &[&str], workloads: Vec<Case>) -> Settings {
     let chosen = Design::all().into_iter();
@@ -242,11 +258,11 @@ fn settings(request: &Request, designs: &[&str], workloads: Vec<Case>) -> Settin
     }
 }
 
-/// What the text of the document says of figure 3: the bars themselves have no numbers.
+/// The document's text on figure 3; the bars have no numbers.
 const DOCUMENT_3: [[&str; 3]; 3] = [
     [
         "Shore-MT as released",
-        "about 70, of them unscalable about 60",
+        "about 70, about 60 of them unscalable",
         "baseline",
     ],
     [
@@ -255,13 +271,13 @@ const DOCUMENT_3: [[&str; 3]; 3] = [
         "baseline",
     ],
     [
-        "with locks inherited and composable log inserts",
-        "shape: a large number fewer, most of the log's are cooperative",
+        "with inherited locks and composable log inserts",
+        "shape: far fewer, most of the log's are cooperative",
         "consolidated",
     ],
 ];
 
-/// The same of figure 11.
+/// The document's text on figure 11.
 const DOCUMENT_11: [[&str; 3]; 5] = [
     [
         "Shore-MT as released",
@@ -269,12 +285,12 @@ const DOCUMENT_11: [[&str; 3]; 5] = [
         "baseline",
     ],
     [
-        "with locks inherited",
+        "with inherited locks",
         "unscalable more than 20 % fewer; little on TPC-C",
         "inheritance",
     ],
     [
-        "with composable log inserts, too",
+        "with composable log inserts as well",
         "unscalable a further 5.5 % fewer on TATP, 12 % on TPC-B, 6.6 % on TPC-C",
         "consolidated",
     ],
@@ -284,7 +300,7 @@ const DOCUMENT_11: [[&str; 3]; 5] = [
         "-",
     ],
     [
-        "trees and buffer pools divided, too (PLP, OBP)",
+        "trees and buffer pools divided as well (PLP, OBP)",
         "unscalable another 70 and 93 % fewer on TATP, 85 and 96 % on TPC-B, 75 and 96 % on TPC-C: over \
          99 % gone",
         "-",
@@ -292,7 +308,7 @@ const DOCUMENT_11: [[&str; 3]; 5] = [
 ];
 
 fn document(rows: &[[&str; 3]]) -> Block {
-    let mut table = Table::new(["in the document", "it shows", "here"]);
+    let mut table = Table::new(["in the document", "its result", "here"]);
     rows.iter()
         .for_each(|row| table.row(row.map(str::to_owned)));
     Block {
@@ -302,12 +318,12 @@ fn document(rows: &[[&str; 3]]) -> Block {
     }
 }
 
-/// Whether each step of the document goes the same way here, in words.
+/// Compares each step of the document with the same step here.
 fn steps(counted: &[Counted]) -> Block {
     let mut table = Table::new([
         "transaction",
         "unbounded, step by step",
-        "of them locks",
+        "of these, locks",
         "shape",
     ]);
     for name in tell::transactions(counted) {
@@ -328,15 +344,15 @@ fn steps(counted: &[Counted]) -> Block {
     }
     Block {
         title: "Step by step".to_owned(),
-        note: "Step by step: baseline, with locks inherited, with the log combined, the default. Of them locks: \
-               of the baseline's, where the document has almost half."
+        note: "The steps: baseline, with inherited locks, with the combined log, the default. The share of \
+               locks is the baseline's; in the document it is almost half."
             .to_owned(),
         table,
     }
 }
 
-/// In a sentence: unbounded critical sections of the baseline, with locks inherited, with the log
-/// combined, and of the default.
+/// Describes the steps of unbounded critical sections: baseline, inherited locks, combined log,
+/// default.
 fn verdict([baseline, inherited, combined, default]: [f64; 4]) -> String {
     let fewer = |from: f64, to: f64| {
         let less = (1.0 - to / from.max(1e-9)) * 100.0;
@@ -351,8 +367,8 @@ fn verdict([baseline, inherited, combined, default]: [f64; 4]) -> String {
     );
     match (inherited < baseline, combined < inherited) {
         (true, true) => format!("reproduced: {steps}"),
-        (false, true) => format!("not by inheriting: {steps}"),
-        (true, false) => format!("not by combining: {steps}"),
+        (false, true) => format!("not reproduced by inheriting: {steps}"),
+        (true, false) => format!("not reproduced by combining: {steps}"),
         (false, false) => format!("not reproduced: {steps}"),
     }
 }
@@ -362,13 +378,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_baseline_passes_is_held_against_the_numbers_of_the_text() {
+    fn the_baseline_is_compared_with_the_counts_of_the_text() {
         let holds = |all, unbounded, locks| -> Vec<bool> {
             let claims = composed(all, unbounded, locks);
             claims.iter().map(|claim| claim.holds.unwrap()).collect()
         };
         assert_eq!(holds(70.0, 60.0, 29.0), [true, true, true]);
-        // A seventh of the document's, made up alike.
+        // A seventh of the document's counts, in the same proportions.
         assert_eq!(holds(10.0, 8.6, 4.0), [false, true, true]);
         assert_eq!(holds(70.0, 40.0, 19.0), [false, false, true]);
         // More than half, and far less.
@@ -379,17 +395,17 @@ mod tests {
     }
 
     #[test]
-    fn what_divides_the_data_cannot_be_seen() {
+    fn designs_that_divide_the_data_are_not_measured() {
         assert!(divided().iter().all(|claim| claim.holds.is_none()));
     }
 
     #[test]
-    fn the_shape_is_said_as_it_is() {
+    fn each_step_is_described_as_it_is() {
         assert!(verdict([10.0, 8.0, 7.0, 5.0]).starts_with("reproduced: inheriting 20 % fewer"));
         assert!(
             verdict([10.0, 9.0, 8.0, 11.0]).ends_with("the default 10 % more than the baseline")
         );
-        assert!(verdict([10.0, 11.0, 9.0, 5.0]).starts_with("not by inheriting"));
-        assert!(verdict([10.0, 8.0, 8.0, 5.0]).starts_with("not by combining"));
+        assert!(verdict([10.0, 11.0, 9.0, 5.0]).starts_with("not reproduced by inheriting"));
+        assert!(verdict([10.0, 8.0, 8.0, 5.0]).starts_with("not reproduced by combining"));
     }
 }

@@ -1,7 +1,7 @@
 //! Where the time goes: figure 13 of document 000 and figure 13 of document 002.
 //!
-//! Each point runs without being sampled and then sampled, so that what the sampling costs stands
-//! beside what it shows.
+//! Each point is measured without sampling and then with it, so that the cost of sampling is shown
+//! beside its result.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use crate::{
     },
 };
 
-/// As many clients as processors or fewer, and far more.
+/// At most as many clients as processors, and far more.
 const QUICK_MPLS: [u32; 3] = [1, 2, 200];
 const FULL_MPLS: [u32; 4] = [1, 2, 200, 500];
-/// Below that a few samples say nothing.
+/// In a shorter window samples are too few.
 const LEAST_WINDOW: Duration = Duration::from_millis(700);
 /// The designs of document 002 that exist here.
 pub(super) const DESIGNS: [&str; 5] =
@@ -54,9 +54,9 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
         id: "000-fig13",
         title: "Where the time goes: idle, kernel, engine, latches".to_owned(),
         source: format!("{}, Figure 13 and section 5.2.2", beside::STAGED),
-        expect: "global spends time on its latch, and idle or in the kernel to sleep and wake, as \
-                 soon as there are as many clients as processors; staged and direct none. On two \
-                 cores the shares are far from the document's half."
+        expect: "global spends time on its latch, and idle or in the kernel to sleep and wake, as soon as \
+                 there are as many clients as processors; staged and direct spend none. On two cores \
+                 the shares are far from the document's half."
             .to_owned(),
         notes: chosen.notes(),
         beside: vec![document(&DOCUMENT_000)],
@@ -69,7 +69,7 @@ pub(super) fn figure_13(request: &Request, audience: Audience) -> Result<Sheet, 
     })
 }
 
-/// The same for the designs of document 002, with its benchmarks, at saturation.
+/// The same for the designs of document 002, with its benchmarks, under full load.
 pub(super) fn scaling_figure_13(
     request: &Request,
     audience: Audience,
@@ -93,9 +93,9 @@ pub(super) fn scaling_figure_13(
         id: "002-fig13",
         title: "Where the time goes: TATP, TPC-B and TPC-C over the designs".to_owned(),
         source: format!("{}, Figure 13 and section 8.3", beside::SCALING),
-        expect: "Locks inherited take time from the lock manager where tables are met often, in TATP; \
-                 combined log inserts change the log's part only. Few cores contend little, so that what \
-                 is left is the work of locking and logging, not waiting."
+        expect: "Inherited locks take time from the lock manager where transactions use the same tables \
+                 often, in TATP. Combined log inserts change the log's part only. On few cores there is \
+                 little contention: the rest is the work of locking and logging, not waiting."
             .to_owned(),
         notes: vec![called(&designs)],
         beside: vec![document(&DOCUMENT_002)],
@@ -108,7 +108,7 @@ pub(super) fn scaling_figure_13(
     })
 }
 
-/// One repetition that nobody samples and one that is sampled, long enough to say something.
+/// Plans one repetition without sampling and one with it, long enough for a result.
 pub(super) fn sampled(request: &Request, runs: &mut crate::bench::runs::Runs) {
     if request.window.is_none() {
         runs.window = runs.window.max(LEAST_WINDOW);
@@ -117,7 +117,8 @@ pub(super) fn sampled(request: &Request, runs: &mut crate::bench::runs::Runs) {
     runs.split = true;
 }
 
-/// The document's three. Its TPC-C is NewOrder and Payment alone, too, as in its figure 11.
+/// The document's three benchmarks. TPC-C is NewOrder and Payment alone there too, as in its figure
+/// 11.
 pub(super) fn benchmarks(request: &Request) -> [Box<dyn Workload>; 3] {
     let rows = request
         .rows
@@ -151,7 +152,7 @@ pub(super) fn benchmarks(request: &Request) -> [Box<dyn Workload>; 3] {
     ]
 }
 
-/// How the designs are called where only a lock manager and a note name them.
+/// The names of the designs, for places that show a lock manager and a note only.
 pub(super) fn called(designs: &[Design]) -> String {
     let one = |design: &Design| {
         let (name, is) = (design.name, design.is);
@@ -161,7 +162,7 @@ pub(super) fn called(designs: &[Design]) -> String {
     format!("The designs: {}.", all.join("; "))
 }
 
-/// The largest number of clients' times of each curve.
+/// Times of each curve at the largest number of clients.
 pub(super) fn times(panel: &Findings) -> impl Iterator<Item = (&Curve, &Times)> {
     panel.curves.iter().filter_map(|curve| {
         let times = curve.points.last()?.times.as_ref()?.as_ref().ok()?;
@@ -169,7 +170,7 @@ pub(super) fn times(panel: &Findings) -> impl Iterator<Item = (&Curve, &Times)> 
     })
 }
 
-/// What a part took, in the program and in the kernel, of what the process had at all.
+/// Share of these parts, in the program and in the kernel, in all time of the process.
 pub(super) fn share(times: &Times, parts: &[Part]) -> f64 {
     let all = times.split.user + times.split.kernel;
     let these = parts
@@ -182,9 +183,9 @@ pub(super) const LATCHES: [Part; 2] = [Part::Latch, Part::Waiting];
 
 const STAGED_SAYS: &str = "with the staged manager there is virtually no mutex time";
 const GLOBAL_SAYS: &str = "with one mutex more than half of the time is spent spinning";
-pub(super) const UNTOLD: &str = "too few samples to tell where the time goes";
+pub(super) const TOO_FEW_SAMPLES: &str = "where the time goes, because there were too few samples";
 
-/// Latches at the most clients.
+/// Judges the time in latches at the most clients.
 pub(super) fn mutexes(panels: &[Findings]) -> Shape {
     let claims = panels.iter().flat_map(|panel| {
         let of = |name: &str| {
@@ -200,28 +201,31 @@ pub(super) fn mutexes(panels: &[Findings]) -> Shape {
     Shape(claims.collect())
 }
 
-fn latches(who: &str, share: Option<f64>, (cores, title): (usize, &str)) -> Claim {
-    let (says, staged) = match who {
+fn latches(manager: &str, share: Option<f64>, (cores, title): (usize, &str)) -> Claim {
+    let (says, staged) = match manager {
         "staged" => (STAGED_SAYS, true),
         _ => (GLOBAL_SAYS, false),
     };
     let Some(share) = share else {
-        return Claim::unseen(says, UNTOLD);
+        return Claim::not_measured(says, TOO_FEW_SAMPLES);
     };
     let found = format!(
-        "{:.0} % of the time in {who}'s latches ({title})",
+        "{:.0} % of the time is in {manager}'s latches ({title})",
         share * 100.0
     );
     match staged {
-        true => Claim::new(says, found, share < 0.05),
-        false => judge::where_cores_count(Claim::new(says, found, share > 0.5), cores),
+        true => Claim::new(says, found, "below 5 %", share < 0.05),
+        false => {
+            let claim = Claim::new(says, found, "more than 50 %", share > 0.5);
+            judge::where_cores_count(claim, cores)
+        }
     }
 }
 
-/// Smaller differences than this many parts of the whole are chance.
+/// Smaller differences, as shares of all time, are chance.
 const CHANCE: f64 = 0.03;
 
-/// Lock manager and log, design by design, and whether they go the document's way.
+/// Judges the time in the lock manager and in the log, design by design.
 fn steps(panels: &[Findings]) -> Shape {
     let claims = panels.iter().flat_map(|panel| {
         let of = |parts: &[Part]| -> Vec<f64> {
@@ -231,13 +235,13 @@ fn steps(panels: &[Findings]) -> Shape {
         let (workload, cores) = (&panel.workload, panel.machine.cores);
         [
             falls(
-                format!("inheriting takes time from locking in {workload}"),
+                format!("inheriting locks takes time from locking in {workload}"),
                 &locks,
                 (0, 1),
                 cores,
             ),
             falls(
-                format!("combined inserts take time from the log in {workload}"),
+                format!("combined log inserts take time from the log in {workload}"),
                 &of(&[Part::Log]),
                 (1, 2),
                 cores,
@@ -247,17 +251,18 @@ fn steps(panels: &[Findings]) -> Shape {
     Shape(claims.collect())
 }
 
-/// That a share falls from one design to another. What nobody contends for need not fall.
+/// The claim that a share falls from one design to another; without contention it need not.
 fn falls(says: String, shares: &[f64], (from, to): (usize, usize), cores: usize) -> Claim {
     let Some((from, to)) = shares.get(from).zip(shares.get(to)) else {
-        return Claim::unseen(says, UNTOLD);
+        return Claim::not_measured(says, TOO_FEW_SAMPLES);
     };
     let found = format!(
         "{says}: {:.0} % before and {:.0} % after",
         from * 100.0,
         to * 100.0
     );
-    judge::where_cores_count(Claim::new(says, found, from - to > CHANCE), cores)
+    let claim = Claim::new(says, found, "more than 3 points less", from - to > CHANCE);
+    judge::where_cores_count(claim, cores)
 }
 
 const DOCUMENT_000: [[&str; 3]; 4] = [
@@ -282,13 +287,13 @@ const DOCUMENT_002: [[&str; 3]; 5] = [
         "baseline",
     ],
     [
-        "with locks inherited",
-        "no workload has much contention for locks; under 5 % more work; 30 to 50 % faster where locks were in the way",
+        "with inherited locks",
+        "little contention for locks in any workload; under 5 % more work; 30 to 50 % faster where locks limited it",
         "inheritance",
     ],
     [
         "with combined log inserts",
-        "the log's part alone falls: a bit over 10 % in TPC-B, little elsewhere",
+        "only the log's part falls: a bit over 10 % in TPC-B, little elsewhere",
         "consolidated",
     ],
     [
@@ -297,20 +302,20 @@ const DOCUMENT_002: [[&str; 3]; 5] = [
         "-",
     ],
     [
-        "trees divided, too (PLP)",
-        "30 to 50 % of what is left are probes of indexes",
+        "trees divided as well (PLP)",
+        "30 to 50 % of the remaining time are index probes",
         "default: tables",
     ],
 ];
 
 pub(super) fn document(rows: &[[&str; 3]]) -> Block {
-    let mut table = Table::new(["in the document", "it shows", "here"]);
+    let mut table = Table::new(["in the document", "its result", "here"]);
     rows.iter()
         .for_each(|row| table.row(row.map(str::to_owned)));
     Block {
         title: "What the document shows".to_owned(),
-        note: "From the text; the bars have no numbers. A mutex there is a latch here; the database there are log, \
-               tables, transaction and client here."
+        note: "From the text; the bars have no numbers. The document's mutex is a latch here; its database \
+               is log, tables, transaction and client here."
             .to_owned(),
         table,
     }
@@ -321,8 +326,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_is_said_as_it_is() {
-        let holds = |who, share, cores| latches(who, Some(share), (cores, "reads")).holds;
+    fn shares_are_judged_against_their_bounds() {
+        let holds = |name, share, cores| latches(name, Some(share), (cores, "reads")).holds;
         assert_eq!(holds("staged", 0.01, 2), Some(true));
         assert_eq!(holds("staged", 0.1, 2), Some(false));
         assert_eq!(holds("global", 0.6, 2), Some(true));

@@ -6,7 +6,7 @@ use super::{
     beside::{self, Says, says},
     judge,
     request::Request,
-    told::{Told, by_form, sweep},
+    workload_figure::{WorkloadFigure, by_form, sweep},
 };
 use crate::{
     bench::{error::BenchError, workload},
@@ -32,17 +32,17 @@ const CHARTS: [Says; 3] = [
     ),
     says(
         "contention-aware order, one mutex",
-        "shape: more, less congestion at the mutex",
+        "shape: higher, because there is less congestion at the mutex",
         "",
     ),
     says(
-        "the same, and the mutex in shards",
-        "shape: more again, the mutex is gone, a less dramatic fall; then another mutex is in the way",
+        "the same with the mutex in shards",
+        "shape: higher again, without the mutex, and a less dramatic fall; then another mutex limits it",
         "sharded",
     ),
 ];
 
-/// Reads and writes, with few rows that are frequent and with none.
+/// Reads and writes, with a few frequent rows and with none.
 pub(super) fn charts(request: &Request, audience: Audience) -> Result<Sheet, BenchError> {
     let chosen = match request.brief {
         true => request.chosen_of(&BRIEF_WANTED, false),
@@ -82,28 +82,28 @@ pub(super) fn charts(request: &Request, audience: Audience) -> Result<Sheet, Ben
             beside::peak_and_rest,
         )
     });
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "004-sysbench",
         title: "sysbench, reads and writes: one latch over all locks, and shards of it",
         source: beside::SHARDS.to_owned(),
-        expect: "Reads lock nothing, as in the document; what is locked are four rows a transaction. With pareto a \
-                 tenth of all draws is one row, so that transactions wait for each other whatever the manager does. \
-                 One latch over all locks costs little on few cores.",
+        expect: "Reads lock nothing, as in the document; a transaction locks four rows. With pareto a tenth \
+                 of all draws is one row, so transactions wait for each other under any manager. One latch \
+                 over all locks costs little on few cores.",
         shape: claims(&panels),
         notes: chosen.notes(),
         beside: beside.collect(),
         panels,
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
-/// Of `panel`, at the most clients: what one manager does, ÷ what another does.
+/// At the most clients of `panel`, throughput of one manager ÷ that of another, with words for it.
 fn times(panel: &Findings, one: &str, other: &str) -> Option<(f64, String)> {
-    let (one, other) = (judge::of(panel, one)?, judge::of(panel, other)?);
+    let (one, other) = (judge::curve_of(panel, one)?, judge::curve_of(panel, other)?);
     let ratio = judge::last_tps(one) / judge::last_tps(other).max(1e-9);
     let mpl = one.points.last()?.mpl;
     let found = format!(
-        "{} does {ratio:.2} times what {} does with {mpl} clients ({})",
+        "{} does {ratio:.2} times as much as {} with {mpl} clients ({})",
         one.label(),
         other.label(),
         panel.title
@@ -111,8 +111,7 @@ fn times(panel: &Findings, one: &str, other: &str) -> Option<(f64, String)> {
     Some((ratio, found))
 }
 
-/// What few cores cannot show comes to about one there. What comes to far less is no matter of
-/// cores.
+/// A ratio near 1 is not judged on few cores; a ratio far below 1 is not for want of cores.
 fn or_near(claim: Claim, ratio: f64, cores: usize) -> Claim {
     const NEAR: f64 = 0.8;
     match ratio >= NEAR {
@@ -126,19 +125,22 @@ fn claims(panels: &[Findings]) -> Shape {
     for panel in panels {
         let cores = panel.machine.cores;
         if let Some((ratio, found)) = times(panel, "sharded", "global") {
-            let claim = Claim::new("shards do more than one mutex", found, ratio > 1.0);
+            let says = "shards do more than one mutex";
+            let claim = Claim::new(says, found, "more than 1 times", ratio > 1.0);
             claims.push(or_near(claim, ratio, cores));
         }
-        let keeps = |manager| judge::of(panel, manager).and_then(|curve| curve.no_collapse_ratio());
+        let keeps =
+            |manager| judge::curve_of(panel, manager).and_then(|curve| curve.no_collapse_ratio());
         if let Some((shards, mutex)) = keeps("sharded").zip(keeps("global")) {
             let claim = Claim::new(
                 "with shards the fall beyond 128 clients is less dramatic",
                 format!(
-                    "shards keep {:.0} % of their peak, one mutex {:.0} % ({})",
+                    "sharded keeps {:.0} % of its peak and global {:.0} % ({})",
                     shards * 100.0,
                     mutex * 100.0,
                     panel.title
                 ),
+                "more with sharded",
                 shards > mutex,
             );
             claims.push(or_near(claim, shards / mutex.max(1e-9), cores));
@@ -149,8 +151,9 @@ fn claims(panels: &[Findings]) -> Shape {
         .and_then(|pareto| times(pareto, "sharded", "sharded:fifo"))
     {
         claims.push(Claim::new(
-            "whom most wait for goes first: more is done where few rows are frequent",
+            "granting first to the transaction that most others wait for does more with frequent rows",
             found,
+            "more than 1 times",
             ratio > 1.0,
         ));
     }
@@ -163,8 +166,7 @@ mod tests {
     use crate::report::synthetic;
 
     #[test]
-    fn shards_are_held_against_one_mutex_and_the_order_against_arrival_where_few_rows_are_frequent()
-    {
+    fn shards_are_compared_with_one_mutex_and_their_order_with_arrival_on_frequent_rows() {
         let panel = |[global, arrival, sharded]: [f64; 3]| {
             let points = [global, arrival, sharded].map(|last| [(2, 100.0), (1_024, last)]);
             let curves: [synthetic::Made<'_>; 3] = [
@@ -184,13 +186,16 @@ mod tests {
             holds([90.0, 80.0, 50.0], better),
             [false, false, true, true, false]
         );
-        // Of the order only the rows that are frequent are asked.
+        // The order is compared on frequent rows only.
         assert_eq!(holds(better, [50.0, 95.0, 90.0]), [true; 5]);
     }
 
     #[test]
-    fn what_is_far_worse_is_not_for_want_of_cores() {
-        let holds = |ratio, cores| or_near(Claim::new("more", "", ratio > 1.0), ratio, cores).holds;
+    fn a_ratio_far_below_one_is_not_for_want_of_cores() {
+        let holds = |ratio, cores| {
+            let claim = Claim::new("more", "", "more than 1 times", ratio > 1.0);
+            or_near(claim, ratio, cores).holds
+        };
         assert_eq!(holds(1.1, 2), Some(true));
         assert_eq!([holds(0.9, 2), holds(0.9, 64)], [None, Some(false)]);
         assert_eq!(holds(0.1, 2), Some(false));

@@ -4,7 +4,7 @@ use super::{
     beside::{self, Says, peak_and_rest, says},
     judge,
     request::Request,
-    told::{Told, by_form, sweep},
+    workload_figure::{WorkloadFigure, by_form, sweep},
 };
 use crate::{
     bench::{error::BenchError, workload},
@@ -13,9 +13,9 @@ use crate::{
     workload::tatp::{Mix, Shape as Register, Tatp},
 };
 
-/// The document goes to 256 clients.
+/// The largest number of clients in the document.
 pub(super) const MOST: u32 = 256;
-/// Its scale factor is 64, of 10,000 subscribers each, or of 100,000: it does not say.
+/// The document's scale factor is 64, of 10,000 or of 100,000 subscribers each; it does not say.
 const SUBSCRIBERS: [u32; 3] = [10_000, 50_000, 640_000];
 
 /// The document's two mixes.
@@ -40,7 +40,7 @@ const FIGURE_17: [Says; 3] = [
     ),
     says(
         "Our System, staged",
-        "shape: never collapses; the same peak on 16 and on 32 cores, idle for latches of index pages",
+        "shape: never collapses; the same peak on 16 and 32 cores, idle because of latches on index pages",
         "staged",
     ),
     says(
@@ -66,28 +66,28 @@ pub(super) fn figure_17(request: &Request, audience: Audience) -> Result<Sheet, 
     let beside = panels.iter().map(|panel| {
         beside::curves(
             &format!("The document beside ours: {}", panel.title),
-            "The document's curves have no numbers but those given here (section 5.3.4). Its shares of the \
-             transactions are not told; here they are TATP's.",
+            "The document's curves have no numbers except those given here (section 5.3.4). It does not give \
+             the shares of its transactions; here they are TATP's.",
             &FIGURE_17,
             panel,
             peak_and_rest,
         )
     });
-    let told = Told {
+    let figure = WorkloadFigure {
         id: "000-fig17",
         title: "TATP over clients, reading and with updates",
         source: format!("{}, Figure 17 and section 5.3.4", beside::STAGED),
-        expect: "As with txbench, but with four tables, an index and short transactions: one latch over \
-                 everything falls where there are cores enough to meet at it. With 256 clients the default loses \
-                 10 to 20 % of its peak, and who lets everybody work at once a little more. \
-                 There is no list of transactions here that each has to join, and no latch on the way through an \
-                 index, so the updates cost what they write.",
+        expect: "As with txbench, but with four tables, an index and short transactions. One latch over \
+                 everything falls if there are cores enough to contend for it. With 256 clients the \
+                 default loses 10 to 20 % of its peak, and managers without admission control a little \
+                 more. There is no list of transactions to join here and no latch on the way through an \
+                 index, so updates cost what they write.",
         shape: claims(&panels),
         notes: chosen.notes(),
         beside: beside.collect(),
         panels,
     };
-    Ok(told.sheet(request, &runs))
+    Ok(figure.sheet(request, &runs))
 }
 
 fn claims(panels: &[Findings]) -> Shape {
@@ -106,7 +106,7 @@ mod tests {
     use crate::{report::synthetic, workload::contract::Workload};
 
     #[test]
-    fn each_mix_is_asked_whether_staged_keeps_its_peak_and_one_mutex_does_not() {
+    fn in_each_mix_staged_keeps_its_peak_and_one_mutex_does_not() {
         let panel = |staged, global| {
             let curves: [synthetic::Made<'_>; 2] = [
                 ("global", "", &[(1, 100.0), (256, global)]),

@@ -1,4 +1,4 @@
-//! The operations of the wisconsin workload, timed over every system by turns.
+//! The operations of the wisconsin workload, timed over all systems in turn.
 
 use std::{
     path::Path,
@@ -21,21 +21,21 @@ use crate::{
     },
 };
 
-/// What one operation took over one system.
+/// Times of one operation over one system.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timed {
     /// Seconds of the whole transaction, by repetition.
     pub(super) service: Spread,
     /// Seconds of it inside the operations on tables, locks included.
     pub(super) storage: Spread,
-    /// Locks it came to hold.
+    /// Locks that it held in the end.
     pub(super) locks: f64,
-    /// Places of the lock manager that it passed and any number may meet at, counted; `None`
-    /// without the feature `account`. For `global` and `bucket` these are latches.
+    /// Unbounded critical sections of the lock manager that it passed, counted; `None` without
+    /// the feature `account`. For `global` and `bucket` these are latches.
     pub(super) passed: Option<f64>,
 }
 
-/// For how long, how often.
+/// Rows, time and repetitions of the measurements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
     pub(super) rows: u32,
@@ -44,9 +44,9 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// What was asked for; each measurement takes so many milliseconds if nobody says, in the brief
-    /// form, the quick and the full one.
-    pub(super) fn asked(request: &Request, milliseconds: [u64; 3]) -> Effort {
+    /// The effort of the request; by default each measurement takes these milliseconds in the
+    /// brief form, the quick and the full one.
+    pub(super) fn of(request: &Request, milliseconds: [u64; 3]) -> Effort {
         Effort {
             rows: request.rows.map_or(ROWS, |rows| rows.min(ROWS)),
             each: request.each(milliseconds),
@@ -54,7 +54,7 @@ impl Effort {
         }
     }
 
-    /// For results.
+    /// The effort as settings for results.
     pub(super) fn listed(self, request: &Request) -> Vec<(&'static str, Value)> {
         vec![
             ("form", json!(request.form())),
@@ -70,7 +70,7 @@ struct Opened {
     session: Session,
 }
 
-/// For each system, for each operation. The systems take turns at each operation.
+/// Measures each operation for each system. The systems take turns at each operation.
 pub(super) fn time(
     systems: &[System],
     operations: &[Operation],
@@ -112,7 +112,7 @@ pub(super) fn time(
     Ok(found.collect())
 }
 
-/// What the repetitions gave so far, in seconds.
+/// Times of the repetitions so far, in seconds.
 #[derive(Debug, Clone, Default)]
 struct Gathered {
     service: Vec<f64>,
@@ -120,10 +120,10 @@ struct Gathered {
     counts: Counts,
 }
 
-/// Whether passages are counted.
+/// Whether critical sections are counted.
 pub(super) const COUNTING: bool = cfg!(feature = "account");
 
-/// Locks taken, and places of the lock manager passed at which any number may meet.
+/// Locks taken, and unbounded critical sections of the lock manager passed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     locks: f64,
@@ -140,19 +140,20 @@ impl Counts {
         }
     }
 
-    /// Of each transaction of so many between two looks, the second and the third of these. Looking
-    /// passes something, too: as much as between the first two.
+    /// Returns the counts of each of `count` transactions between the second and the third of these
+    /// readings. Reading the counters passes critical sections too: as many as between the first
+    /// two.
     fn of_each([first, before, after]: [Counts; 3], count: f64) -> Counts {
-        let looking = before.passed - first.passed;
+        let reading = before.passed - first.passed;
         Counts {
             locks: (after.locks - before.locks) / count,
-            passed: (after.passed - before.passed - looking) / count,
+            passed: (after.passed - before.passed - reading) / count,
         }
     }
 }
 
 impl Opened {
-    /// Means over as many transactions as fit, and what each took and passed.
+    /// Returns means over as many transactions as fit into `each`, and the counts of each.
     fn time(&mut self, operation: Operation, each: Duration) -> Result<(Took, Counts), BenchError> {
         let doing = BenchError::engine(operation.name());
         let first = Counts::now(&self.scratch.db);
@@ -164,10 +165,10 @@ impl Opened {
             sum.storage += took.storage;
             count += 1;
         }
-        let looks = [first, before, Counts::now(&self.scratch.db)];
+        let readings = [first, before, Counts::now(&self.scratch.db)];
         // The delete that undoes an insert takes as many.
         let halves = if operation == Operation::Insert { 2 } else { 1 };
-        let counts = Counts::of_each(looks, f64::from(count * halves));
+        let counts = Counts::of_each(readings, f64::from(count * halves));
         self.session.settle().map_err(&doing)?;
         let took = Took {
             service: sum.service / count,

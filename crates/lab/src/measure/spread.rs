@@ -22,9 +22,9 @@ impl Spread {
         }
     }
 
-    /// The median and both extremes, as `1.5 (1.4..1.9)`, each number as `tell` tells it.
-    pub fn told(&self, tell: impl Fn(f64) -> String) -> String {
-        let [median, min, max] = [self.median(), self.min(), self.max()].map(tell);
+    /// The median and both extremes, as `1.5 (1.4..1.9)`, each number in the words of `format`.
+    pub fn words(&self, format: impl Fn(f64) -> String) -> String {
+        let [median, min, max] = [self.median(), self.min(), self.max()].map(format);
         format!("{median} ({min}..{max})")
     }
 
@@ -50,7 +50,10 @@ mod tests {
             (spread.min(), spread.median(), spread.max()),
             (1.0, 2.5, 4.0)
         );
-        assert_eq!(spread.told(|value| format!("{value:.1}")), "2.5 (1.0..4.0)");
+        assert_eq!(
+            spread.words(|value| format!("{value:.1}")),
+            "2.5 (1.0..4.0)"
+        );
         assert_eq!(Spread::new([]).median(), 0.0);
     }
 }

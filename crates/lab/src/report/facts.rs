@@ -1,12 +1,12 @@
-//! What a workload counts beside what is counted of all: a table, a line for each point.
+//! Counts of a workload's own: a table with a line for each point.
 
 use serde_json::Value;
 
 use super::{findings::Findings, number::grouped, table::Table};
 use crate::measure::curve::Point;
 
-/// The numbers of each point, named as in the files; what is more than one number is there only.
-/// Nothing where an experiment's own tables have them.
+/// Returns the numbers of each point, named as in the files; other values are in the files only.
+/// Empty if the experiment's own tables have them.
 pub fn table(findings: &Findings) -> Table {
     let points = || findings.curves.iter().flat_map(|curve| &curve.points);
     let mut names: Vec<&str> = Vec::new();
@@ -47,7 +47,7 @@ mod tests {
     use crate::report::{html, synthetic, terminal};
 
     #[test]
-    fn what_a_workload_counts_is_on_the_terminal_and_on_the_page() {
+    fn counts_of_a_workload_are_on_the_terminal_and_on_the_page() {
         let mut findings = synthetic::findings();
         assert!(table(&findings).is_empty());
         findings.curves[0].points[2].facts = vec![
@@ -59,8 +59,8 @@ mod tests {
             of_it.heads(),
             ["locks", "MPL", "new orders per minute unpaced"]
         );
-        let told: Vec<&str> = of_it.rows().iter().map(|row| row[2].as_str()).collect();
-        assert_eq!((told[1], told[2]), ("-", "123,457"));
+        let cells: Vec<&str> = of_it.rows().iter().map(|row| row[2].as_str()).collect();
+        assert_eq!((cells[1], cells[2]), ("-", "123,457"));
         for text in [terminal::text(&findings), html::page(&findings)] {
             assert!(text.contains("new orders per minute unpaced") && text.contains("123,457"));
         }

@@ -1,4 +1,4 @@
-//! The pictures of an experiment.
+//! Pictures of an experiment.
 
 use super::{
     bars::Bars,
@@ -44,7 +44,7 @@ impl Picture {
     }
 }
 
-/// Every picture over clients that is worth drawing of these findings.
+/// Returns every picture over clients that these findings have.
 pub fn of(findings: &Findings) -> Vec<Figure> {
     let mut figures = Vec::new();
     if findings.curves.iter().any(|curve| curve.points.len() > 1) {
@@ -70,7 +70,7 @@ fn throughput(findings: &Findings) -> Chart {
         Some(ratio) => {
             let mpl = curve.points.last().map_or(0, |point| point.mpl);
             format!(
-                "{}: {:.0} % of its peak left at {mpl} clients",
+                "{}: {:.0} % of its peak at {mpl} clients",
                 curve.label(),
                 ratio * 100.0
             )
@@ -101,7 +101,7 @@ fn latency(findings: &Findings) -> Chart {
         }
     };
     Chart {
-        title: "99 of 100 transactions end within".into(),
+        title: "Latency of 99 in 100 transactions".into(),
         y: (
             "latency, each line ten times the one below".into(),
             Scale::Log10,
@@ -111,11 +111,11 @@ fn latency(findings: &Findings) -> Chart {
     }
 }
 
-/// The shares whose latencies are drawn, and what they are called.
+/// The quantiles that are drawn, and their names.
 const SHARES: [(f64, &str); multiples::LINES] = [
     (0.5, "half of them (p50)"),
     (0.99, "99 of 100 (p99)"),
-    (0.999, "999 of 1,000 transactions end within (p99.9)"),
+    (0.999, "999 of 1,000 transactions (p99.9)"),
 ];
 
 fn percentiles(findings: &Findings) -> Multiples {
@@ -131,7 +131,7 @@ fn percentiles(findings: &Findings) -> Multiples {
         }
     };
     Multiples {
-        title: "Latency of the usual and of the slowest transactions".into(),
+        title: "Latency of usual and of slow transactions".into(),
         subtitle: format!("{}; all repetitions together", findings.machine.sentence()),
         x: "clients (MPL); latency, each line ten times the one below".into(),
         lines: SHARES.map(|(_, words)| words.to_owned()),
@@ -139,13 +139,13 @@ fn percentiles(findings: &Findings) -> Multiples {
     }
 }
 
-/// Why the lock manager ended attempts, and what that is called.
+/// The reasons why the lock manager ended attempts, with their names.
 const ABORTS: [(Outcome, &str, &str); 2] = [
     (Outcome::Deadlock, "deadlocks", "Deadlocks"),
     (Outcome::Timeout, "timeouts", "Timeouts"),
 ];
 
-/// How often attempts were ended for this cause; nothing if none was.
+/// Returns how often attempts ended for this reason; `None` if none did.
 fn aborts(findings: &Findings, &(cause, name, heading): &(Outcome, &str, &str)) -> Option<Figure> {
     let mut points = findings.curves.iter().flat_map(|curve| &curve.points);
     points.find(|point| point.tally().of(cause) > 0)?;
@@ -212,7 +212,7 @@ mod tests {
     use crate::{measure::outcome::Ended, report::synthetic};
 
     #[test]
-    fn each_cause_of_aborts_that_there_was_has_a_picture() {
+    fn each_cause_of_aborts_has_a_picture() {
         let names = |findings: &Findings| -> Vec<String> {
             of(findings).into_iter().map(|figure| figure.name).collect()
         };

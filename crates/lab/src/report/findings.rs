@@ -1,4 +1,4 @@
-//! Everything one experiment found, and what it was asked.
+//! Everything that one experiment was asked for and found.
 
 use serde_json::Value;
 
@@ -12,42 +12,41 @@ use crate::measure::{
     timeline::{Sample, Timeline},
 };
 
-/// One experiment: what was asked, on what, and what came out.
+/// One experiment: its settings, its machine and its results.
 #[derive(Debug, Clone)]
 pub struct Findings {
     /// The workload's name on the command line.
     pub workload: String,
-    /// The variant of the workload, in one word or a few joined by dashes.
+    /// The variant of the workload: a word, or a few joined by dashes.
     pub variant: String,
-    /// What was run, as a title.
+    /// Title: what was run.
     pub title: String,
     /// What one transaction does, in a sentence or two.
     pub description: String,
     /// What the checks compare, in a sentence.
     pub checked: String,
-    /// The command that does it again.
+    /// The command that repeats it.
     pub command: String,
     /// Every setting that matters, by name.
     pub settings: Vec<(&'static str, Value)>,
     /// The machine and the versions.
     pub machine: Machine,
-    /// What was compared.
+    /// The curves that are compared.
     pub curves: Vec<Curve>,
     /// Samples over time, for experiments that watch one.
     pub timelines: Vec<Timeline>,
-    /// Something that happened at a second of the timelines.
+    /// An event at a second of the timelines.
     pub event: Option<(f64, String)>,
-    /// Tables of their own, for experiments that are more than curves.
+    /// Tables of the experiment's own, beside its curves.
     pub blocks: Vec<Block>,
-    /// Whether these tables have every point, so that a terminal need not show single ones once
-    /// more.
+    /// True if these tables have every point, so that a terminal need not show single points again.
     pub told_by_blocks: bool,
 }
 
 /// A table with a title and a sentence.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// What it shows.
+    /// Title: what the table shows.
     pub title: String,
     /// How to read it.
     pub note: String,
@@ -56,12 +55,12 @@ pub struct Block {
 }
 
 impl Findings {
-    /// The first check that failed, if any: then the command fails.
+    /// Returns the first check that failed, if any; the command then fails.
     pub fn failure(&self) -> Option<String> {
         self.curves.iter().find_map(Curve::failure)
     }
 
-    /// A warning, if other programs kept the processors busy meanwhile.
+    /// Returns a warning if other programs kept the processors busy meanwhile.
     pub fn disturbance(&self) -> Option<String> {
         const TOLERABLE: f64 = 0.05;
         let cores = self.machine.cores;
@@ -72,15 +71,15 @@ impl Findings {
         let mean = others.iter().sum::<f64>() / others.len().max(1) as f64;
         (mean > TOLERABLE).then(|| {
             format!(
-                "Other programs took {:.0} % of the processors while this was measured. The \
-                 numbers are too low and too scattered to keep: run it again on a quiet machine.",
+                "Other programs took {:.0} % of the processors during the measurement. Do not keep \
+                 these numbers: they are too low and too scattered. Run it again on a quiet machine.",
                 mean * 100.0
             )
         })
     }
 
-    /// One sentence for each curve: its peak, what is left of it at the largest MPL, and what the
-    /// event of its timeline changed.
+    /// Returns one sentence for each curve: its peak and the rest at the largest MPL. With
+    /// timelines, one for each of them: what the event changed.
     pub fn sentences(&self) -> Vec<String> {
         let at = self.event.as_ref().map(|(at, _)| *at);
         let timelines = self
@@ -109,11 +108,11 @@ fn sentence(curve: &Curve) -> Option<String> {
     Some(match curve.no_collapse_ratio() {
         None => format!("{label}: {tps} transactions/s with {at_peak}."),
         Some(_) if last.mpl == peak.mpl => format!(
-            "{label} peaks at {tps} transactions/s with {at_peak}, the most there were: no collapse."
+            "{label} peaks at {tps} transactions/s with {at_peak}, the most measured: no collapse."
         ),
         Some(ratio) => format!(
-            "{label} peaks at {tps} transactions/s with {at_peak} and keeps {:.0} % of that, {}, \
-             with {}.",
+            "{label} peaks at {tps} transactions/s with {at_peak} and keeps {:.0} % of its peak, \
+             {} transactions/s, with {}.",
             ratio * 100.0,
             grouped(last.tps().median()),
             clients(last.mpl)
@@ -134,7 +133,7 @@ fn before_and_after(timeline: &Timeline, at: f64) -> Option<String> {
         samples().next_back()?,
     );
     Some(format!(
-        "{}: {} transactions/s before, {} after; memory from {} then to {} at the end.",
+        "{}: {} transactions/s before the stall, {} after it; memory {} at the stall, {} at the end.",
         timeline.label,
         grouped(mean(false)),
         grouped(mean(true)),

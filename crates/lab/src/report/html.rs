@@ -17,7 +17,7 @@ use super::{
 };
 use crate::measure::{machine::Machine, outcome::Outcome};
 
-/// The page.
+/// Returns the page of an experiment.
 pub fn page(findings: &Findings) -> String {
     let mut page = Page::new(&findings.title, &findings.workload);
     failure(&mut page, findings.failure());
@@ -41,7 +41,7 @@ pub fn page(findings: &Findings) -> String {
     page.end()
 }
 
-/// The page of a figure: the document's beside ours, then each panel.
+/// Returns the page of a figure: the document's beside ours, then each panel.
 pub fn sheet(sheet: &Sheet) -> String {
     let mut page = Page::new(&sheet.title, &format!("figure {}", sheet.id));
     body(&mut page, sheet);
@@ -49,11 +49,11 @@ pub fn sheet(sheet: &Sheet) -> String {
     page.end()
 }
 
-/// A figure within a page.
+/// Adds a figure to a page.
 pub fn body(page: &mut Page, sheet: &Sheet) {
     failure(page, sheet.failure());
     page.soft(&format!("After {}", sheet.source));
-    // Void numbers agree with nothing.
+    // Void numbers support no claim.
     if sheet.failure().is_none() && !sheet.shape.0.is_empty() {
         page.shape(&sheet.shape);
     }
@@ -93,10 +93,7 @@ pub fn body(page: &mut Page, sheet: &Sheet) {
 
 fn failure(page: &mut Page, what: Option<String>) {
     if let Some(what) = what {
-        page.warning(
-            "Not all went well, so these numbers are not to be kept.",
-            &what,
-        );
+        page.warning("A check failed, so do not keep these numbers.", &what);
     }
 }
 
@@ -154,18 +151,18 @@ fn points(page: &mut Page, findings: &Findings) {
     page.0 += "<p class=\"soft\">The peak of each is in bold.</p>";
 }
 
-/// What the workload counts beside: often that by which it is known.
+/// Adds the workload's own counts.
 fn own(page: &mut Page, findings: &Findings) {
     let table = facts::table(findings);
     if !table.is_empty() {
-        page.heading("What this workload counts beside");
+        page.heading("Other counts of this workload");
         page.table(table.heads(), table.rows());
     }
 }
 
-/// What became of every attempt and how long it took, by point and type of transaction.
+/// Adds how every attempt ended and how long it took, by point and type of transaction.
 fn outcomes(page: &mut Page, findings: &Findings) {
-    page.0 += "<details><summary>Every transaction: what became of it, how long it took</summary>";
+    page.0 += "<details><summary>Every transaction: how it ended, how long it took</summary>";
     page.open_table("");
     page.0 += "<thead><tr><th>locks<th>MPL<th>transaction";
     for outcome in Outcome::ALL {
@@ -199,12 +196,12 @@ fn outcomes(page: &mut Page, findings: &Findings) {
     }
     page.0 += "</tbody>";
     page.close_table();
-    page.0 += "<p class=\"soft\">ok: did its full work. miss: found, as expected, \
-             nothing. rule: rolled back because the workload says so. deadlock and timeout: attempts \
-             that the lock manager ended.</p></details>";
+    page.0 += "<p class=\"soft\">ok: did its full work. miss: found nothing, as expected. rule: \
+             rolled back because the workload says so. deadlock and timeout: attempts that the lock \
+             manager ended.</p></details>";
 }
 
-/// What was sampled, by slices of the window.
+/// Adds the samples, by slices of the window.
 fn samples(page: &mut Page, findings: &Findings) {
     let table = over_time::table(findings);
     if !table.is_empty() {
@@ -219,14 +216,14 @@ fn about(page: &mut Page, findings: &Findings) {
 
 fn method(page: &mut Page) {
     page.paragraph(
-        "Clients are threads of the process, each running one transaction after another without pause. \
-         The points are interleaved over everything compared and over the repetitions; the tables show \
-         the median and the extremes. Latency runs from the first attempt to the acknowledged end, \
-         retries included.",
+        "Clients are threads of the process; each runs one transaction after another without a \
+         pause. Points are interleaved over all systems and repetitions. Tables show the median and \
+         both extremes. Latency runs from the first attempt to the acknowledged end, retries \
+         included.",
     );
 }
 
-/// Machine, settings and the command that does it again.
+/// Adds the machine, the settings and the command that repeats the run.
 pub fn again(
     page: &mut Page,
     machine: &Machine,
@@ -234,7 +231,10 @@ pub fn again(
     command: &str,
 ) {
     if !machine.optimised {
-        page.warning("Built without optimisation:", "not numbers to compare.");
+        page.warning(
+            "Built without optimisation:",
+            "do not compare these numbers.",
+        );
     }
     page.heading("Machine, versions, settings");
     page.open_table(" class=\"pairs\"");
@@ -249,9 +249,9 @@ pub fn again(
         pair(name, &plain(value));
     }
     page.close_table();
-    page.heading("Again");
+    page.heading("Run it again");
     page.command(command);
-    page.soft("The same numbers for programs are in the JSON and CSV files beside this page.");
+    page.soft("The JSON and CSV files beside this page have the same numbers for programs.");
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
     use crate::report::synthetic;
 
     #[test]
-    fn the_page_reaches_for_nothing_outside_itself() {
+    fn the_page_loads_nothing_from_outside() {
         let page = page(&synthetic::findings());
         for outside in [
             "<script", "<link", "<img", "@import", "url(", "src=", "href=",

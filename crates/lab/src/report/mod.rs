@@ -1,4 +1,4 @@
-//! How results are told: on the terminal, as CSV and JSON for programs, as SVG and HTML for people.
+//! Reports: on the terminal, as CSV and JSON for programs, as SVG and HTML for people.
 
 /// Numbers as people read them.
 pub mod number;
@@ -9,7 +9,7 @@ pub mod table;
 /// A small picture for a terminal.
 pub mod sketch;
 
-/// What pictures share: words and colours.
+/// Words and colours that pictures share.
 pub mod lettering;
 
 /// Line charts as SVG.
@@ -21,7 +21,7 @@ pub mod bars;
 /// Small line charts beside each other as SVG.
 pub mod multiples;
 
-/// Everything one experiment found.
+/// All results of one experiment.
 pub mod findings;
 
 /// The pictures of an experiment.
@@ -33,19 +33,19 @@ pub mod over_time;
 /// Where the time went: a table and bars.
 pub mod times;
 
-/// What a workload counts of its own.
+/// Counts of a workload's own.
 pub mod facts;
 
-/// Whether the shape of a figure was found.
+/// The claims of a figure, judged.
 pub mod shape;
 
-/// A figure of a document, and ours beside it.
+/// A figure of a document beside ours.
 pub mod sheet;
 
-/// For a terminal.
+/// Reports for a terminal.
 pub mod terminal;
 
-/// For programs: results.json and results.csv.
+/// Results for programs: results.json and results.csv.
 pub mod data;
 
 /// The frame of a page.
@@ -63,7 +63,7 @@ use findings::Findings;
 use serde_json::{Map, Value};
 use sheet::Sheet;
 
-/// A directory that is filled.
+/// A directory, and the files written to it.
 struct Filled<'a> {
     directory: &'a Path,
     written: Vec<PathBuf>,
@@ -86,7 +86,7 @@ impl Filled<'_> {
     }
 }
 
-/// Writes everything into `directory`, which is created, and returns the files written.
+/// Writes every report into `directory`, which is created, and returns the files written.
 ///
 /// # Errors
 ///
@@ -133,8 +133,8 @@ pub fn write_sheet(sheet: &Sheet, directory: &Path) -> io::Result<Vec<PathBuf>> 
     Ok(filled.written)
 }
 
-/// As [`write_sheet`], with these objects as `results.json` and `results.csv`: for what is not
-/// measured over clients.
+/// Like [`write_sheet`], with these objects as `results.json` and `results.csv`: for experiments
+/// that are not measured over clients.
 ///
 /// # Errors
 ///
@@ -152,6 +152,6 @@ pub fn write_records(
     Ok(written)
 }
 
-/// Made-up findings for the tests of whatever tells or reads results.
+/// Made-up findings for tests of reports and of their readers.
 #[cfg(test)]
 pub(crate) mod synthetic;

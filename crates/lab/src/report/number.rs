@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Numbers in a form for people.
 
-/// With thousands set apart: `1,234,567`.
+/// Groups thousands: `1,234,567`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();

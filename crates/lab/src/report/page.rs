@@ -1,15 +1,15 @@
-//! The frame of every page: one file, no script, no network, readable on a phone and at night.
+//! Frame of every page: one file, no script, no network, readable on a phone and at night.
 
 use std::fmt::Write;
 
 use super::{figures::Figure, findings::Block, lettering::escape, shape::Shape};
 
-/// A page being written.
+/// A page that is being written.
 #[derive(Debug)]
 pub struct Page(pub(super) String);
 
 impl Page {
-    /// A page with this title, and a word over it.
+    /// A page with this title, and the line `over` above it.
     pub fn new(title: &str, over: &str) -> Page {
         Page(format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -22,7 +22,7 @@ impl Page {
         ))
     }
 
-    /// A part of a page that others can point at, to be inserted into one.
+    /// A part of a page with an anchor, to be inserted into a page.
     pub fn section(id: &str, title: &str) -> Page {
         let (id, title) = (escape(id), escape(title));
         Page(format!(
@@ -30,19 +30,19 @@ impl Page {
         ))
     }
 
-    /// The whole part.
+    /// Ends the part and returns it.
     pub fn end_section(mut self) -> String {
         self.0 += "</section>";
         self.0
     }
 
-    /// Puts in a part.
+    /// Inserts a part.
     pub fn insert(&mut self, section: &str) {
         self.0 += section;
     }
 
-    /// A table of contents: the first column names parts of the page, the second is in the colour
-    /// of the row's class, and the last is long.
+    /// Adds a table of contents. The first column names parts of the page, the second has the
+    /// colour of the row's class, and the last is long.
     pub fn contents(&mut self, heads: &[String], rows: &[(&str, Vec<String>)]) {
         self.0 += "<ul class=\"contents\">";
         for (class, row) in rows {
@@ -67,39 +67,39 @@ impl Page {
         self.0 += "</ul>";
     }
 
-    /// The whole page.
+    /// Ends the page and returns it.
     pub fn end(mut self) -> String {
         self.0 += "</main></body></html>\n";
         self.0
     }
 
-    /// A heading.
+    /// Adds a heading.
     pub fn heading(&mut self, words: &str) {
         self.element("h2", words);
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn paragraph(&mut self, words: &str) {
         self.element("p", words);
     }
 
-    /// A paragraph, more quietly.
+    /// Adds a paragraph in a softer colour.
     pub fn soft(&mut self, words: &str) {
         self.element("p class=\"soft\"", words);
     }
 
-    /// A paragraph that begins with a word in bold.
+    /// Adds a paragraph that begins with a word in bold.
     pub fn named(&mut self, name: &str, words: &str) {
         let _ = write!(self.0, "<p><b>{}</b> {}</p>", escape(name), escape(words));
     }
 
-    /// Something that nobody must miss: a word in bold, and the rest.
+    /// Adds a warning: a word in bold, and the rest.
     pub fn warning(&mut self, name: &str, words: &str) {
         let (name, words) = (escape(name), escape(words));
         let _ = write!(self.0, "<p class=\"failed\"><b>{name}</b> {words}</p>");
     }
 
-    /// Whether the shape of a document's figure was found, in a sentence.
+    /// Adds the judgement of a figure's shape.
     pub fn shape(&mut self, shape: &Shape) {
         let _ = write!(
             self.0,
@@ -109,7 +109,7 @@ impl Page {
         );
     }
 
-    /// A list of findings; nothing if there are none.
+    /// Adds a list of findings, if there are any.
     pub fn list(&mut self, sentences: &[String]) {
         if sentences.is_empty() {
             return;
@@ -121,15 +121,15 @@ impl Page {
         self.0 += "</ul>";
     }
 
-    /// Pictures, below each other.
+    /// Adds pictures, one below the other.
     pub fn pictures(&mut self, figures: &[Figure]) {
         for figure in figures {
             let _ = write!(self.0, "<figure>{}</figure>", figure.chart.svg());
         }
     }
 
-    /// Tables with their titles and notes. A table that is wider than the page scrolls in its own
-    /// box.
+    /// Adds tables with their titles and notes. A table that is wider than the page scrolls in its
+    /// own box.
     pub fn blocks(&mut self, blocks: &[Block]) {
         for block in blocks {
             self.heading(&block.title);
@@ -140,8 +140,8 @@ impl Page {
         }
     }
 
-    /// A table whose first column names its rows. Columns of numbers stand to the right, words to
-    /// the left.
+    /// Adds a table whose first column names its rows. Columns of numbers are aligned right, words
+    /// left.
     pub fn table(&mut self, heads: &[String], rows: &[Vec<String>]) {
         let words: Vec<bool> = (0..heads.len())
             .map(|column| {
@@ -181,7 +181,7 @@ impl Page {
         self.close_table();
     }
 
-    /// Begins a table in a box of its own that scrolls, also by the keyboard.
+    /// Begins a table in a box of its own, which also scrolls by the keyboard.
     pub(super) fn open_table(&mut self, class: &str) {
         let _ = write!(
             self.0,
@@ -189,19 +189,19 @@ impl Page {
         );
     }
 
-    /// Ends it.
+    /// Ends the table.
     pub(super) fn close_table(&mut self) {
         self.0 += "</table></div>";
     }
 
-    /// Something that is shown when it is asked for.
+    /// Adds a part that is shown on request.
     pub fn folded(&mut self, summary: &str, inside: impl FnOnce(&mut Page)) {
         let _ = write!(self.0, "<details><summary>{}</summary>", escape(summary));
         inside(self);
         self.0 += "</details>";
     }
 
-    /// A command, as it is typed.
+    /// Adds a command as it is typed.
     pub fn command(&mut self, words: &str) {
         let _ = write!(self.0, "<pre>{}</pre>", escape(words));
     }

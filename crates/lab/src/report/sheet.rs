@@ -1,4 +1,4 @@
-//! A figure or table of a document, and what the same experiment gives here.
+//! A figure or table of a document, and the same experiment here.
 
 use serde_json::Value;
 
@@ -11,20 +11,20 @@ use super::{
 };
 use crate::measure::machine::Machine;
 
-/// One figure: what the document shows, and ours beside it.
+/// One figure: the document's numbers beside ours.
 #[derive(Debug, Clone)]
 pub struct Sheet {
-    /// How the figure is called on the command line.
+    /// The figure's name on the command line.
     pub id: &'static str,
     /// What it shows.
     pub title: String,
-    /// The document and the place in it.
+    /// The document, and the place in it.
     pub source: String,
-    /// Which shape to expect here, in a sentence or two.
+    /// The shape to expect here, in a sentence or two.
     pub expect: String,
-    /// Whether that was found: what the document claims, and what was measured.
+    /// The document's claims, and what was measured.
     pub shape: Shape,
-    /// What else a reader has to know: what is not built, how something was measured.
+    /// Notes for the reader: systems that are not built, how something was measured.
     pub notes: Vec<String>,
     /// The document's numbers beside ours.
     pub beside: Vec<Block>,
@@ -36,23 +36,23 @@ pub struct Sheet {
     pub settings: Vec<(&'static str, Value)>,
     /// The machine and the versions.
     pub machine: Machine,
-    /// The command that does it again.
+    /// The command that repeats it.
     pub command: String,
 }
 
 impl Sheet {
-    /// The first check that failed in any panel.
+    /// Returns the first check that failed in any panel.
     pub fn failure(&self) -> Option<String> {
         self.panels.iter().find_map(Findings::failure)
     }
 
-    /// Every table: the document's beside ours, then those of the panels.
+    /// Returns every table: the document's beside ours, then those of the panels.
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         let panels = self.panels.iter().flat_map(|panel| &panel.blocks);
         self.beside.iter().chain(panels)
     }
 
-    /// Every picture, named apart by its panel.
+    /// Returns every picture, its name ending with its panel's.
     pub fn all_pictures(&self) -> Vec<Figure> {
         let mut all = self.pictures.clone();
         for panel in &self.panels {

@@ -16,7 +16,7 @@ impl Table {
         }
     }
 
-    /// The same with heads that are not known beforehand.
+    /// Like [`new`](Table::new), with heads that are computed.
     pub fn of(heads: impl IntoIterator<Item = String>) -> Table {
         Table {
             heads: heads.into_iter().collect(),
@@ -29,7 +29,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Leaves a line blank.
+    /// Adds a blank line.
     pub fn gap(&mut self) {
         self.rows.push(Vec::new());
     }
@@ -44,12 +44,12 @@ impl Table {
         &self.rows
     }
 
-    /// Whether it has no rows.
+    /// True if it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The text, two blanks before each column, a line for each row.
+    /// Returns the text: two blanks before each column, a line for each row.
     pub fn render(&self) -> String {
         let columns = self.heads.len();
         let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Table {
     }
 }
 
-/// Whether a cell belongs to the right of its column.
+/// True if a cell is aligned right.
 pub(super) fn looks_numeric(text: &str) -> bool {
     text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }

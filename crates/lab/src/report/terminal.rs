@@ -15,13 +15,13 @@ use crate::measure::{
     outcome::{Outcome, Tally},
 };
 
-/// The table of every point, the ratios, and the sketch.
+/// Returns the table of every point, the ratios, and the sketch.
 pub fn text(findings: &Findings) -> String {
     let machine = findings.machine.sentence();
     format!("\n{}\n{machine}\n\n{}", findings.title, body(findings))
 }
 
-/// A figure: what to expect, the document's numbers beside ours, then each panel.
+/// Returns a figure: what to expect, the document's numbers beside ours, then each panel.
 pub fn sheet(sheet: &Sheet) -> String {
     let mut text = format!("\n{}: {}\n", sheet.id, sheet.title);
     text += &wrapped(&format!("After {}", sheet.source));
@@ -45,19 +45,19 @@ pub fn sheet(sheet: &Sheet) -> String {
 fn body(findings: &Findings) -> String {
     let mut text = String::new();
     findings.blocks.iter().for_each(|one| text += &block(one));
-    // One point each is in the tables above already, where these have it.
+    // Single points are left out if the tables above have them.
     let single = findings.curves.iter().all(|curve| curve.points.len() < 2);
     if !single || !findings.told_by_blocks {
         text += &points(findings).render();
     }
     let own = facts::table(findings);
     if !own.is_empty() {
-        text += "\nWhat this workload counts beside:\n\n";
+        text += "\nOther counts of this workload:\n\n";
         text += &own.render();
     }
     let outcomes = outcomes(findings);
     if !outcomes.is_empty() {
-        text += "\nWhat became of every attempt, over all points:\n\n";
+        text += "\nHow every attempt ended, over all points:\n\n";
         text += &outcomes.render();
     }
     let by_type = by_type(findings);
@@ -70,7 +70,7 @@ fn body(findings: &Findings) -> String {
     }
     let ratios = ratios(findings);
     if !ratios.is_empty() {
-        text += "\nNo-collapse ratio: throughput at the largest MPL ÷ peak, same run.\n\n";
+        text += "\nNo-collapse ratio: throughput at the largest MPL ÷ peak, both of this run.\n\n";
         text += &ratios.render();
     }
     let picture = sketch(&findings.curves);
@@ -88,7 +88,7 @@ fn body(findings: &Findings) -> String {
     text
 }
 
-/// A table with its title and note.
+/// Returns a table with its title and note.
 pub fn block(block: &Block) -> String {
     let note = match block.note.as_str() {
         "" => String::new(),
@@ -97,7 +97,7 @@ pub fn block(block: &Block) -> String {
     format!("{}\n\n{}{note}\n", block.title, block.table.render())
 }
 
-/// Lines of at most a hundred letters.
+/// Breaks words into lines of at most a hundred letters.
 pub fn wrapped(words: &str) -> String {
     const WIDTH: usize = 100;
     let (mut text, mut width) = (String::new(), 0);
@@ -173,8 +173,7 @@ fn cells(curve: &Curve, point: &Point) -> [String; 14] {
     ]
 }
 
-/// The six counters of each type of transaction that was run, where there is more to say than that
-/// all of one type went well.
+/// Outcome counters of each type of transaction; empty if one type ran and all of it went well.
 fn outcomes(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks",
@@ -213,8 +212,8 @@ fn outcomes(findings: &Findings) -> Table {
     }
 }
 
-/// Latencies of each type of transaction at the last point of each curve, where there are several
-/// types. Those of all points are in the files.
+/// Latencies of each type of transaction at the last point of each curve, if there are several
+/// types. The files have those of all points.
 fn by_type(findings: &Findings) -> Table {
     let mut table = Table::new([
         "locks",
@@ -289,7 +288,7 @@ mod tests {
     };
 
     #[test]
-    fn a_single_point_is_told_unless_a_table_of_its_own_has_it() {
+    fn a_single_point_is_shown_unless_another_table_has_it() {
         let mut findings = synthetic::findings();
         for curve in &mut findings.curves {
             curve.points.truncate(1);

@@ -1,4 +1,4 @@
-//! How long all figures take together, guessed beforehand and corrected by those that are done.
+//! Time of all figures together: an estimate, corrected by those that are done.
 
 use std::{
     sync::mpsc::{self, RecvTimeoutError},
@@ -10,17 +10,17 @@ use crate::{figure::Listed, progress::Progress};
 
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(500);
-/// A figure that takes longer than planned is said to take this much more.
+/// A figure that takes longer than planned counts as needing this many seconds more.
 const OVERDUE: f64 = 5.0;
 
-/// What is over, and what is to come.
+/// Planned time that is done, and planned time to come.
 #[derive(Debug)]
 pub(super) struct Clock {
     /// Planned seconds of all figures.
     total: f64,
-    /// Planned seconds of those that are over.
+    /// Planned seconds of the figures that are done.
     over: f64,
-    /// Seconds those took.
+    /// Seconds that those took.
     took: f64,
 }
 
@@ -33,23 +33,24 @@ impl Clock {
         }
     }
 
-    /// The planned seconds of everything.
+    /// Returns the planned time of all figures.
     pub(super) fn whole(&self) -> Duration {
         Duration::from_secs_f64(self.total)
     }
 
-    /// A figure is over.
+    /// Counts a figure as done.
     pub(super) fn done(&mut self, figure: &Listed, seconds: f64) {
         self.over += planned(figure);
         self.took += seconds;
     }
 
-    /// Planned seconds that count as over, this far into the figure that is being made.
+    /// Returns the planned seconds that are done, this far into the figure that is being made.
     fn at(&self, figure: &Listed, elapsed: f64) -> f64 {
         self.over + elapsed.min(planned(figure))
     }
 
-    /// Seconds left, this far into it: what was planned, times how much longer it has taken so far.
+    /// Returns the seconds left, this far into the figure: the plan, scaled by how much longer the
+    /// figures so far took.
     pub(super) fn left(&self, figure: &Listed, elapsed: f64) -> f64 {
         let pace = match self.over > 0.0 {
             true => self.took / self.over,
@@ -59,7 +60,7 @@ impl Clock {
         (planned(figure) * pace - elapsed).max(OVERDUE * pace.min(1.0)) + after * pace
     }
 
-    /// Does this while the bar moves.
+    /// Calls `what` while the bar moves.
     pub(super) fn while_telling<R>(
         &self,
         figure: &Listed,
@@ -92,7 +93,7 @@ impl Clock {
     }
 }
 
-/// A time for people: `about 12 min`, `40 s`.
+/// Formats a time: `about 12 min`, `40 s`.
 pub(super) fn words(seconds: f64) -> String {
     match seconds {
         long if long >= 90.0 => format!("about {:.0} min", long / 60.0),
@@ -100,7 +101,7 @@ pub(super) fn words(seconds: f64) -> String {
     }
 }
 
-/// Seconds it is to take.
+/// Planned seconds of a figure.
 fn planned(figure: &Listed) -> f64 {
     f64::from(figure.brief)
 }

@@ -1,20 +1,20 @@
-//! All figures in one go: each is made in a brief form, kept as soon as it is made, and told in one
-//! report.
+//! All figures in one run: each is made in a brief form, saved as soon as it is made, and added to
+//! one report.
 //!
-//! Whatever a figure does, the others are made: one that cannot be made on this machine says so,
-//! one that fails says why, and even one that panics is only a line in the report. The report and
-//! `results.json` are written anew after each, so that an interruption loses the figure it
-//! interrupts and nothing else; with the same directory the rest is made later. Figures of another
+//! A figure that cannot be made holds up no other. If this machine cannot make it, the report says
+//! so; if it fails or panics, the report says why. The report and `results.json` are rewritten
+//! after each figure, so an interruption loses one figure at most. The same command with the same
+//! directory makes the rest later. Figures of another form, program or machine are never mixed in.
 //! form, program or machine are not mixed in.
 
-/// What became of one figure.
+/// Result of one figure.
 pub mod outcome;
 
 /// The time it takes.
 mod clock;
 
 /// The report of all.
-mod told;
+mod summary;
 
 use std::{
     fmt, fs, io,
@@ -34,35 +34,36 @@ use crate::{
     report::{self, sheet::Sheet},
 };
 
-/// What is to be made, and where it is kept.
+/// The figures to make, and the directory for them.
 #[derive(Debug)]
 pub struct Plan {
     /// The figures, in the order of the report.
     pub figures: Vec<&'static Listed>,
-    /// What each is asked.
+    /// The settings of each.
     pub request: Request,
-    /// The name of what it is asked, so that what was asked otherwise is not mixed in.
+    /// Name of these settings, so that figures made with others are not mixed in.
     pub form: &'static str,
-    /// Where everything is kept.
+    /// The directory for everything.
     pub directory: PathBuf,
 }
 
-/// Why not.
+/// Why a report could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReproduceError {
     /// A file or directory could not be used.
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The directory has a figure that was made otherwise.
+    /// The directory has a figure that was made with other settings, another program or on another
+    /// machine.
     Mixed {
         /// The directory.
         path: PathBuf,
-        /// Which figure.
+        /// The figure.
         figure: String,
         /// How it was made, and how it would be made now.
         origins: Box<[Origin; 2]>,
@@ -75,7 +76,7 @@ impl fmt::Display for ReproduceError {
             ReproduceError::File { path, cause } => {
                 write!(
                     f,
-                    "{} cannot be used ({cause}): name another place",
+                    "{} cannot be used ({cause}); name another place with --out",
                     path.display()
                 )
             }
@@ -85,14 +86,14 @@ impl fmt::Display for ReproduceError {
                 origins,
             } => {
                 let [then, now] = &**origins;
-                let told = |one: &Origin| format!("{}, {}, {}", one.form, one.foxton, one.machine);
+                let words = |one: &Origin| format!("{}, {}, {}", one.form, one.foxton, one.machine);
                 write!(
                     f,
-                    "{} has {figure} made otherwise ({}; now {}), and one report is of one kind: name another \
-                     place with --out",
+                    "{} has {figure} of another run ({}; this run is {}). A report has figures of one \
+                     form, program and machine; name another place with --out",
                     path.display(),
-                    told(then),
-                    told(now)
+                    words(then),
+                    words(now)
                 )
             }
         }
@@ -101,12 +102,12 @@ impl fmt::Display for ReproduceError {
 
 impl std::error::Error for ReproduceError {}
 
-/// Makes what is not made yet, and returns what became of every figure.
+/// Makes the figures that are missing, and returns the result of every figure.
 ///
 /// # Errors
 ///
-/// If the directory cannot be written, or has figures that were made otherwise. That a figure fails
-/// is no error, but an outcome.
+/// If the directory cannot be written, or has figures that were made with other settings. A figure
+/// that fails is a result and no error.
 pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceError> {
     let machine = Machine::here();
     let origin = Origin::here(plan.form, &machine);
@@ -154,20 +155,20 @@ pub fn run(plan: &Plan, audience: Audience) -> Result<Vec<Outcome>, ReproduceErr
     Ok(outcomes.into_iter().flatten().collect())
 }
 
-/// These figures with what each may take, and the sum, on a terminal: a line for each.
+/// Lists these figures for a terminal: a line for each with its planned time, and the sum.
 pub fn list(figures: &[&Listed]) -> String {
     let line = |one: &&Listed| format!("  {:<12} {:>4} s  {}\n", one.id, one.brief, one.sentence);
     let all: u32 = figures.iter().map(|one| one.brief).sum();
     let lines: String = figures.iter().map(line).collect();
     format!(
-        "{lines}\n{} together, on two cores with little else to do\n",
+        "{lines}\n{} in all, on two cores with little else to do\n",
         words(f64::from(all))
     )
 }
 
-/// The outcomes on a terminal: a line or two for each.
+/// Formats the results for a terminal: a line or two for each.
 pub fn text(outcomes: &[Outcome]) -> String {
-    told::text(outcomes)
+    summary::text(outcomes)
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
@@ -178,12 +179,12 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ReproduceError {
     }
 }
 
-/// Where the databases lie that are measured, unless it is said otherwise: beside the report, so
-/// that those which an interruption left behind are found, and taken away.
+/// The directory of the measured databases, unless the request names another. It is beside the
+/// report, so that the next run finds and removes those of an interrupted one.
 struct Databases(PathBuf);
 
 impl Databases {
-    /// The place, empty.
+    /// Creates the directory, empty.
     fn new(directory: &Path) -> Result<Databases, ReproduceError> {
         let databases = Databases(directory.join("databases"));
         databases.take_away();
@@ -191,7 +192,7 @@ impl Databases {
         Ok(databases)
     }
 
-    /// The same request, with this place if it has none.
+    /// The same request, with this directory if it has none.
     fn asked(&self, request: &Request) -> Request {
         let said = request.directory.clone();
         Request {
@@ -200,7 +201,7 @@ impl Databases {
         }
     }
 
-    /// What cannot be removed now is there the next time.
+    /// Removes the directory. If that fails, the next run tries again.
     fn take_away(&self) {
         _ = fs::remove_dir_all(&self.0);
     }
@@ -212,7 +213,7 @@ impl Drop for Databases {
     }
 }
 
-/// What an earlier run left, by figure.
+/// Returns the figures of an earlier run.
 fn kept(plan: &Plan, origin: &Origin) -> Result<Vec<Option<Outcome>>, ReproduceError> {
     fs::create_dir_all(&plan.directory).map_err(at(&plan.directory))?;
     let mut all = Vec::new();
@@ -230,7 +231,7 @@ fn kept(plan: &Plan, origin: &Origin) -> Result<Vec<Option<Outcome>>, ReproduceE
     Ok(all)
 }
 
-/// A figure; one that panics has failed like any other.
+/// Makes a figure; a panic is a failure like any other.
 fn make(listed: &Listed, request: &Request) -> Result<Sheet, BenchError> {
     let request = Request {
         command: format!("foxton figure {}", listed.id),
@@ -242,7 +243,7 @@ fn make(listed: &Listed, request: &Request) -> Result<Sheet, BenchError> {
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(BenchError::Failed(format!(
             "it panicked: {}",
-            words.unwrap_or("without words")
+            words.unwrap_or("without a message")
         )))
     })
 }
@@ -270,7 +271,7 @@ fn write_all<'a>(
         ("results.json", report::data::records_json(records)),
         (
             "report.html",
-            told::page(&outcomes, left, machine, &plan.request.command),
+            summary::page(&outcomes, left, machine, &plan.request.command),
         ),
     ] {
         let path = plan.directory.join(name);

@@ -1,4 +1,4 @@
-//! What became of one figure, as it is kept.
+//! Result of one figure, as it is saved.
 
 use std::{fs, io, path::Path};
 
@@ -8,15 +8,15 @@ use crate::{
     bench::error::BenchError,
     figure::Listed,
     measure::machine::Machine,
-    report::{data, html, page::Page, sheet::Sheet},
+    report::{data, html, page::Page, shape::Claim, sheet::Sheet},
 };
 
-/// The record of a figure; it is written last, so that where it is, everything is.
+/// The record of a figure. It is written last, so if it is there, everything is.
 const RECORD: &str = "outcome.json";
 /// The figure's part of the report.
 const SECTION: &str = "section.html";
 
-/// What became of a figure: its record, and its part of the report.
+/// Result of a figure: its record, and its part of the report.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// For `results.json`: `figure`, `shape` (the verdict in a word or two), `sentence`, `claims`,
@@ -25,7 +25,7 @@ pub struct Outcome {
     section: String,
 }
 
-/// What a figure was made with: only of the same things is one report.
+/// What a figure was made with. All figures of a report have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The form: `brief`, `tiny`.
@@ -37,7 +37,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// In this form, here.
+    /// The origin of figures made in this form, here.
     pub fn here(form: &str, machine: &Machine) -> Origin {
         Origin {
             form: form.to_owned(),
@@ -48,7 +48,7 @@ impl Origin {
 }
 
 impl Outcome {
-    /// Of a figure that was made, or was not.
+    /// Result of a figure that was made, or of one that could not be.
     pub fn of(
         listed: &Listed,
         made: Result<&Sheet, &BenchError>,
@@ -56,7 +56,7 @@ impl Outcome {
         origin: &Origin,
     ) -> Outcome {
         let (title, word, sentence, more) = match made {
-            Ok(sheet) => told(sheet),
+            Ok(sheet) => described(sheet),
             Err(error @ BenchError::Settings(_)) => missing(listed, UNAVAILABLE, error),
             Err(error) => missing(listed, FAILED, error),
         };
@@ -87,7 +87,7 @@ impl Outcome {
         }
     }
 
-    /// What was kept of a figure, if all of it is there and can be read.
+    /// Returns the saved result of a figure, if all of it is there and can be read.
     pub fn kept(directory: &Path, id: &str) -> Option<Outcome> {
         let text = |name| fs::read_to_string(directory.join(id).join(name)).ok();
         let record: Value = serde_json::from_str(&text(RECORD)?).ok()?;
@@ -98,7 +98,7 @@ impl Outcome {
         })
     }
 
-    /// Keeps it in a directory of its own under `directory`.
+    /// Saves it in a directory of its own under `directory`.
     pub fn keep(&self, directory: &Path) -> io::Result<()> {
         let own = directory.join(self.text("figure"));
         fs::create_dir_all(&own)?;
@@ -107,7 +107,7 @@ impl Outcome {
         replace(&own.join(RECORD), &record)
     }
 
-    /// Where its parts come from.
+    /// Returns what it was made with.
     pub fn origin(&self) -> Origin {
         Origin {
             form: self.text("form").to_owned(),
@@ -116,7 +116,7 @@ impl Outcome {
         }
     }
 
-    /// A text of its record; nothing if there is none of that name.
+    /// Returns a text of its record; empty if there is none of that name.
     pub fn text(&self, name: &str) -> &str {
         self.record.get(name).and_then(Value::as_str).unwrap_or("")
     }
@@ -131,12 +131,12 @@ impl Outcome {
         &self.section
     }
 
-    /// Whether something broke: then the command fails.
+    /// True if something broke; the command then fails.
     pub fn broke(&self) -> bool {
         [FAILED, VOID].contains(&self.text("shape"))
     }
 
-    /// Whether it was made, so that it need not be made again.
+    /// True if it was made, so that it need not be made again.
     pub fn was_made(&self) -> bool {
         ![FAILED, VOID, UNAVAILABLE].contains(&self.text("shape"))
     }
@@ -146,17 +146,18 @@ const FAILED: &str = "failed";
 const VOID: &str = "void";
 const UNAVAILABLE: &str = "not available here";
 
-type Told = (String, &'static str, String, Map<String, Value>);
+/// Title, verdict, sentence, and further fields of the record.
+type Described = (String, &'static str, String, Map<String, Value>);
 
-fn told(sheet: &Sheet) -> Told {
+fn described(sheet: &Sheet) -> Described {
     let (word, sentence) = match sheet.failure() {
         None => (sheet.shape.verdict().words(), sheet.shape.sentence()),
         Some(what) => (
             VOID,
-            format!("Not all went well, so the numbers are not to be kept: {what}."),
+            format!("A check failed, so do not keep these numbers: {what}."),
         ),
     };
-    let claim = |claim: &crate::report::shape::Claim| json!({"says": claim.says, "found": claim.found, "agrees": claim.holds});
+    let claim = |claim: &Claim| json!({"says": claim.says, "found": claim.measured(), "agrees": claim.holds});
     let claims: Vec<Value> = sheet.shape.0.iter().map(claim).collect();
     let points = data::sheet_records(sheet).into_iter().map(Value::Object);
     let mut more = Map::new();
@@ -166,15 +167,15 @@ fn told(sheet: &Sheet) -> Told {
     (sheet.title.clone(), word, sentence, more)
 }
 
-fn missing(listed: &Listed, word: &'static str, error: &BenchError) -> Told {
+fn missing(listed: &Listed, word: &'static str, error: &BenchError) -> Described {
     let sentence = match word {
-        UNAVAILABLE => format!("It cannot be made here: {error}."),
-        _ => format!("It could not be made: {error}."),
+        UNAVAILABLE => format!("This figure cannot be made here: {error}."),
+        _ => format!("This figure failed: {error}."),
     };
     (listed.sentence.to_owned(), word, sentence, Map::new())
 }
 
-/// Writes a file as a whole: whoever is interrupted leaves the old one or the new one.
+/// Writes a file as a whole: an interruption leaves either the old one or the new one.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension("part");
     fs::write(&beside, text)?;

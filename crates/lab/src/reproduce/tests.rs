@@ -40,11 +40,12 @@ fn sheet(id: &'static str, shape: Shape) -> Sheet {
 }
 
 #[test]
-fn what_is_kept_is_read_back_and_what_is_half_written_is_not() {
+fn a_saved_result_is_read_back_and_a_half_written_one_is_not() {
     let place = tempfile::tempdir().unwrap();
     let origin = Origin::here("tiny", &Machine::here());
     let listed = figure::find("003-table3").unwrap();
-    let shape = Shape(vec![Claim::new("it falls", "it falls by a half", true)]);
+    let claim = Claim::new("it falls", "it keeps 50 %", "below 90 %", true);
+    let shape = Shape(vec![claim]);
     let made = sheet(listed.id, shape);
     let outcome = Outcome::of(listed, Ok(&made), 1.25, &origin);
     outcome.keep(place.path()).unwrap();
@@ -62,20 +63,20 @@ fn what_is_kept_is_read_back_and_what_is_half_written_is_not() {
 }
 
 #[test]
-fn databases_that_an_interruption_left_are_taken_away_and_others_are_left_alone() {
+fn databases_of_an_interrupted_run_are_removed_and_others_are_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let left = place.path().join("databases").join("foxton-bench-left");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join("log"), "left").unwrap();
     let databases = Databases::new(place.path()).unwrap();
     assert!(databases.0.is_dir() && !left.exists());
-    let said = Some(place.path().join("elsewhere"));
-    for (directory, lie) in [(None, Some(databases.0.clone())), (said.clone(), said)] {
+    let named = Some(place.path().join("elsewhere"));
+    for (directory, expected) in [(None, Some(databases.0.clone())), (named.clone(), named)] {
         let request = Request {
             directory,
             ..Request::default()
         };
-        assert_eq!(databases.asked(&request).directory, lie);
+        assert_eq!(databases.asked(&request).directory, expected);
     }
     drop(databases);
     assert!(!place.path().join("databases").exists() && place.path().exists());
@@ -106,11 +107,11 @@ fn a_figure_that_fails_is_a_line_in_the_report() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_and_another_kind_is_not_mixed_in() {
+fn an_interrupted_run_is_resumed_and_another_kind_is_not_mixed_in() {
     let place = tempfile::tempdir().unwrap();
     let ids = ["003-table3", "003-table5"];
     let first = run(&plan(place.path(), &ids[..1]), Audience::Nobody).unwrap();
-    // What is there is not made again: its time stands as it was.
+    // A figure that is there is not made again: its time is unchanged.
     let both = run(&plan(place.path(), &ids), Audience::Nobody).unwrap();
     assert_eq!(both.len(), 2);
     assert_eq!(both[0].record, first[0].record);
@@ -120,7 +121,7 @@ fn an_interrupted_run_goes_on_and_another_kind_is_not_mixed_in() {
             report.contains(&format!("id=\"{id}\"")) && report.contains(&format!("href=\"#{id}\""))
         );
     }
-    assert!(report.contains("Of 2 figures: ") && report.contains(" together."));
+    assert!(report.contains("Of 2 figures: ") && report.contains(" in all."));
     for outside in ["<script", "<link", "<img", "src=", "href=\"h", "@import"] {
         assert!(!report.contains(outside), "the report contains {outside}");
     }

@@ -19,7 +19,7 @@ fn value<V: Stored + ?Sized>(value: &V) -> String {
 }
 
 #[test]
-fn every_type_is_shown_as_what_it_means() {
+fn every_type_is_shown_by_its_meaning() {
     assert_eq!(key(&7u8), "7");
     assert_eq!(key(&-7i64), "-7");
     assert_eq!(key(&i128::MIN), format!("\"{}\"", i128::MIN));
@@ -69,7 +69,7 @@ fn random_type(seed: &mut u64, side: Side, depth: usize) -> String {
 }
 
 #[test]
-fn whatever_is_stored_comes_back_byte_for_byte_by_way_of_text() {
+fn stored_bytes_are_the_same_after_a_conversion_to_text_and_back() {
     let (mut decoded, mut seed) = (0, 7);
     for round in 0..20_000 {
         let side = if round % 2 == 0 {
@@ -80,7 +80,7 @@ fn whatever_is_stored_comes_back_byte_for_byte_by_way_of_text() {
         let name = random_type(&mut seed, side, 0);
         let shape = Shape::new(side, &name);
         assert!(shape.kind().is_some(), "{name}");
-        // Small bytes are lengths and truths that make sense.
+        // Small bytes are plausible lengths and truth values.
         let (count, small) = (draw(&mut seed) % 24, !draw(&mut seed).is_multiple_of(3));
         let byte = |seed: &mut u64| (draw(seed) % if small { 3 } else { 256 }) as u8;
         let bytes: Vec<u8> = (0..count).map(|_| byte(&mut seed)).collect();
@@ -96,7 +96,7 @@ fn whatever_is_stored_comes_back_byte_for_byte_by_way_of_text() {
 }
 
 #[test]
-fn every_float_comes_back() {
+fn every_float_is_the_same_after_a_conversion() {
     let mut seed = 3;
     for _ in 0..20_000 {
         for (name, size) in [("f32", 4), ("f64", 8)] {
@@ -111,7 +111,7 @@ fn every_float_comes_back() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_in_words() {
+fn a_value_of_another_type_is_refused_with_a_reason() {
     for (side, name, json, words) in [
         (Side::Key, "u8", "256", "256 is not u8"),
         (Side::Key, "i8", "-129", "-129 is not i8"),
@@ -131,7 +131,7 @@ fn what_does_not_fit_is_refused_in_words() {
 }
 
 #[test]
-fn a_name_that_promises_too_much_is_taken_for_somebodys_own() {
+fn a_name_with_too_many_parts_is_treated_as_a_type_of_the_users_own() {
     let deep = format!("{}u8{}", "(".repeat(40), ")".repeat(40));
     for name in [
         "[();99999999999]",

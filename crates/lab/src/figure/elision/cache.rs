@@ -1,6 +1,6 @@
-//! The first data cache, as the system reports it, and what follows for transactions: what one has
-//! written must stay there until it ends [001 §3.2.1], and so many lines that fall into one set do
-//! [001 §3.2.2].
+//! First data cache, as the system reports it, and what follows for transactions. A transaction's
+//! writes must stay there until it ends [001 §3.2.1], so only as many lines of one set fit as it
+//! has ways [001 §3.2.2].
 
 use std::{fs, path::Path};
 
@@ -16,7 +16,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The first data cache of the first processor, where the system tells.
+    /// Returns the first data cache of the first processor, if the system reports it.
     pub fn here() -> Option<Cache> {
         let all = Path::new("/sys/devices/system/cpu/cpu0/cache");
         (0..8).find_map(|index| Cache::first_of(&all.join(format!("index{index}"))))
@@ -38,23 +38,23 @@ impl Cache {
         (cache.line > 0 && cache.ways > 0 && cache.sets() > 0).then_some(cache)
     }
 
-    /// How many sets.
+    /// Number of sets.
     pub fn sets(self) -> u64 {
         self.bytes / self.line / self.ways
     }
 
-    /// Sets that every `step`th line falls into: after so many the first is used again [001,
+    /// Number of sets that every `step`th line falls into; then the first set is used again [001,
     /// equation 3.2].
     pub fn sets_by(self, step: u64) -> u64 {
         self.sets() / greatest_common_divisor(self.sets(), step)
     }
 
-    /// Of every `step`th line, how many fit.
+    /// Number of lines that fit, of every `step`th line.
     pub fn lines_by(self, step: u64) -> u64 {
         self.sets_by(step) * self.ways
     }
 
-    /// In a sentence.
+    /// Describes the cache in a sentence.
     pub fn sentence(self) -> String {
         format!(
             "The first data cache here has {} KiB in lines of {} bytes: {} sets of {} ways",
@@ -66,7 +66,7 @@ impl Cache {
     }
 }
 
-/// `48K`, as the system writes it.
+/// Parses `48K`, as the system writes it.
 fn bytes(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())

@@ -1,8 +1,8 @@
-//! The flag that a latch is: its width, how it is taken, how it is waited for. Figures 2.4 to 2.7.
+//! Flag of a latch: its width, how it is taken, how threads wait for it. Figures 2.4 to 2.7.
 //!
-//! Threads take and give back one of many flags at random. Elided they do it in a transaction that
-//! reads the flag, by the document's Algorithm 1; so any width can be elided, not only those that
-//! prefixes know.
+//! Threads acquire and release one of many flags at random. Elided, they do it in a transaction
+//! that reads the flag, by the document's Algorithm 1. So flags of any width can be elided, not
+//! only those that prefixes support.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use foxton_sync::{
     shim::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, hint},
 };
 
-use super::{Told, claim, document, percent_or, tried::Tried};
+use super::{ElisionFigure, NO_POINTS, attempts::Attempts, claim, document, percent_or};
 use crate::{
     bench::error::BenchError,
     figure::request::Request,
@@ -33,11 +33,11 @@ use crate::{
     threads::together,
 };
 
-/// A word that is 0 while nobody has it.
+/// A word that is 0 while no thread holds it.
 trait Flag: Default + Send + Sync {
-    /// Writes 1; whether it was 0.
+    /// Writes 1; true if it was 0.
     fn exchange(&self) -> bool;
-    /// Sets a bit; whether it was not set.
+    /// Sets the lowest bit; true if it was not set.
     fn set(&self) -> bool;
     fn is_free(&self) -> bool;
     fn clear(&self);
@@ -71,14 +71,14 @@ macro_rules! flags {
 
 flags!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
 
-/// How a flag is taken, waited for and elided.
+/// How a flag is acquired, waited for and elided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     /// Bytes.
     width: u8,
-    /// By exchange; otherwise by test-and-set.
+    /// Acquired by exchange; otherwise by test-and-set.
     exchange: bool,
-    /// Waits until it is free before it is tried again.
+    /// Waits until the flag is free before the next attempt.
     reads: bool,
     elided: bool,
 }
@@ -103,19 +103,19 @@ impl fmt::Display for Form {
     }
 }
 
-/// What is done with the flags.
+/// A measurement over flags.
 #[derive(Debug, Clone, Copy)]
 struct Task {
     form: Form,
     flags: usize,
-    /// Turns of an empty loop while it is held.
+    /// Iterations of an empty loop while the flag is held.
     hold: u32,
     threads: usize,
 }
 
 impl Task {
-    /// Passes a millisecond of all threads, and how their transactions ended.
-    fn measure(self, window: Duration) -> Result<(f64, Tried), BenchError> {
+    /// Returns the passes a millisecond of all threads, and how their transactions ended.
+    fn measure(self, window: Duration) -> Result<(f64, Attempts), BenchError> {
         match self.form.width {
             1 => self.over::<AtomicU8>(window),
             2 => self.over::<AtomicU16>(window),
@@ -124,7 +124,7 @@ impl Task {
         }
     }
 
-    fn over<F: Flag>(self, window: Duration) -> Result<(f64, Tried), BenchError> {
+    fn over<F: Flag>(self, window: Duration) -> Result<(f64, Attempts), BenchError> {
         const BATCH: u32 = 64;
         let rtm = htm::rtm().ok().filter(|_| self.form.elided);
         let elide = rtm.map(|rtm| move |flag: &F| self.elide(flag, rtm));
@@ -133,7 +133,7 @@ impl Task {
             let (flags, elide) = (&flags, &elide);
             move || {
                 let mut random = Random::seeded(&[number as u64]);
-                let mut tried = Tried::default();
+                let mut tried = Attempts::default();
                 let (began, mut done) = (Instant::now(), 0_u64);
                 while began.elapsed() < window {
                     for _ in 0..BATCH {
@@ -149,9 +149,9 @@ impl Task {
         let bodies: Vec<_> = (0..self.threads).map(thread).collect();
         let (found, ()) = together(bodies, || ())?;
         if flags.iter().any(|flag| !flag.is_free()) {
-            return Err(BenchError::Failed("a flag was left taken".to_owned()));
+            return Err(BenchError::Failed("a flag was not released".to_owned()));
         }
-        let mut sum = (0.0, Tried::default());
+        let mut sum = (0.0, Attempts::default());
         for (rate, tried) in &found {
             sum.0 += rate;
             sum.1.add(tried);
@@ -165,8 +165,8 @@ impl Task {
         }
     }
 
-    /// A pass in a transaction, if it commits and the flag is free. An attempt that aborted has
-    /// done nothing.
+    /// Passes in a transaction, if it commits and the flag is free. An aborted attempt has no
+    /// effect.
     #[inline(always)]
     fn elide<F: Flag>(self, flag: &F, rtm: Rtm) -> Result<(), Abort> {
         let transaction = rtm.begin()?;
@@ -178,14 +178,14 @@ impl Task {
         Ok(())
     }
 
-    /// A pass, by `elide` if there is such a thing and it succeeds; it is tried again where the
-    /// flag was taken since.
+    /// Passes by `elide` if there is one and it succeeds, otherwise by acquiring the flag; tries
+    /// again if the flag was taken meanwhile.
     #[inline(always)]
     fn pass<F: Flag>(
         self,
         flag: &F,
         elide: Option<&impl Fn(&F) -> Result<(), Abort>>,
-        tried: &mut Tried,
+        tried: &mut Attempts,
     ) {
         let take = || match self.form.exchange {
             true => flag.exchange(),
@@ -262,7 +262,7 @@ fn compared(threads: usize, full: bool) -> Vec<Compared> {
             tasks: by_width.collect(),
         },
         Compared {
-            title: "TAS and TAS-T, given back at once, of 100 flags (2.5)",
+            title: "TAS and TAS-T, released at once, of 100 flags (2.5)",
             tasks: waits.iter().map(|&form| task(form, 100, 0)).collect(),
         },
         Compared {
@@ -296,7 +296,7 @@ pub(in crate::figure) fn figure_4(
             "width (2.4)",
             "4 bytes fastest; 54 % of cycles transactional, others 22 to 24 %",
         ],
-        ["TAS and TAS-T, given back at once (2.5)", "no difference"],
+        ["TAS and TAS-T, released at once (2.5)", "no difference"],
         [
             "the same, held for a while (2.6)",
             "TAS-T wins: 12.15 % of its transactions abort, 99.99 % of TAS's",
@@ -306,7 +306,7 @@ pub(in crate::figure) fn figure_4(
     let mut found = Vec::new();
     for one in &all {
         let mut rates = vec![Vec::new(); one.tasks.len()];
-        let mut tried = vec![Tried::default(); one.tasks.len()];
+        let mut tried = vec![Attempts::default(); one.tasks.len()];
         for _ in 0..reps {
             for (task, (rates, tried)) in one.tasks.iter().zip(rates.iter_mut().zip(&mut tried)) {
                 if runs(task) {
@@ -327,30 +327,30 @@ pub(in crate::figure) fn figure_4(
         beside.push(table(one.title, &each, available));
         found.push(each);
     }
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig2.4",
-        title: "The flag that a latch is: width, waiting, taking",
+        title: "The flag of a latch: width, waiting, taking",
         place: "Figures 2.4 to 2.7, section 2.4",
-        expect: "Width and instruction make no difference on today's processors. Waiting until the flag is free \
-                 before trying again helps where it is held for long.",
+        expect: "Width and instruction make no difference on today's processors. Waiting until the flag is \
+                 free before the next attempt helps if it is held for long.",
         shape: claims(&found, available),
-        notes: vec!["Four threads. Who has spun 256 times yields its processor: with fewer cores than threads, the \
-                     holder may not be running. Flags are elided by the processor's own transactions, or not at all: \
-                     nothing stands in for those."
+        notes: vec!["Four threads. A thread yields its processor after spinning 256 times: with fewer cores than \
+                     threads, the holder may not be running. Flags are elided by hardware transactions or not \
+                     at all; software emulates none here."
             .to_owned()],
         beside,
         panels: Vec::new(),
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
-/// What came of one task.
+/// Result of one task.
 struct Measured {
     task: Task,
     /// Passes a millisecond, by repetition.
     rate: Spread,
-    /// In all repetitions.
-    tried: Tried,
+    /// Transactions of all repetitions.
+    tried: Attempts,
 }
 
 fn claims(found: &[Vec<Measured>], available: Result<(), NotAvailable>) -> Shape {
@@ -359,13 +359,14 @@ fn claims(found: &[Vec<Measured>], available: Result<(), NotAvailable>) -> Shape
         all.find(|one| one.task.form == wanted && (table > 0 || one.task.flags == 10))
     };
     let of = |table: usize, wanted: Form| Some(measured(table, wanted)?.rate.median());
-    let compare = |says: &str, ratio: Option<f64>, words: &str, holds: fn(f64) -> bool| {
+    let compare = |says: &str,
+                   ratio: Option<f64>,
+                   [one, other]: [&str; 2],
+                   bound: &str,
+                   holds: fn(f64) -> bool| {
         let ratio = ratio?;
-        Some(Claim::new(
-            says,
-            format!("{words}: {ratio:.2} times as many passes"),
-            holds(ratio),
-        ))
+        let found = format!("{one} does {ratio:.2} times as many passes as {other}");
+        Some(Claim::new(says, found, bound, holds(ratio)))
     };
     let ratio = |table, one, other| Some(of(table, one)? / of(table, other)?.max(1e-9));
     let tas = Form {
@@ -379,27 +380,31 @@ fn claims(found: &[Vec<Measured>], available: Result<(), NotAvailable>) -> Shape
     let byte = Form { width: 1, ..USUAL };
     let all = [
         compare(
-            "four bytes are the fastest",
+            "flags of four bytes are the fastest",
             ratio(0, USUAL, byte),
-            "four bytes and one",
+            ["a flag of four bytes", "one of one byte"],
+            "more than 1.1 times",
             |r| r > 1.1,
         ),
         compare(
-            "given back at once, TAS and TAS-T are alike",
+            "released at once, TAS and TAS-T are alike",
             ratio(1, USUAL, tas),
-            "TAS-T and TAS",
+            ["released at once, TAS-T", "TAS"],
+            "0.8 to 1.25 times",
             |r| (0.8..1.25).contains(&r),
         ),
         compare(
             "held for a while, TAS-T wins",
             ratio(2, USUAL, tas),
-            "TAS-T and TAS",
+            ["held for a while, TAS-T", "TAS"],
+            "more than 1 times",
             |r| r > 1.0,
         ),
         compare(
             "exchange and test-and-set are alike",
             ratio(3, USUAL, set),
-            "exchange and test-and-set",
+            ["exchange", "test-and-set"],
+            "0.8 to 1.25 times",
             |r| (0.8..1.25).contains(&r),
         ),
     ];
@@ -417,23 +422,32 @@ fn claims(found: &[Vec<Measured>], available: Result<(), NotAvailable>) -> Shape
     all.push(claim(
         "held for a while, fewer transactions of TAS-T abort than of TAS",
         &aborts,
+        "less with TAS-T",
         |shares| match shares {
             Some((waits, does_not)) => (
                 format!(
-                    "of those of TAS-T {:.2} % abort, of those of TAS {:.2} %",
+                    "{:.2} % of TAS-T's transactions abort and {:.2} % of TAS's",
                     waits * 100.0,
                     does_not * 100.0
                 ),
                 waits < does_not,
             ),
-            None => ("not measured".to_owned(), false),
+            None => (NO_POINTS.to_owned(), false),
         },
     ));
     Shape(all)
 }
 
 fn table(title: &str, found: &[Measured], available: Result<(), NotAvailable>) -> Block {
-    let heads = ["flag", "flags", "passes/ms", "min", "max", "aborted", "why"];
+    let heads = [
+        "flag",
+        "flags",
+        "passes/ms",
+        "min",
+        "max",
+        "aborted",
+        "causes",
+    ];
     let mut table = Table::new(heads);
     for Measured { task, rate, tried } in found {
         let mut row = vec![task.form.to_string(), task.flags.to_string()];
@@ -448,8 +462,9 @@ fn table(title: &str, found: &[Measured], available: Result<(), NotAvailable>) -
     }
     Block {
         title: title.to_owned(),
-        note: "Median and extremes of the repetitions, taken by turns; all threads together. Aborted: of transactions \
-               begun, with their number by cause; explicit are those that found the flag taken."
+        note: "Median and extremes of the repetitions, which took turns; all threads together. Aborted is a \
+               share of the transactions begun, with their number by cause; explicit means that the flag \
+               was taken."
             .to_owned(),
         table,
     }
@@ -461,13 +476,19 @@ mod tests {
     use foxton_sync::htm::Cause;
     use std::{cell::RefCell, collections::VecDeque};
 
-    /// By script, since the processor may have none: an attempt that aborted is counted for its
-    /// cause, and the flag is taken instead.
+    /// The attempts end by script, because the processor may have no transactions. An aborted
+    /// attempt is counted by its cause, and the flag is taken instead.
     #[test]
-    fn attempts_are_counted_by_how_they_ended() {
+    fn attempts_are_counted_by_their_end() {
         let conflict = Err(Abort::because(Cause::Conflict));
-        let room = Err(Abort::because(Cause::Capacity));
-        let script = RefCell::new(VecDeque::from([conflict, Ok(()), room, conflict, Ok(())]));
+        let capacity = Err(Abort::because(Cause::Capacity));
+        let script = RefCell::new(VecDeque::from([
+            conflict,
+            Ok(()),
+            capacity,
+            conflict,
+            Ok(()),
+        ]));
         let elide = |_: &AtomicU32| script.borrow_mut().pop_front().expect("one for each pass");
         let task = Task {
             form: USUAL,
@@ -475,7 +496,7 @@ mod tests {
             hold: 0,
             threads: 1,
         };
-        let (flag, mut tried) = (AtomicU32::default(), Tried::default());
+        let (flag, mut tried) = (AtomicU32::default(), Attempts::default());
         for _ in 0..5 {
             task.pass(&flag, Some(&elide), &mut tried);
             assert!(flag.is_free());

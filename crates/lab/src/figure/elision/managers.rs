@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use foxton::{Isolation, LatchKind, LockManagerKind};
 use foxton_sync::htm::{self, Elisions};
 
-use super::{Told, claim_of_latches, document};
+use super::{ElisionFigure, claim_of_latches, document};
 use crate::{
     bench::{
         error::BenchError,
@@ -29,7 +29,7 @@ use crate::{
     workload::txbench as workload,
 };
 
-/// The document's five, in the order of its section 4.2, and what is their like here.
+/// The document's five modifications, in the order of its section 4.2, and their counterparts here.
 const MODIFIED: [(&str, &str); 5] = [
     (
         "low-level HLE: every latch, by prefixes",
@@ -45,37 +45,37 @@ const MODIFIED: [(&str, &str); 5] = [
     ),
     (
         "lock-mutex: the latch of the lock table alone",
-        "global over each of them: the others of the engine's latches are never elided",
+        "global over each elided latch; no other latch of the engine is ever elided",
     ),
     (
         "transaction latches alone",
-        "nothing to elide: the list of a transaction's locks is its own, and has no latch",
+        "nothing to elide: a transaction's list of locks is its own and has no latch",
     ),
 ];
 
-/// The managers that were made for latches, each with the one that is made to be elided.
+/// The managers made for latches, each with the manager made for elision.
 const QUEUED: [(LockManagerKind, LockManagerKind); 2] = [
     (LockManagerKind::Global, LockManagerKind::GlobalElidable),
     (LockManagerKind::Bucket, LockManagerKind::BucketElidable),
 ];
-/// Every other manager that takes a latch of choice.
+/// Every other manager with a configurable latch.
 const OTHERS: [LockManagerKind; 3] = [
     LockManagerKind::Direct,
     LockManagerKind::Staged,
     LockManagerKind::Sharded,
 ];
-/// The latches of those others, and of the first where hot locks go from one transaction to the
-/// next. The head of a table is written by every transaction that locks it, so that elided passes
-/// conflict there; inherited, it is not.
+/// The latches of those others, and of the first ones with inherited locks. Every transaction that
+/// locks a table writes the head of the table's queue, so elided passes conflict there; with
+/// inheritance they do not.
 const FEW: [LatchKind; 2] = [LatchKind::TasT, LatchKind::ElidedRetry100];
-/// The latches that elided ones are over.
+/// The latches that elided ones are built on.
 const UNDER: [LatchKind; 2] = [LatchKind::TasT, LatchKind::Parking];
-/// In every form but the full one: so many databases are to fit into memory.
+/// Rows in every form but the full one, so that all databases fit into memory.
 const ROWS: u32 = 20_000;
 const MPLS: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const QUICK: [u32; 4] = [1, 4, 32, 256];
 
-/// Every manager, those whose queues are changed under latches over all latches, elided and not.
+/// Every manager; those whose queues are changed under latches over all latches, elided and not.
 pub(in crate::figure) fn figure_2(
     request: &Request,
     audience: Audience,
@@ -120,13 +120,13 @@ pub(in crate::figure) fn figure_2(
     let machine = crate::measure::machine::Machine::here();
     let mut panel = txbench::findings(&settings, machine, curves);
     panel.blocks.extend(aborts(&subjects));
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig5.2",
         title: "Lock managers whose latches are elided: txbench, a quarter of it updates, read committed",
         place: "Figures 5.2 to 5.6, section 4.2",
-        expect: "A request that is granted at once holds its latch for some fifty instructions and touches a line or \
-                 two, so with a latch for each bucket there is hardly anything to gain. With one latch there is, as \
-                 long as threads run side by side and nobody waits.",
+        expect: "A request that is granted at once holds its latch for some fifty instructions and touches a \
+                 line or two, so with a latch for each bucket there is hardly anything to gain. With one \
+                 latch there is, as long as threads run side by side and none waits.",
         shape: claims(&panel),
         notes: vec![modified()],
         beside: vec![
@@ -137,7 +137,7 @@ pub(in crate::figure) fn figure_2(
                 ],
                 [
                     "latency of updates",
-                    "twice from 32 to 64 clients, 12 times the first at 64",
+                    "twice as long with 64 clients as with 32, 12 times the first at 64",
                 ],
                 [
                     "every latch elided, three ways",
@@ -158,10 +158,10 @@ pub(in crate::figure) fn figure_2(
         ],
         panels: vec![panel],
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
-/// What is compared if nobody says what.
+/// The systems to compare unless the request has some.
 fn compared() -> Vec<System> {
     let queued = QUEUED.map(|(plain, elidable)| [plain, elidable]).concat();
     let latches: Vec<LatchKind> = LatchKind::ALL
@@ -178,14 +178,17 @@ fn compared() -> Vec<System> {
 
 fn modified() -> String {
     let all = MODIFIED.map(|(theirs, ours)| format!("{theirs}: here {ours}"));
-    format!("The document's five. {}.", all.join("; "))
+    format!(
+        "The document's five modifications and ours. {}.",
+        all.join("; ")
+    )
 }
 
 fn latch_of(system: &System) -> Option<LatchKind> {
     system.latch_name().parse().ok()
 }
 
-/// Throughput and latency beside the same manager over the latch that is not elided.
+/// Throughput and latency beside those of the same manager over the latch that is not elided.
 fn against(panel: &Findings, all: &[System]) -> Block {
     let mut table = Table::new([
         "locks",
@@ -219,7 +222,7 @@ fn against(panel: &Findings, all: &[System]) -> Block {
                 grouped(tps.min()),
                 grouped(tps.max()),
                 to.map_or("-".to_owned(), |to| {
-                    ratio(point, to).told(|times| format!("{times:.2}"))
+                    ratio(point, to).words(|times| format!("{times:.2}"))
                 }),
                 duration_us(latency.quantile_us(0.5)),
                 duration_us(latency.quantile_us(0.99)),
@@ -238,8 +241,7 @@ fn against(panel: &Findings, all: &[System]) -> Block {
     }
 }
 
-/// The name of a curve; of latches that elide nothing here, and were asked for all the same, that
-/// they were taken.
+/// The name of a curve; if its latch elides nothing here, it says that the latch was taken.
 fn label(curve: &Curve) -> String {
     match curve.latch.parse().map(LatchKind::elides) {
         Ok(Err(_)) => format!("{}, taken", curve.label()),
@@ -247,8 +249,8 @@ fn label(curve: &Curve) -> String {
     }
 }
 
-/// The tables made to be elided beside those that were not, latch by latch: over one that is taken,
-/// what their shape is worth by itself.
+/// The lock tables made for elision beside those made for latches, latch by latch. Over a latch
+/// that is taken this is the effect of their shape alone.
 fn shape_alone(panel: &Findings) -> Block {
     let mut table = Table::new(["elidable", "made for latches", "latch", "clients", "÷"]);
     let of = |manager: &str, latch: &str| {
@@ -268,26 +270,25 @@ fn shape_alone(panel: &Findings) -> Block {
                 continue;
             };
             for (point, to) in curve.points.iter().zip(&to.points) {
-                let times = ratio(point, to).told(|times| format!("{times:.2}"));
-                let (what, latch) = (elidable.clone(), curve.latch.clone());
-                table.row([what, plain.clone(), latch, point.mpl.to_string(), times]);
+                let times = ratio(point, to).words(|times| format!("{times:.2}"));
+                let (name, latch) = (elidable.clone(), curve.latch.clone());
+                table.row([name, plain.clone(), latch, point.mpl.to_string(), times]);
             }
         }
     }
     if table.is_empty() {
-        table.row(["none of them run over one latch".to_owned()]);
+        table.row(["no two of them have the same latch".to_owned()]);
     }
     Block {
-        title: "What the shape alone is worth".to_owned(),
-        note: "Throughput of a lock table made to be elided, divided by that of the one made for latches, over the same \
-               latch; by repetition. Where nothing elides these are latches that are taken."
+        title: "Effect of the lock table's shape alone".to_owned(),
+        note: "Throughput of a lock table made for elision, divided by that of the one made for latches, over \
+               the same latch; by repetition. Without elision these latches are taken."
             .to_owned(),
         table,
     }
 }
 
-/// Where latches elide: that none of it is faster, as in the document; where not, that cannot be
-/// seen.
+/// If latches elide: the document's claim that no manager is faster. If not, nothing is measured.
 fn claims(panel: &Findings) -> Shape {
     let best = || {
         let ratios = panel.curves.iter().filter_map(|curve| {
@@ -307,16 +308,17 @@ fn claims(panel: &Findings) -> Shape {
     Shape(vec![claim_of_latches(
         "no manager is faster with its latches elided",
         best,
+        "below 1.05 times",
         |best| {
             (
-                format!("at best {best:.2} times the peak over the same latch not elided"),
+                format!("elided, a manager does at best {best:.2} times its peak without elision"),
                 *best < 1.05,
             )
         },
     )])
 }
 
-/// A database, and what came of elision in it.
+/// A database, and the counts of elision in it.
 struct Counted {
     loaded: Loaded,
     mpl: u32,
@@ -386,7 +388,7 @@ impl Subject for Counted {
     }
 }
 
-/// Why attempts aborted, where any were made (5.5, 5.6).
+/// Why attempts aborted, if any were made (5.5, 5.6).
 fn aborts(subjects: &[Counted]) -> Option<Block> {
     let mut table = abort_table("locks");
     for subject in subjects {
@@ -407,10 +409,10 @@ fn aborts(subjects: &[Counted]) -> Option<Block> {
 mod tests {
     use super::*;
 
-    /// Every manager is in it; those whose latches are the question, with every latch that elides
-    /// or is under one.
+    /// Every manager is compared; those made for latches with every latch that elides or is below
+    /// one that does.
     #[test]
-    fn every_manager_is_compared_and_the_queued_ones_over_every_latch() {
+    fn every_manager_is_compared_and_those_made_for_latches_over_every_latch() {
         let all = compared();
         let has = |kind: LockManagerKind, latch: LatchKind| {
             let system = System::new(Locks::Manager(kind), Some(latch)).to_string();

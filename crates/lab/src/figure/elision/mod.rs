@@ -1,27 +1,27 @@
-//! Document 001, repeated: what transactions of the processor can hold, what they cost, and what
-//! latches gain that are elided by them.
+//! Document 001, repeated: what hardware transactions can hold, what they cost, and what latches
+//! gain that are elided by them.
 //!
-//! Most processors have none. Then each of these figures says so where a number would stand, shows
-//! what can be had without (latches that are taken), and what the processor's own account of its
-//! caches lets one expect.
+//! Most processors have none. Then each figure says so in place of a number. It shows what can be
+//! measured without them, which is latches that are taken, and what the size of the caches lets one
+//! expect.
 
 /// The first cache, as the system reports it.
 pub mod cache;
 
 /// Transactions tried over and over.
-pub mod tried;
+pub mod attempts;
 
-/// Widths and forms of the flag that a latch is: 001-fig2.4.
+/// Widths and forms of a latch's flag: 001-fig2.4.
 pub mod flags;
 
-/// How much fits into a transaction: 001-fig3.1, 001-fig3.5.
+/// The size of a transaction: 001-fig3.1, 001-fig3.5.
 pub mod size;
 
-/// How long it may take, how deep it may be, what it may allocate: 001-fig3.7, 001-fig3.8,
-/// 001-figC.1.
+/// How long transactions can take, how deeply they nest, what they can allocate: 001-fig3.7,
+/// 001-fig3.8, 001-figC.1.
 pub mod limits;
 
-/// What a pass costs: 001-fig3.10.
+/// Cost of a pass: 001-fig3.10.
 pub mod overhead;
 
 /// Structures behind latches: 001-fig3.12, 001-fig3.13, 001-fig3.17, 001-fig3.18.
@@ -47,8 +47,8 @@ use serde_json::json;
 const ELISION: &str =
     "document 001, \"Scalable Database Concurrency Control using Transactional Memory\"";
 
-/// What the documents of this one have of a figure beside what was measured.
-struct Told {
+/// A figure of document 001, to become a sheet.
+struct ElisionFigure {
     id: &'static str,
     title: &'static str,
     place: &'static str,
@@ -59,13 +59,13 @@ struct Told {
     panels: Vec<Findings>,
 }
 
-impl Told {
+impl ElisionFigure {
     fn sheet(mut self, request: &Request) -> Sheet {
         let machine = Machine::here();
         if machine.cores < DOCUMENT_CORES {
             self.notes.push(format!(
-                "The document's machine has {DOCUMENT_CORES} cores, this one has {}: threads beyond that take \
-                 turns, and what needs threads side by side shows less or not at all.",
+                "The document's machine has {DOCUMENT_CORES} cores, this one has {}. Further threads take \
+                 turns, so effects of threads side by side are smaller or absent.",
                 machine.cores
             ));
         }
@@ -94,13 +94,32 @@ impl Told {
 
 const DOCUMENT_CORES: usize = 4;
 
-/// What everything says that was made by a build in which software stands in for the processor.
-const EMULATED: &str = "Transactions were emulated by software, one at a time for each latch, of which one in four \
-                        aborts on purpose: what is told of elided latches shows that it can be told, and no number of \
-                        theirs means anything.";
+/// The note of a build in which software emulates hardware transactions.
+const EMULATED: &str = "Transactions were emulated by software, one at a time for each latch, and one in four \
+                        aborts on purpose. Numbers of elided latches show only that they can be reported; \
+                        none of them means anything.";
 
-/// Whether there are transactions of the processor here, in words; and if software stands in for
-/// them, that.
+/// The measurement of a claim whose points are missing.
+const NO_POINTS: &str = "no point of it was measured";
+
+/// Returns why there are no hardware transactions here, as the end of a sentence.
+pub fn reason(why: htm::NotAvailable) -> String {
+    match why {
+        htm::NotAvailable::Build => {
+            "this program was not built for a processor with RTM".to_owned()
+        }
+        htm::NotAvailable::Processor => "this processor has no RTM".to_owned(),
+        htm::NotAvailable::AlwaysAborts => {
+            "this processor aborts every hardware transaction".to_owned()
+        }
+        htm::NotAvailable::SwitchedOff => "FOXTON_HTM is off".to_owned(),
+        htm::NotAvailable::SwitchNotUnderstood => "FOXTON_HTM is neither on nor off".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Says whether there are hardware transactions here, and whether software emulates those of
+/// latches.
 fn availability() -> String {
     let own = htm::rtm().map_or_else(|why| why.to_string(), |_| "available".to_owned());
     match Means::here() {
@@ -109,56 +128,60 @@ fn availability() -> String {
     }
 }
 
-/// A claim of what latches do that begin transactions: as [`claim`], but where software stands in
-/// for the processor what was found is told and not held against anything.
+/// A claim about latches that begin transactions: like [`claim`], but if software emulates the
+/// transactions, the measurement is shown and not judged.
 fn claim_of_latches<T>(
     says: &str,
     found: impl FnOnce() -> T,
+    expected: &str,
     judge: impl FnOnce(&T) -> (String, bool),
 ) -> Claim {
     let means = Means::here();
-    let told = claim(says, &means.map(|_| found()), judge);
+    let judged = claim(says, &means.map(|_| found()), expected, judge);
     match means {
-        Ok(Means::Software) => Claim::unseen(says, format!("{}: {}", Means::Software, told.found)),
-        _ => told,
+        Ok(Means::Software) => {
+            Claim::not_measured(says, format!("{}: {}", Means::Software, judged.found))
+        }
+        _ => judged,
     }
 }
 
-/// A claim of what transactions do: held against what was found, where there are any.
+/// A claim about hardware transactions: judged if there are any.
 fn claim<T>(
     says: &str,
     found: &Result<T, htm::NotAvailable>,
+    expected: &str,
     judge: impl FnOnce(&T) -> (String, bool),
 ) -> Claim {
     match found {
         Ok(found) => {
             let (words, holds) = judge(found);
-            Claim::new(says, words, holds)
+            Claim::new(says, words, expected, holds)
         }
-        Err(why) => Claim::unseen(says, why.to_string()),
+        Err(why) => Claim::not_measured(says, reason(*why)),
     }
 }
 
-/// The document's words, line by line.
+/// The document's results, line by line.
 fn document(lines: &[[&str; 2]]) -> Block {
-    let mut table = Table::new(["what", "the document says"]);
+    let mut table = Table::new(["measured", "the document's result"]);
     for line in lines {
         table.row(line.map(str::to_owned));
     }
     Block {
-        title: "What the document found".to_owned(),
+        title: "The document's results".to_owned(),
         note: "On a processor of four cores with a first data cache of 32 KiB, 8 ways, 64 sets."
             .to_owned(),
         table,
     }
 }
 
-/// What the latch that adapts is to keep to; not the document's, which has none.
-const ADAPTS: &str = "the latch that adapts costs a twentieth at most, everywhere";
-/// So much of what the latch under it does, or more.
+/// The claim about the adaptive latch; it is ours, because the document has no such latch.
+const ADAPTS: &str = "the adaptive latch costs at most a twentieth, everywhere";
+/// The least throughput of the adaptive latch, as a share of the latch that it is built on.
 const ADAPTIVE_LEAST: f64 = 0.95;
 
-/// Percent, or why there is no number.
+/// Percent, or that there is no number.
 fn percent_or(found: Result<f64, &htm::NotAvailable>) -> String {
     match found {
         Ok(share) => format!("{:.1} %", share * 100.0),

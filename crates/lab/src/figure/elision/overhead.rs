@@ -1,4 +1,4 @@
-//! What a pass costs that nobody else wants: figures 3.10, C.3 and C.4.
+//! Cost of an uncontended pass: figures 3.10, C.3 and C.4.
 
 use std::{
     hint::black_box,
@@ -13,7 +13,7 @@ use foxton_sync::{
     worker::{Worker, Workers},
 };
 
-use super::{ADAPTIVE_LEAST, ADAPTS, Told, claim, claim_of_latches, document};
+use super::{ADAPTIVE_LEAST, ADAPTS, ElisionFigure, NO_POINTS, claim, claim_of_latches, document};
 use crate::{
     bench::error::BenchError,
     figure::request::Request,
@@ -29,12 +29,12 @@ use crate::{
 
 static SITE: Site = Site::new(Component::Latch, Pattern::Fixed, "a latch being measured");
 
-/// How a piece of work is protected.
+/// The protection of a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Nothing,
     Latch(LatchKind),
-    /// A transaction and nothing else, tried until it commits: an interrupt may abort it.
+    /// A transaction and nothing else, tried until it commits, because an interrupt may abort it.
     Transaction,
 }
 
@@ -61,7 +61,7 @@ impl By {
         }
     }
 
-    /// Nanoseconds of a pass over so many bytes.
+    /// Nanoseconds of a pass over `bytes` bytes.
     fn nanos(self, bytes: usize, worker: &Worker, window: Duration) -> f64 {
         let data = vec![1_u8; bytes];
         let work = |data: &[u8]| {
@@ -108,17 +108,17 @@ pub(in crate::figure) fn figure_10(
         .filter(|by| by.available().is_ok())
         .collect();
     let steps = (here.len() * sizes.len()) as u64 * u64::from(reps);
-    let progress = audience.count("what a pass costs", steps, "measurements");
+    let progress = audience.count("cost of a pass", steps, "measurements");
     let workers = Workers::new();
     let worker = workers.worker();
     let mut beside = vec![document(&[
-        ["lock only: POSIX", "+139 % over nothing"],
-        ["lock only: HLE", "+126 %"],
-        ["lock only: test-and-set", "+69 %"],
-        ["lock only: RTM", "+36 %"],
+        ["latch alone: POSIX", "+139 % over nothing"],
+        ["latch alone: HLE", "+126 %"],
+        ["latch alone: test-and-set", "+69 %"],
+        ["latch alone: RTM", "+36 %"],
         [
             "around 1 KiB (C.3)",
-            "shape: small differences; the spread is larger than they are",
+            "shape: small differences; the spread is larger than the differences",
         ],
     ])];
     let mut medians = Vec::new();
@@ -138,13 +138,13 @@ pub(in crate::figure) fn figure_10(
         beside.push(table(bytes, &ways, &found));
         medians.push(found);
     }
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.10",
-        title: "What latches and transactions cost where nobody else comes",
+        title: "Cost of uncontended latches and transactions",
         place: "Figures 3.10, C.3 and C.4",
-        expect: "A transaction costs more than an uncontended latch of test-and-set on today's processors, and so \
-                 does every latch that is elided; one that adapts costs what the latch under it does. Around a \
-                 thousand bytes all of them are small.",
+        expect: "On today's processors a transaction costs more than an uncontended latch of test-and-set, and \
+                 so does every elided latch. An adaptive latch costs as much as the latch it is built on. \
+                 Around a thousand bytes all costs are small.",
         shape: claims(&medians),
         notes: vec![
             "One thread. The adaptive latch is elided in its trials only, one pass in hundreds."
@@ -153,7 +153,7 @@ pub(in crate::figure) fn figure_10(
         beside,
         panels: Vec::new(),
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
 fn median(found: &[(By, Spread)], wanted: By) -> Option<f64> {
@@ -176,14 +176,16 @@ fn claims(medians: &[Vec<(By, Spread)>]) -> Shape {
     if let Some((nothing, tas, parking)) = latches(alone) {
         claims.push(Claim::new(
             "a latch costs more than nothing does, POSIX more than test-and-set",
-            format!("nothing {nothing:.1} ns, tas-t {tas:.1} ns, parking {parking:.1} ns"),
+            format!("nothing takes {nothing:.1} ns, tas-t {tas:.1} ns, parking {parking:.1} ns"),
+            "tas-t more than nothing, parking at least 0.95 times tas-t",
             tas > nothing && parking >= tas * 0.95,
         ));
     }
     if let Some((nothing, tas, _)) = latches(around) {
         claims.push(Claim::new(
             "around a kilobyte the latch is a small part",
-            format!("nothing {nothing:.0} ns, with tas-t {tas:.0} ns"),
+            format!("a kilobyte takes {nothing:.0} ns without a latch and {tas:.0} ns with tas-t"),
+            "below 1.7 times",
             tas < nothing * 1.7,
         ));
     }
@@ -191,6 +193,7 @@ fn claims(medians: &[Vec<(By, Spread)>]) -> Shape {
     claims.push(claim(
         "RTM costs less than test-and-set",
         &transaction,
+        "less than tas-t",
         |rtm| {
             let rtm = rtm.unwrap_or(f64::INFINITY);
             let tas = median(alone, By::Latch(LatchKind::TasT)).unwrap_or(0.0);
@@ -207,13 +210,18 @@ fn claims(medians: &[Vec<(By, Spread)>]) -> Shape {
         });
         ratios.min_by(f64::total_cmp)
     };
-    claims.push(claim_of_latches(ADAPTS, adaptive, |worst| match worst {
-        Some(times) => (
-            format!("at worst {times:.2} passes in the time of one of parking, by one thread"),
-            *times >= ADAPTIVE_LEAST,
-        ),
-        None => ("not measured".to_owned(), false),
-    }));
+    claims.push(claim_of_latches(
+        ADAPTS,
+        adaptive,
+        "at least 0.95",
+        |worst| match worst {
+            Some(times) => (
+                format!("one thread does at worst {times:.2} adaptive passes in the time of one of parking"),
+                *times >= ADAPTIVE_LEAST,
+            ),
+            None => (NO_POINTS.to_owned(), false),
+        },
+    ));
     Shape(claims)
 }
 
@@ -242,7 +250,7 @@ fn table(bytes: usize, ways: &[By], found: &[(By, Spread)]) -> Block {
             0 => "Around nothing".to_owned(),
             bytes => format!("Around a sum of {bytes} bytes"),
         },
-        note: "Nanoseconds of a pass, median and extremes of the repetitions, taken by turns."
+        note: "Nanoseconds of a pass, median and extremes of the repetitions, which took turns."
             .to_owned(),
         table,
     }

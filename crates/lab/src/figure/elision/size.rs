@@ -1,9 +1,10 @@
-//! How much a transaction may read and write, and where it lies: figures 3.1, 3.2, 3.5 and 3.6,
-//! Table 3.2.
+//! Size and alignment of transactions: figures 3.1, 3.2, 3.5 and 3.6, Table 3.2.
 
 use foxton_sync::htm::{self, NotAvailable};
 
-use super::{Told, availability, cache::Cache, claim, document, percent_or, tried::Tried};
+use super::{
+    ElisionFigure, attempts::Attempts, availability, cache::Cache, claim, document, percent_or,
+};
 use crate::{
     bench::error::BenchError,
     figure::request::Request,
@@ -11,7 +12,7 @@ use crate::{
     report::{findings::Block, shape::Shape, sheet::Sheet, table::Table},
 };
 
-/// What a processor most likely has if the system does not tell: the document's.
+/// The cache assumed if the system reports none: the document's.
 const DOCUMENT: Cache = Cache {
     bytes: 32 << 10,
     line: 64,
@@ -28,7 +29,7 @@ fn attempts(request: &Request) -> u32 {
     }
 }
 
-/// What a transaction does with every so-manyth byte of an array.
+/// The access of a transaction to every `step`th byte of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Write,
@@ -59,28 +60,32 @@ impl Access {
     }
 }
 
-/// Over arrays of `length` bytes whose pages are there already, or are not.
-fn tried(access: Access, length: usize, there: bool, attempts: u32) -> Result<Tried, NotAvailable> {
+/// Tries transactions over arrays of `length` bytes whose pages are present, or are not.
+fn tried(
+    access: Access,
+    length: usize,
+    present: bool,
+    attempts: u32,
+) -> Result<Attempts, NotAvailable> {
     let rtm = htm::rtm()?;
-    if there {
+    if present {
         let mut bytes = vec![1; length];
-        return Ok(Tried::times(rtm, attempts, || access.all(&mut bytes, 1)));
+        return Ok(Attempts::times(rtm, attempts, || access.all(&mut bytes, 1)));
     }
-    let mut sum = Tried::default();
+    let mut sum = Attempts::default();
     untouched(length, attempts, |bytes| {
-        sum.add(&Tried::times(rtm, 1, || access.all(bytes, 1)));
+        sum.add(&Attempts::times(rtm, 1, || access.all(bytes, 1)));
     });
     Ok(sum)
 }
 
-/// Memory of this size is always asked of the system and given back to it, which gives each page at
-/// its first touch: an allocator that keeps what it has for the next to come has no use for so
-/// much.
+/// Allocators request memory of this size from the system and return it to the system, which
+/// provides each page at its first touch; an allocator does not keep so much for reuse.
 const FROM_THE_SYSTEM: usize = 64 << 20;
 const PAGE: usize = 4_096;
 
-/// Calls `each` with up to `times` arrays of `length` bytes whose pages are not there, no page in
-/// two of them.
+/// Calls `each` with up to `times` arrays of `length` bytes whose pages are not present; no two
+/// share a page.
 fn untouched(length: usize, times: u32, mut each: impl FnMut(&mut [u8])) -> u32 {
     let apart = length.next_multiple_of(PAGE);
     let mut all = vec![0_u8; FROM_THE_SYSTEM];
@@ -93,7 +98,7 @@ fn untouched(length: usize, times: u32, mut each: impl FnMut(&mut [u8])) -> u32 
     called
 }
 
-/// Size of what is written and of what is read.
+/// Size of the data written and of the data read.
 pub(in crate::figure) fn figure_1(
     request: &Request,
     _audience: Audience,
@@ -108,21 +113,21 @@ pub(in crate::figure) fn figure_1(
         "KiB",
         "of the first cache",
         "expected",
-        "aborted, pages there",
-        "why",
-        "aborted, pages not there",
+        "aborted, pages present",
+        "causes",
+        "aborted, pages not present",
     ]);
     let mut fits: Result<Vec<(Access, f64, f64)>, NotAvailable> = Ok(Vec::new());
     for access in [Access::Write, Access::Read] {
         for bytes in sizes {
-            let there = tried(access, bytes as usize, true, attempts);
+            let present = tried(access, bytes as usize, true, attempts);
             let fresh = tried(access, bytes as usize, false, attempts / 10 + 1);
             let share = bytes as f64 / unit as f64;
             let expected = match (access, cache) {
-                (_, None) => "the system does not tell",
+                (_, None) => "the system does not report the cache",
                 (Access::Write, _) if bytes > unit => "aborts",
                 (Access::Read, _) if bytes > unit => "may commit",
-                // All else that is written meanwhile, the stack's lines first, needs room too.
+                // Other writes of the transaction, first those to the stack, need space too.
                 _ if bytes * 8 > unit * 7 => "at the limit",
                 _ => "commits",
             };
@@ -131,11 +136,11 @@ pub(in crate::figure) fn figure_1(
                 (bytes >> 10).to_string(),
                 format!("{share:.2}"),
                 expected.to_owned(),
-                percent_or(there.as_ref().map(Tried::share)),
-                there.as_ref().map_or("-".to_owned(), Tried::causes),
-                percent_or(fresh.as_ref().map(Tried::share)),
+                percent_or(present.as_ref().map(Attempts::share)),
+                present.as_ref().map_or("-".to_owned(), Attempts::causes),
+                percent_or(fresh.as_ref().map(Attempts::share)),
             ]);
-            match (&mut fits, there) {
+            match (&mut fits, present) {
                 (Ok(all), Ok(tried)) => all.push((access, share, tried.share())),
                 (fits, Err(why)) => *fits = Err(why),
                 _ => {}
@@ -152,49 +157,54 @@ pub(in crate::figure) fn figure_1(
     let most = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
     let shape = Shape(vec![
         claim(
-            "what is written and exceeds the first cache always aborts",
+            "writes that exceed the first cache always abort",
             &fits,
+            "over 99 %",
             |all| {
                 let least = least(&worst(Access::Write, true, all));
-                (
-                    format!("at least {:.1} % of it aborts", least * 100.0),
-                    least > 0.99,
-                )
+                let words = format!(
+                    "at least {:.1} % of writes larger than the cache abort",
+                    least * 100.0
+                );
+                (words, least > 0.99)
             },
         ),
         claim(
-            "what is written and is half of it or less nearly always commits",
+            "writes of at most half of it nearly always commit",
             &fits,
+            "below 20 %",
             |all| {
                 let most = most(&worst(Access::Write, false, all));
-                (
-                    format!("at most {:.1} % of it aborts", most * 100.0),
-                    most < 0.2,
-                )
+                let words = format!(
+                    "at most {:.1} % of writes up to half of the cache abort",
+                    most * 100.0
+                );
+                (words, most < 0.2)
             },
         ),
-        claim("what is only read may exceed it", &fits, |all| {
+        claim("reads can exceed it", &fits, "below 99 % at best", |all| {
             let least = least(&worst(Access::Read, true, all));
-            (
-                format!("beyond it, at best {:.1} % aborts", least * 100.0),
-                least < 0.99,
-            )
+            let words = format!(
+                "at best {:.1} % of reads larger than the cache abort",
+                least * 100.0
+            );
+            (words, least < 0.99)
         }),
     ]);
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.1",
-        title: "How much a transaction may write and read",
+        title: "How much a transaction can write and read",
         place: "Figures 3.1 and 3.2",
-        expect: "What a transaction has written stays in the first cache until it ends, so no more than that can \
-                 be written; what it has only read may be kept track of further out. A page that is not there \
-                 aborts it.",
+        expect: "A transaction's writes stay in the first cache until it ends, so they cannot exceed the cache. \
+                 Its reads may be tracked in larger caches. A page that is not present aborts the \
+                 transaction.",
         shape,
         notes: notes(cache, attempts),
         beside: vec![
             document(&[
                 ["written, 32 KiB and more", "always aborts"],
                 [
-                    "written, pages not there",
+                    "written, pages not present",
                     "aborts more often: each page is a fault",
                 ],
                 [
@@ -203,20 +213,21 @@ pub(in crate::figure) fn figure_1(
                 ],
             ]),
             Block {
-                title: "Bytes touched one after the other".to_owned(),
-                note: "Expected follows from the size of the first data cache alone.".to_owned(),
+                title: "Bytes accessed one after the other".to_owned(),
+                note: "The expectation follows from the size of the first data cache alone."
+                    .to_owned(),
                 table,
             },
         ],
         panels: Vec::new(),
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
-/// The first cache, how often each was tried, and whether it could be.
+/// Notes: the first cache, the number of attempts, and whether there are transactions.
 fn notes(cache: Option<Cache>, attempts: u32) -> Vec<String> {
     let geometry = cache.map_or_else(
-        || "The system does not tell what caches there are.".to_owned(),
+        || "The system does not report its caches.".to_owned(),
         |cache| cache.sentence() + ".",
     );
     let tried = format!(
@@ -226,7 +237,7 @@ fn notes(cache: Option<Cache>, attempts: u32) -> Vec<String> {
     vec![geometry, tried]
 }
 
-/// Lines of every stride that fit: those that fall into one set are as many as it has ways.
+/// Lines that fit at every stride: as many of one set as it has ways.
 pub(in crate::figure) fn figure_5(
     request: &Request,
     _audience: Audience,
@@ -268,33 +279,51 @@ pub(in crate::figure) fn figure_5(
         found.map_or(0, |(_, lines)| *lines)
     };
     let shape = Shape(vec![
-        claim("every second line: half as many fit", &found, |all| {
-            let (one, two) = (lines(all, 1), lines(all, 2));
-            let ratio = two as f64 / one.max(1) as f64;
-            (
-                format!("{two} of {one} lines fit"),
-                (0.35..0.75).contains(&ratio),
-            )
-        }),
-        claim("every fourth: a quarter", &found, |all| {
-            let (one, four) = (lines(all, 1), lines(all, 4));
-            let ratio = four as f64 / one.max(1) as f64;
-            (
-                format!("{four} of {one} lines fit"),
-                (0.15..0.4).contains(&ratio),
-            )
-        }),
-        claim("every third: as many as of all", &found, |all| {
-            let (one, three) = (lines(all, 1), lines(all, 3));
-            (format!("{three} of {one} lines fit"), three * 4 > one * 3)
-        }),
+        claim(
+            "every second line: half as many fit",
+            &found,
+            "0.35 to 0.75 of all",
+            |all| {
+                let (one, two) = (lines(all, 1), lines(all, 2));
+                let ratio = two as f64 / one.max(1) as f64;
+                (
+                    format!("{two} lines fit of every second and {one} of all"),
+                    (0.35..0.75).contains(&ratio),
+                )
+            },
+        ),
+        claim(
+            "every fourth: a quarter",
+            &found,
+            "0.15 to 0.4 of all",
+            |all| {
+                let (one, four) = (lines(all, 1), lines(all, 4));
+                let ratio = four as f64 / one.max(1) as f64;
+                (
+                    format!("{four} lines fit of every fourth and {one} of all"),
+                    (0.15..0.4).contains(&ratio),
+                )
+            },
+        ),
+        claim(
+            "every third: as many as of all",
+            &found,
+            "more than 0.75 of all",
+            |all| {
+                let (one, three) = (lines(all, 1), lines(all, 3));
+                (
+                    format!("{three} lines fit of every third and {one} of all"),
+                    three * 4 > one * 3,
+                )
+            },
+        ),
     ]);
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.5",
-        title: "What alignment does to the size of a transaction",
+        title: "Alignment and the size of a transaction",
         place: "Figures 3.5 and 3.6, Table 3.2",
-        expect: "Lines that are a power of two apart fall into few sets of the cache, and of each set only as \
-                 many fit as it has ways. Of every nth line sets ÷ gcd(sets, n) × ways fit.",
+        expect: "Lines a power of two apart fall into few sets of the cache, and only as many lines of each set \
+                 fit as it has ways. Of every nth line, sets ÷ gcd(sets, n) × ways fit.",
         shape,
         notes: notes(cache, attempts),
         beside: vec![
@@ -308,22 +337,25 @@ pub(in crate::figure) fn figure_5(
                 ],
             ]),
             Block {
-                title: "The most lines that half of the transactions could write".to_owned(),
-                note: "One array, and lines allocated one after the other, each a box of its own."
+                title: "Largest number of lines that half of the transactions could write"
                     .to_owned(),
+                note:
+                    "One array, and lines allocated one after the other, each in a box of its own."
+                        .to_owned(),
                 table,
             },
         ],
         panels: Vec::new(),
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 struct Line(u8);
 
-/// The most lines of every `step`th that at least half of the attempts could write, by halving.
+/// Returns the largest number of lines, of every `step`th, that at least half of the attempts could
+/// write; found by halving.
 fn most_lines(cache: Cache, step: u64, together: bool, attempts: u32) -> Result<u64, NotAvailable> {
     let rtm = htm::rtm()?;
     let most = cache.bytes / cache.line * 2;
@@ -333,7 +365,7 @@ fn most_lines(cache: Cache, step: u64, together: bool, attempts: u32) -> Result<
     let mut alone: Vec<Box<Line>> = (0..if together { 0 } else { count }).map(one).collect();
     let mut fits = |lines: u64| {
         let (step, lines) = (step as usize, lines as usize);
-        let tried = Tried::times(rtm, attempts, || match together {
+        let tried = Attempts::times(rtm, attempts, || match together {
             true => array
                 .iter_mut()
                 .step_by(step)
@@ -363,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_whose_pages_are_not_there_share_none() {
+    fn arrays_whose_pages_are_not_present_share_none() {
         for length in [1, 4_096, 5_000, 1 << 20] {
             let mut pages = Vec::new();
             let called = untouched(length, 20, |bytes| {
@@ -377,7 +409,7 @@ mod tests {
             pages.dedup();
             assert_eq!(pages.len(), all, "{length} bytes");
         }
-        // As many as there is room for.
+        // As many as there is memory for.
         assert!(untouched(1 << 20, 1_000, |_| ()) >= 63);
     }
 }

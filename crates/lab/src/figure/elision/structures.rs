@@ -3,7 +3,7 @@
 
 use foxton::LatchKind;
 
-use super::{ADAPTIVE_LEAST, ADAPTS, Told, claim_of_latches, document};
+use super::{ADAPTIVE_LEAST, ADAPTS, ElisionFigure, NO_POINTS, claim_of_latches, document};
 use crate::{
     bench::{
         error::BenchError,
@@ -21,7 +21,7 @@ use crate::{
     workload::micro::counter::Layout,
 };
 
-/// The threads of the documents' figures, and as many more as show what too many do.
+/// The threads of the document's figures, and more of them to show overload.
 fn settings(request: &Request, shared: Vec<Shared>, threads: &[u32]) -> Settings {
     let window = request.each([20, 50, 1_000]);
     Settings {
@@ -41,7 +41,7 @@ fn settings(request: &Request, shared: Vec<Shared>, threads: &[u32]) -> Settings
     }
 }
 
-/// The point of this latch, this structure and this many threads.
+/// Returns the point of this latch, this structure and this number of threads.
 fn at(panel: &Findings, shared: Shared, kind: LatchKind, threads: u32) -> Option<&Point> {
     let (note, latch) = (shared.words(), kind.to_string());
     let mut curves = panel.curves.iter();
@@ -49,19 +49,19 @@ fn at(panel: &Findings, shared: Shared, kind: LatchKind, threads: u32) -> Option
     curve.points.iter().find(|point| point.mpl == threads)
 }
 
-/// Operations a millisecond there.
+/// Operations a millisecond at that point.
 fn rate(panel: &Findings, shared: Shared, kind: LatchKind, threads: u32) -> Option<f64> {
     at(panel, shared, kind, threads).map(|point| operations(point).median())
 }
 
-/// A claim of how many times as much one is as another, where transactions are.
+/// A claim about the ratio of two rates, judged if there are transactions.
 fn elided(
     says: &str,
     panel: &Findings,
     [shared, other]: [Shared; 2],
     [kind, to]: [LatchKind; 2],
     threads: u32,
-    holds: impl FnOnce(f64) -> bool,
+    (expected, holds): (&str, impl FnOnce(f64) -> bool),
 ) -> Claim {
     let found = || {
         let (one, other) = (
@@ -70,17 +70,24 @@ fn elided(
         );
         one.zip(other).map(|(one, other)| one / other.max(1e-9))
     };
-    claim_of_latches(says, found, |ratio| match ratio {
-        Some(ratio) => (
-            format!("{kind} does {ratio:.2} times as much"),
-            holds(*ratio),
-        ),
-        None => ("not measured".to_owned(), false),
+    claim_of_latches(says, found, expected, |ratio| match ratio {
+        Some(ratio) => {
+            let to = match shared == other {
+                true => to.to_string(),
+                false => format!("{to} over {}", other.words()),
+            };
+            let words = format!(
+                "{kind} over {} does {ratio:.2} times as much as {to} with {threads} threads",
+                shared.words()
+            );
+            (words, holds(*ratio))
+        }
+        None => (NO_POINTS.to_owned(), false),
     })
 }
 
-/// What the latch that adapts is made for: that it costs next to nothing where elision gains
-/// nothing, whatever is behind it and however many come.
+/// The claim of the adaptive latch: where elision gains nothing it costs next to nothing, over
+/// every structure and number of threads.
 fn adapts(panel: &Findings) -> Claim {
     let kind = LatchKind::ElidedAdaptive;
     let (latch, plain) = (kind.to_string(), kind.plain().to_string());
@@ -95,16 +102,18 @@ fn adapts(panel: &Findings) -> Claim {
         });
         points.min_by(|one, other| one.0.total_cmp(&other.0))
     };
-    claim_of_latches(ADAPTS, found, |worst| match worst {
+    claim_of_latches(ADAPTS, found, "at least 0.95 times", |worst| match worst {
         Some((times, note, threads)) => (
-            format!("at worst {times:.2} times as much as {plain}: {note}, threads: {threads}"),
+            format!(
+                "{latch} does at worst {times:.2} times as much as {plain} ({note}, threads: {threads})"
+            ),
             *times >= ADAPTIVE_LEAST,
         ),
-        None => ("not measured".to_owned(), false),
+        None => (NO_POINTS.to_owned(), false),
     })
 }
 
-/// Threads of the claims: the most that were measured.
+/// Largest number of threads that was measured; the claims are about it.
 fn most(panel: &Findings) -> u32 {
     let points = panel.curves.iter().flat_map(|curve| &curve.points);
     points.map(|point| point.mpl).max().unwrap_or(1)
@@ -142,16 +151,16 @@ pub(in crate::figure) fn figure_12(
             [each, each],
             [BEST, LatchKind::TasT],
             threads,
-            |ratio| ratio > 0.95,
+            ("more than 0.95 times", |ratio| ratio > 0.95),
         ),
         adapts(&panel),
     ]);
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.12",
         title: "A bank, with a latch for each account and with one",
         place: "Figures 3.12, C.8 and C.9",
-        expect: "With a latch for each of ten thousand accounts nobody meets, and the latch that costs least wins. \
-                 With one latch, those that can be elided are the only ones at which threads pass side by side.",
+        expect: "With a latch for each of ten thousand accounts there is no contention, and the cheapest latch \
+                 wins. With one latch, only elided latches let threads pass side by side.",
         shape,
         notes: Vec::new(),
         beside: vec![document(&[
@@ -164,7 +173,7 @@ pub(in crate::figure) fn figure_12(
         ])],
         panels: vec![panel],
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
 /// Counters.
@@ -184,10 +193,11 @@ pub(in crate::figure) fn figure_13(
         claims.push(
             Claim::new(
                 "counters on lines of their own are about ten times as fast",
-                format!("{times:.1} times as fast with {threads} threads over {plain}"),
+                format!("they are {times:.1} times as fast with {threads} threads over {plain}"),
+                "more than 2 times",
                 times > 2.0,
             )
-            .or_unseen("too few cores, or cores that share a cache"),
+            .or_not_judged("too few cores, or cores that share a cache"),
         );
     }
     if let Some((apart, global)) = of(Layout::Apart).zip(of(Layout::Global)) {
@@ -196,12 +206,13 @@ pub(in crate::figure) fn figure_13(
             Claim::new(
                 "with one latch over all counters test-and-set loses much",
                 format!(
-                    "it does {:.0} % of what it does with a latch each",
+                    "with one latch over all counters {plain} does {:.0} % as much as with a latch each",
                     100.0 / times
                 ),
+                "below 67 %",
                 times > 1.5,
             )
-            .or_unseen("too few cores"),
+            .or_not_judged("too few cores"),
         );
     }
     claims.push(elided(
@@ -210,7 +221,7 @@ pub(in crate::figure) fn figure_13(
         [counter(Layout::Global), counter(Layout::Apart)],
         [BEST, BEST],
         threads,
-        |ratio| ratio > 0.6,
+        ("more than 0.6 times", |ratio| ratio > 0.6),
     ));
     claims.push(elided(
         "with one counter elision does not help",
@@ -218,16 +229,16 @@ pub(in crate::figure) fn figure_13(
         [counter(Layout::One); 2],
         [BEST, plain],
         threads,
-        |ratio| ratio < 1.2,
+        ("below 1.2 times", |ratio| ratio < 1.2),
     ));
     claims.push(adapts(&panel));
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.13",
         title: "Counters, in four layouts",
         place: "Figures 3.13 to 3.16",
-        expect: "One counter is a conflict at every step, and elision only adds aborts. Side by side in memory, \
-                 counters conflict as well, though nobody shares one. Apart, with a latch each, nothing is left to \
-                 gain; with one latch over all, elision gains everything.",
+        expect: "One counter is a conflict at every step, and elision only adds aborts. Side by side in memory \
+                 counters conflict as well, although no two threads share one. On lines of their own, with a \
+                 latch each, nothing is left to gain; with one latch over all, elision gains everything.",
         shape: Shape(claims),
         notes: vec![
             "Thread i stays on processor i modulo their number; a line here is 128 bytes."
@@ -243,17 +254,17 @@ pub(in crate::figure) fn figure_13(
                 "HLE and RTM extremely bad",
             ],
             [
-                "the same, apart (3.15)",
+                "the same, on lines of their own (3.15)",
                 "about 10 times as fast; elision no better",
             ],
             [
-                "apart, one latch (3.16)",
+                "on lines of their own, one latch (3.16)",
                 "HLE loses little, POSIX and test-and-set much",
             ],
         ])],
         panels: vec![panel],
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
 /// A list.
@@ -261,13 +272,13 @@ pub(in crate::figure) fn figure_17(
     request: &Request,
     audience: Audience,
 ) -> Result<Sheet, BenchError> {
-    let lying = |reads, beside| Shared::List {
+    let placed = |reads, beside| Shared::List {
         values: 100,
         reads,
         beside,
     };
-    let list = |reads| lying(reads, false);
-    let shared = vec![list(0), list(50), list(100), lying(50, true)];
+    let list = |reads| placed(reads, false);
+    let shared = vec![list(0), list(50), list(100), placed(50, true)];
     let panel = latches::run(&settings(request, shared, &[2, 4]), audience)?;
     let threads = most(&panel);
     let plain = LatchKind::TasT;
@@ -278,18 +289,22 @@ pub(in crate::figure) fn figure_17(
             [list(100); 2],
             [BEST, plain],
             threads,
-            |ratio| ratio > 1.2,
+            ("more than 1.2 times", |ratio| ratio > 1.2),
         ),
         adapts(&panel),
     ]);
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.17",
         title: "A doubly linked list behind one latch",
         place: "Figures 3.17, D.5 and D.6",
-        expect: "A search reads half of the list, so with elision readers pass side by side; whoever changes an item \
-                 aborts all that have passed it.",
+        expect: "A search reads half of the list, so with elision readers pass side by side. A writer that \
+                 changes an item aborts every transaction that has read it.",
         shape,
-        notes: vec!["Items lie on a line each, as in the document's figure D.6, but where it says side by side, as in D.5.".to_owned()],
+        notes: vec![
+            "Items are on a line each, as in the document's figure D.6, except where the table says side by \
+             side, as in D.5."
+                .to_owned(),
+        ],
         beside: vec![document(&[
             ["100 % read", "HLE and RTM well ahead"],
             ["50 % read", "all below 1,000 operations/ms"],
@@ -301,7 +316,7 @@ pub(in crate::figure) fn figure_17(
         ])],
         panels: vec![panel],
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }
 
 /// A hash map.
@@ -342,7 +357,8 @@ pub(in crate::figure) fn figure_18(
         let times = many / few.max(1e-9);
         claims.push(Claim::new(
             "with 100 buckets 4.4 times as fast as with 10",
-            format!("{times:.1} times as fast over parking"),
+            format!("with 100 buckets parking is {times:.1} times as fast as with 10"),
+            "more than 2 times",
             times > 2.0,
         ));
     }
@@ -352,7 +368,7 @@ pub(in crate::figure) fn figure_18(
         [each(100); 2],
         [BEST, LatchKind::Parking],
         threads,
-        |ratio| ratio > 1.3,
+        ("more than 1.3 times", |ratio| ratio > 1.3),
     ));
     let global = map(1_000, 1_000, true);
     claims.push(elided(
@@ -361,18 +377,18 @@ pub(in crate::figure) fn figure_18(
         [global; 2],
         [BEST, plain],
         threads,
-        |ratio| ratio > 1.2,
+        ("more than 1.2 times", |ratio| ratio > 1.2),
     ));
     claims.push(adapts(&panel));
-    let told = Told {
+    let figure = ElisionFigure {
         id: "001-fig3.18",
         title: "A hash map, with a latch for each bucket and with one",
         place: "Figures 3.18, 3.19 and C.10, Tables 3.3 to 3.5",
-        expect: "With a latch for each of many buckets nobody meets, and the latch costs a few nanoseconds either way. \
-                 One latch over all is where elision shows what it can.",
+        expect: "With a latch for each of many buckets there is no contention, and the latch costs a few \
+                 nanoseconds either way. One latch over all is where elision can gain.",
         shape: Shape(claims),
-        notes: vec!["Values are drawn from 2³¹, as many buckets as in the document; with `foxton bench hashmap --values \
-                     10000` as in its appendix."
+        notes: vec!["Values are drawn from 2³¹, with as many buckets as in the document; `foxton bench hashmap --values \
+                     10000` draws them as its appendix does."
             .to_owned()],
         beside: vec![document(&[
             ["a latch each, 10 buckets: POSIX, TAS, HLE, RTM alone", "100, 199, 230, 237 %"],
@@ -383,5 +399,5 @@ pub(in crate::figure) fn figure_18(
         ])],
         panels: vec![panel],
     };
-    Ok(told.sheet(request))
+    Ok(figure.sheet(request))
 }

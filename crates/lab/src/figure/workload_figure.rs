@@ -1,4 +1,4 @@
-//! What the figures of whole workloads have in common: their sweep, and how they are told.
+//! What the figures of whole workloads have in common: their sweep and their sheet.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ use crate::{
     system::System,
 };
 
-/// A choice for the brief form, the quick one and the full one.
+/// A value for the brief form, the quick one and the full one.
 pub(super) type ByForm<T> = [T; 3];
 
-/// The one for this request.
+/// The value for this request.
 pub(super) fn by_form<T: Copy>(request: &Request, [brief, quick, full]: ByForm<T>) -> T {
     match (request.full, request.brief) {
         (true, _) => full,
@@ -26,7 +26,7 @@ pub(super) fn by_form<T: Copy>(request: &Request, [brief, quick, full]: ByForm<T
     }
 }
 
-/// The sweep: so many clients and milliseconds for each point, unless something else was asked for.
+/// The sweep: these clients and milliseconds for each point, unless the request has others.
 pub(super) fn sweep(
     request: &Request,
     systems: Vec<System>,
@@ -41,8 +41,8 @@ pub(super) fn sweep(
     runs
 }
 
-/// A figure before it is a sheet.
-pub(super) struct Told {
+/// A figure of a whole workload, to become a sheet.
+pub(super) struct WorkloadFigure {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) source: String,
@@ -53,8 +53,8 @@ pub(super) struct Told {
     pub(super) panels: Vec<Findings>,
 }
 
-impl Told {
-    /// The sheet.
+impl WorkloadFigure {
+    /// The sheet of this figure.
     pub(super) fn sheet(self, request: &Request, runs: &Runs) -> Sheet {
         let mut settings: Vec<(&'static str, Value)> = vec![("form", json!(request.form()))];
         settings.extend(runs.listed());
@@ -75,8 +75,8 @@ impl Told {
     }
 }
 
-/// The highest median of a curve ÷ that of another.
-pub(super) fn peaks(one: &Curve, other: &Curve) -> f64 {
+/// Returns the highest median of one curve ÷ that of another.
+pub(super) fn peak_ratio(one: &Curve, other: &Curve) -> f64 {
     let peak = |curve: &Curve| curve.peak().map_or(0.0, |point| point.tps().median());
     peak(one) / peak(other).max(1e-9)
 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_has_its_clients_and_its_window_unless_something_else_is_asked_for() {
+    fn each_form_has_its_clients_and_its_window_unless_the_request_has_others() {
         let clients: ByForm<&[u32]> = [&[1], &[1, 2], &[1, 2, 4]];
         let sweep = |request: &Request| {
             let systems = System::all(&[Locks::Default], &[]);

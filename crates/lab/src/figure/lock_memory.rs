@@ -1,8 +1,8 @@
 //! Memory of a lock manager: idle, and with many locks held by one transaction.
 //!
-//! Each manager is measured in a process of its own, since memory that one gave back to the
-//! allocator would be there for the next. Where the program is not at hand, as in tests, it is
-//! measured here.
+//! Each manager is measured in a process of its own, because a manager would reuse memory that an
+//! earlier one returned to the allocator. Without the program, as in tests, it is measured in this
+//! process.
 
 use std::{path::Path, process::Command};
 
@@ -17,16 +17,16 @@ use crate::{
 /// Memory of one manager, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// Once it is made.
+    /// Resident once the manager is made.
     pub idle: u64,
-    /// More, once the locks are held.
+    /// Resident in addition, once the locks are held.
     pub held: u64,
-    /// By its own count, with the locks.
+    /// The manager's own count, with the locks.
     pub counted: u64,
 }
 
 impl Memory {
-    /// Bytes for each of so many locks.
+    /// Bytes of each of `locks` locks.
     pub fn each(&self, locks: usize) -> f64 {
         self.held as f64 / locks.max(1) as f64
     }
@@ -41,8 +41,8 @@ pub(super) fn memory(
     let progress = audience.count("memory of locks held", systems.len() as u64, "managers");
     let measure = |system: &System| {
         let found = match &request.program {
-            Some(program) => elsewhere(program, system, locks),
-            None => Ok(here(system, locks)),
+            Some(program) => in_own_process(program, system, locks),
+            None => Ok(in_this_process(system, locks)),
         };
         progress.advance(1);
         found
@@ -50,10 +50,10 @@ pub(super) fn memory(
     systems.iter().map(measure).collect()
 }
 
-/// In this process: what it has resident more than before.
-pub fn here(system: &System, locks: usize) -> Memory {
+/// Measures in this process: resident memory in addition to that before.
+pub fn in_this_process(system: &System, locks: usize) -> Memory {
     let resident = || Usage::now().map_or(0, |usage| usage.resident_bytes);
-    // The names are made first: they are the caller's.
+    // The names are made first, because they are the caller's.
     let names = alone::names(0, locks);
     let before = resident();
     let mut alone = Alone::over(system.manager(), names);
@@ -67,7 +67,7 @@ pub fn here(system: &System, locks: usize) -> Memory {
     }
 }
 
-fn elsewhere(program: &Path, system: &System, locks: usize) -> Result<Memory, String> {
+fn in_own_process(program: &Path, system: &System, locks: usize) -> Result<Memory, String> {
     let mut command = Command::new(program);
     command.args(["bench", "lock-cost", "--held", &locks.to_string()]);
     command.args(["--locks", &system.manager_name()]);
@@ -76,12 +76,12 @@ fn elsewhere(program: &Path, system: &System, locks: usize) -> Result<Memory, St
     }
     let output = command
         .output()
-        .map_err(|error| format!("this program does not run again: {error}"))?;
+        .map_err(|error| format!("this program could not be started again: {error}"))?;
     parse(&String::from_utf8_lossy(&output.stdout))
         .ok_or_else(|| format!("failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// Three numbers: idle, held, counted.
+/// Parses three numbers: idle, held, counted.
 fn parse(text: &str) -> Option<Memory> {
     let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
     Some(Memory {

@@ -1,4 +1,4 @@
-//! The report of all figures.
+//! Report of all figures.
 
 use super::{clock, outcome::Outcome};
 use crate::{
@@ -6,8 +6,8 @@ use crate::{
     report::{html, page::Page, shape::Verdict, table::Table, terminal},
 };
 
-/// What there is in a figure's line beside its name.
-const HEADS: [&str; 4] = ["figure", "the document's shape", "time", "in a sentence"];
+/// Columns of a figure's line.
+const HEADS: [&str; 4] = ["figure", "the document's shape", "time", "judgement"];
 
 pub(super) fn text(outcomes: &[Outcome]) -> String {
     let mut text = "\n".to_owned();
@@ -24,7 +24,7 @@ pub(super) fn text(outcomes: &[Outcome]) -> String {
     text + &table.render() + "\n" + &terminal::wrapped(&summary(&all)) + "\n"
 }
 
-/// The page; `left` figures are still to be made.
+/// Returns the page; `left` figures are still to be made.
 pub(super) fn page(outcomes: &[&Outcome], left: usize, machine: &Machine, command: &str) -> String {
     let mut page = Page::new(
         "The figures of the documents, repeated here",
@@ -35,14 +35,15 @@ pub(super) fn page(outcomes: &[&Outcome], left: usize, machine: &Machine, comman
         page.warning(
             "Not complete.",
             &format!(
-                "{left} figures are still to be made: the same command goes on where it stopped."
+                "{left} figures are still to be made. The same command resumes where it stopped."
             ),
         );
     }
     page.paragraph(
-        "Each figure was made in a brief form: enough to see its shape, and not to keep its numbers. What a \
-         document claims is held against the medians of this one run; each figure below has its claims in a \
-         table, and foxton figure makes it alone and longer.",
+        "Each figure was made in a brief form: long enough to see its shape, too short to keep its \
+         numbers. The document's claims are compared with the medians of this one run; the table of \
+         each figure below has all of them. The command foxton figure makes one figure alone, and \
+         longer.",
     );
     page.paragraph(&summary(outcomes));
     let heads = HEADS.map(str::to_owned);
@@ -62,7 +63,7 @@ pub(super) fn page(outcomes: &[&Outcome], left: usize, machine: &Machine, comman
     page.end()
 }
 
-/// How many of which verdict, in a sentence, and how long all of it took.
+/// Counts the verdicts, in a sentence, and adds how long all of it took.
 fn summary(outcomes: &[&Outcome]) -> String {
     let (mut words, mut seconds) = (Vec::<(&str, usize)>::new(), 0.0);
     for outcome in outcomes {
@@ -74,11 +75,11 @@ fn summary(outcomes: &[&Outcome]) -> String {
         seconds += outcome.number("seconds").unwrap_or(0.0);
     }
     words.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let told = words.iter().map(|(word, count)| format!("{count} {word}"));
+    let counts = words.iter().map(|(word, count)| format!("{count} {word}"));
     format!(
-        "Of {} figures: {}. They took {} together.",
+        "Of {} figures: {}. They took {} in all.",
         outcomes.len(),
-        told.collect::<Vec<_>>().join(", "),
+        counts.collect::<Vec<_>>().join(", "),
         clock::words(seconds)
     )
 }

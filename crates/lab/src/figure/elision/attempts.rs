@@ -1,18 +1,18 @@
-//! One transaction, tried over and over: how often it aborted, and why.
+//! One transaction tried over and over: how often it aborted, and why.
 
 use foxton_sync::htm::{Abort, Cause, Rtm};
 
-/// What came of it.
+/// Counts of its attempts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tried {
+pub(super) struct Attempts {
     committed: u64,
     aborted: [u64; Cause::ALL.len()],
 }
 
-impl Tried {
-    /// `body` in a transaction, so many times; it is not called again where it aborted.
-    pub(super) fn times(rtm: Rtm, attempts: u32, mut body: impl FnMut()) -> Tried {
-        let mut tried = Tried::default();
+impl Attempts {
+    /// Runs `body` in a transaction this many times; an aborted attempt is not repeated.
+    pub(super) fn times(rtm: Rtm, attempts: u32, mut body: impl FnMut()) -> Attempts {
+        let mut tried = Attempts::default();
         for _ in 0..attempts {
             tried.count(rtm.run(&mut body));
         }
@@ -28,20 +28,20 @@ impl Tried {
         }
     }
 
-    pub(super) fn add(&mut self, other: &Tried) {
+    pub(super) fn add(&mut self, other: &Attempts) {
         self.committed += other.committed;
         for (mine, theirs) in self.aborted.iter_mut().zip(&other.aborted) {
             *mine += theirs;
         }
     }
 
-    /// The share that aborted.
+    /// The share of the attempts that aborted.
     pub(super) fn share(&self) -> f64 {
         let aborted: u64 = self.aborted.iter().sum();
         aborted as f64 / (aborted + self.committed).max(1) as f64
     }
 
-    /// The causes that there were, the most frequent first.
+    /// The causes of aborts, the most frequent first.
     pub(super) fn causes(&self) -> String {
         let mut causes: Vec<(u64, Cause)> = Cause::ALL
             .into_iter()
